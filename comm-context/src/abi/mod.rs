@@ -1,8 +1,19 @@
-//! The bytes that kernels read. No allocation, no `std`.
+//! The bytes that kernels read: little endian, natural alignment, every offset pinned. No allocation, no `std`.
+//!
+//! The structs are plain old data, so any bytes are a value of them and no access may trust one: the accessors check
+//! what they use, and `decode` checks everything once.
 
 mod addr;
+mod context;
+mod error;
+mod tensor;
+mod tensor_builder;
 
 pub use addr::DeviceAddr;
+pub use context::{COMM_MAX_RANK_NUM, CommContext, CommWorkspace};
+pub use error::AbiError;
+pub use tensor::{DType, NO_OWNER, TENSOR_MAX_DIMS, TensorDesc};
+pub use tensor_builder::TensorBuilder;
 
-/// The most ranks that a context has room for.
-pub const COMM_MAX_RANK_NUM: usize = 64;
+#[cfg(target_endian = "big")]
+compile_error!("the ABI is little endian, as every platform with kernels is");

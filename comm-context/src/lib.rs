@@ -4,3 +4,6 @@
 pub mod abi;
 #[cfg(feature = "std")]
 pub mod comm;
+mod headers;
+
+pub use headers::{Header, INCLUDE_DIR, headers};

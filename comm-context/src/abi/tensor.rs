@@ -209,6 +209,7 @@ impl TensorDesc {
 mod tests {
     use super::*;
 
+    // CC-7
     #[test]
     fn every_data_type_survives_its_number_and_no_other_number_is_one() {
         for code in 0..=u8::MAX {

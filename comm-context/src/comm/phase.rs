@@ -82,6 +82,7 @@ impl fmt::Display for Phase {
 mod tests {
     use super::Phase;
 
+    // CC-7
     #[test]
     fn every_phase_survives_its_code_and_no_other_code_is_one() {
         for (index, phase) in Phase::ALL.into_iter().enumerate() {

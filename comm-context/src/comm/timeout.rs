@@ -83,6 +83,7 @@ impl TryFrom<Duration> for Timeout {
 mod tests {
     use super::*;
 
+    // CC-6
     #[test]
     fn f06_zero_and_absurd_limits_are_refused() {
         for given in [Duration::ZERO, Timeout::MAX.get() + Duration::from_nanos(1), Duration::MAX] {
@@ -93,6 +94,7 @@ mod tests {
         }
     }
 
+    // CC-6
     #[test]
     fn f06_only_plain_seconds_are_read() {
         for (text, millis) in [("1", 1_000), ("0.5", 500), ("120", 120_000), ("007.250", 7_250)] {

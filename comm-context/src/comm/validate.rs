@@ -98,6 +98,7 @@ mod tests {
         subset(me(), &SubsetView { ranks, domain_rank, offset, size }, 4096)
     }
 
+    // CC-5
     #[test]
     fn lists_of_ranks_are_refused_by_name() {
         use ArgumentError::*;
@@ -118,6 +119,7 @@ mod tests {
         assert_eq!(view_of(&[2], 0, 0, 64), Ok(()));
     }
 
+    // CC-5
     #[test]
     fn sizes_of_zero_and_beyond_any_window_are_refused() {
         let what = "window_size";

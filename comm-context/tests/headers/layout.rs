@@ -1,5 +1,4 @@
 //! The headers and the Rust structs describe the same bytes, for every compiler of this machine.
-#![cfg(feature = "std")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,8 +7,7 @@ use std::mem::{align_of, offset_of, size_of};
 use comm_context::abi::{COMM_MAX_RANK_NUM, CommContext, CommWorkspace, DType, TENSOR_MAX_DIMS, TensorDesc};
 use comm_context::comm::CommCode;
 
-mod common;
-use common::{Language, compile, compilers, output_of, source};
+use crate::build::{Language, compile, compilers, output_of, source};
 
 /// Name, then offset and size; for a type, size and alignment; for a constant, value and 0.
 type Layout = BTreeMap<String, (usize, usize)>;

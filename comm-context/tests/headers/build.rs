@@ -25,9 +25,9 @@ pub(crate) fn compilers(language: Language) -> Vec<&'static str> {
     [gnu, clang].into_iter().filter(answers).collect()
 }
 
-/// The path of a source in `tests/cc`.
+/// The path of a source in `cc`.
 pub(crate) fn source(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cc").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/headers/cc").join(name)
 }
 
 /// A strict compiler command with the crate's headers.

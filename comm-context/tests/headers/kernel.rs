@@ -1,11 +1,9 @@
 //! The kernel helpers, compiled and run with ranks as threads.
-#![cfg(feature = "std")]
 
 use std::fs;
 use std::process::Command;
 
-mod common;
-use common::{Language, compile, compilers, output_of, source};
+use crate::build::{Language, compile, compilers, output_of, source};
 
 // CC-3
 #[test]

@@ -1,8 +1,8 @@
 /*
  * CommContext: what a kernel knows of its group. C11 and C++17.
  *
- * Little endian, natural alignment. Every offset is pinned here and in the Rust crate comm-context, and a test of that
- * crate compares the two.
+ * Little endian, natural alignment. Every offset is pinned here and in the Rust crate comm-context, and a
+ * test of that crate compares the two.
  */
 #ifndef CHIPCOMM_COMM_CONTEXT_H
 #define CHIPCOMM_COMM_CONTEXT_H

@@ -3,8 +3,8 @@
  *
  * The other headers are the same on every platform; a build for an Ascend core replaces this one.
  *
- * A signal is a 32-bit word in a window, 0 at first, that only grows. Data first, then comm_notify; comm_wait, then data.
- * Who counts into a signal that is never reset keeps count of what it has waited for.
+ * A signal is a 32-bit word in a window, 0 at first, that only grows. Data first, then comm_notify;
+ * comm_wait, then data. Who counts into a signal that is never reset keeps count of what it has waited for.
  */
 #ifndef CHIPCOMM_COMM_KERNEL_H
 #define CHIPCOMM_COMM_KERNEL_H
@@ -18,11 +18,12 @@
 
 #include "comm_context.h"
 
-/* Where rank pe has what this rank has at local_ptr. Not checked: local_ptr lies in this rank's window, pe < rankNum. */
+/* Where rank pe has what this rank has at local_ptr. Unchecked: local_ptr is in the window, pe < rankNum. */
 template <typename T>
 inline T *CommRemotePtr(const CommContext *ctx, T *local_ptr, int pe) {
-    const uint64_t offset = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(local_ptr)) - ctx->windowsIn[ctx->rankId];
-    return reinterpret_cast<T *>(static_cast<uintptr_t>(ctx->windowsIn[pe] + offset));
+    const uint64_t local = reinterpret_cast<uintptr_t>(local_ptr);
+    const uint64_t remote = ctx->windowsIn[pe] + (local - ctx->windowsIn[ctx->rankId]);
+    return reinterpret_cast<T *>(static_cast<uintptr_t>(remote));
 }
 
 /* Whether the run is aborted: a kernel that sees this returns; its task has failed. */
@@ -48,7 +49,7 @@ inline void pause() {
 #endif
 }
 
-/* Waits until satisfied() or an abort: spins a little, then gives the core to whoever needs it, as often as it takes. */
+/* Waits until satisfied() or an abort: spins a little, then gives the core away, as often as it takes. */
 template <typename Satisfied>
 inline bool wait_until(const CommContext *ctx, Satisfied satisfied) {
     for (int round = 0;; ++round) {
@@ -81,20 +82,22 @@ inline void comm_notify(const CommContext *ctx, Word *signal, typename std::comm
     __atomic_fetch_add(signal, add, __ATOMIC_RELEASE);
 }
 
-/* Waits until a signal is at least at_least: true. Returns false if the run is aborted first; the data is then unusable. */
+/* True once a signal is at least at_least. False if the run is aborted first: the data is then unusable. */
 template <typename Word>
 [[nodiscard]] inline bool comm_wait(const CommContext *ctx, const Word *signal,
                                     typename std::common_type<Word>::type at_least) {
     static_assert(comm_detail::kIsSignal<Word>, "a signal is an int32_t or uint32_t");
     /* Acquire: pairs with the release in comm_notify. */
-    return comm_detail::wait_until(ctx, [=] { return __atomic_load_n(signal, __ATOMIC_ACQUIRE) >= at_least; });
+    const auto reached = [=] { return __atomic_load_n(signal, __ATOMIC_ACQUIRE) >= at_least; };
+    return comm_detail::wait_until(ctx, reached);
 }
 
 /*
  * A barrier of all ranks that can be used again at once, at the same offset of every window, zero at first.
  *
- * Slot r of every rank's copy is written by rank r only, and only grows, so that a fast rank in the next round cannot
- * be taken for a slow one in this round. A cache line each: a rank's store disturbs nobody but its reader.
+ * Slot r of every rank's copy is written by rank r only, and only grows, so that a fast rank in the next
+ * round cannot be taken for a slow one in this round. A cache line each: a rank's store disturbs nobody but
+ * its reader.
  */
 typedef struct CommPhaseBarrier {
     struct {
@@ -105,7 +108,7 @@ typedef struct CommPhaseBarrier {
 
 static_assert(sizeof(CommPhaseBarrier) == 4096, "CommPhaseBarrier: size");
 
-/* True when every rank has come; what a rank wrote before, every rank sees after. False if the run is aborted first. */
+/* True once every rank has come; what a rank wrote before, every rank sees after. False if aborted first. */
 [[nodiscard]] inline bool comm_phase_barrier(const CommContext *ctx, CommPhaseBarrier *barrier) {
     const uint32_t me = ctx->rankId;
     /* Only this rank writes the word. */

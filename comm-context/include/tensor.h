@@ -1,8 +1,8 @@
 /*
  * TensorDesc: what a kernel knows of one tensor. C11 and C++17.
  *
- * A kernel is a shared object with `extern "C" void kernel_entry(int64_t *args)`. args holds the address of one TensorDesc
- * for each tensor, then one 64-bit value for each scalar.
+ * A kernel is a shared object with `extern "C" void kernel_entry(int64_t *args)`. args holds the address of
+ * one TensorDesc for each tensor, then one 64-bit value for each scalar.
  */
 #ifndef CHIPCOMM_TENSOR_H
 #define CHIPCOMM_TENSOR_H

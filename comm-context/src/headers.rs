@@ -1,6 +1,7 @@
 //! The headers that kernels include, as files of this crate and as texts.
 
-/// The folder of the headers in the source tree: for build scripts, tests, and programs that run where they were built.
+/// The folder of the headers in the source tree: for build scripts, tests, and programs that run where they
+/// were built.
 pub const INCLUDE_DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include");
 
 /// One header file.

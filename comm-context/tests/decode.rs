@@ -48,6 +48,13 @@ fn fits_its_buffer(desc: &TensorDesc) -> Result<(), TestCaseError> {
 }
 
 proptest! {
+    // Miri is slow and has no file system; the cases that fail are printed, so nothing need be kept in files.
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        cases: if cfg!(miri) { 4 } else { 256 },
+        ..ProptestConfig::default()
+    })]
+
     // CC-4
     #[test]
     fn f29_any_bytes_are_a_context_or_are_refused(bytes in prop::collection::vec(any::<u8>(), 1000..1100)) {

@@ -75,7 +75,8 @@ impl Failure {
         self
     }
 
-    /// Says what caused it. A failure that has a chain of causes gets the new one at its end: it is the new root.
+    /// Says what caused it. A failure that has a chain of causes gets the new one at its end: it is the new
+    /// root.
     pub fn caused_by(self, cause: Failure) -> Self {
         let mut links = self.into_links();
         links.extend(cause.into_links());
@@ -97,7 +98,8 @@ impl Failure {
         self.chain().last().unwrap_or(self)
     }
 
-    /// How many causes are missing between this failure and [`direct_cause`](Self::direct_cause), because the chain was too long.
+    /// How many causes are missing between this failure and [`direct_cause`](Self::direct_cause), because the
+    /// chain was too long.
     pub fn left_out(&self) -> u16 {
         self.left_out
     }
@@ -222,14 +224,12 @@ mod tests {
     // WE-3
     #[test]
     fn a_long_chain_keeps_its_ends_and_says_how_many_are_left_out() {
-        let failure = (1..10_000).fold(numbered(0), |chain, n| chain.caused_by(numbered(n)));
+        let failure = (1..1000).fold(numbered(0), |chain, n| chain.caused_by(numbered(n)));
         assert_eq!(failure.chain().count(), MAX_CHAIN);
         assert_eq!(failure.message, "failure 0");
-        assert_eq!(failure.root_cause().message, "failure 9999");
+        assert_eq!(failure.root_cause().message, "failure 999");
         let left_out: usize = failure.chain().map(|f| usize::from(f.left_out())).sum();
-        assert_eq!(left_out, 10_000 - MAX_CHAIN);
-        assert!(
-            failure.to_string().contains("caused by: (9984 left out)\n  caused by: aborted: failure 9999")
-        );
+        assert_eq!(left_out, 1000 - MAX_CHAIN);
+        assert!(failure.to_string().contains("caused by: (984 left out)\n  caused by: aborted: failure 999"));
     }
 }

@@ -40,12 +40,12 @@ const ACL: [(i32, &str, &str); 6] = [
     (
         507018,
         "ACL_ERROR_RT_AICPU_EXCEPTION",
-        "if it follows HcclBarrier, the thread's context was switched: restore it and do not synchronise; else read the device log",
+        "after HcclBarrier: restore the thread's context and do not synchronise; else read the device log",
     ),
     (
         507899,
         "ACL_ERROR_RT_DRV_INTERNAL_ERROR",
-        "often a logical device id where the driver-visible one is due; else read the driver log and reset the device",
+        "often a logical device id where the driver-visible one is due; else read the driver log",
     ),
 ];
 

@@ -112,8 +112,8 @@ pub enum WireError {
 impl Failure {
     /// Writes the failure into `out` and returns how many bytes it took.
     ///
-    /// What is too long is cut with [`clip`]; what is too deep is left out between the outermost failures and the root
-    /// cause, which always stays. Any `out` of at least [`MIN_WIRE_LEN`] bytes does.
+    /// What is too long is cut with [`clip`]; what is too deep is left out between the outermost failures and
+    /// the root cause, which always stays. Any `out` of at least [`MIN_WIRE_LEN`] bytes does.
     pub fn encode(&self, out: &mut [u8]) -> Result<usize, WireError> {
         if out.len() < MIN_WIRE_LEN {
             return Err(WireError::BufferTooSmall { len: out.len() });
@@ -142,7 +142,8 @@ impl Failure {
         HEADER + self.chain().map(|link| RECORD + text_len(link)).sum::<usize>()
     }
 
-    /// Reads a failure from bytes of any origin. Bytes after the failure are ignored, as in a slot of fixed size.
+    /// Reads a failure from bytes of any origin. Bytes after the failure are ignored, as in a slot of fixed
+    /// size.
     ///
     /// The bytes must not change meanwhile: copy them out of shared memory first.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
@@ -171,7 +172,8 @@ impl Failure {
         Ok(Self::from_links(links))
     }
 
-    /// The links that a buffer of `room` bytes takes, with what is left out after each. Always the outermost and the root.
+    /// The links that a buffer of `room` bytes takes, with what is left out after each. Always the outermost
+    /// and the root.
     fn kept_links(&self, room: usize) -> Vec<(&Failure, u16)> {
         let mut links: Vec<(&Failure, u16)> = self.chain().map(|link| (link, link.left_out)).collect();
         let needed = |links: &[(&Failure, u16)]| {
@@ -191,8 +193,9 @@ fn text_len(link: &Failure) -> usize {
     link.phase.len().min(MAX_PHASE) + link.message.len().min(MAX_MESSAGE)
 }
 
-/// Shares `budget` bytes among texts of these lengths. The last is the root cause and may take half; the others get alike,
-/// but what the short ones do not need goes to the long ones, and what nobody needs to the root.
+/// Shares `budget` bytes among texts of these lengths. The last is the root cause and may take half; the
+/// others get alike, but what the short ones do not need goes to the long ones, and what nobody needs to the
+/// root.
 fn share(budget: usize, lengths: &[usize]) -> Vec<usize> {
     let Some((&root, others)) = lengths.split_last() else { return Vec::new() };
     let mut shares = vec![0; lengths.len()];

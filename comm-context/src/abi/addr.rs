@@ -4,7 +4,8 @@ use core::fmt;
 
 use bytemuck::{Pod, Zeroable};
 
-/// An address of device memory, as the rank that holds it reaches it. On the simulator it is a pointer of the process.
+/// An address of device memory, as the rank that holds it reaches it. On the simulator it is a pointer of the
+/// process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct DeviceAddr(pub u64);

@@ -46,7 +46,8 @@ const_assert_eq!(offset_of!(CommContext, windows_out), 544);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct CommWorkspace {
-    /// Zero while the run goes on. Sticky: once it is not, every `comm_wait` of the kernel ends and returns false.
+    /// Zero while the run goes on. Sticky: once it is not, every `comm_wait` of the kernel ends and returns
+    /// false.
     pub abort: u32,
     /// Zero.
     pub reserved: [u32; 15],
@@ -92,8 +93,8 @@ impl CommContext {
         self
     }
 
-    /// The view that the ranks `ranks` have of the slice `offset..offset + size` of every window, as rank `domain_rank`
-    /// of them. Keeps the workspace.
+    /// The view that the ranks `ranks` have of the slice `offset..offset + size` of every window, as rank
+    /// `domain_rank` of them. Keeps the workspace.
     pub fn subset(&self, ranks: &[u32], domain_rank: u32, offset: u64, size: u64) -> Result<Self, AbiError> {
         let inside = offset.checked_add(size).is_some_and(|end| end <= self.win_size);
         if !inside {
@@ -110,7 +111,8 @@ impl CommContext {
         Ok(Self { work_space: self.work_space, work_space_size: self.work_space_size, ..view })
     }
 
-    /// Reads a context from bytes of any origin and alignment and checks all of it. Bytes after it are ignored.
+    /// Reads a context from bytes of any origin and alignment and checks all of it. Bytes after it are
+    /// ignored.
     pub fn decode(bytes: &[u8]) -> Result<Self, AbiError> {
         let need = size_of::<Self>();
         let bytes =
@@ -150,7 +152,8 @@ impl CommContext {
         if possible { Ok(base) } else { Err(AbiError::Window { rank, base, size: self.win_size }) }
     }
 
-    /// Where `peer` has what this rank has at `local`, as this rank reaches it: the bounds-checked `CommRemotePtr`.
+    /// Where `peer` has what this rank has at `local`, as this rank reaches it: the bounds-checked
+    /// `CommRemotePtr`.
     pub fn remote(&self, local: DeviceAddr, peer: u32) -> Result<DeviceAddr, AbiError> {
         let base = self.window_in(self.rank_id)?;
         let offset = local.0.checked_sub(base.0).filter(|offset| *offset < self.win_size);

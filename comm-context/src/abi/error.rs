@@ -79,7 +79,7 @@ pub enum AbiError {
 
     /// A tensor has too many dimensions, or another number of strides.
     #[error(
-        "a tensor has at most {TENSOR_MAX_DIMS} dimensions and as many strides; this has {ndims} and {strides}"
+        "a tensor has at most {TENSOR_MAX_DIMS} dimensions and as many strides, not {ndims} and {strides}"
     )]
     Dims {
         /// The number of dimensions.

@@ -155,7 +155,8 @@ impl TensorDesc {
         TensorBuilder::new(addr, size, dtype, shape)
     }
 
-    /// Reads a descriptor from bytes of any origin and alignment and checks all of it. Bytes after it are ignored.
+    /// Reads a descriptor from bytes of any origin and alignment and checks all of it. Bytes after it are
+    /// ignored.
     pub fn decode(bytes: &[u8]) -> Result<Self, AbiError> {
         let need = size_of::<Self>();
         let bytes =
@@ -165,7 +166,8 @@ impl TensorDesc {
         Ok(desc)
     }
 
-    /// Checks that the fields are possible and agree with each other. Shapes and strides beyond `ndims` are not looked at.
+    /// Checks that the fields are possible and agree with each other. Shapes and strides beyond `ndims` are
+    /// not looked at.
     pub fn check(&self) -> Result<(), AbiError> {
         let shape = self.shape()?;
         let strides = &self.strides[..shape.len()];

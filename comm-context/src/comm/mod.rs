@@ -15,15 +15,17 @@ use crate::abi::DeviceAddr;
 
 /// One rank's end of a group of ranks that share memory.
 ///
-/// Every call takes `&self` and may be made from several threads at once. Calls that concern different domains do not
-/// wait for each other. A *collective* call returns on no rank before every rank of its group has made it.
+/// Every call takes `&self` and may be made from several threads at once. Calls that concern different
+/// domains do not wait for each other. A *collective* call returns on no rank before every rank of its group
+/// has made it.
 ///
 /// # Failure
-/// A wrong argument ([`CommError::Argument`] and the five state errors after it) is refused before anything is created
-/// or any peer is told, and leaves the communicator as it was. So does a failed allocation on one member of a domain:
-/// the others get [`CommError::PeerFailed`] and nothing stays allocated. A deadline that passes, a peer that dies and an
-/// abort break the communicator: the first such error is kept, and every later call answers at once with
-/// [`CommError::Broken`] around it. [`destroy`](Self::destroy) works in either state.
+/// A wrong argument ([`CommError::Argument`] and the five state errors after it) is refused before anything
+/// is created or any peer is told, and leaves the communicator as it was. So does a failed allocation on one
+/// member of a domain: the others get [`CommError::PeerFailed`] and nothing stays allocated. A deadline that
+/// passes, a peer that dies and an abort break the communicator: the first such error is kept, and every
+/// later call answers at once with [`CommError::Broken`] around it. [`destroy`](Self::destroy) works in
+/// either state.
 pub trait Communicator: Send + Sync {
     /// This rank, `0..nranks`.
     fn rank(&self) -> u32;
@@ -33,7 +35,8 @@ pub trait Communicator: Send + Sync {
 
     /// Allocates the base window of every rank: collective, at most once, the same `size` on every rank.
     ///
-    /// The size may be rounded up; [`Window::size`] says what it became. The window is zeroed before a peer can reach it.
+    /// The size may be rounded up; [`Window::size`] says what it became. The window is zeroed before a peer
+    /// can reach it.
     fn alloc_windows(&self, size: usize, within: Timeout) -> Result<Window, CommError>;
 
     /// The base window of this rank; [`CommError::NoWindow`] before [`alloc_windows`](Self::alloc_windows).
@@ -41,13 +44,16 @@ pub trait Communicator: Send + Sync {
 
     /// Makes a subset's view of a slice of the base window and returns its context.
     ///
-    /// Local: no peer takes part. In the new context the rank is `view.domain_rank` and window `i` is the slice of the
-    /// base window of rank `view.ranks[i]`. The context lives until the communicator is destroyed.
+    /// Local: no peer takes part. In the new context the rank is `view.domain_rank` and window `i` is the
+    /// slice of the base window of rank `view.ranks[i]`. The context lives until the communicator is
+    /// destroyed.
     fn derive_context(&self, view: &SubsetView<'_>) -> Result<DeviceAddr, CommError>;
 
-    /// Allocates a window for a subset of the ranks: collective among `spec.ranks`, no other rank is involved.
+    /// Allocates a window for a subset of the ranks: collective among `spec.ranks`, no other rank is
+    /// involved.
     ///
-    /// The members name the allocation by the same id, ranks and size, and call in any order relative to other domains.
+    /// The members name the allocation by the same id, ranks and size, and call in any order relative to
+    /// other domains.
     fn alloc_domain(&self, spec: &DomainSpec<'_>, within: Timeout) -> Result<Window, CommError>;
 
     /// Releases a domain: collective among its members. Afterwards its id may be used again.
@@ -55,19 +61,22 @@ pub trait Communicator: Send + Sync {
     /// What this rank holds of the domain is released even when the call fails because a peer is gone.
     fn release_domain(&self, id: AllocationId, within: Timeout) -> Result<(), CommError>;
 
-    /// Waits until every rank has come here. What a rank wrote before its call, every rank sees after its own.
+    /// Waits until every rank has come here. What a rank wrote before its call, every rank sees after its
+    /// own.
     fn barrier(&self, within: Timeout) -> Result<(), CommError>;
 
     /// Copies device bytes that this rank can reach: its own and its peers' windows, and its contexts.
     ///
-    /// A range that is not wholly inside one of these is [`ArgumentError::Unreachable`]. An empty range copies nothing.
+    /// A range that is not wholly inside one of these is [`ArgumentError::Unreachable`]. An empty range
+    /// copies nothing.
     fn read(&self, from: DeviceAddr, into: &mut [u8]) -> Result<(), CommError>;
 
-    /// Copies `bytes` to device memory that this rank can reach: its own and its peers' windows, not a context.
+    /// Copies `bytes` to device memory that this rank can reach: its own and its peers' windows, not a
+    /// context.
     fn write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), CommError>;
 
-    /// Leaves the group. Always releases what this rank owns, also when a peer is gone or the deadline passes; the error
-    /// then says so. A peer that still waits for this rank gets [`CommError::PeerLeft`].
+    /// Leaves the group. Always releases what this rank owns, also when a peer is gone or the deadline
+    /// passes; the error then says so. A peer that still waits for this rank gets [`CommError::PeerLeft`].
     fn destroy(self: Box<Self>, within: Timeout) -> Result<(), CommError>;
 }
 
@@ -82,7 +91,8 @@ pub struct Window {
     pub size: usize,
 }
 
-/// Names one domain allocation. Chosen by the caller; the members agree on it, concurrent domains differ in it.
+/// Names one domain allocation. Chosen by the caller; the members agree on it, concurrent domains differ in
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AllocationId(pub u64);
 

@@ -8,8 +8,8 @@ use super::ArgumentError;
 
 /// The longest wait of one call: more than zero, at most 24 hours.
 ///
-/// A bad value is refused here, before anything is created (F06). A call turns it into one absolute deadline at its
-/// start and hands that on; no inner step starts it again.
+/// A bad value is refused here, before anything is created (F06). A call turns it into one absolute deadline
+/// at its start and hands that on; no inner step starts it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timeout(Duration);
 
@@ -31,8 +31,8 @@ impl Timeout {
         Ok(Self(limit))
     }
 
-    /// Reads `variable` (usually [`ENV`](Self::ENV)): [`DEFAULT`](Self::DEFAULT) when it is not set, an error when it
-    /// does not hold a number of seconds such as `120` or `0.5`.
+    /// Reads `variable` (usually [`ENV`](Self::ENV)): [`DEFAULT`](Self::DEFAULT) when it is not set, an error
+    /// when it does not hold a number of seconds such as `120` or `0.5`.
     pub fn from_env(variable: &str) -> Result<Self, ArgumentError> {
         let given = match env::var(variable) {
             Ok(text) => text,
@@ -48,7 +48,8 @@ impl Timeout {
         self.0
     }
 
-    /// Digits with at most one point between them. `f64::from_str` alone would also take `inf`, `nan`, `1e3` and `+1`.
+    /// Digits with at most one point between them. `f64::from_str` alone would also take `inf`, `nan`, `1e3`
+    /// and `+1`.
     fn from_seconds(text: &str) -> Option<Self> {
         let plain = text.split('.').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
         if !plain || text.matches('.').count() > 1 {

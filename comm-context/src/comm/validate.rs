@@ -6,8 +6,8 @@ use std::path::Path;
 use super::{ArgumentError, DomainSpec, Membership, PathProblem, SubsetView};
 use crate::abi::COMM_MAX_RANK_NUM;
 
-/// The largest window: 1 TiB. 64 of them take half of a 47-bit address space, so that no sum of offset, size and
-/// rounding can overflow after this check.
+/// The largest window: 1 TiB. 64 of them take half of a 47-bit address space, so that no sum of offset, size
+/// and rounding can overflow after this check.
 pub const MAX_WINDOW_SIZE: usize = 1 << 40;
 
 /// Linux's `PATH_MAX` counts the terminating NUL.
@@ -39,7 +39,8 @@ pub fn subset(me: Membership, view: &SubsetView<'_>, window: usize) -> Result<()
     Ok(())
 }
 
-/// Checks the path at which independent ranks meet, as far as its text tells. What lies there is the rendezvous's task.
+/// Checks the path at which independent ranks meet, as far as its text tells. What lies there is the
+/// rendezvous's task.
 pub fn rootinfo_path(path: &Path) -> Result<(), ArgumentError> {
     let bytes = path.as_os_str().as_bytes();
     let problem = if bytes.is_empty() {

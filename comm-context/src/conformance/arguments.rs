@@ -1,6 +1,7 @@
 //! Wrong arguments: refused by name, before anything happens, and the communicator goes on as before.
 //!
-//! Every rank makes the wrong calls by itself; the barrier at the end of each case shows that no peer was told.
+//! Every rank makes the wrong calls by itself; the barrier at the end of each case shows that no peer was
+//! told.
 
 use super::Seat;
 use super::kit::{During, Outcome, context_of, ensure_refused, ensure_zero};
@@ -77,13 +78,13 @@ pub(super) fn wrong_lists_of_ranks_are_refused_and_nothing_happens(seat: &Seat<'
 pub(super) fn unknown_and_repeated_domains_are_refused(seat: &Seat<'_>) -> Outcome {
     let comm = seat.join()?;
     let id = AllocationId(u64::MAX);
-    ensure_refused!(comm.release_domain(id, seat.timeout), CommError::UnknownDomain { id: said } if said == id);
+    ensure_refused!(comm.release_domain(id, seat.timeout), CommError::UnknownDomain { id: it } if it == id);
     let everybody = seat.everybody();
     let spec = seat.domain(id.0, &everybody, 4096).ok_or("not a member")?;
     comm.alloc_domain(&spec, seat.timeout).during("alloc_domain")?;
-    ensure_refused!(comm.alloc_domain(&spec, seat.timeout), CommError::DomainExists { id: said } if said == id);
+    ensure_refused!(comm.alloc_domain(&spec, seat.timeout), CommError::DomainExists { id: it } if it == id);
     comm.release_domain(id, seat.timeout).during("release_domain")?;
-    ensure_refused!(comm.release_domain(id, seat.timeout), CommError::UnknownDomain { id: said } if said == id);
+    ensure_refused!(comm.release_domain(id, seat.timeout), CommError::UnknownDomain { id: it } if it == id);
     seat.part(comm)
 }
 

@@ -14,15 +14,16 @@ pub(super) fn ten_thousand_barriers_back_to_back(seat: &Seat<'_>) -> Outcome {
     seat.part(comm)
 }
 
-/// Each rank writes the round, meets, and looks at everybody: an older number means that a rank fell through the first
-/// barrier, a newer one that it fell through the second. One rank in turn comes late, or it would hardly show.
+/// Each rank writes the round, meets, and looks at everybody: an older number means that a rank fell through
+/// the first barrier, a newer one that it fell through the second. One rank in turn comes late, or it would
+/// hardly show.
 pub(super) fn no_rank_falls_through_or_runs_ahead(seat: &Seat<'_>) -> Outcome {
     const ROUNDS: u32 = 200;
     let comm = seat.join()?;
     let window = comm.alloc_windows(4096, seat.timeout).during("alloc_windows")?;
     let context = context_of(comm.as_ref(), &window)?;
     for round in 1..=ROUNDS {
-        let late = round % seat.nranks == seat.rank && round % 4 == 0;
+        let late = round % 4 == 0 && round / 4 % seat.nranks == seat.rank;
         if late {
             thread::sleep(Duration::from_millis(1));
         }

@@ -33,8 +33,8 @@ fn release(comm: &dyn Communicator, id: u64, within: Timeout) -> Outcome {
     comm.release_domain(AllocationId(id), within).during("release_domain")
 }
 
-/// A ring of pairs: every rank is in two domains, and every two neighbours share one. Everybody allocates in the order of
-/// the ids, which is the order that cannot lock.
+/// A ring of pairs: every rank is in two domains, and every two neighbours share one. Everybody allocates in
+/// the order of the ids, which is the order that cannot lock.
 pub(super) fn overlapping_domains_have_windows_of_their_own(seat: &Seat<'_>) -> Outcome {
     let comm = seat.join()?;
     let base = comm.alloc_windows(4096, seat.timeout).during("alloc_windows")?;
@@ -66,8 +66,8 @@ pub(super) fn overlapping_domains_have_windows_of_their_own(seat: &Seat<'_>) -> 
     seat.part(comm)
 }
 
-/// Even ranks begin with one domain, odd ranks with the other, each from a thread of its own. A backend that lets one
-/// allocation hold up another waits for ever here.
+/// Even ranks begin with one domain, odd ranks with the other, each from a thread of its own. A backend that
+/// lets one allocation hold up another waits for ever here.
 pub(super) fn two_domains_are_made_at_once_in_opposite_order(seat: &Seat<'_>) -> Outcome {
     let comm = seat.join()?;
     let (comm_ref, within) = (comm.as_ref(), seat.timeout);
@@ -88,7 +88,8 @@ pub(super) fn two_domains_are_made_at_once_in_opposite_order(seat: &Seat<'_>) ->
     seat.part(comm)
 }
 
-/// Runs `second` on a thread while `first` most likely waits for its peers on another, and fails when either does.
+/// Runs `second` on a thread while `first` most likely waits for its peers on another, and fails when either
+/// does.
 fn both(first: &(dyn Fn() -> Outcome + Sync), second: &(dyn Fn() -> Outcome + Sync)) -> Outcome {
     thread::scope(|scope| {
         let first = scope.spawn(first);

@@ -6,7 +6,8 @@ use super::Seat;
 use super::kit::{During, Outcome, ensure, ensure_refused};
 use crate::comm::{CommError, Communicator, Phase, Timeout};
 
-/// Every later call repeats the first cause, at once; destroy still releases what is left, and may say that peers are gone.
+/// Every later call repeats the first cause, at once; destroy still releases what is left, and may say that
+/// peers are gone.
 fn ensure_broken_by(comm: Box<dyn Communicator>, seat: &Seat<'_>, first: &CommError) -> Outcome {
     match comm.barrier(seat.timeout) {
         Err(CommError::Broken { cause }) => {
@@ -49,8 +50,8 @@ pub(super) fn a_rank_that_leaves_is_named_to_those_who_wait(seat: &Seat<'_>) -> 
     }
 }
 
-/// Rank 1 waits for rank 0 in a domain, briefly and in vain. The others wait for rank 1, and learn that it is gone; they
-/// are not made to wait out their own deadline (F20).
+/// Rank 1 waits for rank 0 in a domain, briefly and in vain. The others wait for rank 1, and learn that it is
+/// gone; they are not made to wait out their own deadline (F20).
 pub(super) fn a_deadline_that_passes_is_told_with_who_is_missing(seat: &Seat<'_>) -> Outcome {
     let comm = seat.join()?;
     if seat.rank != 1 {

@@ -22,7 +22,8 @@ macro_rules! ensure_refused {
         match $call {
             Err($pattern) $(if $guard)? => {}
             Err(other) => {
-                return Err(format!("{} gave `{other}` ({other:?}), not {}", stringify!($call), stringify!($pattern)));
+                let (call, pattern) = (stringify!($call), stringify!($pattern));
+                return Err(format!("{call} gave `{other}` ({other:?}), not {pattern}"));
             }
             Ok(_) => return Err(format!("{} was accepted, not {}", stringify!($call), stringify!($pattern))),
         }

@@ -1,12 +1,14 @@
 //! What every backend must do, as cases that its tests run.
 //!
-//! A case is one function that every rank of a group runs at the same time, each in its own process. The backend's test
-//! makes a group, gives every rank a [`Seat`], calls [`Case::run`] on each, and fails when any of them returns an error:
+//! A case is one function that every rank of a group runs at the same time, each in its own process. The
+//! backend's test makes a group, gives every rank a [`Seat`], calls [`Case::run`] on each, and fails when any
+//! of them returns an error:
 //!
 //! ```no_run
 //! # use comm_context::comm::{CommError, Communicator, Membership, Timeout};
 //! # fn my_backend(_: Membership) -> Result<Box<dyn Communicator>, CommError> { unimplemented!() }
-//! # fn in_processes(_nranks: u32, _body: &dyn Fn(u32) -> Result<(), String>) -> Vec<Result<(), String>> { vec![] }
+//! # type Outcome = Result<(), String>;
+//! # fn in_processes(_nranks: u32, _body: &dyn Fn(u32) -> Outcome) -> Vec<Outcome> { vec![] }
 //! use comm_context::conformance::{self, Seat};
 //!
 //! let nranks = 4;
@@ -23,8 +25,9 @@
 //! assert!(ran > 0);
 //! ```
 //!
-//! Every case opens one communicator and destroys it, so a group is good for one case. Ranks of a case talk to each other
-//! through the communicator only. No case asserts a time; a backend that hangs runs into the seat's timeout.
+//! Every case opens one communicator and destroys it, so a group is good for one case. Ranks of a case talk
+//! to each other through the communicator only. No case asserts a time; a backend that hangs runs into the
+//! seat's timeout.
 
 mod arguments;
 mod barrier;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::abi::{COMM_MAX_RANK_NUM, DeviceAddr};
 
-/// A wrong argument, refused before anything is created. Both backends refuse the same things in the same words.
+/// A wrong argument, refused before anything is created. Both backends refuse the same things in the same
+/// words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArgumentError {
@@ -114,8 +115,8 @@ pub enum ArgumentError {
 
     /// A range of device memory is not wholly inside one window or context that this rank can reach.
     #[error(
-        "{len} bytes at {addr} are not inside one window of this communicator (or, to read, one of its contexts); \
-         take addresses from windowsIn and stay within winSize"
+        "{len} bytes at {addr} are not inside one window of this communicator \
+         (or, to read, one of its contexts); take addresses from windowsIn and stay within winSize"
     )]
     Unreachable {
         /// Where it starts.
@@ -133,7 +134,7 @@ pub enum ArgumentError {
 
     /// An environment variable does not hold a time limit.
     #[error(
-        "{variable} is {given:?}; set it to seconds, such as 120 or 0.5, more than 0 and at most 86400, or unset it"
+        "{variable} is {given:?}; set it to seconds, such as 120 or 0.5, above 0 and up to 86400, or unset it"
     )]
     TimeoutVariable {
         /// The variable.
@@ -150,7 +151,7 @@ pub enum ArgumentError {
     },
 
     /// A pointer that must point at something is NULL.
-    #[error("{what} is NULL")]
+    #[error("{what} is NULL; pass the address of a live object")]
     Null {
         /// The argument's name in `comm.h`.
         what: &'static str,

@@ -8,6 +8,7 @@ pub use death::Death;
 
 use core::error::Error;
 use core::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ pub enum CommError {
 
     /// A domain is released that this rank does not hold.
     #[error(
-        "no domain {id} is allocated on this rank; pass the id of an alloc_domain that succeeded here and was not released yet"
+        "no domain {id} is allocated on this rank; pass the id of one that was allocated and not yet released"
     )]
     UnknownDomain {
         /// The id that was passed.
@@ -67,7 +68,8 @@ pub enum CommError {
 
     /// A peer's process is gone.
     #[error(
-        "rank {rank} (pid {}) {how} in {phase}; look for the cause in its own output, then start the whole group again",
+        "rank {rank} (pid {}) {how} in {phase}; look for the cause in its own output, \
+         then start the whole group again",
         Known(.pid)
     )]
     PeerDied {
@@ -83,7 +85,8 @@ pub enum CommError {
 
     /// A peer left the group in order while this rank still needed it.
     #[error(
-        "rank {rank} left the group while this rank was in {phase}: {reason}; every rank must make the same collective calls before any of them destroys its communicator"
+        "rank {rank} left the group while this rank was in {phase}: {reason}; \
+         let every rank make the same collective calls before any of them destroys its communicator"
     )]
     PeerLeft {
         /// The peer.
@@ -94,9 +97,11 @@ pub enum CommError {
         phase: Phase,
     },
 
-    /// A peer could not do its part. The operation is undone on every member and the communicator stays usable.
+    /// A peer could not do its part. The operation is undone on every member and the communicator stays
+    /// usable.
     #[error(
-        "rank {rank} failed in {phase}: {message}; the operation is undone on every member, so mend that and call again"
+        "rank {rank} failed in {phase}: {message}; \
+         the operation is undone on every member, so mend that and call again"
     )]
     PeerFailed {
         /// The peer.
@@ -131,7 +136,7 @@ pub enum CommError {
 
     /// Two ranks disagree on something that must be the same.
     #[error(
-        "ranks disagree on {what}: this rank has {mine}, rank {rank} has {theirs}; pass the same on every rank"
+        "ranks disagree on {what}: this one has {mine}, rank {rank} has {theirs}; pass the same on every rank"
     )]
     Mismatch {
         /// What it is.
@@ -145,7 +150,7 @@ pub enum CommError {
     },
 
     /// The operating system refused a call.
-    #[error("{call} failed for {what}: {}; {}", std::io::Error::from_raw_os_error(*.errno), errno_advice(*.errno))]
+    #[error("{call} failed for {what}: {}; {}", io::Error::from_raw_os_error(*.errno), errno_advice(*.errno))]
     System {
         /// The call.
         call: &'static str,
@@ -259,7 +264,7 @@ impl CommError {
     }
 
     /// An error of the operating system, from the value that the failed call left behind.
-    pub fn system(call: &'static str, what: impl Into<String>, error: &std::io::Error) -> Self {
+    pub fn system(call: &'static str, what: impl Into<String>, error: &io::Error) -> Self {
         // An io::Error that no system call made has no errno; EIO is the honest neighbour.
         const EIO: i32 = 5;
         Self::System { call, errno: error.raw_os_error().unwrap_or(EIO), what: what.into() }

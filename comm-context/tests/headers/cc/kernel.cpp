@@ -67,8 +67,9 @@ void notify_then_wait_carries_the_data(uint32_t nranks, int rounds) {
     group.run([&](const CommContext *ctx, Window &mine) {
         for (int round = 1; round <= rounds; ++round) {
             for (uint32_t peer = 0; peer < nranks; ++peer) {
-                *CommRemotePtr(ctx, &mine.inbox[ctx->rankId], static_cast<int>(peer)) = round * 1000 + ctx->rankId;
-                comm_notify(ctx, CommRemotePtr(ctx, &mine.arrived, static_cast<int>(peer)), 1);
+                Window *theirs = CommRemotePtr(ctx, &mine, static_cast<int>(peer));
+                theirs->inbox[ctx->rankId] = round * 1000 + ctx->rankId;
+                comm_notify(ctx, &theirs->arrived, 1);
             }
             REQUIRE(comm_wait(ctx, &mine.arrived, round * static_cast<int32_t>(nranks)));
             for (uint32_t peer = 0; peer < nranks; ++peer) {
@@ -92,8 +93,8 @@ void barrier_holds_back_and_lets_go(uint32_t nranks, uint32_t rounds, uint32_t f
             __atomic_store_n(&mine.round, round, __ATOMIC_RELAXED);
             REQUIRE(comm_phase_barrier(ctx, &mine.barrier));
             for (uint32_t peer = 0; peer < nranks; ++peer) {
-                const uint32_t seen =
-                    __atomic_load_n(&CommRemotePtr(ctx, &mine, static_cast<int>(peer))->round, __ATOMIC_RELAXED);
+                const Window *theirs = CommRemotePtr(ctx, &mine, static_cast<int>(peer));
+                const uint32_t seen = __atomic_load_n(&theirs->round, __ATOMIC_RELAXED);
                 REQUIRE(seen == round || seen == round + 1);
             }
         }

@@ -11,7 +11,8 @@
 #define ALIGN(type) _Alignof(type)
 #endif
 #define TYPE(type) printf("%s %zu %zu\n", #type, sizeof(type), (size_t)ALIGN(type))
-#define FIELD(type, field) printf("%s.%s %zu %zu\n", #type, #field, offsetof(type, field), sizeof(((type *)0)->field))
+#define FIELD(type, field) \
+    printf("%s.%s %zu %zu\n", #type, #field, offsetof(type, field), sizeof(((type *)0)->field))
 #define VALUE(name) printf("%s %d 0\n", #name, (int)(name))
 
 int main(void) {

@@ -5,6 +5,8 @@
  * A call returns 0, or a CommResult that is not 0; comm_init returns a handle, or NULL. The reason of a
  * failure is in comm_last_error() of the calling thread and on stderr. A NULL or impossible argument is an
  * error, never a crash. A handle may be used from any thread, and from several at once.
+ *
+ * A call that waits for peers gives up after 120 seconds, or after CHIPCOMM_TIMEOUT_S seconds if that is set.
  */
 #ifndef CHIPCOMM_COMM_H
 #define CHIPCOMM_COMM_H

@@ -38,7 +38,7 @@ inline bool comm_aborted(const CommContext *ctx) {
 
 namespace comm_detail {
 
-/* About 10 us of pauses: longer than a hand-over between two cores, shorter than a time slice. */
+/* Some microseconds of pauses: longer than a hand-over between two cores, far below a time slice. */
 constexpr int kSpins = 256;
 
 inline void pause() {

@@ -79,7 +79,7 @@ pub enum CommError {
         pid: Option<u32>,
         /// How it ended.
         how: Death,
-        /// What this rank was doing when it noticed.
+        /// What the peer was doing, as it last published; where that is not known, what this rank was doing.
         phase: Phase,
     },
 

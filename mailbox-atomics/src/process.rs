@@ -93,10 +93,11 @@ impl Child {
 
     /// Waits for the child's end until `deadline`, and reaps it. `None` when it still runs then.
     pub fn reap(&self, deadline: Deadline) -> Option<HowDied> {
-        if self.ended.get().is_none() {
-            self.lifeline.wait_for_death(deadline);
+        if self.ended.get().is_none() && !self.lifeline.wait_for_death(deadline) {
+            return None;
         }
-        self.try_reap()
+        // It is gone, or, seen through a pipe, about to be: descriptors are closed a little before a process can be reaped.
+        self.collect(None)
     }
 
     /// Sends a signal, unless the child has been reaped.

@@ -53,27 +53,34 @@ impl<'a> Barrier<'a> {
     pub fn wait(&self, how: &Wait<'_>) -> Result<u64, BarrierError> {
         let mine = &self.places[self.me];
         let phase = mine.phase.load() + 1;
-        mine.phase
-            .ring(phase, self.others().map(|(_, other)| Listener::tagged(&other.parked_on, tag(self.me))));
-        let arrived = |theirs: u64| {
-            if intact(Site::BarrierAcceptsLaterPhase) { theirs >= phase } else { theirs == phase }
-        };
-        for (number, other) in self.others() {
+        mine.phase.ring(phase, self.others().map(|(_, other)| Listener::tagged(&other.parked_on, tag(self.me))));
+        // From the last party down: where parties start in order, one park on the last of them covers all.
+        for (number, other) in self.others().rev() {
             let listener = Listener::tagged(&mine.parked_on, tag(number));
-            how.on(&other.phase, Some(listener), |theirs| arrived(theirs).then_some(())).map_err(
-                |cause| {
-                    let missing = self.others().filter(|(_, other)| !arrived(other.phase.load()));
-                    BarrierError { phase, missing: missing.map(|(number, _)| number as u32).collect(), cause }
-                },
-            )?;
+            how.on(&other.phase, Some(listener), |theirs| reached(theirs, phase).then_some(()))
+                .map_err(|cause| BarrierError { phase, missing: self.missing(), cause })?;
         }
         Ok(phase)
     }
 
-    fn others(&self) -> impl Iterator<Item = (usize, &'a Place)> {
+    /// The parties that have not reached the phase that this one is in.
+    pub fn missing(&self) -> Vec<u32> {
+        let phase = self.places[self.me].phase.load();
+        self.others()
+            .filter(|(_, other)| !reached(other.phase.load(), phase))
+            .map(|(number, _)| number as u32)
+            .collect()
+    }
+
+    fn others(&self) -> impl DoubleEndedIterator<Item = (usize, &'a Place)> {
         let me = self.me;
         self.places.iter().enumerate().filter(move |(number, _)| *number != me)
     }
+}
+
+/// A fast party may be a phase ahead, which is as good.
+fn reached(theirs: u64, phase: u64) -> bool {
+    if intact(Site::BarrierAcceptsLaterPhase) { theirs >= phase } else { theirs == phase }
 }
 
 /// Never 0, which means awake.

@@ -50,7 +50,7 @@ impl fmt::Display for Death {
 }
 
 /// Somebody who knows whether the peers of a wait live.
-pub trait Watch: Sync {
+pub trait Watch {
     /// The first peer found dead, or `None` while all live. Called about 20 times a second by a parked waiter; must not
     /// block.
     fn look(&self) -> Option<Death>;

@@ -3,7 +3,7 @@
 //! or a program without figures, is a failure.
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::process::{ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -52,7 +52,7 @@ struct Program<'a> {
 const PREFIX: &str = "bench_";
 
 /// The command itself.
-pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
+pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
     let programs = chosen(programs(ws), &args.names)?;
     for program in &programs {
         eprintln!("building {} of {} …", program.example, program.package);
@@ -67,7 +67,7 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
     for program in &programs {
         measure(ws, program, args).with_context(|| format!("{} of {}", program.example, program.package))?;
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 fn measure(ws: &Workspace, program: &Program<'_>, args: &Args) -> Result<()> {

@@ -121,8 +121,10 @@ impl Console {
             Some(format!("`{shown}` {}", ending(status)))
         };
         if log.failure.is_some() && self.show != Show::Everything {
-            let worth = log.lines.iter().filter(|line| !self.show.shows(line) && tells_why(line));
-            worth.for_each(|line| self.line(line));
+            let mut worth: Vec<&String> =
+                log.lines.iter().filter(|line| !self.show.shows(line) && tells_why(line)).collect();
+            worth.dedup_by(|next, line| next.is_empty() && line.is_empty());
+            worth.iter().for_each(|line| self.line(line));
         }
         Ok(log)
     }
@@ -201,7 +203,7 @@ fn ending(status: ExitStatus) -> String {
     }
 }
 
-/// Lines of a failed command that are worth reading: not the tests that passed and not the crates that compiled.
+/// Lines of a failed command that are worth reading: not the tests that ran well and not the crates that compiled.
 fn tells_why(line: &str) -> bool {
     const PROGRESS: [&str; 8] = [
         "Compiling",
@@ -216,7 +218,8 @@ fn tells_why(line: &str) -> bool {
     let passed = test_line(line).is_some_and(|(_, end)| end != "FAILED");
     let first = line.trim_start().split(' ').next().unwrap_or_default();
     let progress = line.starts_with("  ") && PROGRESS.contains(&first);
-    !(passed || progress)
+    let count = line.starts_with("running ") && line.trim_end_matches('s').ends_with(" test");
+    !(passed || progress || count)
 }
 
 #[cfg(test)]
@@ -261,5 +264,6 @@ mod tests {
         assert!(!Show::Results.shows("test a ... ok") && !Show::Progress.shows(result));
         assert!(tells_why("test a ... FAILED") && tells_why("error[E0308]: mismatched types"));
         assert!(!tells_why("test a ... ok") && !tells_why("   Compiling a v0.1.0"));
+        assert!(!tells_why("running 0 tests") && !tells_why("running 1 test") && tells_why("running late"));
     }
 }

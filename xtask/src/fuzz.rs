@@ -1,6 +1,7 @@
 //! `cargo xtask fuzz`: runs the fuzz targets of the crates, `*/fuzz/fuzz_targets/*.rs`, through cargo-fuzz.
 
 use std::collections::BTreeSet;
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -18,7 +19,7 @@ pub(crate) struct Args {
 }
 
 /// The command itself.
-pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
+pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
     let targets = chosen(targets(ws), args.target.as_deref())?;
     ensure!(
         answers(nightly(&ws.root, ["fuzz", "--version"])),
@@ -36,7 +37,7 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
     }
     ensure!(failed.is_empty(), "findings or broken targets: {}", failed.join(", "));
     println!("{} targets, no finding", targets.len());
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Folder of the fuzz crate and name of the target.

@@ -1,6 +1,7 @@
 //! Lanes: named checks that run one after another, each with its time and its count, and a summary at the end.
 //! A lane that ran nothing has failed.
 
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -78,8 +79,13 @@ struct Ended<'a> {
     outcome: Outcome,
 }
 
-/// Runs the lanes in order, all of them even after a failure, and prints the summary. `true`: none failed.
-pub(crate) fn run_all<'a>(setting: &Setting<'_>, lanes: impl IntoIterator<Item = &'a Lane<'a>>) -> bool {
+/// Runs the lanes in order, all of them even after a failure, and prints the summary with `remarks` above its closing
+/// line. A lane that failed has shown why, so the exit code is all that is left to say.
+pub(crate) fn run_all<'a>(
+    setting: &Setting<'_>,
+    lanes: impl IntoIterator<Item = &'a Lane<'a>>,
+    remarks: &[String],
+) -> ExitCode {
     let mut ended = Vec::new();
     for lane in lanes {
         setting.console.begin(lane.name, lane.about);
@@ -97,8 +103,8 @@ pub(crate) fn run_all<'a>(setting: &Setting<'_>, lanes: impl IntoIterator<Item =
         ended.push(one);
     }
     setting.console.end();
-    summary(&ended).iter().for_each(|line| println!("{line}"));
-    !ended.iter().any(|one| failure(one).is_some())
+    summary(&ended, remarks).iter().for_each(|line| println!("{line}"));
+    if ended.iter().any(|one| failure(one).is_some()) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 fn failure<'a>(ended: &'a Ended<'_>) -> Option<&'a str> {
@@ -119,7 +125,7 @@ fn row(ended: &Ended<'_>) -> String {
 
 /// The table, the failures by name, and the closing line with the totals. A lane that failed without a failing test,
 /// such as one that does not compile, counts as one failure, so that the totals never look better than the verdict.
-fn summary(all: &[Ended<'_>]) -> Vec<String> {
+fn summary(all: &[Ended<'_>], remarks: &[String]) -> Vec<String> {
     let mut tests = Tally::default();
     for one in all {
         if let Outcome::Ran(report) = &one.outcome {
@@ -139,6 +145,7 @@ fn summary(all: &[Ended<'_>]) -> Vec<String> {
     if !failed.is_empty() {
         lines.push(format!("failed: {}", failed.join(", ")));
     }
+    lines.extend_from_slice(remarks);
     lines.push(format!("{} passed, {} failed", tests.passed, tests.failed));
     lines
 }
@@ -150,7 +157,7 @@ mod tests {
 
     fn verdict(lanes: &[Lane<'_>]) -> bool {
         let ws = Workspace { root: ".".into(), target: "target".into(), members: Vec::new() };
-        run_all(&Setting { ws: &ws, console: &Console::new(Show::Progress) }, lanes)
+        run_all(&Setting { ws: &ws, console: &Console::new(Show::Progress) }, lanes, &[]) == ExitCode::SUCCESS
     }
 
     fn lane(run: &dyn Fn(&Setting<'_>) -> Result<Outcome>) -> Lane<'_> {
@@ -198,14 +205,14 @@ mod tests {
         let good = ended(Outcome::Ran(Report::tests(tally(40, 0), None)));
         let broken = ended(Outcome::Ran(Report::checks(0, "crates", Some("does not compile".into()))));
         let absent = ended(Outcome::LeftOut("no miri here".into()));
-        assert_eq!(summary(&[good]).last().unwrap(), "40 passed, 0 failed");
+        assert_eq!(summary(&[good], &[]).last().unwrap(), "40 passed, 0 failed");
         let good = ended(Outcome::Ran(Report::tests(tally(40, 2), Some("exit code 101".into()))));
-        let lines = summary(&[good, broken, absent]);
+        let lines = summary(&[good, broken, absent], &["on the double".into()]);
         assert_eq!(lines.last().unwrap(), "40 passed, 3 failed");
         assert!(
             lines.iter().any(|line| line.contains("left out") && line.contains("no miri here")),
             "{lines:?}"
         );
-        assert!(lines.iter().any(|line| line == "failed: x, x"), "{lines:?}");
+        assert_eq!(lines[lines.len() - 3..lines.len() - 1], ["failed: x, x", "on the double"]);
     }
 }

@@ -13,6 +13,8 @@ mod test;
 mod tidy;
 mod workspace;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 use crate::workspace::Workspace;
@@ -41,10 +43,20 @@ enum Command {
     Fuzz(fuzz::Args),
 }
 
-fn main() -> anyhow::Result<()> {
-    let cli = Cli::parse();
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            // Not by returning it: that prints a backtrace, which tells a user of a command nothing.
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
     let ws = Workspace::load()?;
-    match cli.command {
+    match command {
         Command::Ci(args) => ci::run(&ws, &args),
         Command::Test(args) => test::run(&ws, &args),
         Command::Tidy => tidy::run(&ws),

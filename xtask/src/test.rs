@@ -1,5 +1,7 @@
 //! `cargo xtask test`: every test that is not in a slow lane. The `tests` lane of `ci` runs the same function.
 
+use std::process::ExitCode;
+
 use anyhow::{Result, bail};
 
 use crate::cargo::cargo;
@@ -23,7 +25,7 @@ pub(crate) struct Args {
 }
 
 /// The command itself.
-pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
+pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
     for name in &args.packages {
         if ws.member(name).is_none() {
             let names: Vec<&str> = ws.members.iter().map(|member| member.name.as_str()).collect();
@@ -33,10 +35,7 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
     let console = Console::new(Show::choose(args.verbose));
     let tests = |setting: &Setting<'_>| lane(setting, args);
     let lanes = [Lane { name: "tests", about: "all but the slow lanes", run: &tests }];
-    if !lane::run_all(&Setting { ws, console: &console }, &lanes) {
-        bail!("`cargo xtask test` failed");
-    }
-    Ok(())
+    Ok(lane::run_all(&Setting { ws, console: &console }, &lanes, &[]))
 }
 
 /// The tests as one lane.
@@ -48,7 +47,9 @@ pub(crate) fn lane(setting: &Setting<'_>, args: &Args) -> Result<Outcome> {
     args.packages.iter().for_each(|name| {
         command.args(["--package", name]);
     });
-    command.arg("--").args(&args.passed_on);
+    if !args.passed_on.is_empty() {
+        command.arg("--").args(&args.passed_on);
+    }
     let log = setting.console.run(&mut command)?;
     Ok(Outcome::Ran(Report::tests(Tally::of(&log.lines), log.failure)))
 }

@@ -10,8 +10,9 @@ mod texts;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::lane::{Outcome, Report, Setting};
 use crate::workspace::{Workspace, relative};
@@ -49,20 +50,17 @@ const RULES: &[Rule] = &[
 ];
 
 /// The command itself.
-pub(crate) fn run(ws: &Workspace) -> Result<()> {
+pub(crate) fn run(ws: &Workspace) -> Result<ExitCode> {
     let tree = Tree::read(ws)?;
     let findings = tree.findings();
     findings.iter().for_each(|finding| println!("{finding}"));
-    if !findings.is_empty() {
-        bail!("{} findings", findings.len());
+    let (rules, files, crates) = (RULES.len(), tree.files.len(), ws.members.len());
+    if findings.is_empty() {
+        println!("tidy: {rules} rules hold over {files} files of {crates} crates");
+        return Ok(ExitCode::SUCCESS);
     }
-    println!(
-        "tidy: {} rules hold over {} files of {} crates",
-        RULES.len(),
-        tree.files.len(),
-        ws.members.len()
-    );
-    Ok(())
+    println!("tidy: {} findings", findings.len());
+    Ok(ExitCode::FAILURE)
 }
 
 /// The rules as one lane.

@@ -74,10 +74,10 @@ fn alone(setting: &Setting<'_>) -> Result<Outcome> {
             count += 1;
         }
     }
-    Ok(Outcome::Ran(Report::checks(count, "builds", failures.into_iter().next())))
+    Ok(Outcome::Ran(Report::checks(count, "build", failures.into_iter().next())))
 }
 
 fn over_all_members(setting: &Setting<'_>, mut command: Command) -> Result<Outcome> {
     let log = setting.console.run(&mut command)?;
-    Ok(Outcome::Ran(Report::checks(setting.ws.members.len(), "crates", log.failure)))
+    Ok(Outcome::Ran(Report::checks(setting.ws.members.len(), "crate", log.failure)))
 }

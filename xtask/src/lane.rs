@@ -46,30 +46,33 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// A lane that checked `count` things that are not tests.
+    /// A lane that checked `count` things that are not tests; `noun` is what one of them is.
     pub(crate) fn checks(count: usize, noun: &str, failure: Option<String>) -> Self {
-        Self { tests: Tally::default(), count: count as u64, counted: format!("{count} {noun}"), failure }
+        let count = count as u64;
+        Self { tests: Tally::default(), count, counted: counted(count, noun), failure }
     }
 
     /// A lane that ran tests.
     pub(crate) fn tests(tests: Tally, failure: Option<String>) -> Self {
         let ignored = if tests.ignored > 0 { format!(", {} ignored", tests.ignored) } else { String::new() };
-        Self { tests, count: tests.ran(), counted: format!("{} tests{ignored}", tests.ran()), failure }
+        Self { tests, count: tests.ran(), counted: counted(tests.ran(), "test") + &ignored, failure }
     }
 
     /// The rule for every lane: one that ran nothing, or in which a test failed, has failed.
     fn judged(mut self) -> Self {
-        if self.failure.is_none() {
-            self.failure = if self.tests.failed > 0 {
-                Some(format!("{} tests failed", self.tests.failed))
-            } else if self.count == 0 {
-                Some("it ran nothing, and a check that ran nothing has failed".to_owned())
-            } else {
-                None
-            };
+        if self.tests.failed > 0 {
+            // More telling than the exit code of the command that ran them.
+            self.failure = Some(format!("{} failed", self.tests.failed));
+        } else if self.failure.is_none() && self.count == 0 {
+            self.failure = Some("it ran nothing, and a check that ran nothing has failed".to_owned());
         }
         self
     }
+}
+
+/// `1 test`, `2 tests`.
+pub(crate) fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// A lane that has ended.
@@ -95,7 +98,7 @@ pub(crate) fn run_all<'a>(
             Ok(left_out) => left_out,
             Err(error) => Outcome::Ran(Report {
                 failure: Some(format!("{error:#}")),
-                ..Report::checks(0, "checks", None)
+                ..Report::checks(0, "check", None)
             }),
         };
         let one = Ended { name: lane.name, took: start.elapsed(), outcome };
@@ -171,8 +174,18 @@ mod tests {
     #[test]
     fn a_lane_with_zero_tests_fails() {
         assert!(!verdict(&[lane(&|_| Ok(Outcome::Ran(Report::tests(Tally::default(), None))))]));
-        assert!(!verdict(&[lane(&|_| Ok(Outcome::Ran(Report::checks(0, "crates", None))))]));
+        assert!(!verdict(&[lane(&|_| Ok(Outcome::Ran(Report::checks(0, "crate", None))))]));
         assert!(verdict(&[lane(&|_| Ok(Outcome::Ran(Report::tests(tally(1, 0), None))))]));
+    }
+
+    #[test]
+    fn counts_read_well() {
+        assert_eq!(Report::tests(tally(1, 0), None).counted, "1 test");
+        assert_eq!(
+            Report::tests(Tally { passed: 2, failed: 0, ignored: 3 }, None).counted,
+            "2 tests, 3 ignored"
+        );
+        assert_eq!(Report::checks(0, "crate", None).counted, "0 crates");
     }
 
     #[test]
@@ -185,7 +198,7 @@ mod tests {
     fn a_failing_test_an_error_and_a_failing_command_fail_the_lane() {
         assert!(!verdict(&[lane(&|_| Ok(Outcome::Ran(Report::tests(tally(5, 1), None))))]));
         assert!(!verdict(&[lane(&|_| anyhow::bail!("no compiler"))]));
-        assert!(!verdict(&[lane(&|_| Ok(Outcome::Ran(Report::checks(3, "crates", Some("exit 1".into())))))]));
+        assert!(!verdict(&[lane(&|_| Ok(Outcome::Ran(Report::checks(3, "crate", Some("exit 1".into())))))]));
     }
 
     #[test]
@@ -203,7 +216,7 @@ mod tests {
     fn the_last_line_is_the_total_and_counts_a_lane_that_broke() {
         let ended = |outcome| Ended { name: "x", took: Duration::from_secs(1), outcome };
         let good = ended(Outcome::Ran(Report::tests(tally(40, 0), None)));
-        let broken = ended(Outcome::Ran(Report::checks(0, "crates", Some("does not compile".into()))));
+        let broken = ended(Outcome::Ran(Report::checks(0, "crate", Some("does not compile".into()))));
         let absent = ended(Outcome::LeftOut("no miri here".into()));
         assert_eq!(summary(&[good], &[]).last().unwrap(), "40 passed, 0 failed");
         let good = ended(Outcome::Ran(Report::tests(tally(40, 2), Some("exit code 101".into()))));

@@ -68,7 +68,7 @@ pub(crate) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
     let findings = Tree::read(setting.ws)?.findings();
     findings.iter().for_each(|finding| setting.console.line(finding));
     let failure = (!findings.is_empty()).then(|| format!("{} findings", findings.len()));
-    Ok(Outcome::Ran(Report::checks(RULES.len(), "rules", failure)))
+    Ok(Outcome::Ran(Report::checks(RULES.len(), "rule", failure)))
 }
 
 impl<'a> Tree<'a> {

@@ -4,7 +4,7 @@
 use anyhow::Result;
 
 use crate::cargo::{appended, cargo};
-use crate::lane::{Outcome, Report, Setting};
+use crate::lane::{Outcome, Report, Setting, counted};
 use crate::tally::Tally;
 
 pub(super) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
@@ -36,7 +36,11 @@ fn report(lines: &[String], failure: Option<String>) -> Report {
             .then(|| "it needs at least one model and one mutant that loom rejects".to_owned())
     };
     Report {
-        counted: format!("{} models held, {} mutants rejected", models.passed, mutants.passed),
+        counted: format!(
+            "{} held, {} rejected",
+            counted(models.passed, "model"),
+            counted(mutants.passed, "mutant")
+        ),
         failure: failure.or_else(missing),
         ..Report::tests(Tally::of(lines), None)
     }
@@ -60,7 +64,7 @@ mod tests {
     fn models_and_mutants_are_counted_apart() {
         let report =
             report_of(&["payload_before_state", "barrier::reentry", "mutant_relaxed - should panic"]);
-        assert_eq!(report.counted, "2 models held, 1 mutants rejected");
+        assert_eq!(report.counted, "2 models held, 1 mutant rejected");
         assert_eq!((report.tests.passed, report.failure), (3, None));
     }
 

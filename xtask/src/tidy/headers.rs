@@ -15,7 +15,11 @@ pub(super) fn in_step(tree: &Tree<'_>) -> Vec<Finding> {
     for (path, text) in tree.under(HEADERS, ".h") {
         for (name, value) in constants(text) {
             match rust_constant(&rust, &name) {
-                None => findings.push(format!("{path}: comm-context has no `const {name}`")),
+                // Success is not an error and needs no code.
+                None if value == 0 => {}
+                None => {
+                    findings.push(format!("{path}: comm-context has neither const nor variant for {name}"))
+                }
                 Some(Some(other)) if other != value => {
                     findings.push(format!("{path}: {name} is {value} here and {other} in Rust"));
                 }
@@ -51,10 +55,16 @@ fn constants(header: &str) -> BTreeMap<String, u64> {
     found
 }
 
-/// The value of a constant where it is a plain integer; the outer `None` says that there is no such constant.
+/// The value of a constant, or of the variant `TimedOut` for `COMM_E_TIMED_OUT`, where it is a plain integer; the outer
+/// `None` says that there is neither.
 fn rust_constant(source: &str, name: &str) -> Option<Option<u64>> {
-    let (_, rest) = source.split_once(&format!("const {name}:"))?;
-    Some(rest.split_once('=').and_then(|(_, value)| integer(value.split(';').next()?)))
+    if let Some((_, rest)) = source.split_once(&format!("const {name}:")) {
+        return Some(rest.split_once('=').and_then(|(_, value)| integer(value.split(';').next()?)));
+    }
+    let words = name.strip_prefix("COMM_E_").or(name.strip_prefix("COMM_"))?.split('_');
+    let variant: String = words.map(|word| word[..1].to_owned() + &word[1..].to_lowercase()).collect();
+    let (_, rest) = source.split_once(&format!(" {variant} = "))?;
+    Some(integer(rest))
 }
 
 /// An integer literal of C or Rust, alone or in brackets, before a comment or a separator.
@@ -96,6 +106,15 @@ mod tests {
         assert!(rust("pub const COMM_MAX_RANK_NUM: usize = OTHER;").is_empty());
         assert!(rust("pub const COMM_MAX_RANK_NUM: usize = 0x20;")[0].contains("64 here and 32 in Rust"));
         assert!(rust("")[0].contains("COMM_MAX_RANK_NUM"));
+    }
+
+    #[test]
+    fn a_code_may_be_a_variant() {
+        let header = ("comm-context/include/comm.h", "COMM_SUCCESS = 0,\nCOMM_E_TIMED_OUT = 2, /* late */");
+        let rust = |text: &str| findings(&[header, ("comm-context/src/lib.rs", text)], in_step);
+        assert_eq!(rust("enum Code {\n    TimedOut = 2,\n}"), Vec::<String>::new());
+        assert!(rust("enum Code {\n    TimedOut = 3,\n}")[0].contains("2 here and 3 in Rust"));
+        assert!(rust("enum Code {}")[0].contains("COMM_E_TIMED_OUT"));
     }
 
     #[test]

@@ -2,14 +2,10 @@
 
 use crate::tidy::{Finding, Tree, numbered, tests_begin};
 
-/// Spelled in two parts, or this file would be a finding.
-const MACHINE_PATHS: [&str; 5] = [
-    concat!("/ho", "me/"),
-    concat!("/ro", "ot/"),
-    concat!("/Us", "ers/"),
-    concat!("/wo", "rk/"),
-    concat!("/tmp/", "wt"),
-];
+// Spelled in two parts, or this file would be a finding.
+const MACHINE_FOLDERS: [&str; 3] = [concat!("/ro", "ot/"), concat!("/wo", "rk/"), concat!("/tmp/", "wt")];
+/// Folders that hold one folder per person.
+const HOMES: [&str; 2] = [concat!("/ho", "me/"), concat!("/Us", "ers/")];
 const LEFTOVERS: [&str; 4] =
     [concat!("todo", "!("), concat!("unimple", "mented!("), concat!("FIX", "ME"), concat!("dbg", "!(")];
 
@@ -18,21 +14,31 @@ const LONGEST: usize = 700;
 
 /// No path that exists on one machine only.
 pub(super) fn machine_paths(tree: &Tree<'_>) -> Vec<Finding> {
-    containing(tree, &MACHINE_PATHS, "is a path of one machine")
+    matching(tree, "is a path of one machine", |line| {
+        let folder = MACHINE_FOLDERS.iter().find(|folder| line.contains(**folder));
+        folder.or_else(|| HOMES.iter().find(|home| names_someone(line, home))).copied()
+    })
+}
+
+/// `home` followed by a name and another slash.
+fn names_someone(line: &str, home: &str) -> bool {
+    let name = |c: char| c.is_alphanumeric() || "-_.".contains(c);
+    line.split(home).skip(1).any(|rest| {
+        let after = rest.trim_start_matches(name);
+        after.len() < rest.len() && after.starts_with('/')
+    })
 }
 
 /// Nothing that was meant to be finished later.
 pub(super) fn leftovers(tree: &Tree<'_>) -> Vec<Finding> {
-    containing(tree, &LEFTOVERS, "is work left undone")
+    matching(tree, "is work left undone", |line| LEFTOVERS.iter().find(|word| line.contains(**word)).copied())
 }
 
-fn containing(tree: &Tree<'_>, patterns: &[&str], why: &str) -> Vec<Finding> {
+fn matching(tree: &Tree<'_>, why: &str, find: impl Fn(&str) -> Option<&'static str>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in &tree.files {
-        for (at, line) in numbered(text) {
-            let hits = patterns.iter().filter(|pattern| line.contains(**pattern));
-            findings.extend(hits.map(|pattern| format!("{path}:{at}: `{pattern}` {why}")));
-        }
+        let hits = numbered(text).filter_map(|(at, line)| Some((at, find(line)?)));
+        findings.extend(hits.map(|(at, found)| format!("{path}:{at}: `{found}` {why}")));
     }
     findings
 }
@@ -76,30 +82,37 @@ pub(super) fn unsafe_files(tree: &Tree<'_>) -> Vec<Finding> {
 }
 
 /// Acquire and release are what protocols are made of. Sequential consistency hides a protocol that nobody worked
-/// out, and a relaxed access needs a comment on it or just above that says why it may be.
+/// out. A relaxed access needs a comment that says why it may be: on its line, just above, or in the doc of its file.
 pub(super) fn orderings(tree: &Tree<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.rust().filter(|(path, _)| path.contains("/src/")) {
         let lines: Vec<&str> = text[..tests_begin(path, text)].lines().collect();
-        for (at, line) in lines.iter().enumerate() {
-            let code = line.split("//").next().unwrap_or(line);
-            if code.contains(concat!("Ordering::Seq", "Cst")) {
+        let says_why =
+            |line: &&str| line.split_once("//").is_some_and(|(_, comment)| comment.contains("elaxed"));
+        let whole_file = lines.iter().take_while(|line| line.starts_with("//!")).any(says_why);
+        let mut bare = Vec::new();
+        let code = lines.iter().map(|line| line.split("//").next().unwrap_or(line)).enumerate();
+        for (at, code) in code.filter(|(_, code)| !code.trim_start().starts_with("use ")) {
+            if has_word(code, concat!("Seq", "Cst")) {
                 findings
                     .push(format!("{path}:{}: sequentially consistent; name the pair it stands for", at + 1));
             }
-            let explained = || {
-                let near = &lines[at.saturating_sub(3)..=at];
-                near.iter()
-                    .filter_map(|line| line.split_once("//"))
-                    .any(|(_, comment)| comment.contains("elaxed"))
-            };
-            if code.contains(concat!("Ordering::", "Relaxed")) && !explained() {
-                findings
-                    .push(format!("{path}:{}: relaxed without a comment that says why it may be", at + 1));
+            let explained = || whole_file || lines[at.saturating_sub(3)..=at].iter().any(says_why);
+            if has_word(code, concat!("Rel", "axed")) && !explained() {
+                bare.push(at + 1);
             }
+        }
+        if let [first, more @ ..] = &bare[..] {
+            let more =
+                if more.is_empty() { String::new() } else { format!(" (and {} more lines)", more.len()) };
+            findings.push(format!("{path}:{first}{more}: relaxed without a comment that says why it may be"));
         }
     }
     findings
+}
+
+fn has_word(line: &str, word: &str) -> bool {
+    line.split(|c: char| !(c.is_alphanumeric() || c == '_')).any(|other| other == word)
 }
 
 #[cfg(test)]
@@ -113,13 +126,11 @@ mod tests {
 
     #[test]
     fn machine_paths_and_leftovers_are_found_in_any_text() {
-        for pattern in MACHINE_PATHS {
-            assert_eq!(
-                findings(&[("NOTES.md", &format!("see {pattern}x"))], machine_paths).len(),
-                1,
-                "{pattern}"
-            );
+        for folder in MACHINE_FOLDERS.into_iter().chain(HOMES) {
+            let text = format!("see {folder}someone/x");
+            assert_eq!(findings(&[("NOTES.md", &text)], machine_paths).len(), 1, "{folder}");
         }
+        assert_eq!(lib(&format!("ASCEND_HOME={}lib64", HOMES[0]), machine_paths), 0);
         for pattern in LEFTOVERS {
             assert_eq!(
                 findings(&[("a/kernel.cpp", &format!("// {pattern}"))], leftovers).len(),
@@ -151,8 +162,16 @@ mod tests {
     fn weak_orderings_need_a_reason_and_strong_ones_are_refused() {
         let relaxed = concat!("x.load(Ordering::", "Relaxed)");
         assert_eq!(lib(relaxed, orderings), 1);
+        assert!(
+            findings(&[("a/src/b.rs", &format!("{relaxed}\n").repeat(3))], orderings)[0].contains("2 more")
+        );
         assert_eq!(lib(&format!("// Relaxed: only this thread writes it.\n{relaxed}"), orderings), 0);
         assert_eq!(lib(&format!("{relaxed} // relaxed: a hint"), orderings), 0);
+        assert_eq!(
+            lib(&format!("//! All counters are relaxed: nothing is published.\n{relaxed}"), orderings),
+            0
+        );
+        assert_eq!(lib(concat!("use a::Ordering::Rel", "axed;\nx.load(Rel", "axed)"), orderings), 1);
         assert_eq!(lib(&format!("#[cfg(test)]\n{relaxed}"), orderings), 0);
         assert_eq!(lib(concat!("x.load(Ordering::Seq", "Cst)"), orderings), 1);
         assert_eq!(lib("a.cmp(&b) == Ordering::Less; x.load(Ordering::Acquire)", orderings), 0);

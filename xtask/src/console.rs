@@ -144,7 +144,9 @@ impl Console {
                     if self.show.shows(&line) {
                         self.line(&line);
                     }
-                    self.bar.set_message(line.trim().to_owned());
+                    if !line.trim().is_empty() {
+                        self.bar.set_message(line.trim().to_owned());
+                    }
                     log.lines.push(line);
                 }
                 Err(RecvTimeoutError::Disconnected) => return Ok(false),

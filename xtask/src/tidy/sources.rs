@@ -52,18 +52,18 @@ pub(super) fn length(tree: &Tree<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// A file opts in to unsafe code for itself, under a `# Safety` paragraph, and never for a whole library.
+/// A file or an inline module opts in to unsafe code for itself, under a `# Safety` paragraph, and never for a whole
+/// library.
 pub(super) fn unsafe_files(tree: &Tree<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.rust() {
-        let code = || numbered(text).filter(|(_, line)| !line.trim_start().starts_with("//"));
-        let opens = |line: &str| {
-            let attribute = line.trim_start();
-            attribute.starts_with('#')
-                && ["allow(", "expect("].iter().any(|a| attribute.contains(a))
-                && attribute.contains("unsafe_code")
-        };
-        for (at, line) in code().filter(|(_, line)| opens(line)) {
+        let mut argued = false;
+        for (at, line) in numbered(text).map(|(at, line)| (at, line.trim_start())) {
+            argued |= line.starts_with("//!") && line.contains("# Safety");
+            let opens = ["allow(", "expect("].iter().any(|word| line.contains(word));
+            if !(line.starts_with('#') && opens && has_word(line, "unsafe_code")) {
+                continue;
+            }
             if !line.starts_with("#![") {
                 findings
                     .push(format!("{path}:{at}: open the file with `#![allow(unsafe_code)]`, not one item"));
@@ -73,39 +73,46 @@ pub(super) fn unsafe_files(tree: &Tree<'_>) -> Vec<Finding> {
                     "{path}:{at}: opens the whole crate; move the unsafe code to its own file"
                 ));
             }
-            if !text.lines().any(|line| line.starts_with("//!") && line.contains("# Safety")) {
-                findings.push(format!("{path}:{at}: unsafe code without a `//! # Safety` paragraph"));
+            if !argued {
+                findings.push(format!("{path}:{at}: unsafe code without a `//! # Safety` paragraph above"));
             }
         }
     }
     findings
 }
 
-/// Acquire and release are what protocols are made of. Sequential consistency hides a protocol that nobody worked
-/// out. A relaxed access needs a comment that says why it may be: on its line, just above, or in the doc of its file.
+/// Acquire and release are what protocols are made of. Any other ordering needs a comment with its name that says why
+/// it may or must be: on its line, up to six lines above, or in the doc of its file.
 pub(super) fn orderings(tree: &Tree<'_>) -> Vec<Finding> {
+    // Each with what a comment about it contains, in its spelling or in plain English.
+    const OTHERS: [(&str, &[&str]); 2] =
+        [(concat!("Rel", "axed"), &["elaxed"]), (concat!("Seq", "Cst"), &["eqCst", "equential"])];
     let mut findings = Vec::new();
     for (path, text) in tree.rust().filter(|(path, _)| path.contains("/src/")) {
         let lines: Vec<&str> = text[..tests_begin(path, text)].lines().collect();
-        let says_why =
-            |line: &&str| line.split_once("//").is_some_and(|(_, comment)| comment.contains("elaxed"));
-        let whole_file = lines.iter().take_while(|line| line.starts_with("//!")).any(says_why);
-        let mut bare = Vec::new();
-        let code = lines.iter().map(|line| line.split("//").next().unwrap_or(line)).enumerate();
-        for (at, code) in code.filter(|(_, code)| !code.trim_start().starts_with("use ")) {
-            if has_word(code, concat!("Seq", "Cst")) {
-                findings
-                    .push(format!("{path}:{}: sequentially consistent; name the pair it stands for", at + 1));
+        for (ordering, words) in OTHERS {
+            let says_why = |line: &&str| {
+                line.split_once("//")
+                    .is_some_and(|(_, comment)| words.iter().any(|word| comment.contains(word)))
+            };
+            if lines.iter().take_while(|line| line.starts_with("//!")).any(says_why) {
+                continue;
             }
-            let explained = || whole_file || lines[at.saturating_sub(3)..=at].iter().any(says_why);
-            if has_word(code, concat!("Rel", "axed")) && !explained() {
-                bare.push(at + 1);
+            let code = lines.iter().map(|line| line.split("//").next().unwrap_or(line)).enumerate();
+            let used =
+                code.filter(|(_, code)| has_word(code, ordering) && !code.trim_start().starts_with("use "));
+            let bare: Vec<usize> = used
+                .map(|(at, _)| at)
+                .filter(|at| !lines[at.saturating_sub(6)..=*at].iter().any(says_why))
+                .collect();
+            if let [first, more @ ..] = &bare[..] {
+                let more =
+                    if more.is_empty() { String::new() } else { format!(" (and {} more)", more.len()) };
+                let at = first + 1;
+                findings.push(format!(
+                    "{path}:{at}{more}: {ordering} without a comment with that word that says why"
+                ));
             }
-        }
-        if let [first, more @ ..] = &bare[..] {
-            let more =
-                if more.is_empty() { String::new() } else { format!(" (and {} more lines)", more.len()) };
-            findings.push(format!("{path}:{first}{more}: relaxed without a comment that says why it may be"));
         }
     }
     findings
@@ -155,11 +162,15 @@ mod tests {
         assert_eq!(file("//! Calls.\n#![allow(unsafe_code)]\n"), 1);
         assert_eq!(file("//! # Safety\n#[allow(unsafe_code)]\nfn f() {}"), 1);
         assert_eq!(file("// `#![allow(unsafe_code)]` is explained here"), 0);
+        assert_eq!(
+            file("mod raw {\n    //! # Safety\n    //! It is ours.\n    #![allow(unsafe_code)]\n}"),
+            0
+        );
         assert_eq!(lib("//! # Safety\n#![allow(unsafe_code)]\n", unsafe_files), 1);
     }
 
     #[test]
-    fn weak_orderings_need_a_reason_and_strong_ones_are_refused() {
+    fn other_orderings_need_a_reason() {
         let relaxed = concat!("x.load(Ordering::", "Relaxed)");
         assert_eq!(lib(relaxed, orderings), 1);
         assert!(
@@ -173,7 +184,12 @@ mod tests {
         );
         assert_eq!(lib(concat!("use a::Ordering::Rel", "axed;\nx.load(Rel", "axed)"), orderings), 1);
         assert_eq!(lib(&format!("#[cfg(test)]\n{relaxed}"), orderings), 0);
-        assert_eq!(lib(concat!("x.load(Ordering::Seq", "Cst)"), orderings), 1);
+        let strong = concat!("fence(Ordering::Seq", "Cst)");
+        assert_eq!(lib(strong, orderings), 1);
+        assert_eq!(
+            lib(&format!("// Sequentially consistent: both sides store, then load.\n{strong}"), orderings),
+            0
+        );
         assert_eq!(lib("a.cmp(&b) == Ordering::Less; x.load(Ordering::Acquire)", orderings), 0);
     }
 }

@@ -229,8 +229,7 @@ mod tests {
     use super::*;
 
     fn sh(script: &str) -> Log {
-        let console = Console::new(Show::Progress);
-        console.run_within(Command::new("sh").args(["-c", script]), Duration::from_millis(300)).unwrap()
+        Console::new(Show::Progress).run(Command::new("sh").args(["-c", script])).unwrap()
     }
 
     #[test]
@@ -248,7 +247,10 @@ mod tests {
 
     #[test]
     fn a_process_left_behind_is_a_failure_and_not_a_hang() {
-        let log = sh("sleep 3 & echo done");
+        let console = Console::new(Show::Progress);
+        let mut command = Command::new("sh");
+        let log =
+            console.run_within(command.args(["-c", "sleep 9 & echo done"]), Duration::from_secs(1)).unwrap();
         assert_eq!(log.lines, ["done"]);
         assert!(log.failure.unwrap().contains("left a process behind"));
     }

@@ -1,7 +1,7 @@
-//! Numbered invariants. A crate doc defines one as `**AB-n**`, bold and in a `//!` line; the id is unique in the workspace and at least one test
-//! cites it, in a comment or in its name (`fn ab_n_…`).
+//! Numbered invariants. A crate doc defines one as `**AB-n**`, bold and in a `//!` line; the id is unique in the
+//! workspace, and at least one test cites it, in a comment or in its name (`fn ab_n_…`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::tidy::{Finding, Tree, numbered, tests_begin};
 
@@ -12,32 +12,28 @@ pub(super) fn defined_once_and_cited(tree: &Tree<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut defined: BTreeMap<&str, String> = BTreeMap::new();
     for (path, text) in tree.rust() {
-        let docs = numbered(text).filter(|(_, line)| line.starts_with("//!"));
-        for (line, id) in
-            docs.flat_map(|(at, line)| ids(line).map(move |id| (at, line, id))).filter_map(definition)
-        {
-            let here = format!("{path}:{line}");
-            if let Some(first) = defined.get(id) {
-                findings.push(format!("{here}: {id} is defined in {first} already"));
-            } else {
-                defined.insert(id, here);
+        for (at, line) in numbered(text).filter(|(_, line)| line.starts_with("//!")) {
+            for id in ids(line).filter(|id| line.contains(&format!("**{id}**"))) {
+                if let Some(first) = defined.get(id) {
+                    findings.push(format!("{path}:{at}: {id} is defined in {first} already"));
+                } else {
+                    defined.insert(id, format!("{path}:{at}"));
+                }
             }
         }
     }
-    let tests: Vec<(&str, &str)> =
-        tree.rust().map(|(path, text)| (path, &text[tests_begin(path, text)..])).collect();
+    let tests: Vec<&str> = tree.rust().map(|(path, text)| &text[tests_begin(path, text)..]).collect();
     for (id, place) in &defined {
-        if !tests.iter().any(|(_, text)| cites(text, id)) {
+        if !tests.iter().any(|text| cites(text, id)) {
             findings.push(format!("{place}: no test cites {id}"));
         }
     }
-    let known = |prefix: &str| defined.keys().any(|id| id.split('-').next() == Some(prefix));
+    // `UTF-8` looks like an id too; only the letters of a crate make it one.
+    let letters: BTreeSet<&str> = defined.keys().filter_map(|id| id.split('-').next()).collect();
+    let meant = |id: &&str| id.split('-').next().is_some_and(|prefix| letters.contains(prefix));
     for (path, text) in tree.rust() {
-        for id in
-            ids(text).filter(|id| !defined.contains_key(id) && known(id.split('-').next().unwrap_or(id)))
-        {
-            findings.push(format!("{path}: {id} is cited and defined nowhere"));
-        }
+        let unknown = ids(text).filter(meant).filter(|id| !defined.contains_key(id));
+        findings.extend(unknown.map(|id| format!("{path}: {id} is cited and defined nowhere")));
     }
     for member in tree.ws.top_level().filter(|member| !WITHOUT.contains(&member.name.as_str())) {
         let folder = format!("{}/", member.dir);
@@ -46,10 +42,6 @@ pub(super) fn defined_once_and_cited(tree: &Tree<'_>) -> Vec<Finding> {
         }
     }
     findings
-}
-
-fn definition<'t>((at, line, id): (usize, &str, &'t str)) -> Option<(usize, &'t str)> {
-    line.contains(&format!("**{id}**")).then_some((at, id))
 }
 
 fn cites(text: &str, id: &str) -> bool {

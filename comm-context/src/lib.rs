@@ -7,6 +7,7 @@
 //!   `comm.h` (the C API of a backend).
 //! - [`comm`]: the [`Communicator`](comm::Communicator) trait, its errors, and the argument checks that
 //!   backends share.
+//! - [`capi`]: the C API of `comm.h` for any backend, but for the way in.
 //! - `conformance` (a feature): the cases that every backend's tests run.
 //!
 //! # Contract
@@ -41,6 +42,8 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 
 pub mod abi;
+#[cfg(feature = "std")]
+pub mod capi;
 #[cfg(feature = "std")]
 pub mod comm;
 #[cfg(feature = "conformance")]

@@ -6,7 +6,7 @@
 //!
 //! ```no_run
 //! # use comm_context::comm::{CommError, Communicator, Membership, Timeout};
-//! # fn my_backend(_: Membership) -> Result<Box<dyn Communicator>, CommError> { unimplemented!() }
+//! # fn my_backend(_: Membership) -> Result<Box<dyn Communicator>, CommError> { Err(CommError::Closed) }
 //! # type Outcome = Result<(), String>;
 //! # fn in_processes(_nranks: u32, _body: &dyn Fn(u32) -> Outcome) -> Vec<Outcome> { vec![] }
 //! use comm_context::conformance::{self, Seat};

@@ -59,6 +59,7 @@ impl SpinBudget {
 
     fn learn(&self, ns: u32) {
         let ns = ns.clamp(LEAST_NS, MOST_NS);
+        // Relaxed: as in `spin`. Stored only when it changes, so that waiters of other threads keep their copy of the line.
         if ns != self.ns.load(Ordering::Relaxed) {
             self.ns.store(ns, Ordering::Relaxed);
         }

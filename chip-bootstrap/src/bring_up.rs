@@ -108,7 +108,8 @@ pub fn bring_up(
         Ok(chip)
     };
     steps().map_err(|failure: Failure| {
-        let failure = failure.in_phase(phase.name()).on_device(config.device()).in_process(std::process::id());
+        let failure =
+            failure.in_phase(phase.name()).on_device(config.device()).in_process(std::process::id());
         // A peer that is to blame stays named; otherwise it is this rank.
         match (failure.rank, config.member().map(Membership::rank)) {
             (None, Some(rank)) => failure.on_rank(rank),
@@ -119,7 +120,8 @@ pub fn bring_up(
 
 fn open_window(chip: &mut Chip, config: &ChipConfig, offsets: &[usize]) -> Result<(), Failure> {
     let comm = chip.comm.as_deref().ok_or_else(no_entry)?;
-    let window = comm.alloc_windows(config.window_size(), chip.within).map_err(|error| comm_failure(&error))?;
+    let window =
+        comm.alloc_windows(config.window_size(), chip.within).map_err(|error| comm_failure(&error))?;
     chip.window = Some(window);
     for (part, offset) in config.parts().iter().zip(offsets) {
         let addr = DeviceAddr(window.base.0 + *offset as u64);

@@ -64,7 +64,11 @@ impl Chip {
     }
 
     /// Makes the chip a rank of a group if it is none yet.
-    pub fn ensure_communicator(&mut self, entry: &Entry, me: Membership) -> Result<&dyn Communicator, Failure> {
+    pub fn ensure_communicator(
+        &mut self,
+        entry: &Entry,
+        me: Membership,
+    ) -> Result<&dyn Communicator, Failure> {
         if self.comm.is_none() {
             self.comm = Some(join(self.device.as_ref(), entry, me, self.within)?);
         }
@@ -134,7 +138,9 @@ impl Chip {
             return Ok(());
         }
         let left = match self.comm.take() {
-            Some(comm) => comm.destroy(self.within).map_err(|error| comm_failure(&error).in_phase("teardown")),
+            Some(comm) => {
+                comm.destroy(self.within).map_err(|error| comm_failure(&error).in_phase("teardown"))
+            }
             None => Ok(()),
         };
         left.and(self.device.close())

@@ -59,7 +59,9 @@ impl PartKind {
 #[non_exhaustive]
 pub enum ConfigError {
     /// Buffers live in the window, and there is none without a communicator.
-    #[error("`{name}` needs a window, and chip {device} has no communicator; call `.communicator(rank, nranks)` and `.window(bytes)`")]
+    #[error(
+        "`{name}` needs a window, and chip {device} has no communicator; call `.communicator(rank, nranks)` and `.window(bytes)`"
+    )]
     NoCommunicator {
         /// The first buffer.
         name: String,
@@ -93,7 +95,9 @@ pub enum ConfigError {
         name: String,
     },
     /// The parts do not fit.
-    #[error("the buffers need {need} bytes, the window has {window}; `{name}` is the first that does not fit")]
+    #[error(
+        "the buffers need {need} bytes, the window has {window}; `{name}` is the first that does not fit"
+    )]
     Overflow {
         /// The part.
         name: String,
@@ -209,7 +213,8 @@ impl ChipConfig {
             if self.parts[..index].iter().any(|earlier| earlier.name == part.name) {
                 return Err(ConfigError::DuplicateName { name: name() });
             }
-            let bytes = part.kind.bytes().filter(|bytes| *bytes > 0).ok_or(ConfigError::BadSize { name: name() })?;
+            let bytes =
+                part.kind.bytes().filter(|bytes| *bytes > 0).ok_or(ConfigError::BadSize { name: name() })?;
             for host in [&part.load, &part.store].into_iter().flatten() {
                 if host.len() != bytes {
                     return Err(ConfigError::HostSize { name: name(), bytes, host: host.len() });

@@ -25,7 +25,12 @@ pub struct Kernel(pub(crate) usize);
 /// One device, held by one process.
 pub trait Device {
     /// Joins the group.
-    fn communicator(&self, entry: &Entry, me: Membership, within: Timeout) -> Result<Box<dyn Communicator>, CommError>;
+    fn communicator(
+        &self,
+        entry: &Entry,
+        me: Membership,
+        within: Timeout,
+    ) -> Result<Box<dyn Communicator>, CommError>;
 
     /// Loads `symbol` of the kernel binary at `path`; once for each pair.
     fn load(&mut self, path: &Path, symbol: &str) -> Result<Kernel, Failure>;
@@ -40,7 +45,10 @@ pub trait Device {
 /// Takes the device.
 pub(crate) fn open(platform: Platform, device: i32) -> Result<Box<dyn Device>, Failure> {
     if device < 0 {
-        return Err(Failure::new(ErrorCode::Invalid, format!("there is no device {device}; devices count from 0")));
+        return Err(Failure::new(
+            ErrorCode::Invalid,
+            format!("there is no device {device}; devices count from 0"),
+        ));
     }
     match platform {
         Platform::Sim => Ok(Box::new(SimDevice::new())),

@@ -31,9 +31,9 @@ pub fn comm_failure(error: &CommError) -> Failure {
         CommError::PeerDied { rank, phase, .. }
         | CommError::PeerLeft { rank, phase, .. }
         | CommError::PeerFailed { rank, phase, .. } => failure.on_rank(*rank).in_phase(phase.name()),
-        CommError::TimedOut { phase, .. } | CommError::Aborted { phase, .. } | CommError::Vendor { phase, .. } => {
-            failure.in_phase(phase.name())
-        }
+        CommError::TimedOut { phase, .. }
+        | CommError::Aborted { phase, .. }
+        | CommError::Vendor { phase, .. } => failure.in_phase(phase.name()),
         _ => failure,
     }
 }

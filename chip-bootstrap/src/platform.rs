@@ -52,9 +52,13 @@ mod tests {
 
     #[test]
     fn every_spelling_is_known_and_others_are_refused_with_the_list() {
-        for (name, platform) in
-            [("sim", Platform::Sim), ("a2a3sim", Platform::Sim), ("a5sim", Platform::Sim), ("a2a3", Platform::A2a3), ("a5", Platform::A5)]
-        {
+        for (name, platform) in [
+            ("sim", Platform::Sim),
+            ("a2a3sim", Platform::Sim),
+            ("a5sim", Platform::Sim),
+            ("a2a3", Platform::A2a3),
+            ("a5", Platform::A5),
+        ] {
             assert_eq!(name.parse(), Ok(platform));
         }
         for name in ["", "SIM", "a3", "hccl"] {

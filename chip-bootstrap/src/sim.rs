@@ -47,18 +47,25 @@ fn open(path: &Path, symbol: &str) -> Result<(Library, KernelEntry), Failure> {
     let file = std::fs::canonicalize(path)
         .map_err(|error| failed(format!("kernel {}: {error}; check the path", path.display())))?;
     // SAFETY: running the initialisers of a kernel's library is what the user asked for by naming it.
-    let library = unsafe { Library::open(Some(&file), RTLD_NOW | RTLD_LOCAL) }
-        .map_err(|error| failed(format!("kernel {}: {error}; build it as a shared object", path.display())))?;
-    // SAFETY: by contract a kernel's symbol is a function of this type.
-    let entry = unsafe { library.get::<KernelEntry>(symbol.as_bytes()) }.map(|found| *found).map_err(|error| {
-        let hint = "export it as extern \"C\" void (int64_t *)";
-        failed(format!("kernel {} has no `{symbol}` ({error}); {hint}", path.display()))
+    let library = unsafe { Library::open(Some(&file), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
+        failed(format!("kernel {}: {error}; build it as a shared object", path.display()))
     })?;
+    // SAFETY: by contract a kernel's symbol is a function of this type.
+    let entry =
+        unsafe { library.get::<KernelEntry>(symbol.as_bytes()) }.map(|found| *found).map_err(|error| {
+            let hint = "export it as extern \"C\" void (int64_t *)";
+            failed(format!("kernel {} has no `{symbol}` ({error}); {hint}", path.display()))
+        })?;
     Ok((library, entry))
 }
 
 impl Device for SimDevice {
-    fn communicator(&self, entry: &Entry, me: Membership, within: Timeout) -> Result<Box<dyn Communicator>, CommError> {
+    fn communicator(
+        &self,
+        entry: &Entry,
+        me: Membership,
+        within: Timeout,
+    ) -> Result<Box<dyn Communicator>, CommError> {
         let comm = match entry {
             Entry::Forked(prepared) => SimComm::join(prepared, me.rank(), within)?,
             Entry::Path(path) => SimComm::meet(path, me, within)?,
@@ -67,11 +74,18 @@ impl Device for SimDevice {
     }
 
     fn load(&mut self, path: &Path, symbol: &str) -> Result<Kernel, Failure> {
-        if let Some(known) = self.kernels.iter().position(|kernel| kernel.path == path && kernel.symbol == symbol) {
+        if let Some(known) =
+            self.kernels.iter().position(|kernel| kernel.path == path && kernel.symbol == symbol)
+        {
             return Ok(Kernel(known));
         }
         let (library, entry) = open(path, symbol)?;
-        self.kernels.push(Loaded { path: path.to_owned(), symbol: symbol.to_owned(), entry, _library: library });
+        self.kernels.push(Loaded {
+            path: path.to_owned(),
+            symbol: symbol.to_owned(),
+            entry,
+            _library: library,
+        });
         Ok(Kernel(self.kernels.len() - 1))
     }
 

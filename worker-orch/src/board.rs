@@ -74,7 +74,9 @@ const HAND_BYTES: usize = RING_AT + RING as usize * SLOT_BYTES;
 pub(crate) const MAX_HANDS: usize = (HANDS_AT - FLAGS_AT) / 4 - 1;
 
 const _: () = {
-    assert!(size_of::<HandWords>() <= TIMES_AT && TIMES_AT + RING as usize * size_of::<Times>() <= FAILURE_AT);
+    assert!(
+        size_of::<HandWords>() <= TIMES_AT && TIMES_AT + RING as usize * size_of::<Times>() <= FAILURE_AT
+    );
     assert!(size_of::<ParentWords>() <= FLAGS_AT);
 };
 

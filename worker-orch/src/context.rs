@@ -40,7 +40,10 @@ impl ChipContext {
     pub fn buffer(&self, name: &str) -> Result<&ChipBuffer, Failure> {
         self.buffers.iter().find(|buffer| buffer.name == name).ok_or_else(|| {
             let known: Vec<&str> = self.buffers.iter().map(|buffer| buffer.name.as_str()).collect();
-            Failure::new(ErrorCode::Invalid, format!("chip {} has no buffer `{name}`; it has {known:?}", self.device))
+            Failure::new(
+                ErrorCode::Invalid,
+                format!("chip {} has no buffer `{name}`; it has {known:?}", self.device),
+            )
         })
     }
 }
@@ -50,9 +53,10 @@ impl ChipBuffer {
     pub fn tensor(&self) -> Result<TensorDesc, Failure> {
         match self.kind {
             PartKind::Buffer { dtype, count } => flat_tensor(self.addr, dtype, count),
-            PartKind::Region { .. } => {
-                Err(Failure::new(ErrorCode::Invalid, format!("`{}` is a region of bytes and not a tensor", self.name)))
-            }
+            PartKind::Region { .. } => Err(Failure::new(
+                ErrorCode::Invalid,
+                format!("`{}` is a region of bytes and not a tensor", self.name),
+            )),
         }
     }
 }

@@ -26,7 +26,13 @@ struct Segment {
 
 impl Tracker {
     /// Enters `task`, which touches `range`, and adds to `needs` whom it has to wait for.
-    pub(crate) fn enter(&mut self, range: Range<u64>, access: Access, task: Prerequisite, needs: &mut Vec<Prerequisite>) {
+    pub(crate) fn enter(
+        &mut self,
+        range: Range<u64>,
+        access: Access,
+        task: Prerequisite,
+        needs: &mut Vec<Prerequisite>,
+    ) {
         if range.is_empty() || access == Access::NoDependency {
             return;
         }
@@ -108,7 +114,12 @@ mod tests {
         Prerequisite { hand, seq }
     }
 
-    fn enter(tracker: &mut Tracker, range: Range<u64>, access: Access, who: Prerequisite) -> Vec<Prerequisite> {
+    fn enter(
+        tracker: &mut Tracker,
+        range: Range<u64>,
+        access: Access,
+        who: Prerequisite,
+    ) -> Vec<Prerequisite> {
         let mut needs = Vec::new();
         tracker.enter(range, access, who, &mut needs);
         condense(&mut needs, |_| false);
@@ -121,7 +132,10 @@ mod tests {
         assert_eq!(enter(&mut tracker, 0..100, Access::Output, task(0, 1)), []);
         assert_eq!(enter(&mut tracker, 50..60, Access::Input, task(1, 1)), [task(0, 1)]);
         assert_eq!(enter(&mut tracker, 90..200, Access::Input, task(2, 1)), [task(0, 1)]);
-        assert_eq!(enter(&mut tracker, 55..95, Access::InOut, task(3, 1)), [task(2, 1), task(1, 1), task(0, 1)]);
+        assert_eq!(
+            enter(&mut tracker, 55..95, Access::InOut, task(3, 1)),
+            [task(2, 1), task(1, 1), task(0, 1)]
+        );
         assert_eq!(enter(&mut tracker, 60..61, Access::OutputExisting, task(4, 1)), [task(3, 1)]);
         assert_eq!(enter(&mut tracker, 150..160, Access::Output, task(5, 1)), [task(2, 1)]);
         assert_eq!(enter(&mut tracker, 0..10, Access::Input, task(6, 1)), [task(0, 1)]);

@@ -89,9 +89,16 @@ impl Orchestrator<'_> {
             self.hands.await_done(*chip, seq, self.deadline)?;
             self.notice(*chip)?;
             let answer = self.hands.board.read_answer(*chip);
-            let number = |at: usize| answer.get(at * 8..at * 8 + 8).and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)));
+            let number = |at: usize| {
+                answer
+                    .get(at * 8..at * 8 + 8)
+                    .and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)))
+            };
             let (Some(context), Some(base), Some(size)) = (number(0), number(1), number(2)) else {
-                return Err(Failure::new(ErrorCode::Protocol, format!("chip {chip} gave no window for domain {name}")));
+                return Err(Failure::new(
+                    ErrorCode::Protocol,
+                    format!("chip {chip} gave no window for domain {name}"),
+                ));
             };
             let addresses = buffers.iter().zip(&offsets);
             contexts.push(DomainContext {
@@ -101,7 +108,9 @@ impl Orchestrator<'_> {
                 device_ctx: DeviceAddr(context),
                 window_base: DeviceAddr(base),
                 window_size: size as usize,
-                buffers: addresses.map(|((name, ..), at)| ((*name).to_owned(), DeviceAddr(base + *at as u64))).collect(),
+                buffers: addresses
+                    .map(|((name, ..), at)| ((*name).to_owned(), DeviceAddr(base + *at as u64)))
+                    .collect(),
             });
         }
         Ok(Domain { name: name.to_owned(), contexts })
@@ -115,7 +124,9 @@ impl Orchestrator<'_> {
         window_size: usize,
         buffers: &[(&str, DType, usize)],
     ) -> Result<Vec<usize>, Failure> {
-        let bad = |text: String| Failure::new(ErrorCode::Invalid, format!("domain `{name}`: {text}")).in_phase("allocate_domain");
+        let bad = |text: String| {
+            Failure::new(ErrorCode::Invalid, format!("domain `{name}`: {text}")).in_phase("allocate_domain")
+        };
         if chips.is_empty() || window_size == 0 {
             return Err(bad("name at least one chip and a window of at least one byte".to_owned()));
         }
@@ -124,12 +135,17 @@ impl Orchestrator<'_> {
         }
         for (index, chip) in chips.iter().enumerate() {
             if *chip >= self.chips() || chips[..index].contains(chip) {
-                return Err(bad(format!("chip {chip} is not there or is named twice; there are {}", self.chips())));
+                return Err(bad(format!(
+                    "chip {chip} is not there or is named twice; there are {}",
+                    self.chips()
+                )));
             }
         }
         let member = Membership::new(0, 1).map_err(|error| bad(error.to_string()))?;
-        let window = ChipConfig::new(0).communicator(member).window(window_size.next_multiple_of(BUFFER_ALIGN));
-        let carved = buffers.iter().fold(window, |config, (name, dtype, count)| config.buffer(name, *dtype, *count));
+        let window =
+            ChipConfig::new(0).communicator(member).window(window_size.next_multiple_of(BUFFER_ALIGN));
+        let carved =
+            buffers.iter().fold(window, |config, (name, dtype, count)| config.buffer(name, *dtype, *count));
         carved.carve().map_err(|error| bad(error.to_string()))
     }
 

@@ -37,7 +37,11 @@ impl Known {
     }
 
     /// The program of a task, prepared.
-    fn ready(&mut self, frame: &Received, load: impl FnOnce(&Definition) -> Result<Ready, Failure>) -> Result<&Ready, Failure> {
+    fn ready(
+        &mut self,
+        frame: &Received,
+        load: impl FnOnce(&Definition) -> Result<Ready, Failure>,
+    ) -> Result<&Ready, Failure> {
         let slot = self.programs.get_mut(frame.program as usize).ok_or_else(nonsense)?;
         if let Ready::NotYet(definition) = slot {
             let ready = match definition {
@@ -61,7 +65,12 @@ pub(crate) struct ChipExecutor {
 
 impl ChipExecutor {
     /// `base` is the group of all chips of the Worker, and this chip's place in it, for domains on chips without a configuration.
-    pub(crate) fn new(chip: Chip, programs: &Programs, heaps: Vec<Arc<Region>>, base: Option<(Entry, Membership)>) -> Self {
+    pub(crate) fn new(
+        chip: Chip,
+        programs: &Programs,
+        heaps: Vec<Arc<Region>>,
+        base: Option<(Entry, Membership)>,
+    ) -> Self {
         Self { chip, known: Known::new(programs), heaps, base }
     }
 
@@ -79,7 +88,9 @@ impl ChipExecutor {
                 chip: Some(&mut self.chip),
                 heaps: &self.heaps,
             })?,
-            Ready::Orchestration(_) | Ready::NotYet(_) => return Err(wrong_hand("an orchestration", "a chip")),
+            Ready::Orchestration(_) | Ready::NotYet(_) => {
+                return Err(wrong_hand("an orchestration", "a chip"));
+            }
         }
         self.chip.flush_outputs()
     }
@@ -87,8 +98,12 @@ impl ChipExecutor {
     fn alloc_domain(&mut self, frame: &Received) -> Result<Vec<u8>, Failure> {
         let &[id, size, position] = frame.scalars.as_slice() else { return Err(nonsense()) };
         let ranks: Vec<u32> = frame.blob.iter().map(|rank| u32::from(*rank)).collect();
-        let spec =
-            DomainSpec { id: AllocationId(id), ranks: &ranks, domain_rank: position as u32, window_size: size as usize };
+        let spec = DomainSpec {
+            id: AllocationId(id),
+            ranks: &ranks,
+            domain_rank: position as u32,
+            window_size: size as usize,
+        };
         let window = self.chip.alloc_domain(&spec)?;
         Ok([window.context.0, window.base.0, window.size as u64].map(u64::to_le_bytes).concat())
     }
@@ -130,8 +145,15 @@ impl Executor for SubExecutor {
         match frame.kind {
             Some(Kind::Task) => {
                 let ready = self.known.ready(frame, |_| Err(wrong_hand("a kernel", "a sub-worker")))?;
-                let Ready::Function(function) = ready else { return Err(wrong_hand("that program", "a sub-worker")) };
-                function(&mut Task { tensors: &frame.tensors, scalars: &frame.scalars, chip: None, heaps: &self.heaps })?;
+                let Ready::Function(function) = ready else {
+                    return Err(wrong_hand("that program", "a sub-worker"));
+                };
+                function(&mut Task {
+                    tensors: &frame.tensors,
+                    scalars: &frame.scalars,
+                    chip: None,
+                    heaps: &self.heaps,
+                })?;
                 Ok(Vec::new())
             }
             Some(Kind::Learn) => self.known.learn(frame).map(|()| Vec::new()),
@@ -157,11 +179,13 @@ impl Executor for WorkerExecutor<'_> {
     fn execute(&mut self, frame: &Received) -> Result<Vec<u8>, Failure> {
         match frame.kind {
             Some(Kind::Task) => {
-                let ready = self.known.ready(frame, |_| Err(wrong_hand("a kernel", "a Worker of Workers")))?;
+                let ready =
+                    self.known.ready(frame, |_| Err(wrong_hand("a kernel", "a Worker of Workers")))?;
                 let Ready::Orchestration(function) = *ready else {
                     return Err(wrong_hand("that program", "a Worker of Workers"));
                 };
-                let task = Task { tensors: &frame.tensors, scalars: &frame.scalars, chip: None, heaps: &self.heaps };
+                let task =
+                    Task { tensors: &frame.tensors, scalars: &frame.scalars, chip: None, heaps: &self.heaps };
                 self.worker.run(|orch| function(orch, &task))?;
                 Ok(Vec::new())
             }
@@ -172,7 +196,10 @@ impl Executor for WorkerExecutor<'_> {
 }
 
 fn wrong_hand(what: &str, hand: &str) -> Failure {
-    Failure::new(ErrorCode::Invalid, format!("{what} cannot run on {hand}; see Worker::register_* for what runs where"))
+    Failure::new(
+        ErrorCode::Invalid,
+        format!("{what} cannot run on {hand}; see Worker::register_* for what runs where"),
+    )
 }
 
 /// The parent wrote a frame that this hand does not understand.

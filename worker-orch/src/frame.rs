@@ -80,7 +80,11 @@ impl<'a> Frame<'a> {
     pub(crate) fn write(&self, mut put: impl FnMut(usize, &[u8])) -> Result<(), Failure> {
         let words = self.prerequisites.len() + self.scalars.len();
         let tensors_at = (BODY_AT + words * 8 + self.blob.len()).next_multiple_of(64);
-        let end = if self.tensors.is_empty() { BODY_AT + words * 8 + self.blob.len() } else { tensors_at + self.tensors.len() * 128 };
+        let end = if self.tensors.is_empty() {
+            BODY_AT + words * 8 + self.blob.len()
+        } else {
+            tensors_at + self.tensors.len() * 128
+        };
         if end > SLOT_BYTES {
             return Err(Failure::new(
                 ErrorCode::Invalid,

@@ -52,10 +52,16 @@ impl Watch for Hands {
 }
 
 impl Hands {
-    pub(crate) fn new(board: Board, children: Vec<(String, Child)>, group: Option<Prepared>, programs: &Programs) -> Self {
+    pub(crate) fn new(
+        board: Board,
+        children: Vec<(String, Child)>,
+        group: Option<Prepared>,
+        programs: &Programs,
+    ) -> Self {
         let known = programs.iter().count();
         let spin = SpinBudget::for_parties(children.len() + 1);
-        let hands = children.into_iter().map(|(name, child)| Hand { name, child, sent: 0, seen_done: 0, known });
+        let hands =
+            children.into_iter().map(|(name, child)| Hand { name, child, sent: 0, seen_done: 0, known });
         Self { board, hands: hands.collect(), group, spin, fatal: None, trace: None }
     }
 
@@ -65,7 +71,12 @@ impl Hands {
     }
 
     /// Sends a frame and returns its number. Waits while the hand's ring is full.
-    pub(crate) fn send(&mut self, hand: usize, frame: &Frame<'_>, deadline: Deadline) -> Result<u64, Failure> {
+    pub(crate) fn send(
+        &mut self,
+        hand: usize,
+        frame: &Frame<'_>,
+        deadline: Deadline,
+    ) -> Result<u64, Failure> {
         let seq = self.hands[hand].sent + 1;
         if !slot_is_free(seq, self.hands[hand].seen_done) {
             self.await_done(hand, seq - RING, deadline)?;
@@ -81,7 +92,13 @@ impl Hands {
     }
 
     /// Tells a hand of the programs that it does not know yet.
-    pub(crate) fn teach(&mut self, hand: usize, programs: &Programs, run: u64, deadline: Deadline) -> Result<(), Failure> {
+    pub(crate) fn teach(
+        &mut self,
+        hand: usize,
+        programs: &Programs,
+        run: u64,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
         for definition in programs.iter().skip(self.hands[hand].known) {
             let blob = definition.encode();
             self.send(hand, &Frame { blob: &blob, ..Frame::new(Kind::Learn, run) }, deadline)?;
@@ -107,7 +124,8 @@ impl Hands {
         self.check()?;
         let listener = self.board.listener(self.board.hands(), hand);
         let wait = Wait::until(deadline).watching(self).spinning(&self.spin);
-        let waited = wait.on(&self.board.hand(hand).done, Some(listener), |done| (done >= seq).then_some(done));
+        let waited =
+            wait.on(&self.board.hand(hand).done, Some(listener), |done| (done >= seq).then_some(done));
         match waited {
             Ok(done) => {
                 self.hands[hand].seen_done = done;
@@ -132,7 +150,10 @@ impl Hands {
             WaitError::PeerDied(death) => self.death_of(death),
             WaitError::TimedOut { waited, limit } => Failure::new(
                 ErrorCode::TimedOut,
-                format!("not finished after {waited:.1?} of {limit:?}; what every hand is doing:\n{}", self.table()),
+                format!(
+                    "not finished after {waited:.1?} of {limit:?}; what every hand is doing:\n{}",
+                    self.table()
+                ),
             ),
             WaitError::Aborted { .. } => Failure::new(ErrorCode::Aborted, "the run was aborted"),
         };
@@ -171,7 +192,8 @@ impl Hands {
             0 => "while it was idle".to_owned(),
             frame => format!("in its frame {frame}"),
         };
-        Failure::new(code, format!("{} (pid {}) died: {how}, {working}", hand.name, death.pid)).in_process(death.pid as u32)
+        Failure::new(code, format!("{} (pid {}) died: {how}, {working}", hand.name, death.pid))
+            .in_process(death.pid as u32)
     }
 
     /// One line for each hand: what it is working on, and since when.
@@ -195,7 +217,9 @@ impl Hands {
     /// Asks all to go, waits for all under one deadline, then makes them go.
     pub(crate) fn close(mut self, patience: Duration) -> Result<(), Failure> {
         self.board.parent().shutdown.raise(NonZeroU32::MIN);
-        let Ok(deadline) = Deadline::after(patience) else { return Err(Failure::new(ErrorCode::Invalid, "no time to close")) };
+        let Ok(deadline) = Deadline::after(patience) else {
+            return Err(Failure::new(ErrorCode::Invalid, "no time to close"));
+        };
         for hand in 0..self.hands.len() {
             let idle = slot_is_free(self.hands[hand].sent + 1, self.done(hand));
             // A hand whose ring is full is not idle and sees the shutdown word when it comes to its next frame.
@@ -220,12 +244,18 @@ impl Hands {
         for signal in [Signal::SIGTERM, Signal::SIGKILL] {
             stuck.iter().for_each(|hand| hand.child.signal(signal));
             let Ok(moment) = Deadline::after(GRACE) else { break };
-            stuck.iter().for_each(|hand| drop(hand.child.reap(moment)));
+            for hand in &stuck {
+                hand.child.reap(moment);
+            }
         }
         if self.fatal.is_none()
             && let Some(hand) = stuck.first()
         {
-            let text = format!("{} (pid {}) did not go within {patience:?} and was killed", hand.name, hand.child.pid());
+            let text = format!(
+                "{} (pid {}) did not go within {patience:?} and was killed",
+                hand.name,
+                hand.child.pid()
+            );
             worst = worst.and(Err(Failure::new(ErrorCode::TimedOut, text).in_phase("close")));
         }
         // Dropping the children kills and reaps whoever is left, should there be any.

@@ -29,7 +29,8 @@ struct HeapState {
 
 impl Heap {
     pub(crate) fn new() -> Result<Arc<Self>, Failure> {
-        let region = Region::create_sparse("chipcomm-heap", HEAP_BYTES).map_err(|error| region_failure(&error))?;
+        let region =
+            Region::create_sparse("chipcomm-heap", HEAP_BYTES).map_err(|error| region_failure(&error))?;
         let state = HeapState { arena: Arena::new(0..HEAP_BYTES), in_run: false, dropped: Vec::new() };
         Ok(Arc::new(Self { region: Arc::new(region), state: Mutex::new(state) }))
     }

@@ -109,7 +109,10 @@ impl Programs {
 
     pub(crate) fn get(&self, program: Program) -> Result<&Definition, Failure> {
         self.list.get(program.0 as usize).ok_or_else(|| {
-            Failure::new(ErrorCode::Invalid, "this program was registered with another Worker; register it here too")
+            Failure::new(
+                ErrorCode::Invalid,
+                "this program was registered with another Worker; register it here too",
+            )
         })
     }
 

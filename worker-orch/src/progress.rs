@@ -39,7 +39,8 @@ impl Watch for Progress<'_> {
     fn look(&self) -> Option<Death> {
         if self.on_terminal && self.started.elapsed() > PATIENCE {
             let phase = |number| self.channels.reader(number).map_or(0, |reader| reader.phase());
-            let ready = (0..self.names.len()).filter(|number| phase(*number) == BringUpPhase::Ready as u32).count();
+            let ready =
+                (0..self.names.len()).filter(|number| phase(*number) == BringUpPhase::Ready as u32).count();
             let (all, since) = (self.names.len(), self.started.elapsed().as_secs());
             let _ = write!(std::io::stderr(), "\rbringing up: {ready} of {all} ready after {since} s\x1b[K");
             self.shown.set(true);

@@ -71,7 +71,11 @@ impl<'w> Orchestrator<'w> {
     /// Submits the same program to several chips together, each with its own arguments.
     ///
     /// All of them see the same state of memory: none waits for another of the group.
-    pub fn submit_group(&mut self, program: Program, members: &[(usize, Args)]) -> Result<Vec<TaskId>, Failure> {
+    pub fn submit_group(
+        &mut self,
+        program: Program,
+        members: &[(usize, Args)],
+    ) -> Result<Vec<TaskId>, Failure> {
         for (index, (to, _)) in members.iter().enumerate() {
             if *to >= self.next_level || members[..index].iter().any(|(earlier, _)| earlier == to) {
                 let text = format!("chip {to} is not there or is named twice; a group names each chip once");
@@ -150,7 +154,13 @@ impl<'w> Orchestrator<'w> {
         self.notice(to)
     }
 
-    fn send(&mut self, program: Program, args: &Args, to: usize, needs: &[Prerequisite]) -> Result<TaskId, Failure> {
+    fn send(
+        &mut self,
+        program: Program,
+        args: &Args,
+        to: usize,
+        needs: &[Prerequisite],
+    ) -> Result<TaskId, Failure> {
         let frame = Frame {
             program: program.0,
             prerequisites: needs,
@@ -161,7 +171,9 @@ impl<'w> Orchestrator<'w> {
         let sent = self.hands.send(to, &frame, self.deadline);
         let seq = sent.inspect_err(|failure| self.failed = Some(failure.clone()))?;
         if seq.is_multiple_of(crate::board::RING) {
-            (0..self.hands.hands.len()).for_each(|hand| drop(self.hands.done(hand)));
+            for hand in 0..self.hands.hands.len() {
+                self.hands.done(hand);
+            }
             self.tracker.tidy(|task| self.hands.is_known_done(task));
         }
         Ok(TaskId { hand: to as u16, seq })
@@ -180,7 +192,8 @@ impl<'w> Orchestrator<'w> {
     /// Waits for everything that was submitted, and says what failed first.
     pub(crate) fn finish(&mut self) -> Result<(), Failure> {
         self.hands.drain(self.deadline)?;
-        let failed = (0..self.hands.hands.len()).any(|hand| self.hands.board.hand(hand).failed_run.load() == self.run);
+        let failed =
+            (0..self.hands.hands.len()).any(|hand| self.hands.board.hand(hand).failed_run.load() == self.run);
         if failed { Err(first_failure(self.hands, self.programs, self.run)) } else { Ok(()) }
     }
 }
@@ -196,7 +209,8 @@ fn first_failure(hands: &Hands, programs: &Programs, run: u64) -> Failure {
         Failure::new(ErrorCode::Protocol, format!("its failure could not be read: {error}"))
     });
     let program = Program(hands.board.hand(hand).failed_program.load());
-    let name = programs.get(program).map_or("a command".to_owned(), |definition| format!("`{}`", definition.name()));
+    let name =
+        programs.get(program).map_or("a command".to_owned(), |definition| format!("`{}`", definition.name()));
     let at = &hands.hands[hand];
     Failure::new(ErrorCode::Task, format!("{name} failed on {}", at.name))
         .in_phase("run")

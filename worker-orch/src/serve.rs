@@ -35,7 +35,11 @@ pub(crate) fn serve(board: &Board, me: usize, executor: &mut dyn Executor) {
             break;
         }
         let tracing = board.parent().trace.load() != 0;
-        let ready = if frame.run == words.failed_run.load() { Err(Refusal::Followed) } else { await_needs(board, me, &frame, &spin) };
+        let ready = if frame.run == words.failed_run.load() {
+            Err(Refusal::Followed)
+        } else {
+            await_needs(board, me, &frame, &spin)
+        };
         let start_ns = if tracing { monotonic_ns() } else { 0 };
         let outcome = ready.and_then(|()| run_guarded(board, executor, &frame).map_err(Refusal::Failed));
         if tracing {
@@ -86,7 +90,10 @@ fn await_needs(board: &Board, me: usize, frame: &Received, spin: &SpinBudget) ->
     for need in &frame.prerequisites {
         let hand = usize::from(need.hand);
         if hand >= board.hands() {
-            return Err(Refusal::Failed(Failure::new(ErrorCode::Protocol, format!("there is no hand {hand}"))));
+            return Err(Refusal::Failed(Failure::new(
+                ErrorCode::Protocol,
+                format!("there is no hand {hand}"),
+            )));
         }
         let Ok(deadline) = Deadline::after(LONGEST_WAIT) else { return Err(Refusal::Followed) };
         // The parent bounds the run and aborts it when a hand dies.

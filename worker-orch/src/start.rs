@@ -57,7 +57,8 @@ pub(crate) fn start(worker: &mut Worker) -> Result<(), Failure> {
     match gathered {
         Ok(ready) => {
             hands.trace = worker.settings.trace.as_ref().map(|path| Trace::new(path, names.len()));
-            worker.contexts = worker.chips.iter().zip(&ready).map(|(config, chip)| context(config, chip)).collect();
+            worker.contexts =
+                worker.chips.iter().zip(&ready).map(|(config, chip)| context(config, chip)).collect();
             worker.base = base_of(&worker.chips);
             worker.hands = Some(hands);
             Ok(())
@@ -89,7 +90,8 @@ fn prepare_group(worker: &Worker) -> Result<Option<Prepared>, Failure> {
 
 fn base_of(chips: &[ChipConfig]) -> Base {
     let joined = chips.iter().any(|chip| chip.member().is_some());
-    let ranks = chips.iter().enumerate().map(|(number, chip)| chip.member().map_or(number as u32, Membership::rank));
+    let ranks =
+        chips.iter().enumerate().map(|(number, chip)| chip.member().map_or(number as u32, Membership::rank));
     Base { ranks: ranks.collect(), joined, next_id: 0 }
 }
 
@@ -115,13 +117,16 @@ fn fork_all(
         }
         let body = || match number {
             chip if chip < chips => chip_main(worker, chip, channels, board, group, &heaps),
-            below if below < chips + workers => worker_main(worker, below - chips, below, channels, board, &heaps),
+            below if below < chips + workers => {
+                worker_main(worker, below - chips, below, channels, board, &heaps)
+            }
             _ => sub_main(worker, number, channels, board, &heaps),
         };
         // SAFETY: see the head of this file. Values with closed descriptors (the parent's other children) are not touched by the bodies, and
         // the child ends without running destructors.
         let child = unsafe { Child::fork(&keep, body) }.map_err(|errno| {
-            let text = format!("{name} could not be started: fork: {errno}; see ulimit -u and the machine's memory");
+            let text =
+                format!("{name} could not be started: fork: {errno}; see ulimit -u and the machine's memory");
             Failure::new(ErrorCode::System, text).in_phase("init")
         })?;
         children.push((name.clone(), child));
@@ -149,7 +154,13 @@ fn chip_main(
     let Ok(mut channel) = channels.writer(chip) else { return NOT_UP };
     let entry = group.map(|group| Entry::Forked(group.clone()));
     let config = &worker.chips[chip];
-    let brought = bring_up_and_publish(worker.settings.platform, config, entry.as_ref(), worker.init_within, &mut channel);
+    let brought = bring_up_and_publish(
+        worker.settings.platform,
+        config,
+        entry.as_ref(),
+        worker.init_within,
+        &mut channel,
+    );
     let Ok(up) = brought else { return NOT_UP };
     let me = Membership::new(chip as u32, worker.chips.len() as u32).ok();
     let mut executor = ChipExecutor::new(up, &worker.programs, heaps.to_vec(), entry.zip(me));
@@ -158,7 +169,13 @@ fn chip_main(
 }
 
 /// The life of a sub-worker's process.
-fn sub_main(worker: &Worker, hand: usize, channels: &ChannelSet, board: &Board, heaps: &[Arc<Region>]) -> i32 {
+fn sub_main(
+    worker: &Worker,
+    hand: usize,
+    channels: &ChannelSet,
+    board: &Board,
+    heaps: &[Arc<Region>],
+) -> i32 {
     let Ok(mut channel) = channels.writer(hand) else { return NOT_UP };
     channel.set_phase(BringUpPhase::Ready as u32);
     if channel.publish_success(&Success::default()).is_err() {
@@ -169,7 +186,14 @@ fn sub_main(worker: &Worker, hand: usize, channels: &ChannelSet, board: &Board, 
 }
 
 /// The life of the process of a Worker of the next level.
-fn worker_main(worker: &mut Worker, below: usize, hand: usize, channels: &ChannelSet, board: &Board, heaps: &[Arc<Region>]) -> i32 {
+fn worker_main(
+    worker: &mut Worker,
+    below: usize,
+    hand: usize,
+    channels: &ChannelSet,
+    board: &Board,
+    heaps: &[Arc<Region>],
+) -> i32 {
     let Ok(mut channel) = channels.writer(hand) else { return NOT_UP };
     channel.set_phase(BringUpPhase::Configuration as u32);
     let programs = worker.programs.clone();
@@ -197,7 +221,11 @@ fn context(config: &ChipConfig, said: &Success) -> ChipContext {
         window_base: DeviceAddr(said.window_base),
         window_size: said.window_size as usize,
         buffers: parts
-            .map(|((name, kind), addr): ((&str, PartKind), _)| ChipBuffer { name: name.to_owned(), kind, addr: DeviceAddr(*addr) })
+            .map(|((name, kind), addr): ((&str, PartKind), _)| ChipBuffer {
+                name: name.to_owned(),
+                kind,
+                addr: DeviceAddr(*addr),
+            })
             .collect(),
     }
 }
@@ -217,7 +245,11 @@ fn explain(error: GatherError, hands: &Hands, channels: &ChannelSet, names: &[St
     let (code, text) = match (dead, error) {
         (Some((number, how)), _) => {
             let pid = hands.hands[number].child.pid();
-            let text = format!("{} bootstrap failed: its process {pid} died ({how}) in phase {}", names[number], phase_of(number));
+            let text = format!(
+                "{} bootstrap failed: its process {pid} died ({how}) in phase {}",
+                names[number],
+                phase_of(number)
+            );
             (death_code(how), text)
         }
         (None, GatherError::Failed { chip, failed }) => {
@@ -229,9 +261,14 @@ fn explain(error: GatherError, hands: &Hands, channels: &ChannelSet, names: &[St
         }
         (None, GatherError::NoReply { silent, cause: WaitError::TimedOut { waited, limit } }) => {
             let who: Vec<&str> = silent.iter().map(|silent| names[silent.chip].as_str()).collect();
-            (ErrorCode::TimedOut, format!("bootstrap timed out after {waited:.1?} of {limit:?}; not ready: {}", who.join(", ")))
+            (
+                ErrorCode::TimedOut,
+                format!("bootstrap timed out after {waited:.1?} of {limit:?}; not ready: {}", who.join(", ")),
+            )
         }
-        (None, GatherError::NoReply { cause, .. }) => (ErrorCode::PeerDied, format!("bootstrap failed: {cause}")),
+        (None, GatherError::NoReply { cause, .. }) => {
+            (ErrorCode::PeerDied, format!("bootstrap failed: {cause}"))
+        }
     };
     Failure::new(code, format!("{text}\n{table}")).in_phase("init")
 }

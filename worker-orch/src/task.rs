@@ -29,10 +29,9 @@ impl Task<'_> {
     /// Scalar number `index`.
     pub fn scalar(&self, index: usize) -> Result<u64, Failure> {
         let have = self.scalars.len();
-        self.scalars
-            .get(index)
-            .copied()
-            .ok_or_else(|| Failure::new(ErrorCode::Invalid, format!("there is no scalar {index}; the task has {have}")))
+        self.scalars.get(index).copied().ok_or_else(|| {
+            Failure::new(ErrorCode::Invalid, format!("there is no scalar {index}; the task has {have}"))
+        })
     }
 
     /// The chip that the task runs on; `None` on a sub-worker.
@@ -46,7 +45,9 @@ impl Task<'_> {
         let mut elements = vec![T::zeroed(); count];
         let bytes = bytemuck::cast_slice_mut(&mut elements);
         match self.in_heap(addr, bytes.len()) {
-            Some((heap, at)) => heap.read(at, bytes).map_err(|error| crate::memory::region_failure(&error))?,
+            Some((heap, at)) => {
+                heap.read(at, bytes).map_err(|error| crate::memory::region_failure(&error))?
+            }
             None => self.window()?.read(DeviceAddr(addr), bytes)?,
         }
         Ok(elements)
@@ -74,7 +75,10 @@ impl Task<'_> {
             .ok_or_else(|| bad(format!("there is no tensor {index}; the task has {}", self.tensors.len())))?;
         let size = tensor.dtype().map_err(|error| bad(error.to_string()))?.size();
         if size != size_of::<T>() as u64 || tensor.is_contiguous == 0 {
-            return Err(bad(format!("tensor {index} is not a contiguous one of {}-byte elements", size_of::<T>())));
+            return Err(bad(format!(
+                "tensor {index} is not a contiguous one of {}-byte elements",
+                size_of::<T>()
+            )));
         }
         Ok((tensor.addr + tensor.start_offset * size, tensor.extent as usize))
     }

@@ -60,7 +60,12 @@ impl Trace {
                 continue;
             }
             let times = board.times(hand, seq);
-            self.spans.push(Span { hand, what, start_ns: times.start_ns.load(), end_ns: times.end_ns.load() });
+            self.spans.push(Span {
+                hand,
+                what,
+                start_ns: times.start_ns.load(),
+                end_ns: times.end_ns.load(),
+            });
         }
     }
 
@@ -68,11 +73,18 @@ impl Trace {
     pub(crate) fn write(&self, names: &[String], program: impl Fn(u32) -> String) -> std::io::Result<()> {
         let mut file = BufWriter::new(std::fs::File::create(&self.path)?);
         let origin = self.spans.iter().map(|span| span.start_ns).min().unwrap_or(0);
-        write!(file, "{{\"displayTimeUnit\":\"ns\",\"otherData\":{{\"left_out\":{}}},\"traceEvents\":[", self.left_out)?;
+        write!(
+            file,
+            "{{\"displayTimeUnit\":\"ns\",\"otherData\":{{\"left_out\":{}}},\"traceEvents\":[",
+            self.left_out
+        )?;
         for (hand, name) in names.iter().enumerate() {
             let comma = if hand == 0 { "" } else { "," };
             let name = json(name);
-            write!(file, "{comma}\n{{\"ph\":\"M\",\"pid\":1,\"tid\":{hand},\"name\":\"thread_name\",\"args\":{{\"name\":{name}}}}}")?;
+            write!(
+                file,
+                "{comma}\n{{\"ph\":\"M\",\"pid\":1,\"tid\":{hand},\"name\":\"thread_name\",\"args\":{{\"name\":{name}}}}}"
+            )?;
         }
         for span in &self.spans {
             let name = match span.what {
@@ -80,9 +92,13 @@ impl Trace {
                 What::Command(text) => json(text),
             };
             let micros = |ns: u64| format!("{}.{:03}", ns / 1000, ns % 1000);
-            let (start, length) = (micros(span.start_ns - origin), micros(span.end_ns.saturating_sub(span.start_ns)));
+            let (start, length) =
+                (micros(span.start_ns - origin), micros(span.end_ns.saturating_sub(span.start_ns)));
             let hand = span.hand;
-            write!(file, ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":{hand},\"ts\":{start},\"dur\":{length},\"name\":{name}}}")?;
+            write!(
+                file,
+                ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":{hand},\"ts\":{start},\"dur\":{length},\"name\":{name}}}"
+            )?;
         }
         writeln!(file, "\n]}}")?;
         file.flush()

@@ -71,12 +71,17 @@ impl Worker {
         self.must_be_down("configure_chips")?;
         let given: Vec<i32> = chips.iter().map(ChipConfig::device).collect();
         if given != self.settings.devices {
-            let text = format!("the configurations are for devices {given:?}, the Worker has {:?}", self.settings.devices);
+            let text = format!(
+                "the configurations are for devices {given:?}, the Worker has {:?}",
+                self.settings.devices
+            );
             return Err(invalid(text, "configure_chips"));
         }
         check_group(&chips)?;
         for config in &chips {
-            config.carve().map_err(|error| invalid(error.to_string(), "configure_chips").on_device(config.device()))?;
+            config
+                .carve()
+                .map_err(|error| invalid(error.to_string(), "configure_chips").on_device(config.device()))?;
         }
         self.chips = chips;
         Ok(())
@@ -87,7 +92,10 @@ impl Worker {
         self.must_be_down("add_worker")?;
         child.must_be_down("add_worker")?;
         if self.settings.level <= CHIP_LEVEL || child.settings.level >= self.settings.level {
-            let text = format!("a Worker of level {} cannot be under one of level {}", child.settings.level, self.settings.level);
+            let text = format!(
+                "a Worker of level {} cannot be under one of level {}",
+                child.settings.level, self.settings.level
+            );
             return Err(invalid(text, "add_worker"));
         }
         child.inherit_heaps(&[self.heap.region().clone()]);
@@ -148,7 +156,10 @@ impl Worker {
     ///
     /// After a failed task the next run starts clean. After a chip died the Worker must be closed and initialised again; every call until
     /// then repeats the cause.
-    pub fn run<T>(&mut self, body: impl FnOnce(&mut Orchestrator<'_>) -> Result<T, Failure>) -> Result<T, Failure> {
+    pub fn run<T>(
+        &mut self,
+        body: impl FnOnce(&mut Orchestrator<'_>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         let deadline = deadline(self.run_within)?;
         let hands = self.hands.as_mut().ok_or_else(|| not_up("run"))?;
         hands.check()?;
@@ -159,7 +170,8 @@ impl Worker {
         let _entered = span.enter();
         self.heap.set_in_run(true);
         let next_level = self.chips.len() + self.workers.len();
-        let mut orchestrator = Orchestrator::new(hands, &self.programs, &mut self.base, next_level, run, deadline);
+        let mut orchestrator =
+            Orchestrator::new(hands, &self.programs, &mut self.base, next_level, run, deadline);
         let said = body(&mut orchestrator);
         let finished = orchestrator.finish();
         let swept = orchestrator.sweep_domains(run + 1);
@@ -175,7 +187,10 @@ impl Worker {
     pub fn chip_alloc(&mut self, chip: usize, bytes: usize) -> Result<ChipMemory, Failure> {
         self.must_be_up("chip_alloc")?;
         if chip >= self.chips.len() || bytes == 0 {
-            let text = format!("{bytes} bytes on chip {chip}; there are {} chips, and memory has at least a byte", self.chips.len());
+            let text = format!(
+                "{bytes} bytes on chip {chip}; there are {} chips, and memory has at least a byte",
+                self.chips.len()
+            );
             return Err(invalid(text, "chip_alloc"));
         }
         Ok(ChipMemory { piece: self.heap.take(bytes)?, chip })
@@ -194,7 +209,13 @@ impl Worker {
     }
 
     /// The shared memory behind an address of a chip. In the simulation the parent maps it too: nothing has to be asked for.
-    fn chip_bytes(&self, chip: usize, addr: DeviceAddr, len: usize, call: &'static str) -> Result<(&Region, usize), Failure> {
+    fn chip_bytes(
+        &self,
+        chip: usize,
+        addr: DeviceAddr,
+        len: usize,
+        call: &'static str,
+    ) -> Result<(&Region, usize), Failure> {
         let hands = self.must_be_up(call)?;
         let inside = |region: &Region, at: usize, end: usize| {
             let start = addr.0.checked_sub(region.base().as_ptr() as u64 + at as u64)? as usize;
@@ -225,9 +246,11 @@ impl Worker {
 
     fn write_trace(&self, hands: &Hands, trace: &Trace) -> Result<(), Failure> {
         let names: Vec<String> = hands.hands.iter().map(|hand| hand.name.clone()).collect();
-        let program = |number| self.programs.get(Program(number)).map_or_else(|_| "?".to_owned(), Definition::name);
+        let program =
+            |number| self.programs.get(Program(number)).map_or_else(|_| "?".to_owned(), Definition::name);
         trace.write(&names, program).map_err(|error| {
-            Failure::new(ErrorCode::System, format!("the trace could not be written: {error}")).in_phase("close")
+            Failure::new(ErrorCode::System, format!("the trace could not be written: {error}"))
+                .in_phase("close")
         })
     }
 
@@ -258,7 +281,9 @@ fn check_group(chips: &[ChipConfig]) -> Result<(), Failure> {
     let mut ranks: Vec<u32> = members.iter().map(|member| member.rank()).collect();
     ranks.sort_unstable();
     let whole = members.iter().all(|member| member.nranks() as usize == members.len());
-    if members.is_empty() || (members.len() == chips.len() && whole && ranks.iter().copied().eq(0..members.len() as u32)) {
+    if members.is_empty()
+        || (members.len() == chips.len() && whole && ranks.iter().copied().eq(0..members.len() as u32))
+    {
         return Ok(());
     }
     let text = format!(

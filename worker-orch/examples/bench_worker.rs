@@ -49,7 +49,13 @@ fn up_and_down(bench: &Bench, chips: usize) -> Result<(), Box<dyn std::error::Er
     }
     let [limit, up, down] = times.map(median);
     for (case, value) in [(&init, up), (&close, down)] {
-        bench.print(&Figure { case, value, unit: "us", limit: "fork and wait of as many", limit_value: Some(limit) });
+        bench.print(&Figure {
+            case,
+            value,
+            unit: "us",
+            limit: "fork and wait of as many",
+            limit_value: Some(limit),
+        });
     }
     Ok(())
 }

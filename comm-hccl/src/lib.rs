@@ -1,0 +1,3 @@
+//! x
+#![deny(unsafe_code)]
+pub mod sys;

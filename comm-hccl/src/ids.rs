@@ -49,7 +49,9 @@ pub enum VisibleDevices {
 
 /// A list that makes no sense.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("ASCEND_RT_VISIBLE_DEVICES={list:?}: {problem}; expected distinct device numbers with commas between, such as 0,1,2")]
+#[error(
+    "ASCEND_RT_VISIBLE_DEVICES={list:?}: {problem}; expected distinct device numbers with commas between, such as 0,1,2"
+)]
 pub struct VisibleDevicesError {
     /// The whole list.
     pub list: String,

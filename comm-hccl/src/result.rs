@@ -178,7 +178,9 @@ mod tests {
             detail: tidy_detail("EL0004:  bad\n id \x07"),
         };
         let text = error.to_string();
-        for part in ["aclrtMemSetAccess", "507899", "DRV_INTERNAL_ERROR", "EL0004: bad id \\u{7}", "driver-visible"] {
+        for part in
+            ["aclrtMemSetAccess", "507899", "DRV_INTERNAL_ERROR", "EL0004: bad id \\u{7}", "driver-visible"]
+        {
             assert!(text.contains(part), "{part} is not in {text}");
         }
     }

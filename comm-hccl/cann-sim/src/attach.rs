@@ -48,7 +48,10 @@ pub fn attach() -> Result<&'static Attachment, &'static str> {
         .get_or_init(|| {
             let made = Attachment::new();
             match &made {
-                Ok(a) => say(&format!("test double of the Ascend libraries, no hardware; session {}", a.dir.display())),
+                Ok(a) => say(&format!(
+                    "test double of the Ascend libraries, no hardware; session {}",
+                    a.dir.display()
+                )),
                 Err(why) => say(why),
             }
             made
@@ -157,6 +160,12 @@ impl Attachment {
     /// An object of this kind was destroyed by its own call.
     pub fn destroyed(&self, kind: Kind) {
         self.process().live[kind as usize].fetch_sub(1, Relaxed);
+    }
+
+    /// All objects of this kind, which the sibling library made, went because everything went.
+    pub fn reclaimed_all(&self, kind: Kind) {
+        let count = self.process().live[kind as usize].swap(0, Relaxed);
+        self.process().reclaimed[kind as usize].fetch_add(count, Relaxed);
     }
 
     /// An object of this kind went because everything went.

@@ -90,8 +90,10 @@ fn number(value: &str) -> Result<u32, &'static str> {
 }
 
 fn version(value: &str) -> Result<[i32; 3], &'static str> {
-    let parts: Vec<i32> =
-        value.split('.').map(|p| p.parse().map_err(|_| "expected major.minor.patch")).collect::<Result<_, _>>()?;
+    let parts: Vec<i32> = value
+        .split('.')
+        .map(|p| p.parse().map_err(|_| "expected major.minor.patch"))
+        .collect::<Result<_, _>>()?;
     parts.try_into().map_err(|_| "expected major.minor.patch")
 }
 

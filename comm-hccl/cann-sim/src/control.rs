@@ -86,7 +86,7 @@ pub struct ExportSlot {
 #[repr(C)]
 #[derive(Debug)]
 pub struct CommSlot {
-    /// 0 while the slot is free; never reused.
+    /// 0 while the slot is free; otherwise a number that is never reused.
     pub nonce: AtomicU64,
     /// Ranks that it waits for; 0 until the first has joined.
     pub ranks: AtomicU32,
@@ -143,8 +143,12 @@ impl Drop for ControlLock<'_> {
 impl ControlFile {
     /// Opens the session's tables, and makes them if this is the first process.
     pub(crate) fn open(dir: &Path) -> io::Result<Self> {
-        let file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(dir.join("control"))?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(dir.join("control"))?;
         let size = size_of::<Control>();
         lock(&file)?;
         let made = file.metadata()?.len() == 0;
@@ -209,6 +213,7 @@ fn lock(file: &File) -> io::Result<()> {
 }
 
 fn first_nonce() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64);
+    let now =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64);
     now.rotate_left(32) ^ u64::from(std::process::id())
 }

@@ -114,7 +114,9 @@ fn parse_rule(rule: &str) -> Result<Rule, &'static str> {
         n => Some(n.parse().ok().filter(|&n| n > 0).ok_or("calls are counted from 1")?),
     };
     let effect = match (words.next(), words.next(), words.next()) {
-        (Some("return"), Some(code), None) => Effect::Return(code.parse().map_err(|_| "the code is not a number")?),
+        (Some("return"), Some(code), None) => {
+            Effect::Return(code.parse().map_err(|_| "the code is not a number")?)
+        }
         (Some("hang"), None, None) => Effect::Hang,
         (Some("kill"), None, None) => Effect::Kill,
         (Some("abort"), None, None) => Effect::Abort,

@@ -50,5 +50,5 @@ pub use attach::{Attachment, Entry, attach, say};
 pub use config::{Config, ConfigError};
 pub use control::{CommSlot, Control, ControlLock, EXPORT_PIDS, ExportKind, ExportSlot, ProcessSlot};
 pub use objects::Kind;
-pub use session::{Session, SessionError, SessionReport, ProcessReport, library_dir};
+pub use session::{ProcessReport, Session, SessionError, SessionReport, library_dir};
 pub use shared::{SharedMemory, futex_wait, futex_wake, process_start};

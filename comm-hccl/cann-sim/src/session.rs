@@ -154,7 +154,9 @@ impl fmt::Display for SessionReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |objects: &[(Kind, i64)]| match objects {
             [] => "nothing".to_owned(),
-            some => some.iter().map(|(kind, n)| format!("{} {n}", kind.name())).collect::<Vec<_>>().join(", "),
+            some => {
+                some.iter().map(|(kind, n)| format!("{} {n}", kind.name())).collect::<Vec<_>>().join(", ")
+            }
         };
         writeln!(f, "cann-sim session (test double): {} processes", self.processes.len())?;
         for p in &self.processes {
@@ -162,7 +164,11 @@ impl fmt::Display for SessionReport {
             let holds = if p.running { "holds" } else { "is gone; at its end it held" };
             writeln!(f, "  pid {} ({rank}, {} calls) {holds} {}", p.pid, p.calls, list(&p.live))?;
             if !p.reclaimed.is_empty() {
-                writeln!(f, "    not released by the program but by reset or finalize: {}", list(&p.reclaimed))?;
+                writeln!(
+                    f,
+                    "    not released by the program but by reset or finalize: {}",
+                    list(&p.reclaimed)
+                )?;
             }
         }
         Ok(())

@@ -164,7 +164,9 @@ impl Manifest {
             let value = value + off as i64;
             checks.push(Check {
                 name: format!("constant {name}"),
-                cpp: format!("static_assert(static_cast<long long>({name}) == {value}LL, \"declared as {value}\");"),
+                cpp: format!(
+                    "static_assert(static_cast<long long>({name}) == {value}LL, \"declared as {value}\");"
+                ),
             });
         }
         checks
@@ -183,7 +185,8 @@ impl Manifest {
             self.constants.len()
         );
         for check in self.checks(truth) {
-            writeln!(text, "#line 1 \"sys: {}\"\n{}", check.name, check.cpp).expect("a String takes every write");
+            writeln!(text, "#line 1 \"sys: {}\"\n{}", check.name, check.cpp)
+                .expect("a String takes every write");
         }
         text
     }

@@ -1,1 +1,53 @@
-//! (being written)
+//! The bytes that kernels read, the headers that kernels include, and the communicator that both backends
+//! implement.
+//!
+//! - [`abi`]: [`CommContext`](abi::CommContext) and [`TensorDesc`](abi::TensorDesc), pinned to the byte.
+//!   `no_std`, no allocation; the only part without the feature `std`.
+//! - [`headers`] and [`INCLUDE_DIR`]: `comm_context.h`, `tensor.h`, `comm_kernel.h` (helpers for kernels) and
+//!   `comm.h` (the C API of a backend).
+//! - [`comm`]: the [`Communicator`](comm::Communicator) trait, its errors, and the argument checks that
+//!   backends share.
+//! - [`capi`]: the C API of `comm.h` for any backend, but for the way in.
+//! - `conformance` (a feature): the cases that every backend's tests run.
+//!
+//! # Contract
+//! - **CC-1** Every size, alignment, offset and constant is the same in C11, C++17 and Rust.
+//! - **CC-2** A remote address is inside the peer's window, or there is none.
+//! - **CC-3** A kernel's wait ends when it is satisfied or when the run is aborted, never otherwise, and says
+//!   which.
+//! - **CC-4** Decoding is total: any bytes give a value that holds together or an
+//!   [`AbiError`](abi::AbiError).
+//! - **CC-5** A wrong argument is refused before anything is created, with the same error by every backend.
+//! - **CC-6** A time limit is more than zero and at most 24 hours, wherever it comes from.
+//! - **CC-7** A code that crosses a process or a language comes back as the same code, and no other number is
+//!   one.
+//! - **CC-8** A broken communicator repeats its first cause, unnested, whatever happens later.
+//!
+//! # Example
+//! ```
+//! use comm_context::abi::{AbiError, CommContext, DeviceAddr};
+//!
+//! // Two ranks with windows of 4 KiB, as rank 0 reaches them.
+//! let context = CommContext::new(0, &[DeviceAddr(0x10000), DeviceAddr(0x20000)], 4096)?;
+//! assert_eq!(context.as_bytes().len(), 1056);
+//!
+//! // What `CommRemotePtr(ctx, ptr, 1)` computes in a kernel, with bounds.
+//! assert_eq!(context.remote(DeviceAddr(0x10040), 1)?, DeviceAddr(0x20040));
+//! assert!(matches!(context.remote(DeviceAddr(0x11000), 1), Err(AbiError::NotInWindow { .. })));
+//! # Ok::<(), AbiError>(())
+//! ```
+//!
+//! # What it does not do
+//! It implements no communicator, opens no file and no library, and never dereferences a device address.
+#![cfg_attr(not(feature = "std"), no_std)]
+
+pub mod abi;
+#[cfg(feature = "std")]
+pub mod capi;
+#[cfg(feature = "std")]
+pub mod comm;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod headers;
+
+pub use headers::{Header, INCLUDE_DIR, headers};

@@ -1,1 +1,82 @@
-//! (being written)
+//! Words in shared memory, and the one function that waits for them.
+//!
+//! Processes that share memory need three things: words whose stores publish what was written before them, a wait that ends,
+//! and protocols in which no message can be lost or erased. This crate has the words ([`WordU32`], [`WordU64`],
+//! [`WordI32`], [`StickyWord`]), the wait ([`Wait::on`]), the memory ([`Region`]), the knowledge of who is alive
+//! ([`Peers`]), the forked process that ends with its parent ([`Child`]), and three protocols made of them: [`OneShot`], the request/reply mailbox ([`Requester`], [`Responder`]) and
+//! the phase [`Barrier`].
+//!
+//! # Contract
+//! - **MA-1** Payload first, release store last: who observes a state observes the payload that was written before it.
+//! - **MA-2** No wake-up is lost: a waiter that parks has announced it before its last look, and a writer looks at the
+//!   announcement after its store.
+//! - **MA-3** Every wait ends: with what it waited for, or as [`WaitError::TimedOut`], [`WaitError::PeerDied`] or
+//!   [`WaitError::Aborted`], which are different errors. A death is told within 200 ms.
+//! - **MA-4** What was delivered wins over a death, an abort or a deadline noticed later.
+//! - **MA-5** A raised [`StickyWord`] stays raised; a late reply cannot erase a shutdown.
+//! - **MA-6** A barrier may be entered again at once by a fast party; its epochs only grow and have one writer each.
+//! - **MA-7** A [`Region`] has no name, cannot be resized by anyone, and has its memory reserved before use: no leftovers, no SIGBUS.
+//! - **MA-8** A parked waiter costs under 1 % of a core, and with more parties than cores everybody still makes progress.
+//! - **MA-9** A [`Child`] is killed when its parent ends, at any point, and inherits only the descriptors that it needs.
+//!
+//! Words have one writer each. That is a rule for the protocols above, not something that a type can check across
+//! processes.
+//!
+//! # Example
+//! ```
+//! use mailbox_atomics::{Deadline, OneShot, Region, Wait, WordI32};
+//! use std::{num::NonZeroI32, time::Duration};
+//!
+//! let region = Region::create("example", 4096)?;
+//! let done = OneShot::new(region.words::<WordI32>(0)?);
+//! std::thread::scope(|scope| {
+//!     scope.spawn(|| done.publish(NonZeroI32::MIN, || region.write(64, b"hello").unwrap()));
+//!     done.wait(&Wait::until(Deadline::after(Duration::from_secs(5))?))?;
+//!     let mut payload = [0; 5];
+//!     region.read(64, &mut payload)?;
+//!     assert_eq!(&payload, b"hello");
+//!     Ok::<_, Box<dyn std::error::Error>>(())
+//! })?;
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What it does not do
+//! It passes no descriptors between running processes, and knows nothing of ranks or chips. It is not a queue. It does not protect the payload from a hostile peer: copy it
+//! out, then check it. Linux on little-endian processors only.
+
+#[cfg(not(all(target_os = "linux", target_endian = "little")))]
+compile_error!("mailbox-atomics parks with Linux futexes on the low half of little-endian words");
+
+mod barrier;
+mod deadline;
+mod liveness;
+#[cfg(loom)]
+mod loom_futex;
+mod mailbox;
+#[cfg(not(loom))]
+mod memory;
+mod one_shot;
+#[cfg(not(loom))]
+mod process;
+#[cfg(not(loom))]
+mod region;
+mod spin;
+mod sync;
+mod sys;
+mod wait;
+mod word;
+
+pub use barrier::{Barrier, BarrierError, Place};
+pub use deadline::{Deadline, DeadlineError, LONGEST_WAIT, monotonic_ns};
+pub use liveness::{Death, HowDied, Lifeline, Peers, Watch, death_pipe};
+pub use mailbox::{Call, MailboxWords, RequestNumber, Requester, Responder};
+pub use one_shot::{AlreadyPublished, OneShot};
+#[cfg(not(loom))]
+pub use process::{Child, PANIC_EXIT_CODE};
+#[cfg(not(loom))]
+pub use region::{Region, RegionError, Shared};
+pub use spin::SpinBudget;
+#[cfg(loom)]
+pub use sync::{Site, mutants};
+pub use wait::{NAP, Wait, WaitError};
+pub use word::{Listener, ParkWord, StickyWord, WordI32, WordU32, WordU64};

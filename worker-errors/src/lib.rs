@@ -1,1 +1,58 @@
-//! (being written)
+//! Errors that cross process borders: what failed, in which phase, on which rank, device and process, and
+//! what caused it.
+//!
+//! [`Failure`] is the carrier. It has a bounded wire form ([`Failure::encode`], [`Failure::decode`]) for
+//! mailboxes and pipes, [`FirstError`] keeps the first of many, [`clip`] and [`escape`] make text fit and
+//! harmless, and [`vendor`] names the codes of the Ascend libraries.
+//!
+//! # Contract
+//! - **WE-1** A code that crosses a process comes back as the same code, and no other number is one.
+//! - **WE-2** A text is cut at a character, keeps head and tail, shows the cut, and never exceeds its bound.
+//!   What is shown holds no control character and fits one line.
+//! - **WE-3** A chain has at most [`MAX_CHAIN`] failures. What is too much is left out in the middle and
+//!   counted; the outermost failure and the root cause stay, also in the smallest wire form.
+//! - **WE-4** Of all failures reported to a [`FirstError`], exactly one is kept, and it is the one that
+//!   everybody sees.
+//! - **WE-5** Decoding is total: any bytes give a failure or a [`WireError`], never a panic or memory beyond
+//!   the input.
+//!
+//! # Example
+//! ```
+//! use worker_errors::{ErrorCode, Failure};
+//!
+//! // In the child: what happened, into a slot of fixed size.
+//! let mut slot = [0u8; 256];
+//! Failure::new(ErrorCode::Aborted, "gave up on the barrier")
+//!     .in_phase("barrier")
+//!     .on_rank(0)
+//!     .caused_by(Failure::new(ErrorCode::Killed, "SIGSEGV").on_rank(1).in_process(4321))
+//!     .encode(&mut slot)?;
+//!
+//! // In the parent.
+//! let failure = Failure::decode(&slot)?;
+//! assert_eq!(failure.root_cause().code, ErrorCode::Killed);
+//! assert_eq!(
+//!     failure.to_string(),
+//!     "rank 0, in barrier: aborted: gave up on the barrier\n  caused by: rank 1, pid 4321: killed: SIGSEGV"
+//! );
+//! # Ok::<(), worker_errors::WireError>(())
+//! ```
+//!
+//! # What it does not do
+//! It moves no bytes: the caller owns the mailbox and copies out of shared memory before it decodes.
+//! [`FirstError`] works within one process. The text of a [`Failure`] includes its causes, so a reporter that
+//! walks [`source`](std::error::Error::source) by itself takes [`Failure::line`].
+#![forbid(unsafe_code)]
+
+mod code;
+mod failure;
+mod first;
+mod text;
+pub mod vendor;
+mod wire;
+
+pub use code::ErrorCode;
+pub use failure::{Failure, MAX_CHAIN};
+pub use first::FirstError;
+pub use text::{clip, escape};
+pub use wire::{MIN_WIRE_LEN, WireError};

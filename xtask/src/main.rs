@@ -1,2 +1,98 @@
-//! The workspace's own commands. One file a subcommand; this file only names them.
-fn main() {}
+//! The workspace's own commands: `cargo xtask <command>`. One file a subcommand; this file only names them.
+
+mod abi_check;
+mod bench;
+mod cargo;
+mod ci;
+mod console;
+mod fuzz;
+mod hw_test;
+mod lane;
+mod layers;
+mod tally;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::workspace::Workspace;
+
+/// Checks, tests and measures the chipcomm workspace
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Everything that must hold before a change lands, lane by lane
+    Ci(ci::Args),
+    /// All tests but the slow lanes
+    Test(test::Args),
+    /// The rules of the codebase: crate edges, manifests, invariants, texts
+    Tidy,
+    /// The benchmarks, each figure beside the limit measured in the same run
+    Bench(bench::Args),
+    /// The hardware tests of a layer, on Ascend devices or on the vendor double
+    HwTest(hw_test::Args),
+    /// The declarations of comm-hccl, against the vendor's own headers
+    AbiCheck(abi_check::Args),
+    /// The fuzz targets, with cargo-fuzz
+    Fuzz(fuzz::Args),
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            // Not by returning it: that prints a backtrace, which tells a user of a command nothing.
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    let ws = Workspace::load()?;
+    match command {
+        Command::Ci(args) => ci::run(&ws, &args),
+        Command::Test(args) => test::run(&ws, &args),
+        Command::Tidy => tidy::run(&ws),
+        Command::Bench(args) => bench::run(&ws, &args),
+        Command::HwTest(args) => hw_test::run(&ws, &args),
+        Command::AbiCheck(args) => abi_check::run(&ws, &args),
+        Command::Fuzz(args) => fuzz::run(&ws, &args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_a_line_of_help() {
+        for command in Cli::command().get_subcommands() {
+            assert!(command.get_about().is_some(), "{}", command.get_name());
+        }
+    }
+
+    #[test]
+    fn unknown_commands_and_flags_are_refused_and_a_near_miss_is_suggested() {
+        let error = |line: &[&str]| Cli::try_parse_from(line).err().map(|error| error.to_string());
+        assert!(error(&["xtask", "tets"]).unwrap().contains("'test'"));
+        assert!(error(&["xtask", "ci", "--fast"]).unwrap().contains("--fast"));
+        assert!(error(&["xtask"]).unwrap().contains("Usage"));
+        assert!(error(&["xtask", "test", "-p", "a", "-p", "b", "--", "--test-threads", "1"]).is_none());
+    }
+}

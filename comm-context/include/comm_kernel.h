@@ -1,0 +1,153 @@
+/*
+ * Helpers for kernels that talk to their peers through windows. C++17, host simulation.
+ *
+ * The other headers are the same on every platform; a build for an Ascend core replaces this one.
+ *
+ * A signal is a 32-bit word in a window, 0 at first, that only grows. Data first, then comm_notify;
+ * comm_wait, then data. Who counts into a signal that is never reset keeps count of what it has waited for.
+ */
+#ifndef CHIPCOMM_COMM_KERNEL_H
+#define CHIPCOMM_COMM_KERNEL_H
+
+#include <sched.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "comm_context.h"
+
+/* Where rank pe has what this rank has at local_ptr. Unchecked: local_ptr is in the window, pe < rankNum. */
+template <typename T>
+inline T *CommRemotePtr(const CommContext *ctx, T *local_ptr, int pe) {
+    const uint64_t local = reinterpret_cast<uintptr_t>(local_ptr);
+    const uint64_t remote = ctx->windowsIn[pe] + (local - ctx->windowsIn[ctx->rankId]);
+    return reinterpret_cast<T *>(static_cast<uintptr_t>(remote));
+}
+
+/* Whether the run is aborted: a kernel that sees this returns; its task has failed. */
+inline bool comm_aborted(const CommContext *ctx) {
+    if (ctx->workSpace == 0 || ctx->workSpaceSize < sizeof(CommWorkspace)) {
+        return false;
+    }
+    const auto *workspace = reinterpret_cast<const CommWorkspace *>(static_cast<uintptr_t>(ctx->workSpace));
+    /* Acquire: pairs with the release store of whoever aborts the run. */
+    return __atomic_load_n(&workspace->abort, __ATOMIC_ACQUIRE) != 0;
+}
+
+namespace comm_detail {
+
+/* Some microseconds of pauses: longer than a hand-over between two cores, far below a time slice. */
+constexpr int kSpins = 256;
+
+inline void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield" ::: "memory");
+#endif
+}
+
+/* Waits until satisfied() or an abort: spins a little, then gives the core away, as often as it takes. */
+template <typename Satisfied>
+inline bool wait_until(const CommContext *ctx, Satisfied satisfied) {
+    for (int round = 0;; ++round) {
+        if (satisfied()) {
+            return true;
+        }
+        if (comm_aborted(ctx)) {
+            return false;
+        }
+        if (round < kSpins) {
+            pause();
+        } else {
+            round = kSpins;
+            sched_yield();
+        }
+    }
+}
+
+template <typename Word>
+constexpr bool kIsSignal = std::is_same<Word, int32_t>::value || std::is_same<Word, uint32_t>::value;
+
+}  // namespace comm_detail
+
+/* Adds to a signal, own or remote. What this rank wrote before is visible to whoever waits for the sum. */
+template <typename Word>
+inline void comm_notify(const CommContext *ctx, Word *signal, typename std::common_type<Word>::type add) {
+    static_assert(comm_detail::kIsSignal<Word>, "a signal is an int32_t or uint32_t");
+    (void)ctx;
+    /* Release: publishes the data; pairs with the acquire in comm_wait. */
+    __atomic_fetch_add(signal, add, __ATOMIC_RELEASE);
+}
+
+/* True once a signal is at least at_least. False if the run is aborted first: the data is then unusable. */
+template <typename Word>
+[[nodiscard]] inline bool comm_wait(const CommContext *ctx, const Word *signal,
+                                    typename std::common_type<Word>::type at_least) {
+    static_assert(comm_detail::kIsSignal<Word>, "a signal is an int32_t or uint32_t");
+    /* Acquire: pairs with the release in comm_notify. */
+    const auto reached = [=] { return __atomic_load_n(signal, __ATOMIC_ACQUIRE) >= at_least; };
+    return comm_detail::wait_until(ctx, reached);
+}
+
+/*
+ * A barrier of all ranks that can be used again at once, at the same offset of every window, zero at first.
+ *
+ * Slot r of every rank's copy is written by rank r only, and only grows, so that a fast rank in the next
+ * round cannot be taken for a slow one in this round. A cache line each: a rank's store disturbs nobody but
+ * its reader.
+ */
+typedef struct CommPhaseBarrier {
+    struct {
+        uint32_t epoch;
+        uint32_t reserved[15];
+    } slot[COMM_MAX_RANK_NUM];
+} CommPhaseBarrier;
+
+static_assert(sizeof(CommPhaseBarrier) == 4096, "CommPhaseBarrier: size");
+
+/* True once every rank has come; what a rank wrote before, every rank sees after. False if aborted first. */
+[[nodiscard]] inline bool comm_phase_barrier(const CommContext *ctx, CommPhaseBarrier *barrier) {
+    const uint32_t me = ctx->rankId;
+    /* Only this rank writes the word. */
+    const uint32_t epoch = __atomic_load_n(&barrier->slot[me].epoch, __ATOMIC_ACQUIRE) + 1;
+    for (uint32_t step = 1; step <= ctx->rankNum; ++step) {
+        const uint32_t peer = (me + step) % ctx->rankNum;
+        CommPhaseBarrier *theirs = CommRemotePtr(ctx, barrier, static_cast<int>(peer));
+        /* Release: publishes this rank's data; pairs with the acquire below, on the peer. */
+        __atomic_store_n(&theirs->slot[me].epoch, epoch, __ATOMIC_RELEASE);
+    }
+    for (uint32_t peer = 0; peer < ctx->rankNum; ++peer) {
+        const uint32_t *word = &barrier->slot[peer].epoch;
+        /* The difference, because the epoch may wrap; two ranks are never more than one round apart. */
+        const auto arrived = [=] {
+            return static_cast<int32_t>(__atomic_load_n(word, __ATOMIC_ACQUIRE) - epoch) >= 0;
+        };
+        if (!comm_detail::wait_until(ctx, arrived)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* dst[i] = src[i]. The spans do not overlap. */
+template <typename T>
+inline void comm_copy(T *dst, const T *src, size_t count) {
+    static_assert(std::is_trivially_copyable<T>::value, "only plain data crosses windows");
+    if (count != 0) {
+        std::memcpy(dst, src, count * sizeof(T));
+    }
+}
+
+/* dst[i] += src[i]. The spans do not overlap, so the loop vectorises. */
+template <typename T>
+inline void comm_add(T *__restrict dst, const T *__restrict src, size_t count) {
+    static_assert(std::is_arithmetic<T>::value, "adds numbers");
+    for (size_t i = 0; i < count; ++i) {
+        dst[i] = static_cast<T>(dst[i] + src[i]);
+    }
+}
+
+#endif

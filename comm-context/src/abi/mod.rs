@@ -1,0 +1,20 @@
+//! The bytes that kernels read: little endian, natural alignment, every offset pinned. No allocation, no
+//! `std`.
+//!
+//! The structs are plain old data, so any bytes are a value of them and no access may trust one: the
+//! accessors check what they use, and `decode` checks everything once.
+
+mod addr;
+mod context;
+mod error;
+mod tensor;
+mod tensor_builder;
+
+pub use addr::DeviceAddr;
+pub use context::{COMM_MAX_RANK_NUM, CommContext, CommWorkspace};
+pub use error::AbiError;
+pub use tensor::{DType, NO_OWNER, TENSOR_MAX_DIMS, TensorDesc};
+pub use tensor_builder::TensorBuilder;
+
+#[cfg(target_endian = "big")]
+compile_error!("the ABI is little endian, as every platform with kernels is");

@@ -1,0 +1,71 @@
+/* Prints every size, alignment, offset and constant of the headers; compiled as C11 and as C++17. */
+#include <stdio.h>
+
+#include "comm.h"
+#include "comm_context.h"
+#include "tensor.h"
+
+#ifdef __cplusplus
+#define ALIGN(type) alignof(type)
+#else
+#define ALIGN(type) _Alignof(type)
+#endif
+#define TYPE(type) printf("%s %zu %zu\n", #type, sizeof(type), (size_t)ALIGN(type))
+#define FIELD(type, field) \
+    printf("%s.%s %zu %zu\n", #type, #field, offsetof(type, field), sizeof(((type *)0)->field))
+#define VALUE(name) printf("%s %d 0\n", #name, (int)(name))
+
+int main(void) {
+    TYPE(CommContext);
+    FIELD(CommContext, workSpace);
+    FIELD(CommContext, workSpaceSize);
+    FIELD(CommContext, rankId);
+    FIELD(CommContext, rankNum);
+    FIELD(CommContext, winSize);
+    FIELD(CommContext, windowsIn);
+    FIELD(CommContext, windowsOut);
+    TYPE(CommWorkspace);
+    FIELD(CommWorkspace, abort);
+    FIELD(CommWorkspace, reserved);
+    TYPE(TensorDesc);
+    FIELD(TensorDesc, addr);
+    FIELD(TensorDesc, size);
+    FIELD(TensorDesc, owner_task_id);
+    FIELD(TensorDesc, start_offset);
+    FIELD(TensorDesc, version);
+    FIELD(TensorDesc, ndims);
+    FIELD(TensorDesc, dtype);
+    FIELD(TensorDesc, manual_dep);
+    FIELD(TensorDesc, is_contiguous);
+    FIELD(TensorDesc, reserved0);
+    FIELD(TensorDesc, shapes);
+    FIELD(TensorDesc, extent);
+    FIELD(TensorDesc, strides);
+    FIELD(TensorDesc, reserved);
+    VALUE(COMM_MAX_RANK_NUM);
+    VALUE(TENSOR_MAX_DIMS);
+    VALUE(TENSOR_FLOAT32);
+    VALUE(TENSOR_FLOAT16);
+    VALUE(TENSOR_INT32);
+    VALUE(TENSOR_INT16);
+    VALUE(TENSOR_INT8);
+    VALUE(TENSOR_UINT8);
+    VALUE(TENSOR_BFLOAT16);
+    VALUE(TENSOR_INT64);
+    VALUE(TENSOR_UINT64);
+    VALUE(TENSOR_UINT16);
+    VALUE(TENSOR_UINT32);
+    VALUE(COMM_SUCCESS);
+    VALUE(COMM_E_INVALID);
+    VALUE(COMM_E_TIMED_OUT);
+    VALUE(COMM_E_PEER_DIED);
+    VALUE(COMM_E_PEER_LEFT);
+    VALUE(COMM_E_PEER_FAILED);
+    VALUE(COMM_E_ABORTED);
+    VALUE(COMM_E_OUT_OF_MEMORY);
+    VALUE(COMM_E_MISMATCH);
+    VALUE(COMM_E_SYSTEM);
+    VALUE(COMM_E_VENDOR);
+    VALUE(COMM_E_INTERNAL);
+    return 0;
+}

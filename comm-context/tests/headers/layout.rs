@@ -1,0 +1,137 @@
+//! The headers and the Rust structs describe the same bytes, for every compiler of this machine.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::mem::{align_of, offset_of, size_of};
+
+use comm_context::abi::{COMM_MAX_RANK_NUM, CommContext, CommWorkspace, DType, TENSOR_MAX_DIMS, TensorDesc};
+use comm_context::comm::CommCode;
+
+use crate::build::{Language, compile, compilers, output_of, source};
+
+/// Name, then offset and size; for a type, size and alignment; for a constant, value and 0.
+type Layout = BTreeMap<String, (usize, usize)>;
+
+fn rust_layout() -> Layout {
+    let mut layout = Layout::new();
+    macro_rules! describe {
+        ($($type:ident { $($field:ident as $name:literal: $field_type:ty),+ $(,)? })+) => {$(
+            layout.insert(stringify!($type).into(), (size_of::<$type>(), align_of::<$type>()));
+            $(
+                let name = format!("{}.{}", stringify!($type), $name);
+                layout.insert(name, (offset_of!($type, $field), size_of::<$field_type>()));
+            )+
+        )+};
+    }
+    describe! {
+        CommContext {
+            work_space as "workSpace": u64,
+            work_space_size as "workSpaceSize": u64,
+            rank_id as "rankId": u32,
+            rank_num as "rankNum": u32,
+            win_size as "winSize": u64,
+            windows_in as "windowsIn": [u64; 64],
+            windows_out as "windowsOut": [u64; 64],
+        }
+        CommWorkspace { abort as "abort": u32, reserved as "reserved": [u32; 15] }
+        TensorDesc {
+            addr as "addr": u64,
+            size as "size": u64,
+            owner_task_id as "owner_task_id": u64,
+            start_offset as "start_offset": u64,
+            version as "version": i32,
+            ndims as "ndims": u32,
+            dtype as "dtype": u8,
+            manual_dep as "manual_dep": u8,
+            is_contiguous as "is_contiguous": u8,
+            reserved0 as "reserved0": u8,
+            shapes as "shapes": [u32; 5],
+            extent as "extent": u64,
+            strides as "strides": [u32; 5],
+            reserved as "reserved": [u8; 36],
+        }
+    }
+    let mut constant = |name: String, value: usize| layout.insert(name, (value, 0));
+    constant("COMM_MAX_RANK_NUM".into(), COMM_MAX_RANK_NUM);
+    constant("TENSOR_MAX_DIMS".into(), TENSOR_MAX_DIMS);
+    for dtype in DType::ALL {
+        constant(format!("TENSOR_{}", format!("{dtype:?}").to_uppercase()), dtype.code().into());
+    }
+    constant("COMM_SUCCESS".into(), 0);
+    for (name, code) in [
+        ("INVALID", CommCode::Invalid),
+        ("TIMED_OUT", CommCode::TimedOut),
+        ("PEER_DIED", CommCode::PeerDied),
+        ("PEER_LEFT", CommCode::PeerLeft),
+        ("PEER_FAILED", CommCode::PeerFailed),
+        ("ABORTED", CommCode::Aborted),
+        ("OUT_OF_MEMORY", CommCode::OutOfMemory),
+        ("MISMATCH", CommCode::Mismatch),
+        ("SYSTEM", CommCode::System),
+        ("VENDOR", CommCode::Vendor),
+        ("INTERNAL", CommCode::Internal),
+    ] {
+        constant(format!("COMM_E_{name}"), code as usize);
+    }
+    layout
+}
+
+fn parse(printed: &str) -> Layout {
+    let line = |line: &str| {
+        let mut words = line.split(' ');
+        let name = words.next()?.to_owned();
+        Some((name, (words.next()?.parse().ok()?, words.next()?.parse().ok()?)))
+    };
+    printed.lines().map(|text| line(text).unwrap_or_else(|| panic!("cannot read {text:?}"))).collect()
+}
+
+// CC-1
+#[test]
+fn every_offset_is_the_same_in_c_cpp_and_rust() {
+    let dir = tempfile::tempdir().unwrap();
+    let want = rust_layout();
+    for language in [Language::C11, Language::Cpp17] {
+        for compiler in compilers(language) {
+            let program = dir.path().join(format!("layout-{compiler}"));
+            output_of(compile(compiler, language, &source("layout.c")).arg("-o").arg(&program));
+            let found = parse(&output_of(&mut std::process::Command::new(&program)));
+            assert_eq!(found, want, "{compiler} as {language:?}");
+        }
+    }
+}
+
+#[test]
+fn each_header_stands_alone_and_may_be_included_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    for header in comm_context::headers() {
+        let unit = dir.path().join("unit.c");
+        let include = format!("#include \"{}\"\n", header.name);
+        fs::write(&unit, format!("{include}{include}int main(void) {{ return 0; }}\n")).unwrap();
+        let languages: &[Language] = if header.name == "comm_kernel.h" {
+            &[Language::Cpp17]
+        } else {
+            &[Language::C11, Language::Cpp17]
+        };
+        for language in languages {
+            for compiler in compilers(*language) {
+                output_of(compile(compiler, *language, &unit).arg("-fsyntax-only"));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_texts_are_the_files_that_kernels_include() {
+    let mut files: Vec<_> = fs::read_dir(comm_context::INCLUDE_DIR)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    files.sort();
+    let mut names: Vec<_> = comm_context::headers().iter().map(|header| header.name).collect();
+    names.sort_unstable();
+    assert_eq!(files, names);
+    for header in comm_context::headers() {
+        let file = fs::read_to_string(format!("{}/{}", comm_context::INCLUDE_DIR, header.name)).unwrap();
+        assert_eq!(file, header.text, "{}", header.name);
+    }
+}

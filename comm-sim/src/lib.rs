@@ -1,0 +1,55 @@
+//! The simulation backend: each rank is a process, its windows are shared memory, and a kernel gets a `CommContext` whose
+//! addresses work.
+//!
+//! [`SimComm`] implements [`Communicator`](comm_context::comm::Communicator). Ranks that one parent forks [join](SimComm::join) a group that it
+//! [prepared](prepare) before, and then every window has the same address in all of them and in the parent. Ranks that were started
+//! by anything else [meet](SimComm::meet) at a path. From C, C++ and Python the same is `libcomm_sim.so` with `comm.h`.
+//!
+//! # Contract
+//! - **CS-1** A window is zeroed before any peer can reach it, also when its memory was used before.
+//! - **CS-2** Memory is reserved when a window is allocated: too little is an error that says need and have, never a SIGBUS.
+//! - **CS-3** An allocation succeeds on every member or on none; afterwards the communicator is usable either way.
+//! - **CS-4** What was allocated and released can be allocated again, any number of times, without growth.
+//! - **CS-5** In a forked group all windows have one address everywhere.
+//! - **CS-6** Nothing that a C caller passes crashes: NULL, stale handles, wrong counts are errors with a text.
+//!
+//! # Example
+//! ```
+//! use comm_context::comm::{Communicator, Membership, Timeout};
+//! use comm_sim::SimComm;
+//!
+//! let path = std::env::temp_dir().join(format!("comm-sim-example-{}", std::process::id()));
+//! let comm = SimComm::meet(&path, Membership::new(0, 1)?, Timeout::DEFAULT)?;
+//! let window = comm.alloc_windows(1 << 16, Timeout::DEFAULT)?;
+//! comm.write(window.base, b"hello")?;
+//! comm.barrier(Timeout::DEFAULT)?;
+//! Box::new(comm).destroy(Timeout::DEFAULT)?;
+//! # Ok::<_, comm_context::comm::CommError>(())
+//! ```
+//!
+//! # What it does not do
+//! It does not start processes and does not run kernels. It does not keep ranks of one user from writing into each other's windows:
+//! that is what windows are for. One machine only.
+
+mod arena;
+mod comm;
+mod note;
+mod reach;
+
+pub use comm::{EXTENT, SimComm, prepare};
+pub use rendezvous::Prepared;
+
+use comm_context::comm::{CommError, Communicator, Membership, Timeout};
+use std::path::Path;
+
+/// The way in for C: independent ranks that share a path. The simulator has no use for the stream.
+fn open(
+    me: Membership,
+    _stream: *mut core::ffi::c_void,
+    path: &Path,
+    within: Timeout,
+) -> Result<Box<dyn Communicator>, CommError> {
+    Ok(Box::new(SimComm::meet(path, me, within)?))
+}
+
+comm_context::export_c_api!(crate::open);

@@ -1,0 +1,141 @@
+//! Request and reply between one requester and one responder, with a shutdown that sticks.
+
+use crate::sync::{Site, intact};
+use crate::wait::{Wait, WaitError};
+use crate::word::{Listener, StickyWord, WordU32, WordU64};
+use core::num::NonZeroU32;
+
+/// The words of a mailbox, in shared memory. Zero-filled is a fresh mailbox.
+///
+/// The requester's words and the responder's stand on cache lines of their own.
+#[cfg_attr(not(loom), repr(C, align(128)))]
+#[derive(Debug, Default)]
+pub struct MailboxWords {
+    requester: RequesterWords,
+    responder: ResponderWords,
+}
+
+/// Written by the requester only.
+#[cfg_attr(not(loom), repr(C, align(128)))]
+#[derive(Debug, Default)]
+struct RequesterWords {
+    /// Changes with every request and with the shutdown; the responder parks on it.
+    bell: WordU64,
+    /// The requester is parked on `done`.
+    parked: WordU32,
+    shutdown: StickyWord,
+}
+
+/// Written by the responder only.
+#[cfg_attr(not(loom), repr(C, align(128)))]
+#[derive(Debug, Default)]
+struct ResponderWords {
+    /// The number of the last request that was answered.
+    done: WordU64,
+    /// The responder is parked on `bell`.
+    parked: WordU32,
+}
+
+/// The number of a request; numbers only grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestNumber(u64);
+
+impl RequestNumber {
+    /// The number, counted from 1; shutdown takes one too.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// The side that asks.
+#[derive(Debug)]
+pub struct Requester<'a> {
+    words: &'a MailboxWords,
+    bell: u64,
+}
+
+/// The side that answers.
+#[derive(Debug)]
+pub struct Responder<'a> {
+    words: &'a MailboxWords,
+    seen: u64,
+}
+
+/// What the responder was woken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// A request stands in the payload area.
+    Request(RequestNumber),
+    /// No more requests will come.
+    Shutdown(NonZeroU32),
+}
+
+impl<'a> Requester<'a> {
+    /// The requester's side of a fresh mailbox. There must be one only.
+    pub fn new(words: &'a MailboxWords) -> Self {
+        Self { words, bell: words.requester.bell.load() }
+    }
+
+    /// Runs `write_payload`, then announces the request. The payload area belongs to the responder until
+    /// [`wait`](Self::wait) returns its answer. A request that is sent before the last one was answered replaces it, and
+    /// needs a payload area of its own.
+    pub fn send(&mut self, write_payload: impl FnOnce()) -> RequestNumber {
+        write_payload();
+        self.ring();
+        RequestNumber(self.bell)
+    }
+
+    /// Waits for the answer to `request`; afterwards the answer stands in the payload area.
+    pub fn wait(&self, request: RequestNumber, how: &Wait<'_>) -> Result<(), WaitError> {
+        let parked = Listener::new(&self.words.requester.parked);
+        how.on(&self.words.responder.done, Some(parked), |done| (done >= request.0).then_some(()))
+    }
+
+    /// Whether `request` has been answered.
+    pub fn is_done(&self, request: RequestNumber) -> bool {
+        self.words.responder.done.load() >= request.0
+    }
+
+    /// Tells the responder to stop. Nothing that the responder does can erase it.
+    pub fn shut_down(&mut self, reason: NonZeroU32) {
+        self.words.requester.shutdown.raise(reason);
+        if intact(Site::ShutdownRings) {
+            self.ring();
+        }
+    }
+
+    fn ring(&mut self) {
+        self.bell += 1;
+        self.words.requester.bell.ring(self.bell, [Listener::new(&self.words.responder.parked)]);
+    }
+}
+
+impl<'a> Responder<'a> {
+    /// The responder's side. There must be one only.
+    pub fn new(words: &'a MailboxWords) -> Self {
+        Self { words, seen: words.responder.done.load() }
+    }
+
+    /// Waits for the next request or the shutdown. The shutdown comes first: a request that was sent and overtaken by it
+    /// is not served.
+    pub fn next(&mut self, how: &Wait<'_>) -> Result<Call, WaitError> {
+        let parked = Listener::new(&self.words.responder.parked);
+        let bell =
+            how.on(&self.words.requester.bell, Some(parked), |bell| (bell > self.seen).then_some(bell))?;
+        self.seen = bell;
+        Ok(match self.words.requester.shutdown.raised() {
+            Some(reason) => Call::Shutdown(reason),
+            None => Call::Request(RequestNumber(bell)),
+        })
+    }
+
+    /// Runs `write_payload`, then announces the answer to `request`.
+    pub fn reply(&mut self, request: RequestNumber, write_payload: impl FnOnce()) {
+        write_payload();
+        if !intact(Site::ShutdownHasOwnWord) {
+            self.words.requester.shutdown.erase_as_a_shared_word_would();
+        }
+        let number = if intact(Site::ReplyNumbered) { request.0 } else { self.words.requester.bell.load() };
+        self.words.responder.done.ring(number, [Listener::new(&self.words.requester.parked)]);
+    }
+}

@@ -1,0 +1,108 @@
+//! How much memory there is, asked before it is needed.
+//!
+//! A shared page that the machine cannot supply is a SIGBUS or the kernel's out-of-memory killer in the middle of a store. So a
+//! reservation first compares what it needs with what the machine, the control group and the process's limits have.
+
+use crate::region::RegionError;
+use nix::sys::resource::{Resource, getrlimit};
+use std::path::Path;
+
+/// Reservations below this are left to the kernel to judge; reading the limits would cost more than the pages.
+const SMALL: usize = 1 << 20;
+
+pub(crate) fn check_available(label: &str, need: usize) -> Result<(), RegionError> {
+    if need < SMALL {
+        return Ok(());
+    }
+    match tightest() {
+        Some((have, limit)) if (need as u64) > have => {
+            Err(RegionError::OutOfMemory { label: label.to_owned(), need: need as u64, have, limit })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The kernel itself said that there is no memory.
+pub(crate) fn exhausted(label: &str, need: usize) -> RegionError {
+    let (have, limit) = tightest().unwrap_or((0, MACHINE));
+    RegionError::OutOfMemory { label: label.to_owned(), need: need as u64, have, limit }
+}
+
+/// The kernel would not map that much.
+pub(crate) fn address_space(label: &str, need: usize) -> RegionError {
+    let have = getrlimit(Resource::RLIMIT_AS).map_or(0, |(soft, _)| soft).min(1 << 47);
+    let limit = "that is the address space this process may use (ulimit -v, or what the processor has)";
+    RegionError::OutOfMemory { label: label.to_owned(), need: need as u64, have, limit }
+}
+
+/// Growing a file beyond `RLIMIT_FSIZE` is answered with a deadly signal, so the limit is compared first.
+pub(crate) fn check_file_size_limit(label: &str, need: usize) -> Result<(), RegionError> {
+    let have = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);
+    if need as u64 <= have {
+        return Ok(());
+    }
+    let limit = "that is the file size limit of this process; raise it with `ulimit -f`";
+    Err(RegionError::OutOfMemory { label: label.to_owned(), need: need as u64, have, limit })
+}
+
+const MACHINE: &str = "that is the memory the machine has available";
+const GROUP: &str = "that is what the memory limit of this control group leaves";
+
+/// The smallest of the limits that can be read, and which it is.
+fn tightest() -> Option<(u64, &'static str)> {
+    let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| available_bytes(&text));
+    let group = std::fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| group_bytes(&text));
+    [machine.map(|have| (have, MACHINE)), group.map(|have| (have, GROUP))].into_iter().flatten().min()
+}
+
+/// `MemAvailable` of `/proc/meminfo`, in bytes.
+fn available_bytes(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// What the control groups of `/proc/self/cgroup` leave: the least over this group and those around it.
+fn group_bytes(cgroups: &str) -> Option<u64> {
+    let mut least = None;
+    for line in cgroups.lines() {
+        let mut fields = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next()) else {
+            continue;
+        };
+        let (root, limit, used) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max", "memory.current"),
+            list if list.split(',').any(|name| name == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes")
+            }
+            _ => continue,
+        };
+        for group in Path::new(path.trim_start_matches('/')).ancestors() {
+            let number = |file: &str| {
+                let text = std::fs::read_to_string(Path::new(root).join(group).join(file)).ok()?;
+                text.trim().parse::<u64>().ok()
+            };
+            if let (Some(limit), Some(used)) = (number(limit), number(used)) {
+                let left = limit.saturating_sub(used);
+                least = Some(least.map_or(left, |least: u64| least.min(left)));
+            }
+        }
+    }
+    least
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn available_memory_is_read_in_bytes() {
+        assert_eq!(available_bytes("MemTotal: 9 kB\nMemAvailable:    2048 kB\n"), Some(2048 * 1024));
+        assert_eq!(available_bytes("MemTotal: 9 kB\n"), None);
+        assert_eq!(available_bytes("MemAvailable: many kB\n"), None);
+    }
+
+    #[test]
+    fn this_machine_says_what_it_has() {
+        assert!(tightest().is_some_and(|(have, _)| have > 0));
+    }
+}

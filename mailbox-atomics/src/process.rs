@@ -1,0 +1,248 @@
+//! Child processes that cannot outlive their parent and cannot be lost.
+//!
+//! # Safety
+//! The one fork of the workspace, and the system calls that set up the child. After the fork the child runs on a copy of the parent in which
+//! only the forking thread exists; what that forbids is said at [`Child::fork`].
+#![allow(unsafe_code)]
+
+use crate::deadline::Deadline;
+use crate::liveness::{HowDied, Lifeline, death_pipe};
+use nix::errno::Errno;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction, sigprocmask};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, fork};
+use std::cell::Cell;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+/// What a child ends with after a panic, as Rust programs do.
+pub const PANIC_EXIT_CODE: i32 = 101;
+
+/// A forked child process. Dropping it kills and reaps it.
+#[derive(Debug)]
+pub struct Child {
+    pid: Pid,
+    lifeline: Lifeline,
+    /// The child is killed by the kernel when the last copy of this end is closed, which the parent's death does.
+    _leash: OwnedFd,
+    ended: Cell<Option<HowDied>>,
+}
+
+impl Child {
+    /// Forks. The child runs `body` and ends with the exit code that it returns, without running destructors or exit handlers
+    /// of the parent's copy; a panic ends it with [`PANIC_EXIT_CODE`] and its message on standard error.
+    ///
+    /// The child keeps standard input, output and error and the descriptors in `keep`; all others are closed in it. It is killed when
+    /// the parent process ends, in whatever way and at whatever point, also before `body` starts. Unlike
+    /// `PR_SET_PDEATHSIG`, this does not depend on the thread that forked.
+    ///
+    /// # Safety
+    /// The parent may have other threads. They do not exist in the child, and a lock that one of them held at this moment stays
+    /// locked there for ever. So `body` must not use anything that such a thread may hold: allocating is fine (the C library takes care of its
+    /// own locks), but printing through `std::io::stdout`, a logger, or a mutex shared with other threads is not. Values that own
+    /// closed descriptors must not be used or dropped in `body`.
+    pub unsafe fn fork(keep: &[BorrowedFd<'_>], body: impl FnOnce() -> i32) -> nix::Result<Self> {
+        // SAFETY: the caller's promise is handed on.
+        unsafe { Self::fork_watched(Lifeline::of_process, keep, body) }
+    }
+
+    /// # Safety
+    /// As [`Child::fork`].
+    unsafe fn fork_watched(
+        open: impl FnOnce(i32) -> nix::Result<Lifeline>,
+        keep: &[BorrowedFd<'_>],
+        body: impl FnOnce() -> i32,
+    ) -> nix::Result<Self> {
+        let (leash_end, leash) = death_pipe()?;
+        let (voice, voice_end) = death_pipe()?;
+        // SAFETY: the caller promised that `body` keeps to what a forked child may do, and `Child::enter` below does.
+        match unsafe { fork() }? {
+            ForkResult::Child => {
+                drop(leash);
+                let mut kept: Vec<i32> = keep.iter().map(AsRawFd::as_raw_fd).collect();
+                kept.extend([leash_end.as_raw_fd(), voice_end.as_raw_fd()]);
+                enter(&leash_end, kept);
+                let code =
+                    std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(PANIC_EXIT_CODE);
+                // SAFETY: ends the process at once; nothing of it is used afterwards.
+                unsafe { libc::_exit(code) }
+            }
+            ForkResult::Parent { child } => {
+                drop((leash_end, voice_end));
+                // An old kernel, or one that hides pidfds, leaves the pipe, which is as good while nobody else holds its end.
+                let lifeline =
+                    open(child.as_raw()).unwrap_or_else(|_| Lifeline::of_pipe(child.as_raw(), voice));
+                Ok(Self { pid: child, lifeline, _leash: leash, ended: Cell::new(None) })
+            }
+        }
+    }
+
+    /// The child's process id.
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw()
+    }
+
+    /// What tells whether it lives.
+    pub fn lifeline(&self) -> &Lifeline {
+        &self.lifeline
+    }
+
+    /// How the child ended, reaping it; `None` while it runs. Remembers the answer.
+    pub fn try_reap(&self) -> Option<HowDied> {
+        self.collect(Some(WaitPidFlag::WNOHANG))
+    }
+
+    /// Waits for the child's end until `deadline`, and reaps it. `None` when it still runs then.
+    pub fn reap(&self, deadline: Deadline) -> Option<HowDied> {
+        if self.ended.get().is_none() && !self.lifeline.wait_for_death(deadline) {
+            return None;
+        }
+        // It is gone, or, seen through a pipe, about to be: descriptors are closed a little before a process can be reaped.
+        self.collect(None)
+    }
+
+    /// Sends a signal, unless the child has been reaped.
+    pub fn signal(&self, signal: Signal) {
+        if self.ended.get().is_none() {
+            // An unreaped child's pid cannot have been given to anybody else; that it has just died is no error.
+            let _ = nix::sys::signal::kill(self.pid, signal);
+        }
+    }
+
+    fn collect(&self, flags: Option<WaitPidFlag>) -> Option<HowDied> {
+        if self.ended.get().is_none() {
+            let how = match waitpid(self.pid, flags) {
+                Ok(WaitStatus::Exited(_, code)) => HowDied::Exited(code),
+                Ok(WaitStatus::Signaled(_, signal, _)) => HowDied::Signalled(signal as i32),
+                // Somebody else reaped it (a SIGCHLD handler of the program around us).
+                Err(Errno::ECHILD) => HowDied::Unknown,
+                Ok(_) | Err(_) => return None,
+            };
+            self.ended.set(Some(how));
+        }
+        self.ended.get()
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.signal(Signal::SIGKILL);
+        // Bounded: nothing survives SIGKILL, and a child that was reaped answers at once.
+        while self.collect(None).is_none() {}
+    }
+}
+
+/// Sets up a fresh child: signals as a new program has them, the leash, only the descriptors it needs, panics told without locks.
+fn enter(leash_end: &OwnedFd, keep: Vec<i32>) {
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGCHLD, Signal::SIGPIPE] {
+        // SAFETY: installs the default action, so no handler of ours can run at a bad time.
+        let _ = unsafe { sigaction(signal, &default) };
+    }
+    let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None);
+    hang_on(leash_end);
+    close_all_but(keep);
+    std::panic::set_hook(Box::new(|panic| {
+        let text = format!("[pid {}] {panic}\n", std::process::id());
+        // Straight to the descriptor: the lock round `std::io::stderr` may have been held by a thread that is no more.
+        // SAFETY: standard error is open for the process's life; nothing here owns or closes it.
+        let _ = nix::unistd::write(unsafe { BorrowedFd::borrow_raw(2) }, text.as_bytes());
+    }));
+}
+
+/// Has the kernel send SIGKILL to this process when the other end of `leash_end` is closed, and ends it when that has happened already.
+fn hang_on(leash_end: &OwnedFd) {
+    let fd = leash_end.as_raw_fd();
+    // SAFETY: fcntl with integers on a descriptor that we own; poll on a live local.
+    let gone = unsafe {
+        libc::fcntl(fd, libc::F_SETOWN, libc::getpid());
+        // F_SETSIG is Linux's 10 on all its processors; it chooses the signal that O_ASYNC sends.
+        libc::fcntl(fd, 10, libc::SIGKILL);
+        libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC);
+        let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        libc::poll(&mut poll, 1, 0);
+        poll.revents & libc::POLLHUP != 0
+    };
+    if gone {
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(1) }
+    }
+}
+
+/// Closes every descriptor except 0, 1, 2 and `keep`.
+fn close_all_but(mut keep: Vec<i32>) {
+    keep.extend([0, 1, 2]);
+    keep.sort_unstable();
+    keep.dedup();
+    let mut first = 0_u32;
+    for next in keep.into_iter().map(|fd| fd as u32).chain([u32::MAX]) {
+        if first < next {
+            // SAFETY: closes descriptors that this process will not use: the caller of `fork` promised so. A kernel without
+            // close_range leaves them open, which is untidy and not wrong.
+            unsafe { libc::syscall(libc::SYS_close_range, first, next - 1, 0) };
+        }
+        first = next.saturating_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serial_test::serial;
+    use std::time::Duration;
+
+    fn soon() -> Deadline {
+        Deadline::after(Duration::from_secs(20)).unwrap()
+    }
+
+    #[test]
+    #[serial]
+    fn f02_the_end_of_a_child_is_told_however_it_is_watched() {
+        for open in [Lifeline::of_process, |_| Err(Errno::ENOSYS)] {
+            // SAFETY: the bodies only return, panic or raise.
+            let ends =
+                |body: fn() -> i32| unsafe { Child::fork_watched(open, &[], body) }.unwrap().reap(soon());
+            assert_eq!(ends(|| 7), Some(HowDied::Exited(7)));
+            assert_eq!(ends(|| panic!("on purpose")), Some(HowDied::Exited(PANIC_EXIT_CODE)));
+            assert_eq!(ends(kill_me), Some(HowDied::Signalled(libc::SIGKILL)));
+        }
+    }
+
+    fn kill_me() -> i32 {
+        nix::sys::signal::raise(Signal::SIGKILL).unwrap();
+        0
+    }
+
+    #[test]
+    #[serial]
+    fn f04_a_child_keeps_only_the_descriptors_it_needs() {
+        let (read, write) = death_pipe().unwrap();
+        let kept = read.as_raw_fd();
+        let body = move || {
+            let open: Vec<_> = std::fs::read_dir("/proc/self/fd").unwrap().flatten().collect();
+            // 0, 1, 2, the kept one, leash, voice, and the folder that is being read.
+            let has = |fd: i32| open.iter().any(|entry| entry.file_name().to_str() == Some(&fd.to_string()));
+            i32::from(!(has(kept) && open.len() <= 7))
+        };
+        // SAFETY: the body reads a folder and touches no lock of the parent.
+        let child = unsafe { Child::fork(&[std::os::fd::AsFd::as_fd(&read)], body) }.unwrap();
+        assert_eq!(child.reap(soon()), Some(HowDied::Exited(0)));
+        drop(write);
+    }
+
+    #[test]
+    #[serial]
+    fn dropping_a_child_kills_and_reaps_it() {
+        // SAFETY: the body only sleeps.
+        let child = unsafe {
+            Child::fork(&[], || {
+                loop {
+                    std::thread::sleep(Duration::from_secs(60))
+                }
+            })
+        }
+        .unwrap();
+        let pid = child.pid();
+        drop(child);
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    }
+}

@@ -1,0 +1,295 @@
+//! A group of ranks that share memory, as one of them sees it.
+
+use crate::layout::{LETTER_BYTES, Layout};
+use crate::memory::{Memory, region_error};
+use crate::notes::Notebook;
+use crate::verdict;
+use crate::watch::{Lifelines, Needed};
+use comm_context::comm::{ArgumentError, CommError, Membership, Phase, Timeout};
+use mailbox_atomics::{
+    Barrier, Deadline, HowDied, OneShot, Region, SpinBudget, StickyWord, Wait, WaitError, Watch, WordI32,
+    WordU64, monotonic_ns,
+};
+use std::num::{NonZeroI32, NonZeroU32};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// The memory of a group whose ranks are about to be forked. Made by the parent; every rank joins it after the fork, at the same address.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    memory: Arc<Memory>,
+}
+
+impl Prepared {
+    /// Memory for `nranks` ranks, each of which owns `extent` bytes of addresses with no memory behind them yet.
+    pub fn new(nranks: u32, extent: usize) -> Result<Self, CommError> {
+        Membership::new(0, nranks)?;
+        Ok(Self { memory: Arc::new(Memory::create(layout(nranks, extent)?, crate::nonce())?) })
+    }
+
+    /// The memory itself, to keep its descriptor open in the ranks.
+    pub fn region(&self) -> &Region {
+        &self.memory.region
+    }
+
+    /// Joins as `rank`, in its own process, and waits for the others.
+    pub fn join(&self, rank: u32, within: Timeout) -> Result<Group, CommError> {
+        let me = Membership::new(rank, self.memory.layout.nranks)?;
+        Group::enter_memory(me, self.memory.clone(), deadline(within)?)
+    }
+
+    /// Tells every rank that `rank` died. The parent's word: the first one counts.
+    pub fn tell_death(&self, rank: u32, how: HowDied) {
+        self.memory.header().verdict.raise(verdict::encode(rank, how));
+    }
+
+    /// Stops everybody: waits end, and kernels that look at their workspace's abort word return.
+    pub fn abort(&self, reason: NonZeroU32) {
+        self.memory.header().abort.raise(reason);
+    }
+
+    /// One line for each rank: process, phase, since when.
+    pub fn table(&self) -> String {
+        self.memory.table()
+    }
+}
+
+/// One rank's place in a group: barrier, exchange of small notes, phases for all to see, and knowledge of who has gone.
+#[derive(Debug)]
+pub struct Group {
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) me: Membership,
+    pub(crate) notebook: Notebook,
+    pub(crate) spin: SpinBudget,
+    lifelines: Lifelines,
+    broken: OnceLock<Arc<CommError>>,
+    /// A rank comes to the barrier once at a time, whichever of its threads comes.
+    at_barrier: Mutex<()>,
+}
+
+/// A call under way: its phase is published until it is dropped, and all its waits share one deadline.
+#[derive(Debug)]
+pub struct Step<'a> {
+    group: &'a Group,
+    pub(crate) phase: Phase,
+    pub(crate) deadline: Deadline,
+}
+
+impl Group {
+    pub(crate) fn enter_memory(
+        me: Membership,
+        memory: Arc<Memory>,
+        deadline: Deadline,
+    ) -> Result<Self, CommError> {
+        let nranks = me.nranks();
+        let group = Self {
+            notebook: Notebook::new(nranks),
+            spin: SpinBudget::for_parties(nranks as usize),
+            lifelines: Lifelines::new(nranks),
+            broken: OnceLock::new(),
+            at_barrier: Mutex::new(()),
+            memory,
+            me,
+        };
+        let step = group.begin(Phase::Init, deadline);
+        // The pid last: who sees it may look at the phase.
+        group.memory.card(me.rank()).pid.store_and_wake(std::process::id());
+        group.barrier(&step)?;
+        drop(step);
+        Ok(group)
+    }
+
+    /// Which rank of how many.
+    pub fn membership(&self) -> Membership {
+        self.me
+    }
+
+    /// The shared memory.
+    pub fn region(&self) -> &Region {
+        &self.memory.region
+    }
+
+    /// Where the bytes that belong to `rank` stand in [`region`](Self::region).
+    pub fn extent(&self, rank: u32) -> Range<usize> {
+        self.memory.layout.extent(rank)
+    }
+
+    /// Where in the region the workspace with the abort word stands that kernels look at.
+    pub fn workspace_offset(&self) -> usize {
+        Layout::abort_word()
+    }
+
+    /// Starts a call: refused when the group is broken, published to all while it lasts.
+    pub fn step(&self, phase: Phase, within: Timeout) -> Result<Step<'_>, CommError> {
+        self.check()?;
+        Ok(self.begin(phase, deadline(within)?))
+    }
+
+    fn begin(&self, phase: Phase, deadline: Deadline) -> Step<'_> {
+        self.publish(phase);
+        Step { group: self, phase, deadline }
+    }
+
+    /// Fails with the first cause when the group is broken.
+    pub fn check(&self) -> Result<(), CommError> {
+        self.broken.get().map_or(Ok(()), |first| Err(CommError::broken(first)))
+    }
+
+    /// Keeps `error` as the first cause if it means that the group can no longer work together.
+    pub fn note_failure(&self, error: CommError) -> CommError {
+        use CommError::{Aborted, PeerDied, PeerLeft, TimedOut};
+        if matches!(error, TimedOut { .. } | PeerDied { .. } | PeerLeft { .. } | Aborted { .. }) {
+            let _ = self.broken.set(Arc::new(error.clone()));
+        }
+        error
+    }
+
+    /// Waits until every rank has come.
+    pub fn barrier(&self, step: &Step<'_>) -> Result<(), CommError> {
+        let _turn = self.at_barrier.lock().unwrap_or_else(PoisonError::into_inner);
+        let barrier = Barrier::new(self.memory.places(), self.me.rank() as usize);
+        let needed = Needed::new(self, || barrier.missing());
+        match barrier.wait(&self.wait(step, &needed)) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.explain(error.cause, step.phase, error.missing)),
+        }
+    }
+
+    /// Hands `bytes` to every rank, once in the group's life: for what one rank must tell all and that no note can hold.
+    ///
+    /// # Panics
+    /// When there are more than [`LETTER_BYTES`].
+    pub fn post_letter(&self, bytes: &[u8]) -> Result<(), CommError> {
+        assert!(bytes.len() <= LETTER_BYTES, "a letter has at most {LETTER_BYTES} bytes");
+        let (_, len_at, bytes_at) = Layout::letter();
+        let posted = self.letter().publish(NonZeroI32::MIN, || {
+            self.memory.inside(self.region().write(bytes_at, bytes));
+            self.memory.inside(self.region().words::<WordU64>(len_at)).store(bytes.len() as u64);
+        });
+        posted.map_err(|twice| CommError::Backend {
+            what: "letter to the group".to_owned(),
+            source: Arc::new(twice),
+        })
+    }
+
+    /// The letter that rank `from` posts.
+    pub fn read_letter(&self, step: &Step<'_>, from: u32) -> Result<Vec<u8>, CommError> {
+        let needed = Needed::new(self, || vec![from]);
+        self.letter()
+            .wait(&self.wait(step, &needed))
+            .map_err(|error| self.explain(error, step.phase, vec![from]))?;
+        let (_, len_at, bytes_at) = Layout::letter();
+        let len = self.memory.inside(self.region().words::<WordU64>(len_at)).load();
+        let mut bytes = vec![0; (len as usize).min(LETTER_BYTES)];
+        self.memory.inside(self.region().read(bytes_at, &mut bytes));
+        Ok(bytes)
+    }
+
+    fn letter(&self) -> OneShot<'_> {
+        OneShot::new(self.memory.inside(self.region().words::<WordI32>(Layout::letter().0)))
+    }
+
+    /// One line for each rank: process, phase, since when.
+    pub fn table(&self) -> String {
+        self.memory.table()
+    }
+
+    /// Leaves, and tells whoever still waits for this rank why. What the rank owns of the memory is its own to give back before.
+    pub fn leave(&self, reason: &str) {
+        if !self.memory.has_left(self.me.rank()) {
+            self.memory.write_reason(self.me.rank(), reason);
+            self.publish(Phase::Gone);
+            self.memory.card(self.me.rank()).left.raise(NonZeroU32::MIN);
+            self.notebook.ring(&self.memory, self.me.rank());
+        }
+    }
+
+    pub(crate) fn lifelines(&self) -> &Lifelines {
+        &self.lifelines
+    }
+
+    pub(crate) fn wait<'a>(&'a self, step: &Step<'_>, needed: &'a dyn Watch) -> Wait<'a> {
+        Wait::until(step.deadline).watching(needed).abort_on(self.abort_word()).spinning(&self.spin)
+    }
+
+    fn abort_word(&self) -> &StickyWord {
+        &self.memory.header().abort
+    }
+
+    fn publish(&self, phase: Phase) {
+        let card = self.memory.card(self.me.rank());
+        card.since_ns.store(monotonic_ns());
+        card.phase.store(phase.code());
+    }
+
+    /// Why a wait ended, in the words of a communicator: the first cause that can be found, not what followed from it.
+    pub(crate) fn explain(&self, error: WaitError, phase: Phase, missing: Vec<u32>) -> CommError {
+        let error = match (self.told_death(), error) {
+            (Some(death), _) => self.died(death, phase),
+            (None, WaitError::TimedOut { waited, limit }) => {
+                CommError::TimedOut { phase, waited, limit, missing, table: self.table() }
+            }
+            (None, WaitError::Aborted { .. }) => {
+                CommError::Aborted { phase, reason: "the parent process stopped the run".to_owned() }
+            }
+            (None, WaitError::PeerDied(death)) if self.memory.has_left(death.peer) => {
+                match self.lifelines.first_dead(&self.memory, self.me.rank()) {
+                    Some(cause) => self.died(cause, phase),
+                    None => CommError::PeerLeft {
+                        rank: death.peer,
+                        reason: self.memory.reason(death.peer),
+                        phase,
+                    },
+                }
+            }
+            (None, WaitError::PeerDied(death)) => self.died(death, phase),
+        };
+        self.note_failure(error)
+    }
+
+    /// What the parent of forked ranks told, if anything.
+    pub(crate) fn told_death(&self) -> Option<mailbox_atomics::Death> {
+        self.memory.header().verdict.raised().and_then(|word| verdict::decode(word, self.me.nranks()))
+    }
+
+    fn died(&self, death: mailbox_atomics::Death, phase: Phase) -> CommError {
+        use comm_context::comm::Death;
+        let how = match death.how {
+            HowDied::Exited(status) => Death::Exited { status },
+            HowDied::Signalled(signal) => Death::Signalled { signal },
+            HowDied::Unknown => Death::Vanished,
+        };
+        let pid = self.memory.pid(death.peer);
+        CommError::PeerDied { rank: death.peer, pid, how, phase }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.leave("it dropped its communicator without destroying it");
+    }
+}
+
+impl Step<'_> {
+    /// The end of all waits of this call.
+    pub fn deadline(&self) -> Deadline {
+        self.deadline
+    }
+}
+
+impl Drop for Step<'_> {
+    fn drop(&mut self) {
+        if !self.group.memory.has_left(self.group.me.rank()) {
+            self.group.publish(Phase::Idle);
+        }
+    }
+}
+
+pub(crate) fn layout(nranks: u32, extent: usize) -> Result<Layout, CommError> {
+    Layout::new(nranks, extent)
+        .ok_or_else(|| region_error(mailbox_atomics::RegionError::BadLength { len: extent }))
+}
+
+pub(crate) fn deadline(within: Timeout) -> Result<Deadline, CommError> {
+    Deadline::after(within.get()).map_err(|_| ArgumentError::Timeout { given: within.get() }.into())
+}

@@ -1,0 +1,235 @@
+//! The error carrier.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt;
+
+use crate::{ErrorCode, escape};
+
+/// The most failures in one chain. Beyond it the middle is left out; the outermost ones and the root stay.
+pub const MAX_CHAIN: usize = 16;
+
+/// How much of a message is shown. The message itself may be longer.
+const SHOWN_MESSAGE: usize = 4096;
+const SHOWN_PHASE: usize = 128;
+
+/// A failure as one process tells it to another: what, where, and what caused it.
+///
+/// Displayed, it is one line for the failure and one `caused by:` line for each cause, all text escaped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The kind.
+    pub code: ErrorCode,
+    /// The step in which it happened; empty when there is none.
+    pub phase: Cow<'static, str>,
+    /// The rank on which it happened.
+    pub rank: Option<u32>,
+    /// The device on which it happened.
+    pub device: Option<i32>,
+    /// The process in which it happened.
+    pub pid: Option<u32>,
+    /// What happened, and what to do next.
+    pub message: String,
+    /// How many causes are left out between this failure and `cause`.
+    pub(crate) left_out: u16,
+    /// Private, so that no chain grows beyond `MAX_CHAIN` and no drop recurses without a bound.
+    pub(crate) cause: Option<Box<Failure>>,
+}
+
+impl Failure {
+    /// A failure that knows nothing but its kind and what happened.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            phase: Cow::Borrowed(""),
+            rank: None,
+            device: None,
+            pid: None,
+            message: message.into(),
+            left_out: 0,
+            cause: None,
+        }
+    }
+
+    /// Says in which step it happened.
+    pub fn in_phase(mut self, phase: impl Into<Cow<'static, str>>) -> Self {
+        self.phase = phase.into();
+        self
+    }
+
+    /// Says on which rank it happened.
+    pub fn on_rank(mut self, rank: u32) -> Self {
+        self.rank = Some(rank);
+        self
+    }
+
+    /// Says on which device it happened.
+    pub fn on_device(mut self, device: i32) -> Self {
+        self.device = Some(device);
+        self
+    }
+
+    /// Says in which process it happened.
+    pub fn in_process(mut self, pid: u32) -> Self {
+        self.pid = Some(pid);
+        self
+    }
+
+    /// Says what caused it. A failure that has a chain of causes gets the new one at its end: it is the new
+    /// root.
+    pub fn caused_by(self, cause: Failure) -> Self {
+        let mut links = self.into_links();
+        links.extend(cause.into_links());
+        Self::from_links(links)
+    }
+
+    /// The failure that directly caused this one.
+    pub fn direct_cause(&self) -> Option<&Failure> {
+        self.cause.as_deref()
+    }
+
+    /// This failure and its causes, outermost first.
+    pub fn chain(&self) -> impl Iterator<Item = &Failure> {
+        std::iter::successors(Some(self), |failure| failure.direct_cause())
+    }
+
+    /// The failure that started it all: the last of the chain.
+    pub fn root_cause(&self) -> &Failure {
+        self.chain().last().unwrap_or(self)
+    }
+
+    /// How many causes are missing between this failure and [`direct_cause`](Self::direct_cause), because the
+    /// chain was too long.
+    pub fn left_out(&self) -> u16 {
+        self.left_out
+    }
+
+    /// The failure without its causes, as one line.
+    pub fn line(&self) -> impl fmt::Display {
+        Line(self)
+    }
+
+    fn into_links(self) -> Vec<Failure> {
+        let mut links = Vec::new();
+        let mut next = Some(Box::new(self));
+        while let Some(mut failure) = next {
+            next = failure.cause.take();
+            links.push(*failure);
+        }
+        links
+    }
+
+    /// Joins failures without causes, outermost first, leaving out what is too much just before the root.
+    pub(crate) fn from_links(mut links: Vec<Failure>) -> Self {
+        while links.len() > MAX_CHAIN {
+            let gone = links.remove(links.len() - 2);
+            let at = links.len() - 2;
+            let before = &mut links[at];
+            before.left_out = before.left_out.saturating_add(gone.left_out).saturating_add(1);
+        }
+        let joined = links.into_iter().rev().reduce(|cause, mut failure| {
+            failure.cause = Some(Box::new(cause));
+            failure
+        });
+        joined.unwrap_or_else(|| Self::new(ErrorCode::Internal, "an empty chain of failures"))
+    }
+}
+
+struct Line<'a>(&'a Failure);
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Failure { code, phase, rank, device, pid, message, .. } = self.0;
+        let mut separator = "";
+        let mut place = |f: &mut fmt::Formatter<'_>, text: fmt::Arguments<'_>| {
+            write!(f, "{separator}{text}")?;
+            separator = ", ";
+            Ok(())
+        };
+        if let Some(rank) = rank {
+            place(f, format_args!("rank {rank}"))?;
+        }
+        if let Some(device) = device {
+            place(f, format_args!("device {device}"))?;
+        }
+        if let Some(pid) = pid {
+            place(f, format_args!("pid {pid}"))?;
+        }
+        if !phase.is_empty() {
+            place(f, format_args!("in {}", escape(phase, SHOWN_PHASE)))?;
+        }
+        if !separator.is_empty() {
+            f.write_str(": ")?;
+        }
+        if message.is_empty() {
+            write!(f, "{code}")
+        } else {
+            write!(f, "{code}: {}", escape(message, SHOWN_MESSAGE))
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.line())?;
+        let mut above = self;
+        while let Some(cause) = above.direct_cause() {
+            if above.left_out > 0 {
+                write!(f, "\n  caused by: ({} left out)", above.left_out)?;
+            }
+            write!(f, "\n  caused by: {}", cause.line())?;
+            above = cause;
+        }
+        Ok(())
+    }
+}
+
+impl Error for Failure {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.cause.as_deref().map(|cause| cause as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbered(n: usize) -> Failure {
+        Failure::new(ErrorCode::Aborted, format!("failure {n}"))
+    }
+
+    #[test]
+    fn the_text_has_one_line_for_each_failure() {
+        let root = Failure::new(ErrorCode::Killed, "SIGSEGV").on_rank(1).on_device(3).in_process(77);
+        let failure =
+            Failure::new(ErrorCode::Aborted, "stopped\x1b[2J\nnow").in_phase("alloc_windows").on_rank(0);
+        assert_eq!(
+            failure.caused_by(root).to_string(),
+            "rank 0, in alloc_windows: aborted: stopped\\u{1b}[2J\\nnow\n  \
+             caused by: rank 1, device 3, pid 77: killed: SIGSEGV"
+        );
+        assert_eq!(Failure::new(ErrorCode::Closed, "").to_string(), "closed");
+    }
+
+    #[test]
+    fn a_new_cause_goes_to_the_end_and_is_the_root() {
+        let failure = numbered(0).caused_by(numbered(1)).caused_by(numbered(2).caused_by(numbered(3)));
+        let messages: Vec<_> = failure.chain().map(|f| f.message.as_str()).collect();
+        assert_eq!(messages, ["failure 0", "failure 1", "failure 2", "failure 3"]);
+        assert_eq!(failure.root_cause().message, "failure 3");
+        let sources = std::iter::successors(failure.source(), |e| (*e).source());
+        assert_eq!(sources.count(), 3);
+    }
+
+    // WE-3
+    #[test]
+    fn a_long_chain_keeps_its_ends_and_says_how_many_are_left_out() {
+        let failure = (1..1000).fold(numbered(0), |chain, n| chain.caused_by(numbered(n)));
+        assert_eq!(failure.chain().count(), MAX_CHAIN);
+        assert_eq!(failure.message, "failure 0");
+        assert_eq!(failure.root_cause().message, "failure 999");
+        let left_out: usize = failure.chain().map(|f| usize::from(f.left_out())).sum();
+        assert_eq!(left_out, 1000 - MAX_CHAIN);
+        assert!(failure.to_string().contains("caused by: (984 left out)\n  caused by: aborted: failure 999"));
+    }
+}

@@ -1,0 +1,83 @@
+//! `cargo xtask ci`: the lanes that must hold before a change lands. Adding one is a row in [`LANES`].
+
+mod loom;
+mod miri;
+
+use std::process::{Command, ExitCode};
+
+use anyhow::Result;
+
+use crate::cargo::{appended, cargo};
+use crate::console::{Console, Show};
+use crate::lane::{self, Lane, Outcome, Report, Setting};
+use crate::workspace::Workspace;
+use crate::{test, tidy};
+
+/// Which lanes to run.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only these lanes; all of them in order where none is named
+    #[arg(value_name = "LANE", value_parser = clap::builder::PossibleValuesParser::new(LANES.iter().map(|l| l.name)))]
+    lanes: Vec<String>,
+    /// Show everything that the lanes print; otherwise only a lane that fails does
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+const LANES: &[Lane<'_>] = &[
+    Lane { name: "fmt", about: "the sources are formatted", run: &fmt },
+    Lane { name: "clippy", about: "no warning from rustc or clippy", run: &clippy },
+    Lane { name: "tidy", about: "the rules of the codebase", run: &tidy::lane },
+    Lane {
+        name: "tests",
+        about: "what `cargo xtask test` runs",
+        run: &|at| test::lane(at, &test::Args::default()),
+    },
+    Lane { name: "alone", about: "each library builds without the others' features", run: &alone },
+    Lane { name: "docs", about: "no warning from rustdoc", run: &docs },
+    Lane { name: "loom", about: "the models hold and their mutants are rejected", run: &loom::lane },
+    Lane { name: "miri", about: "unit tests under miri", run: &miri::lane },
+];
+
+/// The command itself.
+pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
+    let console = Console::new(Show::choose(args.verbose));
+    let wanted = |lane: &&Lane<'_>| args.lanes.is_empty() || args.lanes.iter().any(|name| name == lane.name);
+    Ok(lane::run_all(&Setting { ws, console: &console }, LANES.iter().filter(wanted), &[]))
+}
+
+fn fmt(setting: &Setting<'_>) -> Result<Outcome> {
+    over_all_members(setting, cargo(&setting.ws.root, ["fmt", "--all", "--check"]))
+}
+
+fn clippy(setting: &Setting<'_>) -> Result<Outcome> {
+    let args = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    over_all_members(setting, cargo(&setting.ws.root, args))
+}
+
+fn docs(setting: &Setting<'_>) -> Result<Outcome> {
+    let mut command = cargo(&setting.ws.root, ["doc", "--workspace", "--no-deps"]);
+    command.env("RUSTDOCFLAGS", appended("RUSTDOCFLAGS", "-D warnings"));
+    over_all_members(setting, command)
+}
+
+/// A whole-workspace build turns on every feature that any member asks for; this one shows what a user of a single
+/// crate gets. A crate with default features must build without them too.
+fn alone(setting: &Setting<'_>) -> Result<Outcome> {
+    let (mut count, mut failures) = (0, Vec::new());
+    for member in setting.ws.members.iter().filter(|member| member.is_library()) {
+        let bare: &[&[&str]] = &[&[], &["--no-default-features"]];
+        let has_defaults = member.features.get("default").is_some_and(|features| !features.is_empty());
+        for extra in &bare[..1 + usize::from(has_defaults)] {
+            let mut command = cargo(&setting.ws.root, ["check", "--package", &member.name, "--lib"]);
+            failures.extend(setting.console.run(command.args(*extra))?.failure);
+            count += 1;
+        }
+    }
+    Ok(Outcome::Ran(Report::checks(count, "build", failures.into_iter().next())))
+}
+
+fn over_all_members(setting: &Setting<'_>, mut command: Command) -> Result<Outcome> {
+    let log = setting.console.run(&mut command)?;
+    Ok(Outcome::Ran(Report::checks(setting.ws.members.len(), "crate", log.failure)))
+}

@@ -1,0 +1,273 @@
+//! Running a command while a person or a CI log watches: what it prints is kept, and as much of it is shown as the
+//! reader needs. A command that fails always shows why.
+
+use std::io::{BufRead, BufReader, IsTerminal};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::tally::{result_line, test_line};
+
+/// How much of a command's output is shown while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Show {
+    /// Every line.
+    Everything,
+    /// Which test program runs and its `test result:` line: for logs.
+    Results,
+    /// One line that moves: for a terminal.
+    Progress,
+}
+
+impl Show {
+    /// Everything where asked for, one moving line on a terminal, results in a log.
+    pub(crate) fn choose(verbose: bool) -> Self {
+        let in_ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
+        match (verbose, in_ci || !std::io::stderr().is_terminal()) {
+            (true, _) => Self::Everything,
+            (false, true) => Self::Results,
+            (false, false) => Self::Progress,
+        }
+    }
+
+    fn shows(self, line: &str) -> bool {
+        match self {
+            Self::Everything => true,
+            Self::Results => {
+                let start = line.trim_start();
+                result_line(line).is_some()
+                    || start.starts_with("Running ")
+                    || start.starts_with("Doc-tests ")
+            }
+            Self::Progress => false,
+        }
+    }
+}
+
+/// What a command printed and how it ended.
+#[derive(Debug)]
+pub(crate) struct Log {
+    pub(crate) lines: Vec<String>,
+    /// Why it did not succeed.
+    pub(crate) failure: Option<String>,
+}
+
+/// Where lines go.
+pub(crate) struct Console {
+    show: Show,
+    bar: ProgressBar,
+}
+
+/// How long output may stay open after the command has ended before that is a failure.
+const GRACE: Duration = Duration::from_secs(5);
+
+impl Console {
+    pub(crate) fn new(show: Show) -> Self {
+        let bar = match show {
+            Show::Progress => ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()),
+            Show::Everything | Show::Results => ProgressBar::hidden(),
+        };
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix} {elapsed}  {wide_msg}") {
+            bar.set_style(style);
+        }
+        Self { show, bar }
+    }
+
+    /// Says which lane is running.
+    pub(crate) fn begin(&self, lane: &str, about: &str) {
+        match self.show {
+            Show::Progress => {
+                self.bar.reset();
+                self.bar.set_prefix(lane.to_owned());
+                self.bar.set_message(about.to_owned());
+                self.bar.enable_steady_tick(Duration::from_millis(100));
+            }
+            Show::Everything | Show::Results => println!("== {lane}: {about}"),
+        }
+    }
+
+    /// Prints one line that stays.
+    pub(crate) fn line(&self, text: &str) {
+        self.bar.suspend(|| println!("{text}"));
+    }
+
+    /// Ends the moving line.
+    pub(crate) fn end(&self) {
+        self.bar.disable_steady_tick();
+        self.bar.finish_and_clear();
+    }
+
+    /// Runs a command to its end. Its two outputs share one pipe, so that their lines keep their order.
+    pub(crate) fn run(&self, command: &mut Command) -> Result<Log> {
+        self.run_within(command, GRACE)
+    }
+
+    fn run_within(&self, command: &mut Command, grace: Duration) -> Result<Log> {
+        let shown = describe(command);
+        if self.show == Show::Everything {
+            self.line(&format!("$ {shown}"));
+        }
+        let (mut child, lines) = spawn(command).with_context(|| format!("cannot start `{shown}`"))?;
+        let mut log = Log { lines: Vec::new(), failure: None };
+        let held = self.follow(&mut child, &lines, &mut log, grace)?;
+        let status = child.wait().with_context(|| format!("cannot wait for `{shown}`"))?;
+        log.failure = if status.success() {
+            held.then(|| format!("`{shown}` left a process behind that still holds its output"))
+        } else {
+            Some(format!("`{shown}` {}", ending(status)))
+        };
+        if log.failure.is_some() && self.show != Show::Everything {
+            let mut worth: Vec<&String> =
+                log.lines.iter().filter(|line| !self.show.shows(line) && tells_why(line)).collect();
+            worth.dedup_by(|next, line| next.is_empty() && line.is_empty());
+            worth.iter().for_each(|line| self.line(line));
+        }
+        Ok(log)
+    }
+
+    /// Collects lines until the output is closed. `true`: the command ended, and someone else keeps it open.
+    fn follow(
+        &self,
+        child: &mut Child,
+        lines: &Receiver<String>,
+        log: &mut Log,
+        grace: Duration,
+    ) -> Result<bool> {
+        let mut ended_at = None;
+        loop {
+            match lines.recv_timeout(Duration::from_millis(100)) {
+                Ok(line) => {
+                    if self.show.shows(&line) {
+                        self.line(&line);
+                    }
+                    if !line.trim().is_empty() {
+                        self.bar.set_message(line.trim().to_owned());
+                    }
+                    log.lines.push(line);
+                }
+                Err(RecvTimeoutError::Disconnected) => return Ok(false),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            // Also while lines still come: a process that was left behind may be the one that prints them.
+            if ended_at.is_none() && child.try_wait()?.is_some() {
+                ended_at = Some(Instant::now());
+            }
+            if ended_at.is_some_and(|at| at.elapsed() > grace) {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+fn spawn(command: &mut Command) -> std::io::Result<(Child, Receiver<String>)> {
+    let (reader, writer) = std::io::pipe()?;
+    let child =
+        command.stdin(std::process::Stdio::null()).stdout(writer.try_clone()?).stderr(writer).spawn()?;
+    // The command keeps its copies of the write end until they are replaced; without this the pipe never closes.
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let (send, lines) = mpsc::channel();
+    thread::spawn(move || {
+        let mut reader = BufReader::new(reader);
+        let mut bytes = Vec::new();
+        while matches!(reader.read_until(b'\n', &mut bytes), Ok(n) if n > 0) {
+            let line = String::from_utf8_lossy(&bytes).trim_end_matches(['\n', '\r']).to_owned();
+            bytes.clear();
+            if send.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    Ok((child, lines))
+}
+
+/// The command as one would type it, with the settings it adds to the environment.
+fn describe(command: &Command) -> String {
+    let set = command.get_envs().filter_map(|(key, value)| Some((key, value?)));
+    let set = set.filter(|(key, _)| *key != "CARGO_TERM_COLOR");
+    let mut words: Vec<String> =
+        set.map(|(key, value)| format!("{}='{}'", key.display(), value.display())).collect();
+    let program = std::path::Path::new(command.get_program());
+    words.push(program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned());
+    words.extend(command.get_args().map(|arg| arg.to_string_lossy().into_owned()));
+    words.join(" ")
+}
+
+fn ending(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("failed with exit code {code}"),
+        (None, Some(signal)) => format!("was killed by signal {signal}"),
+        (None, None) => "failed".to_owned(),
+    }
+}
+
+/// Lines of a failed command that are worth reading: not the tests that ran well and not the crates that compiled.
+fn tells_why(line: &str) -> bool {
+    const PROGRESS: [&str; 8] = [
+        "Compiling",
+        "Checking",
+        "Documenting",
+        "Downloading",
+        "Downloaded",
+        "Locking",
+        "Updating",
+        "Adding",
+    ];
+    let passed = test_line(line).is_some_and(|(_, end)| end != "FAILED");
+    let first = line.trim_start().split(' ').next().unwrap_or_default();
+    let progress = line.starts_with("  ") && PROGRESS.contains(&first);
+    let count = line.starts_with("running ") && line.trim_end_matches('s').ends_with(" test");
+    !(passed || progress || count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str) -> Log {
+        Console::new(Show::Progress).run(Command::new("sh").args(["-c", script])).unwrap()
+    }
+
+    #[test]
+    fn both_outputs_are_kept_in_order() {
+        let log = sh("echo one; echo two >&2; printf 'three'");
+        assert_eq!(log.lines, ["one", "two", "three"]);
+        assert_eq!(log.failure, None);
+    }
+
+    #[test]
+    fn a_failure_says_how_the_command_ended() {
+        assert!(sh("exit 3").failure.unwrap().ends_with("failed with exit code 3"));
+        assert!(sh("kill -9 $$").failure.unwrap().ends_with("was killed by signal 9"));
+    }
+
+    #[test]
+    fn a_process_left_behind_is_a_failure_and_not_a_hang() {
+        let console = Console::new(Show::Progress);
+        let mut command = Command::new("sh");
+        let log =
+            console.run_within(command.args(["-c", "sleep 9 & echo done"]), Duration::from_secs(1)).unwrap();
+        assert_eq!(log.lines, ["done"]);
+        assert!(log.failure.unwrap().contains("left a process behind"));
+    }
+
+    #[test]
+    fn a_program_that_does_not_exist_is_named() {
+        let error = Console::new(Show::Progress).run(&mut Command::new("no-such-program")).unwrap_err();
+        assert!(error.to_string().contains("no-such-program"), "{error}");
+    }
+
+    #[test]
+    fn a_log_shows_results_and_a_failure_shows_what_tells_why() {
+        let result = "test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
+        assert!(Show::Results.shows(result) && Show::Results.shows("     Running tests/a.rs (target/a)"));
+        assert!(!Show::Results.shows("test a ... ok") && !Show::Progress.shows(result));
+        assert!(tells_why("test a ... FAILED") && tells_why("error[E0308]: mismatched types"));
+        assert!(!tells_why("test a ... ok") && !tells_why("   Compiling a v0.1.0"));
+        assert!(!tells_why("running 0 tests") && !tells_why("running 1 test") && tells_why("running late"));
+    }
+}

@@ -1,0 +1,276 @@
+//! `cargo xtask hw-test`: the tests that need an Ascend device, `tests/hw_*.rs` of a layer's crates. They are ignored
+//! in every other command. Asked for without a device they fail at once; with `--double` the same tests run against
+//! the vendor double, and the result says so.
+//!
+//! Test programs learn what to use from the environment: `CHIPCOMM_PLATFORM`, `CHIPCOMM_DEVICES` (ids with commas) and,
+//! on the double, `CHIPCOMM_CANN_LIB_DIR`. They run one at a time, one test at a time, so that no two tests share a
+//! device.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum;
+
+use crate::cargo::cargo;
+use crate::console::{Console, Show};
+use crate::lane::{self, Lane, Outcome, Report, Setting};
+use crate::layers::ROWS;
+use crate::tally::Tally;
+use crate::workspace::Workspace;
+
+/// A layer by the name that hardware CI uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Layer {
+    /// comm-context
+    #[value(alias = "abi")]
+    Context,
+    /// mailbox-atomics (L3)
+    #[value(alias = "l3")]
+    Atomics,
+    /// worker-errors (L4)
+    #[value(alias = "l4")]
+    Errors,
+    /// bootstrap-channel (L2)
+    #[value(alias = "l2")]
+    Bootstrap,
+    /// The backends and their rendezvous (L1a, L1b)
+    #[value(aliases = ["l1a", "l1b", "l1"])]
+    Comm,
+    /// chip-bootstrap (L5)
+    #[value(alias = "l5")]
+    Chip,
+    /// worker-orch (L6)
+    #[value(alias = "l6")]
+    Worker,
+    /// The example programs
+    Examples,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Platform {
+    /// Atlas A2 and A3
+    A2a3,
+    /// Ascend A5
+    A5,
+}
+
+/// What to run and on what.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only this layer; every layer that has hardware tests where none is named. L1a to L6 are accepted as well
+    #[arg(long, ignore_case = true)]
+    layer: Option<Layer>,
+    /// The chips under test
+    #[arg(long, default_value = "a2a3", ignore_case = true)]
+    platform: Platform,
+    /// Devices to use, as 0-3 or 0,2,5; without it all that the machine has (on the double: 0-1)
+    #[arg(long, value_parser = parse_devices)]
+    devices: Option<Devices>,
+    /// Run against the vendor double instead of a device
+    #[arg(long)]
+    double: bool,
+    /// Show everything that cargo and the tests print
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+/// Device ids, each once, in the order given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Devices(Vec<u32>);
+
+/// The command itself.
+pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
+    let devices = devices_to_use(args, &present(Path::new("/dev")))?;
+    let listed = devices.0.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+    let layers = layers_with_tests(ws, args.layer)?;
+    let console = Console::new(Show::choose(args.verbose));
+    let library_folder = if args.double { Some(build_double(ws, &console)?) } else { None };
+    let platform =
+        args.platform.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let run_layer = |setting: &Setting<'_>, crates: &[&str]| {
+        let mut command = cargo(&ws.root, ["test", "--no-fail-fast", "--test", "hw_*"]);
+        crates.iter().for_each(|name| {
+            command.args(["--package", name]);
+        });
+        command.args(["--", "--ignored", "--test-threads=1"]);
+        command.env("CHIPCOMM_PLATFORM", &platform).env("CHIPCOMM_DEVICES", &listed);
+        if let Some(folder) = &library_folder {
+            command.env("CHIPCOMM_CANN_LIB_DIR", folder);
+        }
+        let log = setting.console.run(&mut command)?;
+        Ok(Outcome::Ran(Report::tests(Tally::of(&log.lines), log.failure)))
+    };
+    type Run<'a> = Box<dyn Fn(&Setting<'_>) -> Result<Outcome> + 'a>;
+    let runs: Vec<(String, String, Run<'_>)> = layers
+        .iter()
+        .map(|(layer, crates)| {
+            let run: Run<'_> = Box::new(|setting| run_layer(setting, crates));
+            (name_of(*layer), format!("hardware tests of {}", crates.join(", ")), run)
+        })
+        .collect();
+    let lanes: Vec<Lane<'_>> = runs.iter().map(|(name, about, run)| Lane { name, about, run }).collect();
+    let label = if args.double {
+        format!(
+            "ran on the vendor double (cann-sim) as {platform}, devices {listed}; no hardware was involved"
+        )
+    } else {
+        format!("ran on hardware: {platform}, devices {listed}")
+    };
+    Ok(lane::run_all(&Setting { ws, console: &console }, &lanes, &[label]))
+}
+
+fn name_of(layer: Layer) -> String {
+    layer.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+/// The layers to run, each with its crates that have hardware tests.
+fn layers_with_tests(ws: &Workspace, only: Option<Layer>) -> Result<Vec<(Layer, Vec<&str>)>> {
+    let mut found = Vec::new();
+    for layer in Layer::value_variants().iter().filter(|layer| only.is_none_or(|only| only == **layer)) {
+        let rows = ROWS.iter().filter(|row| row.layer == Some(*layer)).filter_map(|row| ws.member(row.name));
+        let crates: Vec<&str> = rows
+            .filter(|member| member.targets_named("test", "hw_").next().is_some())
+            .map(|member| member.name.as_str())
+            .collect();
+        if !crates.is_empty() {
+            found.push((*layer, crates));
+        }
+    }
+    let whose = only.map_or("no crate".to_owned(), |layer| format!("no crate of layer `{}`", name_of(layer)));
+    ensure!(
+        !found.is_empty(),
+        "nothing to run: {whose} has tests/hw_*.rs, and a run of nothing is a failure"
+    );
+    Ok(found)
+}
+
+/// Ids of the device files `davinci0`, `davinci1`, … in a folder.
+fn present(dev: &Path) -> Vec<u32> {
+    let names = std::fs::read_dir(dev).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let mut ids: Vec<u32> =
+        names.filter_map(|name| name.to_str()?.strip_prefix("davinci")?.parse().ok()).collect();
+    ids.sort_unstable();
+    ids
+}
+
+fn devices_to_use(args: &Args, present: &[u32]) -> Result<Devices> {
+    if args.double {
+        return Ok(args.devices.clone().unwrap_or(Devices(vec![0, 1])));
+    }
+    if present.is_empty() {
+        bail!(
+            "no Ascend device: there is no /dev/davinci0 on this machine.\n\
+             Hardware tests need an NPU with its driver, and the CANN libraries on the library search path.\n\
+             To run the same tests against the vendor double: cargo xtask hw-test --double"
+        );
+    }
+    let wanted = args.devices.clone().unwrap_or(Devices(present.to_vec()));
+    for id in &wanted.0 {
+        ensure!(
+            present.contains(id),
+            "device {id} was asked for; this machine has {present:?} (/dev/davinci*)"
+        );
+    }
+    Ok(wanted)
+}
+
+fn parse_devices(text: &str) -> Result<Devices> {
+    let mut ids = Vec::new();
+    for part in text.split(',') {
+        let number = |text: &str| {
+            text.trim()
+                .parse::<u32>()
+                .with_context(|| format!("`{text}` is not a device id; write 0-3 or 0,2,5"))
+        };
+        let (first, last) = match part.split_once('-') {
+            Some((first, last)) => (number(first)?, number(last)?),
+            None => (number(part)?, number(part)?),
+        };
+        ensure!(first <= last, "`{part}` runs backwards");
+        ensure!(last < 64, "`{part}` goes beyond the 64 devices that a communicator can hold");
+        ids.extend(first..=last);
+    }
+    for (at, id) in ids.iter().enumerate() {
+        ensure!(!ids[..at].contains(id), "device {id} is named twice");
+    }
+    Ok(Devices(ids))
+}
+
+/// Builds the vendor double and returns the folder that holds its libraries.
+fn build_double(ws: &Workspace, console: &Console) -> Result<PathBuf> {
+    let parts: Vec<&str> = ws
+        .members
+        .iter()
+        .filter(|member| member.dir.starts_with("comm-hccl/cann-sim"))
+        .map(|member| member.name.as_str())
+        .collect();
+    ensure!(!parts.is_empty(), "the vendor double, comm-hccl/cann-sim, is not part of this workspace");
+    let mut command = cargo(&ws.root, ["build"]);
+    parts.iter().for_each(|name| {
+        command.args(["--package", name]);
+    });
+    console.begin("double", "building the vendor double");
+    let log = console.run(&mut command)?;
+    console.end();
+    if let Some(failure) = log.failure {
+        bail!("the vendor double does not build: {failure}");
+    }
+    Ok(ws.target.join("debug"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(line: &str) -> Args {
+        Line::try_parse_from(["hw-test"].into_iter().chain(line.split_whitespace())).unwrap().args
+    }
+
+    #[test]
+    fn layers_have_other_spellings() {
+        let spellings = [("L1a", Layer::Comm), ("L1b", Layer::Comm), ("L2", Layer::Bootstrap)];
+        let more =
+            [("L3", Layer::Atomics), ("L4", Layer::Errors), ("L5", Layer::Chip), ("L6", Layer::Worker)];
+        for (spelling, layer) in spellings.into_iter().chain(more).chain([("bootstrap", Layer::Bootstrap)]) {
+            assert_eq!(args(&format!("--layer {spelling}")).layer, Some(layer), "{spelling}");
+        }
+    }
+
+    #[test]
+    fn device_lists_are_ranges_and_ids() {
+        assert_eq!(parse_devices("0-3").unwrap(), Devices(vec![0, 1, 2, 3]));
+        assert_eq!(parse_devices("5,0-1").unwrap(), Devices(vec![5, 0, 1]));
+        for bad in ["", "a", "3-1", "0,0", "1-", "0-64", "-1", "0-4294967295"] {
+            assert!(parse_devices(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn without_a_device_it_fails_and_names_the_way_out() {
+        let error = devices_to_use(&args(""), &[]).unwrap_err().to_string();
+        assert!(error.contains("/dev/davinci0") && error.contains("--double"), "{error}");
+        assert_eq!(devices_to_use(&args("--double"), &[]).unwrap(), Devices(vec![0, 1]));
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_is_refused() {
+        assert!(devices_to_use(&args("--devices 0-2"), &[0, 1]).is_err());
+        assert_eq!(devices_to_use(&args("--devices 1"), &[0, 1]).unwrap(), Devices(vec![1]));
+        assert_eq!(devices_to_use(&args(""), &[0, 1]).unwrap(), Devices(vec![0, 1]));
+    }
+
+    #[test]
+    fn a_layer_without_hardware_tests_is_an_error() {
+        let ws = Workspace { root: ".".into(), target: "target".into(), members: Vec::new() };
+        let error = layers_with_tests(&ws, Some(Layer::Bootstrap)).unwrap_err().to_string();
+        assert!(error.contains("`bootstrap`"), "{error}");
+    }
+}

@@ -1,0 +1,231 @@
+//! Lanes: named checks that run one after another, each with its time and its count, and a summary at the end.
+//! A lane that ran nothing has failed.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::console::Console;
+use crate::tally::Tally;
+use crate::workspace::Workspace;
+
+/// What a lane works with.
+pub(crate) struct Setting<'a> {
+    pub(crate) ws: &'a Workspace,
+    pub(crate) console: &'a Console,
+}
+
+/// One named check.
+pub(crate) struct Lane<'a> {
+    pub(crate) name: &'a str,
+    /// What it checks, for the help and the log.
+    pub(crate) about: &'a str,
+    pub(crate) run: &'a dyn Fn(&Setting<'_>) -> Result<Outcome>,
+}
+
+/// How a lane ended.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Ran(Report),
+    /// This machine cannot run it; the reason in one line.
+    LeftOut(String),
+}
+
+/// What a lane did.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    /// Tests that ran; empty for lanes that check something else.
+    pub(crate) tests: Tally,
+    /// How many things were checked. None is a failure.
+    pub(crate) count: u64,
+    /// The count in words: `41 tests`, `9 models held, 7 mutants rejected`.
+    pub(crate) counted: String,
+    /// Why the lane failed.
+    pub(crate) failure: Option<String>,
+}
+
+impl Report {
+    /// A lane that checked `count` things that are not tests; `noun` is what one of them is.
+    pub(crate) fn checks(count: usize, noun: &str, failure: Option<String>) -> Self {
+        let count = count as u64;
+        Self { tests: Tally::default(), count, counted: counted(count, noun), failure }
+    }
+
+    /// A lane that ran tests.
+    pub(crate) fn tests(tests: Tally, failure: Option<String>) -> Self {
+        let ignored = if tests.ignored > 0 { format!(", {} ignored", tests.ignored) } else { String::new() };
+        Self { tests, count: tests.ran(), counted: counted(tests.ran(), "test") + &ignored, failure }
+    }
+
+    /// The rule for every lane: one that ran nothing, or in which a test failed, has failed.
+    fn judged(mut self) -> Self {
+        if self.tests.failed > 0 {
+            // More telling than the exit code of the command that ran them.
+            self.failure = Some(format!("{} failed", self.tests.failed));
+        } else if self.failure.is_none() && self.count == 0 {
+            self.failure = Some("it ran nothing, and a check that ran nothing has failed".to_owned());
+        }
+        self
+    }
+}
+
+/// `1 test`, `2 tests`.
+pub(crate) fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// A lane that has ended.
+struct Ended<'a> {
+    name: &'a str,
+    took: Duration,
+    outcome: Outcome,
+}
+
+/// Runs the lanes in order, all of them even after a failure, and prints the summary with `remarks` above its closing
+/// line. A lane that failed has shown why, so the exit code is all that is left to say.
+pub(crate) fn run_all<'a>(
+    setting: &Setting<'_>,
+    lanes: impl IntoIterator<Item = &'a Lane<'a>>,
+    remarks: &[String],
+) -> ExitCode {
+    let mut ended = Vec::new();
+    for lane in lanes {
+        setting.console.begin(lane.name, lane.about);
+        let start = Instant::now();
+        let outcome = match (lane.run)(setting) {
+            Ok(Outcome::Ran(report)) => Outcome::Ran(report.judged()),
+            Ok(left_out) => left_out,
+            Err(error) => Outcome::Ran(Report {
+                failure: Some(format!("{error:#}")),
+                ..Report::checks(0, "check", None)
+            }),
+        };
+        let one = Ended { name: lane.name, took: start.elapsed(), outcome };
+        setting.console.line(&row(&one));
+        ended.push(one);
+    }
+    setting.console.end();
+    summary(&ended, remarks).iter().for_each(|line| println!("{line}"));
+    if ended.iter().any(|one| failure(one).is_some()) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn failure<'a>(ended: &'a Ended<'_>) -> Option<&'a str> {
+    match &ended.outcome {
+        Outcome::Ran(report) => report.failure.as_deref(),
+        Outcome::LeftOut(_) => None,
+    }
+}
+
+fn row(ended: &Ended<'_>) -> String {
+    let (verdict, rest) = match &ended.outcome {
+        Outcome::Ran(Report { failure: None, counted, .. }) => ("ok", counted.clone()),
+        Outcome::Ran(Report { failure: Some(why), counted, .. }) => ("FAILED", format!("{counted}; {why}")),
+        Outcome::LeftOut(reason) => ("left out", reason.clone()),
+    };
+    format!("{:<8} {verdict:<8} {:>7.1} s  {rest}", ended.name, ended.took.as_secs_f64())
+}
+
+/// The table, the failures by name, and the closing line with the totals. A lane that failed without a failing test,
+/// such as one that does not compile, counts as one failure, so that the totals never look better than the verdict.
+fn summary(all: &[Ended<'_>], remarks: &[String]) -> Vec<String> {
+    let mut tests = Tally::default();
+    for one in all {
+        if let Outcome::Ran(report) = &one.outcome {
+            tests += report.tests;
+            tests.failed += u64::from(report.failure.is_some() && report.tests.failed == 0);
+        }
+    }
+    let took: Duration = all.iter().map(|one| one.took).sum();
+    let mut lines = Vec::new();
+    if all.len() > 1 {
+        lines.push(String::new());
+        lines.extend(all.iter().map(row));
+        lines.push(format!("{:<8} {:<8} {:>7.1} s", "total", "", took.as_secs_f64()));
+    }
+    let failed: Vec<&str> = all.iter().filter(|one| failure(one).is_some()).map(|one| one.name).collect();
+    lines.push(String::new());
+    if !failed.is_empty() {
+        lines.push(format!("failed: {}", failed.join(", ")));
+    }
+    lines.extend_from_slice(remarks);
+    lines.push(format!("{} passed, {} failed", tests.passed, tests.failed));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::console::Show;
+
+    fn verdict(lanes: &[Lane<'_>]) -> bool {
+        let ws = Workspace { root: ".".into(), target: "target".into(), members: Vec::new() };
+        run_all(&Setting { ws: &ws, console: &Console::new(Show::Progress) }, lanes, &[]) == ExitCode::SUCCESS
+    }
+
+    fn lane(run: &dyn Fn(&Setting<'_>) -> Result<Outcome>) -> Lane<'_> {
+        Lane { name: "x", about: "a lane of a test", run }
+    }
+
+    fn tally(passed: u64, failed: u64) -> Tally {
+        Tally { passed, failed, ignored: 0 }
+    }
+
+    #[test]
+    fn a_lane_with_zero_tests_fails() {
+        assert!(!verdict(&[lane(&|_| Ok(Outcome::Ran(Report::tests(Tally::default(), None))))]));
+        assert!(!verdict(&[lane(&|_| Ok(Outcome::Ran(Report::checks(0, "crate", None))))]));
+        assert!(verdict(&[lane(&|_| Ok(Outcome::Ran(Report::tests(tally(1, 0), None))))]));
+    }
+
+    #[test]
+    fn counts_read_well() {
+        assert_eq!(Report::tests(tally(1, 0), None).counted, "1 test");
+        assert_eq!(
+            Report::tests(Tally { passed: 2, failed: 0, ignored: 3 }, None).counted,
+            "2 tests, 3 ignored"
+        );
+        assert_eq!(Report::checks(0, "crate", None).counted, "0 crates");
+    }
+
+    #[test]
+    fn only_ignored_tests_are_zero_tests() {
+        let ignored = Tally { ignored: 5, ..Tally::default() };
+        assert!(Report::tests(ignored, None).judged().failure.is_some());
+    }
+
+    #[test]
+    fn a_failing_test_an_error_and_a_failing_command_fail_the_lane() {
+        assert!(!verdict(&[lane(&|_| Ok(Outcome::Ran(Report::tests(tally(5, 1), None))))]));
+        assert!(!verdict(&[lane(&|_| anyhow::bail!("no compiler"))]));
+        assert!(!verdict(&[lane(&|_| Ok(Outcome::Ran(Report::checks(3, "crate", Some("exit 1".into())))))]));
+    }
+
+    #[test]
+    fn a_lane_after_a_failed_one_still_runs() {
+        let ran = std::cell::Cell::new(false);
+        let second = |_: &Setting<'_>| {
+            ran.set(true);
+            Ok(Outcome::Ran(Report::tests(tally(1, 0), None)))
+        };
+        assert!(!verdict(&[lane(&|_| anyhow::bail!("no")), lane(&second)]));
+        assert!(ran.get());
+    }
+
+    #[test]
+    fn the_last_line_is_the_total_and_counts_a_lane_that_broke() {
+        let ended = |outcome| Ended { name: "x", took: Duration::from_secs(1), outcome };
+        let good = ended(Outcome::Ran(Report::tests(tally(40, 0), None)));
+        let broken = ended(Outcome::Ran(Report::checks(0, "crate", Some("does not compile".into()))));
+        let absent = ended(Outcome::LeftOut("no miri here".into()));
+        assert_eq!(summary(&[good], &[]).last().unwrap(), "40 passed, 0 failed");
+        let good = ended(Outcome::Ran(Report::tests(tally(40, 2), Some("exit code 101".into()))));
+        let lines = summary(&[good, broken, absent], &["on the double".into()]);
+        assert_eq!(lines.last().unwrap(), "40 passed, 3 failed");
+        assert!(
+            lines.iter().any(|line| line.contains("left out") && line.contains("no miri here")),
+            "{lines:?}"
+        );
+        assert_eq!(lines[lines.len() - 3..lines.len() - 1], ["failed: x, x", "on the double"]);
+    }
+}

@@ -1,0 +1,138 @@
+//! Headers in step with the Rust side. That offsets and field order agree is proved by a test of comm-context, which
+//! compiles the headers and runs the result; text cannot add to that. What that test is not told about is checked
+//! here: a constant that only one side has or changed, and a function of `comm.h` that a backend library forgot.
+
+use std::collections::BTreeMap;
+
+use crate::tidy::{Finding, Tree};
+
+const HEADERS: &str = "comm-context/include";
+const BACKENDS: [&str; 2] = ["comm-sim", "comm-hccl"];
+
+pub(super) fn in_step(tree: &Tree<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let rust: String = tree.under("comm-context/src", ".rs").map(|(_, text)| text).collect();
+    for (path, text) in tree.under(HEADERS, ".h") {
+        for (name, value) in constants(text) {
+            match rust_constant(&rust, &name) {
+                // Success is not an error and needs no code.
+                None if value == 0 => {}
+                None => {
+                    findings.push(format!("{path}: comm-context has neither const nor variant for {name}"))
+                }
+                Some(Some(other)) if other != value => {
+                    findings.push(format!("{path}: {name} is {value} here and {other} in Rust"));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    let functions = functions(tree.text(&format!("{HEADERS}/comm.h")));
+    for backend in BACKENDS.iter().filter(|name| tree.ws.member(name).is_some()) {
+        let source: String = tree.under(&format!("{backend}/src"), ".rs").map(|(_, text)| text).collect();
+        for name in functions.iter().filter(|name| !source.contains(&format!("fn {name}("))) {
+            findings.push(format!("{backend} does not export `{name}`, which comm.h declares"));
+        }
+    }
+    findings
+}
+
+/// `#define COMM_X 64` and `COMM_X = 64` with a plain integer.
+fn constants(header: &str) -> BTreeMap<String, u64> {
+    let mut found = BTreeMap::new();
+    for line in header.lines().map(str::trim) {
+        let defined = line.strip_prefix("#define").map(str::trim_start).and_then(|rest| rest.split_once(' '));
+        let Some((name, value)) = defined.or_else(|| line.split_once('=')) else { continue };
+        let name = name.trim().rsplit(' ').next().unwrap_or_default();
+        let upper = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+        if name.starts_with("COMM_")
+            && name.chars().all(upper)
+            && let Some(value) = integer(value)
+        {
+            found.insert(name.to_owned(), value);
+        }
+    }
+    found
+}
+
+/// The value of a constant, or of the variant `TimedOut` for `COMM_E_TIMED_OUT`, where it is a plain integer; the outer
+/// `None` says that there is neither.
+fn rust_constant(source: &str, name: &str) -> Option<Option<u64>> {
+    if let Some((_, rest)) = source.split_once(&format!("const {name}:")) {
+        return Some(rest.split_once('=').and_then(|(_, value)| integer(value.split(';').next()?)));
+    }
+    let words = name.strip_prefix("COMM_E_").or(name.strip_prefix("COMM_"))?.split('_');
+    let variant: String = words.map(|word| word[..1].to_owned() + &word[1..].to_lowercase()).collect();
+    let (_, rest) = source.split_once(&format!(" {variant} = "))?;
+    Some(integer(rest))
+}
+
+/// An integer literal of C or Rust, alone or in brackets, before a comment or a separator.
+fn integer(text: &str) -> Option<u64> {
+    let word = text.trim_start_matches([' ', '(']).split([' ', ',', ';', ')', '/']).next()?;
+    let word = word.trim_end_matches(['u', 'U', 'l', 'L']).replace(['_', '\''], "");
+    match word.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => word.parse().ok(),
+    }
+}
+
+/// Names of the functions that a header declares.
+fn functions(header: &str) -> Vec<String> {
+    let code = header.lines().filter(|line| !line.trim_start().starts_with(['/', '*', '#']));
+    let mut found: Vec<String> = code
+        .filter_map(|line| {
+            let name = line.split_once('(')?.0.rsplit([' ', '*']).next()?;
+            name.starts_with("comm_").then(|| name.to_owned())
+        })
+        .collect();
+    found.dedup();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::tests::{findings, findings_of};
+    use crate::workspace::Member;
+
+    const HEADER: (&str, &str) =
+        ("comm-context/include/comm_context.h", "#define COMM_MAX_RANK_NUM 64u /* ranks */");
+
+    #[test]
+    fn a_constant_that_differs_or_is_missing_is_named() {
+        let rust = |text: &str| findings(&[HEADER, ("comm-context/src/lib.rs", text)], in_step);
+        assert!(rust("pub const COMM_MAX_RANK_NUM: usize = 64;").is_empty());
+        assert!(rust("pub const COMM_MAX_RANK_NUM: usize = OTHER;").is_empty());
+        assert!(rust("pub const COMM_MAX_RANK_NUM: usize = 0x20;")[0].contains("64 here and 32 in Rust"));
+        assert!(rust("")[0].contains("COMM_MAX_RANK_NUM"));
+    }
+
+    #[test]
+    fn a_code_may_be_a_variant() {
+        let header = ("comm-context/include/comm.h", "COMM_SUCCESS = 0,\nCOMM_E_TIMED_OUT = 2, /* late */");
+        let rust = |text: &str| findings(&[header, ("comm-context/src/lib.rs", text)], in_step);
+        assert_eq!(rust("enum Code {\n    TimedOut = 2,\n}"), Vec::<String>::new());
+        assert!(rust("enum Code {\n    TimedOut = 3,\n}")[0].contains("2 here and 3 in Rust"));
+        assert!(rust("enum Code {}")[0].contains("COMM_E_TIMED_OUT"));
+    }
+
+    #[test]
+    fn constants_are_found_in_every_spelling() {
+        let text =
+            "enum { COMM_A = 3, };\n#define COMM_GUARD_H\n#define COMM_F(x) x\nconstexpr int COMM_B = 0x10;";
+        let all: Vec<_> = constants(text).into_iter().collect();
+        assert_eq!(all, [("COMM_A".to_owned(), 3), ("COMM_B".to_owned(), 16)]);
+    }
+
+    #[test]
+    fn a_function_that_a_backend_lacks_is_named() {
+        let header = "/* comm_gone(x) */\nCommHandle comm_init(int rank,\n    int n);\nconst char *comm_last_error(void);";
+        let member = || Member { name: "comm-sim".into(), ..Member::default() };
+        let files = |source| [("comm-context/include/comm.h", header), ("comm-sim/src/capi.rs", source)];
+        let both = "extern \"C\" fn comm_init(rank: c_int) {} extern \"C\" fn comm_last_error() {}";
+        assert!(findings_of(vec![member()], &files(both), in_step).is_empty());
+        let found = findings_of(vec![member()], &files("extern \"C\" fn comm_init() {}"), in_step);
+        assert_eq!(found, ["comm-sim does not export `comm_last_error`, which comm.h declares"]);
+    }
+}

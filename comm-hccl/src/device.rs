@@ -3,6 +3,8 @@
 //! Everything made on a device keeps it open, so that the reset comes after the last of them, in whatever order they are
 //! dropped. A release that fails in a `Drop` is kept, the first one, and [`Device::close`] gives it.
 //!
+//! `abandoned` is relaxed: it publishes nothing, and a release that races with it is answered by the vendor.
+//!
 //! # Safety
 //! The unsafe blocks are vendor calls; each says why its arguments are valid.
 #![allow(unsafe_code)]

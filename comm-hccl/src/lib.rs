@@ -17,14 +17,14 @@
 //!   parent process ends.
 //!
 //! # Invariants
-//! - HC-1: every vendor declaration is in a table of [`sys`], and every table entry is compared with the headers.
-//! - HC-2: every required symbol is resolved before the first vendor call; a missing one is refused by name.
-//! - HC-3: `aclInit` is called once per process, never in a forked child, and finalised only by who initialised.
-//! - HC-4: logical, driver-visible and physical device ids are different types.
-//! - HC-5: every failure leaves no vendor object behind; release is in order and the first error is kept.
-//! - HC-6: the thread's ACL context after a call is what it was before.
-//! - HC-7: a window is zero before a peer can reach it.
-//! - HC-8: after [`Device::abandon`] nothing is released any more.
+//! - **HC-1** Every vendor declaration is in a table of [`sys`], and every table entry is compared with the headers.
+//! - **HC-2** Every required symbol is resolved before the first vendor call; a missing one is refused by name.
+//! - **HC-3** `aclInit` is called once per process, never in a forked child, and finalised only by who initialised.
+//! - **HC-4** Logical, driver-visible and physical device ids are different types.
+//! - **HC-5** Every failure leaves no vendor object behind; release is in order and the first error is kept.
+//! - **HC-6** The thread's ACL context after a call is what it was before.
+//! - **HC-7** A window is zero before a peer can reach it.
+//! - **HC-8** After [`Device::abandon`] nothing is released any more.
 //!
 //! # Example
 //! ```no_run

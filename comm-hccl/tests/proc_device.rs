@@ -1,4 +1,8 @@
 //! The device layer on the double: windows between processes, contexts, ids, the fatal path.
+//!
+//! # Safety
+//! Unsafe are one bare vendor call and one fork; each says why it is sound.
+#![allow(unsafe_code)]
 
 mod support;
 
@@ -98,7 +102,6 @@ fn part_barrier() {
         stream.synchronize().unwrap();
     }
     // The bare vendor call shows that the double really switches, so that the loop above proves something.
-    #[allow(unsafe_code)]
     // SAFETY: communicator and stream are alive.
     let code = unsafe { (device.vendor().hccl().HcclBarrier)(group.as_raw(), stream.as_raw()) };
     assert_eq!(code, 0);
@@ -254,7 +257,6 @@ fn part_fork() {
         return;
     }
     let runtime = Runtime::start(Vendor::load(None).unwrap()).unwrap();
-    #[allow(unsafe_code)]
     // SAFETY: the child only calls code that takes no lock another thread may hold here (this is the only test of the
     // process) and ends in _exit.
     let status = unsafe {

@@ -1,4 +1,6 @@
 //! A process's place in the session, and the gate that every vendor function goes through.
+//!
+//! Counters are relaxed: a test reads them after the process has ended, and nothing else hangs on them.
 
 use crate::config::Config;
 use crate::control::{ControlFile, ControlLock, ProcessSlot};

@@ -127,7 +127,7 @@ mod tests {
         assert_eq!("".parse(), Ok(Config::default()));
     }
 
-    // CS-4
+    // CN-4
     #[test]
     fn an_unknown_word_is_refused_with_its_line() {
         for text in ["fabrik = off", "fabric = maybe", "devices = two", "acl-version = 1.9", "devices"] {

@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(script.effect(None, "HcclBarrier", 77), Some(Effect::Return(9)));
     }
 
-    // CS-4
+    // CN-4
     #[test]
     fn a_rule_that_makes_no_sense_is_refused() {
         for rule in [

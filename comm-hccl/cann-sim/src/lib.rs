@@ -14,12 +14,12 @@
 //! `CANN_SIM_RANK` tells a process its rank for rules with `rank=`; without it, its device id stands in.
 //!
 //! # Invariants
-//! - CS-1: every object that a vendor call creates is counted until a vendor call destroys it; what a device reset or
+//! - **CN-1** Every object that a vendor call creates is counted until a vendor call destroys it; what a device reset or
 //!   `aclFinalize` had to clean up is counted apart, as reclaimed.
-//! - CS-2: fresh device memory is not zero.
-//! - CS-3: nothing that a process makes outlives it: memory is anonymous, and the table entries of the dead are ignored.
-//! - CS-4: a word that the session does not know, in `config` or in `faults`, is refused, not skipped.
-//! - CS-5: a call made after a fork is refused (`507000`), as the vendor forbids it.
+//! - **CN-2** Fresh device memory is not zero.
+//! - **CN-3** Nothing that a process makes outlives it: memory is anonymous, and the table entries of the dead are ignored.
+//! - **CN-4** A word that the session does not know, in `config` or in `faults`, is refused, not skipped.
+//! - **CN-5** A call made after a fork is refused (`507000`), as the vendor forbids it.
 //!
 //! # Example
 //! ```

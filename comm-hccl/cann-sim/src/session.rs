@@ -1,4 +1,6 @@
 //! The test's side of a session: make one, script it, start ranks in it, and ask what is left.
+//!
+//! Counters are read relaxed: a figure of a process that still runs is a snapshot anyway.
 
 use crate::attach::{ENV_DIR, ENV_RANK};
 use crate::config::{Config, ConfigError};

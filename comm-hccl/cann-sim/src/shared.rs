@@ -20,7 +20,7 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// New memory of `size` bytes, filled with something that is not zero, as device memory is (CS-2).
+    /// New memory of `size` bytes, filled with something that is not zero, as device memory is (CN-2).
     pub fn create(size: usize) -> io::Result<Self> {
         // SAFETY: the name is a NUL-terminated literal; the flags are valid.
         let fd = unsafe { libc::memfd_create(c"cann-sim".as_ptr(), libc::MFD_CLOEXEC) };
@@ -124,7 +124,7 @@ pub fn process_start(pid: i32) -> Option<u64> {
 mod tests {
     use super::*;
 
-    // CS-2
+    // CN-2
     #[test]
     fn fresh_memory_is_not_zero() {
         let memory = SharedMemory::create(4096).unwrap();

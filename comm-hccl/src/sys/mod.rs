@@ -87,7 +87,9 @@ macro_rules! vendor_functions {
                 if !missing.is_empty() {
                     return Err(missing);
                 }
-                Ok(Self { $( $name: vendor_functions!(@load $need symbol(stringify!($name))), )* })
+                Ok(Self { $( $name: vendor_functions!(
+                    @load $need symbol(stringify!($name)), unsafe extern "C" fn($($arg: $ty),*) -> $ret
+                ), )* })
             }
         }
     };
@@ -95,16 +97,16 @@ macro_rules! vendor_functions {
     (@field optional $f:ty) => { Option<$f> };
     (@need required) => { $crate::sys::Need::Required };
     (@need optional) => { $crate::sys::Need::Optional };
-    (@load required $pointer:expr) => {{
+    (@load required $pointer:expr, $f:ty) => {{
         let pointer: *mut core::ffi::c_void = $pointer;
         // SAFETY: not null, or the function would be in `missing`; the caller of `resolve` vouches for its type.
-        unsafe { core::mem::transmute(pointer) }
+        unsafe { core::mem::transmute::<*mut core::ffi::c_void, $f>(pointer) }
     }};
-    (@load optional $pointer:expr) => {{
+    (@load optional $pointer:expr, $f:ty) => {{
         let pointer: *mut core::ffi::c_void = $pointer;
         // SAFETY: an `Option` of a function pointer has the layout of a pointer with null as `None`; the caller of
         // `resolve` vouches for the type of a non-null one.
-        unsafe { core::mem::transmute(pointer) }
+        unsafe { core::mem::transmute::<*mut core::ffi::c_void, Option<$f>>(pointer) }
     }};
 }
 use vendor_functions;

@@ -1,4 +1,8 @@
 //! The whole life of a rank of two on the device layer: everything that the layer can do, each window way twice.
+//!
+//! # Safety
+//! Unsafe is the launch of a kernel that this file compiles.
+#![allow(unsafe_code)]
 
 use super::*;
 use comm_hccl::*;
@@ -94,7 +98,6 @@ fn run_kernel(device: &Device, stream: &Stream) -> Result<(), Box<dyn Error>> {
         let binary = KernelBinary::load(device, Path::new(&path))?;
         let kernel = binary.kernel("kernel_entry")?;
         // SAFETY: the kernel adds its second argument to the word at its first, which is the memory's.
-        #[allow(unsafe_code)]
         unsafe { kernel.launch(stream, 1, &[memory.addr().0, 2]) }?;
         stream.synchronize()?;
         let mut word = [0; 8];

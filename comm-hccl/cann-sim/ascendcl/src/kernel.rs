@@ -70,7 +70,7 @@ pub(crate) unsafe extern "C" fn aclrtLaunchKernel(
     let mut block = Vec::new();
     let code = call("aclrtLaunchKernel", |state| {
         ensure(
-            !args.is_null() && args_size % 8 == 0,
+            !args.is_null() && args_size.is_multiple_of(8),
             ACL_ERROR_INVALID_PARAM,
             "no block of 64-bit arguments",
         )?;
@@ -91,7 +91,7 @@ pub(crate) unsafe extern "C" fn aclrtLaunchKernel(
         // SAFETY: the address is that of a symbol which, as a kernel of this project, has the type of `kernel_entry`; its
         // binary is open, or the function would have been forgotten with it.
         unsafe {
-            let kernel: extern "C" fn(*mut i64) = std::mem::transmute(entry);
+            let kernel = std::mem::transmute::<usize, extern "C" fn(*mut i64)>(entry);
             kernel(block.as_mut_ptr());
         }
     }

@@ -68,7 +68,7 @@ pub(crate) unsafe extern "C" fn aclrtMallocPhysical(
         ensure(!handle.is_null() && flags == 0, ACL_ERROR_INVALID_PARAM, "null pointer or flags")?;
         let unit = unit(state, prop)?;
         ensure(
-            size > 0 && size % unit == 0,
+            size > 0 && size.is_multiple_of(unit),
             ACL_ERROR_RT_PARAM_INVALID,
             "not a multiple of the granularity",
         )?;

@@ -1,5 +1,7 @@
 //! Exports and imports of physical memory, with the checks that the vendor makes.
 //!
+//! The table's words are relaxed: they are only touched under the session's lock.
+//!
 //! # Safety
 //! The exported functions have the vendor's C interface: a caller passes pointers that are valid as the vendor's headers say.
 //! Null, sizes and handles are checked here; each unsafe block says what is left to the caller.
@@ -34,7 +36,7 @@ pub(crate) fn publish(
     let lock = lock(attachment)?;
     let free = |slot: &&ExportSlot| {
         let owner = slot.pid.load(Relaxed);
-        // What the dead exported is gone (CS-3).
+        // What the dead exported is gone (CN-3).
         slot.kind.load(Relaxed) == 0 || process_start(owner) != Some(slot.start.load(Relaxed))
     };
     let Some(slot) = lock.control().exports.iter().find(free) else {

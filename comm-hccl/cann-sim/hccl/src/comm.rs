@@ -1,5 +1,8 @@
 //! Communicators: how ranks meet, wait for each other, part.
 //!
+//! Words that ranks wait on are acquired and released; the relaxed ones are only touched under the session's lock, or before
+//! and after the barriers that order them.
+//!
 //! # Safety
 //! The exported functions have the vendor's C interface: a caller passes pointers that are valid as the vendor's headers say.
 //! Null, numbers and handles are checked here; each unsafe block says what is left to the caller.

@@ -41,12 +41,20 @@ pub struct Device {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VendorPid(pub i32);
 
+/// Who ends what an object stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    This,
+    Caller,
+}
+
 #[derive(Debug)]
 struct Inner {
     vendor: &'static Vendor,
     logical: LogicalDevice,
     visible: VisibleDevice,
     list: VisibleDevices,
+    owner: Owner,
     context: Handle,
     /// Set once the device is beyond repair or already reset: nothing is released any more.
     abandoned: AtomicBool,
@@ -55,6 +63,17 @@ struct Inner {
 
 /// The device that this process drives.
 static OPEN: Mutex<Option<LogicalDevice>> = Mutex::new(None);
+
+/// Makes a device the one that this process drives, once `take` has succeeded.
+fn claim(device: LogicalDevice, take: impl FnOnce() -> Result<(), DeviceError>) -> Result<(), DeviceError> {
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(open) = *open {
+        return Err(DeviceError::AlreadyOpen { open, asked: device });
+    }
+    take()?;
+    *open = Some(device);
+    Ok(())
+}
 
 /// The device that this process has open.
 pub(crate) fn open_device() -> Option<LogicalDevice> {
@@ -76,26 +95,31 @@ impl Device {
         let count = runtime.device_count()?;
         let visible = list.visible(logical).filter(|_| logical.0 < count);
         let visible = visible.ok_or(DeviceError::NoSuchDevice { device: logical, count })?;
-        {
-            let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(open) = *open {
-                return Err(DeviceError::AlreadyOpen { open, asked: logical });
-            }
+        claim(logical, || {
             // SAFETY: takes a number, which the vendor checks.
-            unsafe { acl!(vendor, aclrtSetDevice(logical.raw())) }?;
-            *open = Some(logical);
-        }
-        let mut inner = Inner {
-            vendor,
-            logical,
-            visible,
-            list: list.clone(),
-            context: Handle(std::ptr::null_mut()),
-            abandoned: AtomicBool::new(false),
-            first_error: Mutex::default(),
-        };
+            unsafe { acl!(vendor, aclrtSetDevice(logical.raw())) }
+        })?;
+        let mut inner = Inner::new(vendor, logical, visible, list, Owner::This);
         // On an error `inner` is dropped, which resets the device.
         inner.context = current_context(vendor)?;
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Takes the device that the calling thread has set. It stays the caller's: it is never reset here.
+    pub fn adopt(runtime: Runtime, list: &VisibleDevices) -> Result<Self, DeviceError> {
+        let vendor = runtime.vendor();
+        let context = current_context(vendor)?;
+        let mut current = 0;
+        // SAFETY: `current` is a valid place for one number.
+        unsafe { acl!(vendor, aclrtGetDevice(&mut current)) }?;
+        let logical = u32::try_from(current)
+            .map(LogicalDevice)
+            .map_err(|_| DeviceError::Nonsense { function: "aclrtGetDevice", what: "a negative id" })?;
+        let count = runtime.device_count()?;
+        let visible = list.visible(logical).ok_or(DeviceError::NoSuchDevice { device: logical, count })?;
+        claim(logical, || Ok(()))?;
+        let mut inner = Inner::new(vendor, logical, visible, list, Owner::Caller);
+        inner.context = context;
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -180,7 +204,7 @@ impl Device {
     }
 
     /// Gives the device up without releasing anything on it, for when it has faulted: a release could block for minutes.
-    /// Only the device itself is reset. Objects that are dropped later do nothing.
+    /// Only the device itself is reset, unless it was adopted. Objects that are dropped later do nothing.
     pub fn abandon(&self) -> Result<(), DeviceError> {
         if self.inner.abandoned.swap(true, Relaxed) {
             return Ok(());
@@ -217,7 +241,29 @@ impl Device {
 }
 
 impl Inner {
+    fn new(
+        vendor: &'static Vendor,
+        logical: LogicalDevice,
+        visible: VisibleDevice,
+        list: &VisibleDevices,
+        owner: Owner,
+    ) -> Self {
+        Self {
+            vendor,
+            logical,
+            visible,
+            list: list.clone(),
+            owner,
+            context: Handle(std::ptr::null_mut()),
+            abandoned: AtomicBool::new(false),
+            first_error: Mutex::default(),
+        }
+    }
+
     fn reset(&self) -> Result<(), DeviceError> {
+        if self.owner == Owner::Caller {
+            return Ok(());
+        }
         // SAFETY: takes the number that aclrtSetDevice accepted.
         unsafe { acl!(self.vendor, aclrtResetDevice(self.logical.raw())) }
     }

@@ -6,8 +6,9 @@
 
 use crate::device::{Device, Handle, VendorPid};
 use crate::error::{DeviceError, acl_optional};
-use crate::memory::{DeviceAddr, DeviceMemory};
+use crate::memory::{DeviceMemory, as_ptr};
 use crate::sys::*;
+use comm_context::abi::DeviceAddr;
 use std::fmt;
 
 /// The vendor's key: exactly 65 bytes, the last one NUL. Its `Debug` shows nothing of it.
@@ -42,7 +43,7 @@ impl IpcExport {
             acl_optional!(
                 memory.device().vendor(),
                 aclrtIpcMemGetExportKey(
-                    memory.addr().as_ptr(),
+                    as_ptr(memory.addr()),
                     memory.size(),
                     key.0.as_mut_ptr().cast(),
                     IpcKey::LEN,

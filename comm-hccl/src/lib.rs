@@ -77,7 +77,7 @@ pub use ids::{
 pub use ipc::{IpcExport, IpcImport, IpcKey};
 pub use kernel::{Kernel, KernelBinary};
 pub use load::{AclVersion, Attempt, ENV_LIB_DIR, LoadError, MINIMUM_ACL, Vendor};
-pub use memory::{DeviceAddr, DeviceMemory};
+pub use memory::DeviceMemory;
 pub use physical::{FabricHandle, Mapping, Pages, PhysicalMemory, ShareableHandle};
 pub use result::{Code, VendorError};
 pub use runtime::Runtime;

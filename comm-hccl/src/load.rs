@@ -220,7 +220,7 @@ impl Vendor {
     }
 
     /// Turns an `aclError` into a result, with the vendor's words for this thread's latest error.
-    pub(crate) fn acl_result(&self, function: &'static str, code: i32) -> Result<(), VendorError> {
+    pub fn acl_result(&self, function: &'static str, code: i32) -> Result<(), VendorError> {
         if code == ACL_SUCCESS {
             return Ok(());
         }
@@ -267,6 +267,8 @@ struct Search {
     explicit: Option<PathBuf>,
     /// Directories to try one after the other.
     dirs: Vec<PathBuf>,
+    /// Directories that the loader would search by itself and that depend on where the process happens to be.
+    relative: Vec<PathBuf>,
 }
 
 impl Search {
@@ -287,7 +289,7 @@ impl Search {
             None => variable(ENV_LIB_DIR).map(|v| absolute(ENV_LIB_DIR, v.into())).transpose()?,
         };
         if let Some(dir) = explicit {
-            return Ok(Self { dirs: vec![dir.clone()], explicit: Some(dir) });
+            return Ok(Self { dirs: vec![dir.clone()], explicit: Some(dir), relative: Vec::new() });
         }
         let mut dirs = Vec::new();
         for home in ["ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"] {
@@ -296,10 +298,10 @@ impl Search {
             }
         }
         // The loader would search these itself, but without a look at who can write there.
-        if let Some(list) = variable("LD_LIBRARY_PATH") {
-            dirs.extend(std::env::split_paths(&list).filter(|dir| dir.is_absolute()));
-        }
-        Ok(Self { explicit: None, dirs })
+        let list = variable("LD_LIBRARY_PATH").unwrap_or_default();
+        let (listed, relative): (Vec<_>, _) = std::env::split_paths(&list).partition(|dir| dir.is_absolute());
+        dirs.extend(listed);
+        Ok(Self { explicit: None, dirs, relative: if list.is_empty() { Vec::new() } else { relative } })
     }
 
     fn open(&self, file: &'static str) -> Result<(Library, PathBuf), LoadError> {
@@ -318,6 +320,9 @@ impl Search {
             }
         }
         if self.explicit.is_none() {
+            if let Some(dir) = self.relative.iter().find(|dir| dir.join(file).exists()) {
+                return Err(LoadError::RelativePath { setting: "LD_LIBRARY_PATH", path: dir.clone() });
+            }
             // What is left are the system's own directories, which only root can write.
             match dlopen(Path::new(file)) {
                 Ok(library) => return Ok((library, PathBuf::from(file))),
@@ -378,8 +383,17 @@ mod tests {
             ("ASCEND_TOOLKIT_HOME", "/kit"),
             ("ASCEND_HOME_PATH", "/home"),
         ]);
-        let expected = ["/home/lib64", "/kit/lib64", "/a", "/b"].map(PathBuf::from);
-        assert_eq!(Search::plan(None, home).unwrap(), Search { explicit: None, dirs: expected.to_vec() });
+        let dirs = ["/home/lib64", "/kit/lib64", "/a", "/b"].map(PathBuf::from).to_vec();
+        let relative = vec![PathBuf::from("relative")];
+        assert_eq!(Search::plan(None, home).unwrap(), Search { explicit: None, dirs, relative });
+    }
+
+    #[test]
+    fn a_library_in_a_relative_directory_of_the_library_path_is_refused() {
+        // Tests run in the crate's own directory, where `src/lib.rs` is.
+        let search = Search::plan(None, env(&[("LD_LIBRARY_PATH", "src:/nonexistent")])).unwrap();
+        let error = search.open("lib.rs").map(drop).expect_err("a relative directory");
+        assert_eq!(error, LoadError::RelativePath { setting: "LD_LIBRARY_PATH", path: "src".into() });
     }
 
     #[test]

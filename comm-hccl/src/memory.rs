@@ -10,23 +10,12 @@
 use crate::device::{Device, Handle};
 use crate::error::{DeviceError, acl};
 use crate::sys::*;
+use comm_context::abi::DeviceAddr;
 use std::ffi::c_void;
-use std::fmt;
 
-/// An address on the device.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DeviceAddr(pub u64);
-
-impl fmt::Debug for DeviceAddr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DeviceAddr({:#x})", self.0)
-    }
-}
-
-impl DeviceAddr {
-    pub(crate) fn as_ptr(self) -> *mut c_void {
-        self.0 as *mut c_void
-    }
+/// The address as the vendor takes it; never followed in this process.
+pub(crate) fn as_ptr(addr: DeviceAddr) -> *mut c_void {
+    addr.0 as *mut c_void
 }
 
 impl Device {
@@ -37,7 +26,7 @@ impl Device {
         unsafe {
             acl!(
                 self.vendor(),
-                aclrtMemcpy(to.as_ptr(), len, bytes.as_ptr().cast(), len, ACL_MEMCPY_HOST_TO_DEVICE)
+                aclrtMemcpy(as_ptr(to), len, bytes.as_ptr().cast(), len, ACL_MEMCPY_HOST_TO_DEVICE)
             )
         }
     }
@@ -49,7 +38,7 @@ impl Device {
         unsafe {
             acl!(
                 self.vendor(),
-                aclrtMemcpy(bytes.as_mut_ptr().cast(), len, from.as_ptr(), len, ACL_MEMCPY_DEVICE_TO_HOST)
+                aclrtMemcpy(bytes.as_mut_ptr().cast(), len, as_ptr(from), len, ACL_MEMCPY_DEVICE_TO_HOST)
             )
         }
     }
@@ -58,17 +47,14 @@ impl Device {
     pub fn copy(&self, to: DeviceAddr, from: DeviceAddr, len: usize) -> Result<(), DeviceError> {
         // SAFETY: both sides are device addresses, which the driver checks.
         unsafe {
-            acl!(
-                self.vendor(),
-                aclrtMemcpy(to.as_ptr(), len, from.as_ptr(), len, ACL_MEMCPY_DEVICE_TO_DEVICE)
-            )
+            acl!(self.vendor(), aclrtMemcpy(as_ptr(to), len, as_ptr(from), len, ACL_MEMCPY_DEVICE_TO_DEVICE))
         }
     }
 
     /// Fills device memory with one byte.
     pub fn fill(&self, to: DeviceAddr, byte: u8, len: usize) -> Result<(), DeviceError> {
         // SAFETY: the device side is checked by the driver.
-        unsafe { acl!(self.vendor(), aclrtMemset(to.as_ptr(), len, i32::from(byte), len)) }
+        unsafe { acl!(self.vendor(), aclrtMemset(as_ptr(to), len, i32::from(byte), len)) }
     }
 }
 

@@ -6,8 +6,9 @@
 
 use crate::device::{Device, Handle, VendorPid};
 use crate::error::{DeviceError, acl_optional};
-use crate::memory::{DeviceAddr, check_size};
+use crate::memory::{as_ptr, check_size};
 use crate::sys::*;
+use comm_context::abi::DeviceAddr;
 use std::fmt;
 
 /// The pages behind physical memory.
@@ -287,7 +288,7 @@ impl Mapping {
         let device = memory.device.clone();
         let reservation = Reservation::new(&device, memory.size, memory.pages)?;
         let mut mapping = Self { mapped: None, reservation, memory };
-        let (pointer, size) = (mapping.addr().as_ptr(), mapping.size());
+        let (pointer, size) = (as_ptr(mapping.addr()), mapping.size());
         // SAFETY: the range was reserved with this size, the memory has this size, and both are alive.
         unsafe { acl_optional!(device.vendor(), aclrtMapMem(pointer, size, 0, mapping.memory.raw(), 0)) }?;
         mapping.mapped = Some(Handle(pointer));

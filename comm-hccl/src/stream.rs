@@ -4,7 +4,7 @@
 //! The unsafe blocks are vendor calls; each says why its arguments are valid.
 #![allow(unsafe_code)]
 
-use crate::device::{Device, Handle};
+use crate::device::{Device, Handle, Owner};
 use crate::error::{DeviceError, acl};
 use crate::sys::aclrtStream;
 
@@ -14,6 +14,7 @@ pub struct Stream {
     device: Device,
     /// `None` once released.
     handle: Option<Handle>,
+    owner: Owner,
 }
 
 impl Stream {
@@ -22,7 +23,15 @@ impl Stream {
         let mut handle: aclrtStream = std::ptr::null_mut();
         // SAFETY: `handle` is a valid place for one handle.
         unsafe { acl!(device.vendor(), aclrtCreateStream(&mut handle)) }?;
-        Ok(Self { device: device.clone(), handle: Some(Handle(handle)) })
+        Ok(Self { device: device.clone(), handle: Some(Handle(handle)), owner: Owner::This })
+    }
+
+    /// Takes a stream of the caller's, which stays the caller's.
+    ///
+    /// # Safety
+    /// The stream was made in the device's context and is destroyed only after this object.
+    pub unsafe fn adopt(device: &Device, stream: aclrtStream) -> Self {
+        Self { device: device.clone(), handle: Some(Handle(stream)), owner: Owner::Caller }
     }
 
     /// The vendor's handle, for calls that this crate does not wrap. It dies with the stream.
@@ -36,14 +45,14 @@ impl Stream {
         unsafe { acl!(self.device.vendor(), aclrtSynchronizeStream(self.as_raw())) }
     }
 
-    /// Destroys it.
+    /// Destroys it, unless it was adopted.
     pub fn release(mut self) -> Result<(), DeviceError> {
         self.release_once()
     }
 
     fn release_once(&mut self) -> Result<(), DeviceError> {
         match self.handle.take() {
-            Some(handle) if !self.device.is_abandoned() => {
+            Some(handle) if self.owner == Owner::This && !self.device.is_abandoned() => {
                 // SAFETY: made by aclrtCreateStream, and taken out so that it is destroyed once.
                 unsafe { acl!(self.device.vendor(), aclrtDestroyStream(handle.0)) }
             }

@@ -7,8 +7,9 @@ use crate::device::{Device, VendorPid};
 use crate::error::DeviceError;
 use crate::ids::{PhysicalDevice, VisibleDevice};
 use crate::ipc::{IpcExport, IpcImport, IpcKey};
-use crate::memory::{DeviceAddr, DeviceMemory};
+use crate::memory::DeviceMemory;
 use crate::physical::{FabricHandle, Mapping, Pages, PhysicalMemory, ShareableHandle};
+use comm_context::abi::DeviceAddr;
 use std::fmt;
 use std::time::Instant;
 

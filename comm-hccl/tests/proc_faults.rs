@@ -61,7 +61,9 @@ fn cases() -> Vec<Case> {
     for function in AscendCl::FUNCTIONS.iter().chain(Hccl::FUNCTIONS).map(|f| f.name) {
         // Only rank 0 makes the root info.
         let rank = if function == "HcclGetRootInfo" { 0 } else { 1 };
-        for call in [1, 2] {
+        // The context is saved and restored round several calls, releases among them.
+        let calls = if function.ends_with("CurrentContext") { 6 } else { 2 };
+        for call in 1..=calls {
             for fault in [Fault::Return, Fault::Kill] {
                 cases.push(Case { function, call, fault, rank });
             }

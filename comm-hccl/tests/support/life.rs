@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use super::*;
+use comm_context::abi::DeviceAddr;
 use comm_hccl::*;
 use std::error::Error;
 use std::path::Path;
@@ -125,7 +126,11 @@ pub(crate) fn share_window(
     window.allow(&[VendorPid(peer)])?;
     let ticket = WindowTicket::from_bytes(&try_swap(socket, &window.ticket().to_bytes())?)?;
     assert_eq!((ticket.way(), ticket.size), (way, window.size()));
-    let other = PeerWindow::open(device, &ticket, Instant::now() + Duration::from_secs(60))?;
+    let opened = PeerWindow::open(device, &ticket, Instant::now() + Duration::from_secs(60));
+    // Both have tried before either lets go of its own on an error.
+    let tried = try_swap(socket, &[4]);
+    let other = opened?;
+    tried?;
     device.write(DeviceAddr(other.addr().0 + 8), &[100 + rank as u8])?;
     try_swap(socket, &[2])?;
     device.read(DeviceAddr(window.addr().0 + 8), &mut byte)?;

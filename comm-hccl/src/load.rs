@@ -14,8 +14,9 @@
 use crate::result::{Code, VendorError, tidy_detail};
 use crate::sys::{ACL_SUCCESS, AscendCl, HCCL_SUCCESS, Hccl};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-use std::ffi::{CStr, OsString, c_char};
+use std::ffi::{CStr, OsString, c_char, c_void};
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -143,6 +144,17 @@ impl fmt::Debug for Vendor {
     }
 }
 
+/// What was loaded and from where, for a log or a report.
+impl fmt::Display for Vendor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.version {
+            Some(version) => write!(f, "ACL interface {version}")?,
+            None => f.write_str("ACL interface of unknown version")?,
+        }
+        write!(f, " ({}, {})", self.acl_path.display(), self.hccl_path.display())
+    }
+}
+
 impl Vendor {
     /// Loads the libraries, or gives those that this process has loaded. `dir` overrides the environment.
     pub fn load(dir: Option<&Path>) -> Result<&'static Self, LoadError> {
@@ -177,6 +189,8 @@ impl Vendor {
         let hccl =
             unsafe { Hccl::resolve(|name| symbol(&hccl_library, name)) }.map_err(missing(&hccl_path))?;
         std::mem::forget((acl_library, hccl_library));
+        let acl_path = found_at(acl.aclInit as *const c_void).unwrap_or(acl_path);
+        let hccl_path = found_at(hccl.HcclCommDestroy as *const c_void).unwrap_or(hccl_path);
         let mut vendor = Self { acl, hccl, acl_path, hccl_path, version: None };
         vendor.version = vendor.query_version()?;
         match vendor.version {
@@ -254,10 +268,22 @@ pub(crate) unsafe fn vendor_text(text: *const c_char) -> String {
     tidy_detail(&unsafe { CStr::from_ptr(text) }.to_string_lossy())
 }
 
-fn symbol(library: &Library, name: &'static str) -> *mut core::ffi::c_void {
+/// Where the loader found the library that holds a function.
+fn found_at(function: *const c_void) -> Option<PathBuf> {
+    // SAFETY: all zero bytes are a valid Dl_info.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: any address may be asked about; `info` is a valid place for the answer.
+    if unsafe { libc::dladdr(function, &mut info) } == 0 || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: not null; the loader keeps the name as long as the library, which is never unloaded.
+    let name = unsafe { CStr::from_ptr(info.dli_fname) };
+    Some(PathBuf::from(std::ffi::OsStr::from_bytes(name.to_bytes())))
+}
+
+fn symbol(library: &Library, name: &'static str) -> *mut c_void {
     // SAFETY: the symbol is only taken as an address here; `resolve` gives it its type.
-    unsafe { library.get::<*mut core::ffi::c_void>(name.as_bytes()) }
-        .map_or(std::ptr::null_mut(), |s| s.into_raw())
+    unsafe { library.get::<*mut c_void>(name.as_bytes()) }.map_or(std::ptr::null_mut(), |s| s.into_raw())
 }
 
 /// Where to look, in order.

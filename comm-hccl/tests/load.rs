@@ -150,6 +150,8 @@ fn part_loads_once() {
     assert_eq!(vendor.acl_path(), cann_sim::library_dir().join(AscendCl::FILE));
     assert_eq!(vendor.hccl_path(), cann_sim::library_dir().join(Hccl::FILE));
     assert_eq!(vendor.version().unwrap().to_string(), "1.17.0");
+    let told = vendor.to_string();
+    assert!(told.starts_with("ACL interface 1.17.0 (/") && told.contains(Hccl::FILE), "{told}");
     assert!(std::ptr::eq(vendor, Vendor::load(None).unwrap()));
     let error = Vendor::load(Some(Path::new("/elsewhere"))).expect_err("another directory");
     assert!(matches!(error, LoadError::LoadedElsewhere { .. }), "{error}");

@@ -6,6 +6,7 @@
 
 mod support;
 
+use cann_sim::{Kind, SessionReport};
 use comm_context::abi::DeviceAddr;
 use comm_hccl::*;
 use std::time::{Duration, Instant};
@@ -150,26 +151,59 @@ fn part_unsupported() {
     runtime.finalise().unwrap();
 }
 
-// HC-3, HC-4, HC-8 and the errors that need no peer.
+/// Runs a part in one process, with cards 2 and 3 of four, and gives what the double then says of it.
+fn alone(part: &str) -> SessionReport {
+    let double = double("devices = 4\nphysical-base = 8");
+    assert_success(&run_part(&double, part, &[(VisibleDevices::VARIABLE, "2,3")]));
+    let report = double.session.report().unwrap();
+    assert!(report.processes.len() == 1 && report.processes[0].live.is_empty(), "{report}");
+    report
+}
+
+// F12, HC-4
 #[test]
-fn one_process_alone_is_refused_what_it_must_not_do() {
-    for part in
-        ["part_ids", "part_errors", "part_abandon", "part_fork", "part_forbidden_import", "part_adopt"]
-    {
-        let double = double("devices = 4\nphysical-base = 8");
-        let output = run_part(&double, part, &[(VisibleDevices::VARIABLE, "2,3")]);
-        assert_success(&output);
-        let report = double.session.report().unwrap();
-        assert_eq!(report.live_now(), 0);
-        let left: Vec<_> = report.processes.iter().flat_map(|p| &p.live).collect();
-        assert!(left.is_empty(), "{part}: {report}");
-        let reclaimed = report.processes.iter().any(|p| !p.reclaimed.is_empty());
-        assert_eq!(reclaimed, part == "part_abandon", "{part}: {report}");
-    }
+fn f12_a_device_id_of_the_wrong_space_is_refused() {
+    assert!(alone("part_ids").is_clean());
 }
 
 #[test]
-#[ignore = "a part of one_process_alone_is_refused_what_it_must_not_do"]
+fn a_wrong_size_range_or_file_is_refused_with_its_name() {
+    assert!(alone("part_errors").is_clean());
+}
+
+// F08, HC-3
+#[test]
+fn f08_a_runtime_in_a_forked_child_is_refused() {
+    assert!(alone("part_fork").is_clean());
+}
+
+// F25, HC-7
+#[test]
+fn f25_a_window_is_zero_before_there_is_a_ticket() {
+    assert!(alone("part_zeroed").is_clean());
+}
+
+// F39, HC-8
+#[test]
+fn f39_after_a_device_is_abandoned_nothing_is_released() {
+    let report = alone("part_abandon");
+    let kinds: Vec<_> = report.processes[0].reclaimed.iter().map(|(kind, _)| *kind).collect();
+    let held = [Kind::Stream, Kind::Memory, Kind::Physical, Kind::Reservation, Kind::Mapping];
+    assert_eq!(kinds, held, "all of it was left to the reset");
+}
+
+#[test]
+fn only_a_process_that_is_allowed_opens_a_window() {
+    assert!(alone("part_forbidden_import").is_clean());
+}
+
+#[test]
+fn an_adopted_device_and_stream_stay_the_callers() {
+    assert!(alone("part_adopt").is_clean());
+}
+
+#[test]
+#[ignore = "a part of f12_a_device_id_of_the_wrong_space_is_refused"]
 fn part_ids() {
     if my_rank().is_none() {
         return;
@@ -198,7 +232,7 @@ fn part_ids() {
 }
 
 #[test]
-#[ignore = "a part of one_process_alone_is_refused_what_it_must_not_do"]
+#[ignore = "a part of a_wrong_size_range_or_file_is_refused_with_its_name"]
 fn part_errors() {
     if my_rank().is_none() {
         return;
@@ -231,7 +265,31 @@ fn part_errors() {
 }
 
 #[test]
-#[ignore = "a part of one_process_alone_is_refused_what_it_must_not_do"]
+#[ignore = "a part of f25_a_window_is_zero_before_there_is_a_ticket"]
+fn part_zeroed() {
+    if my_rank().is_none() {
+        return;
+    }
+    let (runtime, device) = open_device(0);
+    for way in WindowWay::ALL {
+        let window = LocalWindow::create(&device, way, 100_000).unwrap();
+        let mut bytes = vec![1; window.size()];
+        device.read(window.addr(), &mut bytes).unwrap();
+        assert!(bytes.iter().all(|&b| b == 0), "{way}");
+        window.release().unwrap();
+    }
+    // The double's memory is dirty, so that the zeros above are ours.
+    let memory = DeviceMemory::allocate(&device, 4096).unwrap();
+    let mut bytes = [0; 4096];
+    memory.read(0, &mut bytes).unwrap();
+    assert_ne!(bytes, [0; 4096]);
+    memory.release().unwrap();
+    device.close().unwrap();
+    runtime.finalise().unwrap();
+}
+
+#[test]
+#[ignore = "a part of f39_after_a_device_is_abandoned_nothing_is_released"]
 fn part_abandon() {
     if my_rank().is_none() {
         return;
@@ -251,7 +309,7 @@ fn part_abandon() {
 }
 
 #[test]
-#[ignore = "a part of one_process_alone_is_refused_what_it_must_not_do"]
+#[ignore = "a part of f08_a_runtime_in_a_forked_child_is_refused"]
 fn part_fork() {
     if my_rank().is_none() {
         return;
@@ -277,7 +335,7 @@ fn part_fork() {
 }
 
 #[test]
-#[ignore = "a part of one_process_alone_is_refused_what_it_must_not_do"]
+#[ignore = "a part of only_a_process_that_is_allowed_opens_a_window"]
 fn part_forbidden_import() {
     if my_rank().is_none() {
         return;
@@ -301,7 +359,7 @@ fn part_forbidden_import() {
 }
 
 #[test]
-#[ignore = "a part of one_process_alone_is_refused_what_it_must_not_do"]
+#[ignore = "a part of an_adopted_device_and_stream_stay_the_callers"]
 fn part_adopt() {
     if my_rank().is_none() {
         return;

@@ -9,6 +9,7 @@ mod support;
 use cann_sim::Kind;
 use comm_hccl::sys::*;
 use comm_hccl::*;
+use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
@@ -83,6 +84,68 @@ fn part_killed_exporter() {
     window.release().unwrap();
     device.close().unwrap();
     runtime.finalise().unwrap();
+}
+
+#[test]
+fn a_call_hangs_or_aborts_when_the_script_says_so() {
+    let double = double("");
+    let output = {
+        let mut command = rank_command(&double, "part_opens", 0);
+        command.env("CANN_SIM_FAULTS", "rank=0 aclrtSetDevice#1 abort");
+        finish(command.spawn().unwrap())
+    };
+    assert_eq!(output.status.signal(), Some(6));
+    let mut command = rank_command(&double, "part_opens", 0);
+    let mut hung = command.env("CANN_SIM_FAULTS", "aclrtSetDevice#* hang").spawn().unwrap();
+    let mut lines = BufReader::new(hung.stderr.take().unwrap()).lines();
+    lines
+        .find(|line| line.as_ref().unwrap().contains("fault: call 1 of aclrtSetDevice: Hang"))
+        .unwrap()
+        .unwrap();
+    assert!(hung.try_wait().unwrap().is_none(), "it hangs");
+    let report = double.session.report().unwrap();
+    assert!(report.processes[1].running && report.live_now() == 1, "{report}");
+    hung.kill().unwrap();
+    hung.wait().unwrap();
+    assert_eq!(double.session.report().unwrap().live_now(), 0);
+}
+
+#[test]
+fn without_a_rank_the_card_stands_in() {
+    let double = double("");
+    double.session.script("rank=5 aclrtCreateStream#1 return 207008").unwrap();
+    let mut command = rank_command(&double, "part_opens", 0);
+    double.session.enlist(&mut command).env(VisibleDevices::VARIABLE, "5");
+    let output = finish(command.spawn().unwrap());
+    assert_success(&output);
+    let outcome = outcome(&output).unwrap();
+    assert!(outcome.contains("aclrtCreateStream") && outcome.contains("207008"), "{outcome}");
+    assert_eq!(double.session.report().unwrap().processes[0].rank, Some(5));
+}
+
+#[test]
+#[ignore = "a part of without_a_rank_the_card_stands_in and others"]
+fn part_opens() {
+    alone(|device| Stream::create(device)?.release());
+}
+
+// CN-4
+#[test]
+fn a_session_that_makes_no_sense_is_refused_with_its_words() {
+    let double = double("");
+    std::fs::write(double.dir.path().join("config"), "fabrik = off").unwrap();
+    let output = run_part(&double, "part_loads", &[]);
+    assert_success(&output);
+    let outcome = outcome(&output).unwrap();
+    assert!(outcome.contains("500000") && text(&output).contains("fabrik = off"), "{outcome}");
+}
+
+#[test]
+#[ignore = "a part of a_session_that_makes_no_sense_is_refused_with_its_words"]
+fn part_loads() {
+    if my_rank().is_some() {
+        println!("\noutcome: {}", Vendor::load(None).expect_err("a broken session"));
+    }
 }
 
 // CN-5

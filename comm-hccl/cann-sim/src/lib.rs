@@ -11,7 +11,11 @@
 //! - `faults`: the script of faults ([`faults`]); `CANN_SIM_FAULTS` adds rules for one process;
 //! - `control`: shared memory with every process, its live objects, the exports and the communicators.
 //!
-//! `CANN_SIM_RANK` tells a process its rank for rules with `rank=`; without it, its device id stands in.
+//! `CANN_SIM_RANK` tells a process its rank for rules with `rank=`; without it, the card that it opens stands in.
+//!
+//! A test makes a [`Session`], prepares each rank's command with [`Session::enlist_as`] (or one command that forks its own
+//! ranks with [`Session::enlist`]), lets them run, and asks [`Session::report`] what they left. The program `cann-sim DIR`
+//! prints the same report.
 //!
 //! # Invariants
 //! - **CN-1** Every object that a vendor call creates is counted until a vendor call destroys it; what a device reset or

@@ -83,13 +83,19 @@ impl Session {
         self.write("faults", faults)
     }
 
-    /// Prepares a program to run as `rank` of this session, with the double's libraries as its vendor libraries.
-    pub fn enlist<'a>(&self, command: &'a mut Command, rank: u32) -> &'a mut Command {
+    /// Prepares a program, and what it starts, to run in this session, with the double's libraries as its vendor
+    /// libraries. A process's rank, for the faults, is then the card that it opens.
+    pub fn enlist<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command
             .env(ENV_DIR, &self.dir)
-            .env(ENV_RANK, rank.to_string())
-            .env("CHIPCOMM_CANN_LIB_DIR", library_dir())
-            .env_remove("ASCEND_RT_VISIBLE_DEVICES")
+            .env(comm_hccl::ENV_LIB_DIR, library_dir())
+            .env_remove(ENV_RANK)
+            .env_remove(comm_hccl::VisibleDevices::VARIABLE)
+    }
+
+    /// The same for a program that is one rank.
+    pub fn enlist_as<'a>(&self, command: &'a mut Command, rank: u32) -> &'a mut Command {
+        self.enlist(command).env(ENV_RANK, rank.to_string())
     }
 
     /// What every process of the session holds.

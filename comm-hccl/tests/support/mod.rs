@@ -37,7 +37,7 @@ pub(crate) fn rank_command(double: &Double, part: &str, rank: u32) -> Command {
     command.args([part, "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
     command.env("CHIPCOMM_TEST_RANK", rank.to_string()).stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    double.session.enlist(&mut command, rank);
+    double.session.enlist_as(&mut command, rank);
     command
 }
 

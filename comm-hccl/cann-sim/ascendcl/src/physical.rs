@@ -219,7 +219,8 @@ pub(crate) unsafe extern "C" fn aclrtMemSetAccess(
         reservation.access.insert(desc.location.id);
         if reservation.access.contains(&current) {
             // SAFETY: the range is a mapping of this library's making, of this size.
-            unsafe { libc::mprotect(pointer, size, libc::PROT_READ | libc::PROT_WRITE) };
+            let code = unsafe { libc::mprotect(pointer, size, libc::PROT_READ | libc::PROT_WRITE) };
+            ensure(code == 0, ACL_ERROR_RT_DRV_INTERNAL_ERROR, "mprotect failed")?;
         }
         Ok(())
     })

@@ -1,6 +1,8 @@
-//! Prints the C++ that pins every vendor declaration; `cargo xtask abi-check` compiles it against the vendor's headers.
+//! Prints the C++ that pins every vendor declaration; `cargo xtask abi-check` compiles it against the
+//! vendor's headers.
 //!
-//! With `--distorted` every declaration is stated a little wrong, so that the check of the check can see each one fail.
+//! With `--distorted` every declaration is stated a little wrong, so that the check of the check can see each
+//! one fail.
 
 use comm_hccl::sys::manifest::{Manifest, Truth};
 

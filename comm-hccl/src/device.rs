@@ -1,7 +1,8 @@
 //! One device, opened; and the rules for letting it go.
 //!
-//! Everything made on a device keeps it open, so that the reset comes after the last of them, in whatever order they are
-//! dropped. A release that fails in a `Drop` is kept, the first one, and [`Device::close`] gives it.
+//! Everything made on a device keeps it open, so that the reset comes after the last of them, in whatever
+//! order they are dropped. A release that fails in a `Drop` is kept, the first one, and [`Device::close`]
+//! gives it.
 //!
 //! `abandoned` is relaxed: it publishes nothing, and a release that races with it is answered by the vendor.
 //!
@@ -22,8 +23,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Handle(pub(crate) *mut c_void);
 
-// SAFETY: a handle is a name for something inside the vendor's runtime, which is safe to use from any thread that has set
-// a context; this crate never dereferences it.
+// SAFETY: a handle is a name for something inside the vendor's runtime, which is safe to use from any thread
+// that has set a context; this crate never dereferences it.
 unsafe impl Send for Handle {}
 // SAFETY: as above; the handle itself never changes.
 unsafe impl Sync for Handle {}
@@ -176,10 +177,11 @@ impl Device {
         unsafe { acl!(self.vendor(), aclrtSetCurrentContext(self.inner.context.0)) }
     }
 
-    /// Runs vendor calls that may switch the thread's ACL context, and puts the context back, whatever they answer.
+    /// Runs vendor calls that may switch the thread's ACL context, and puts the context back, whatever they
+    /// answer.
     ///
-    /// `HcclBarrier` does that, and the next `aclrtSynchronizeStream` then fails with 507018 (HC-6). The body's error
-    /// comes before an error of putting back.
+    /// `HcclBarrier` does that, and the next `aclrtSynchronizeStream` then fails with 507018 (HC-6). The
+    /// body's error comes before an error of putting back.
     pub fn keep_context<T>(&self, body: impl FnOnce() -> Result<T, DeviceError>) -> Result<T, DeviceError> {
         let saved = current_context(self.vendor())?;
         let done = body();
@@ -203,8 +205,9 @@ impl Device {
         unsafe { acl!(self.vendor(), aclrtSetCurrentContext(saved.0)) }
     }
 
-    /// Gives the device up without releasing anything on it, for when it has faulted: a release could block for minutes.
-    /// Only the device itself is reset, unless it was adopted. Objects that are dropped later do nothing.
+    /// Gives the device up without releasing anything on it, for when it has faulted: a release could block
+    /// for minutes. Only the device itself is reset, unless it was adopted. Objects that are dropped later do
+    /// nothing.
     pub fn abandon(&self) -> Result<(), DeviceError> {
         if self.inner.abandoned.swap(true, Relaxed) {
             return Ok(());

@@ -117,7 +117,8 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    /// Whether it says that this machine or library does not have the feature, so that another way may be tried.
+    /// Whether it says that this machine or library does not have the feature, so that another way may be
+    /// tried.
     pub fn is_unsupported(&self) -> bool {
         match self {
             Self::Vendor(error) => error.code.is_unsupported(),
@@ -127,7 +128,8 @@ impl DeviceError {
     }
 }
 
-/// Calls a function of `libascendcl.so`: the code becomes a result that names the function. Use it in `unsafe`.
+/// Calls a function of `libascendcl.so`: the code becomes a result that names the function. Use it in
+/// `unsafe`.
 macro_rules! acl {
     ($vendor:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let vendor: &$crate::load::Vendor = $vendor;

@@ -57,8 +57,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// Joins. It blocks until every rank has joined or the vendor gives up (`HCCL_CONNECT_TIMEOUT`, 120 s unless set);
-    /// a shorter deadline is the parent's to enforce.
+    /// Joins. It blocks until every rank has joined or the vendor gives up (`HCCL_CONNECT_TIMEOUT`, 120 s
+    /// unless set); a shorter deadline is the parent's to enforce.
     pub fn join(device: &Device, root: &RootInfo, ranks: u32, rank: u32) -> Result<Self, DeviceError> {
         let vendor = device.vendor();
         let info = Box::new(HcclRootInfo { internal: root.0.map(|b| b as core::ffi::c_char) });
@@ -90,8 +90,8 @@ impl Group {
         Ok(unsafe { vendor_text(name.as_ptr()) })
     }
 
-    /// Waits for every rank. It is done when it returns, and the thread's ACL context is as before; do not synchronise the
-    /// stream for it.
+    /// Waits for every rank. It is done when it returns, and the thread's ACL context is as before; do not
+    /// synchronise the stream for it.
     pub fn barrier(&self, stream: &Stream) -> Result<(), DeviceError> {
         let vendor = self.device.vendor();
         self.device.keep_context(|| {

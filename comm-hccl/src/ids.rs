@@ -1,7 +1,7 @@
 //! The three spaces of device ids, and the list that maps them.
 //!
-//! With `ASCEND_RT_VISIBLE_DEVICES=2,3` the process's device 0 is card 2. Some vendor calls take one number and some the
-//! other, and a mix-up only shows as a driver error, so each space is a type of its own (HC-4).
+//! With `ASCEND_RT_VISIBLE_DEVICES=2,3` the process's device 0 is card 2. Some vendor calls take one number
+//! and some the other, and a mix-up only shows as a driver error, so each space is a type of its own (HC-4).
 
 use std::fmt;
 
@@ -35,7 +35,8 @@ impl LogicalDevice {
     }
 }
 
-/// Most devices that a list may name; far above any machine, so that an id always fits the vendor's 32-bit signed one.
+/// Most devices that a list may name; far above any machine, so that an id always fits the vendor's 32-bit
+/// signed one.
 const MAX_ID: u32 = 65_535;
 
 /// Which cards this process may use, in its own order.
@@ -85,8 +86,8 @@ impl VisibleDevices {
         }
     }
 
-    /// Reads a list. The vendor stops at the first entry that it cannot read and uses what came before; here that is an
-    /// error, because a run on fewer cards than asked for is worse than none.
+    /// Reads a list. The vendor stops at the first entry that it cannot read and uses what came before; here
+    /// that is an error, because a run on fewer cards than asked for is worse than none.
     pub fn parse(list: &str) -> Result<Self, VisibleDevicesError> {
         let fail = |problem| VisibleDevicesError { list: list.to_owned(), problem };
         if list.is_empty() {

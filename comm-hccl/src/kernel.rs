@@ -1,8 +1,8 @@
 //! Kernels through the public ACL calls.
 //!
 //! # Safety
-//! The unsafe blocks are vendor calls; each says why its arguments are valid. Launching is `unsafe` for the caller too:
-//! nothing can check what a kernel does with the addresses it is given.
+//! The unsafe blocks are vendor calls; each says why its arguments are valid. Launching is `unsafe` for the
+//! caller too: nothing can check what a kernel does with the addresses it is given.
 #![allow(unsafe_code)]
 
 use crate::device::{Device, Handle};
@@ -79,11 +79,11 @@ impl Kernel<'_> {
     /// Queues the kernel on a stream with `args` as its block of 64-bit arguments.
     ///
     /// # Safety
-    /// The kernel is what its name says, and every address among `args` is one that it may use, until the stream has run
-    /// dry.
+    /// The kernel is what its name says, and every address among `args` is one that it may use. Both stay, and
+    /// the binary is not released, until the stream has run dry.
     pub unsafe fn launch(&self, stream: &Stream, blocks: u32, args: &[u64]) -> Result<(), DeviceError> {
-        // SAFETY: function and stream are alive; the block is copied before the call returns; the caller vouches for what
-        // the kernel does with it.
+        // SAFETY: function and stream are alive; the block is copied before the call returns; the caller
+        // vouches for what the kernel does with it.
         unsafe {
             acl!(
                 self.binary.device.vendor(),

@@ -1,14 +1,15 @@
 //! Finds and loads the vendor libraries.
 //!
-//! Order: an explicit directory (argument, then `CHIPCOMM_CANN_LIB_DIR`), which is then the only one; otherwise
-//! `ASCEND_HOME_PATH/lib64`, `ASCEND_TOOLKIT_HOME/lib64`, each directory of `LD_LIBRARY_PATH`, and the system's own search.
-//! A library that others could replace is refused. Every required symbol is resolved before the first vendor call, and a
-//! loaded library stays for the rest of the process: vendor code leaves threads behind that an unload would pull the
-//! ground from under.
+//! Order: an explicit directory (argument, then `CHIPCOMM_CANN_LIB_DIR`), which is then the only one;
+//! otherwise `ASCEND_HOME_PATH/lib64`, `ASCEND_TOOLKIT_HOME/lib64`, each directory of `LD_LIBRARY_PATH`, and
+//! the system's own search. A library that others could replace is refused. Every required symbol is resolved
+//! before the first vendor call, and a loaded library stays for the rest of the process: vendor code leaves
+//! threads behind that an unload would pull the ground from under.
 //!
 //! # Safety
-//! Loading runs the library's constructors and trusts that its symbols have the types of `sys`. What can be checked is
-//! checked first: the path and who may write to it. The types are what `cargo xtask abi-check` compares.
+//! Loading runs the library's constructors and trusts that its symbols have the types of `sys`. What can be
+//! checked is checked first: the path and who may write to it. The types are what `cargo xtask abi-check`
+//! compares.
 #![allow(unsafe_code)]
 
 use crate::result::{Code, VendorError, tidy_detail};
@@ -24,8 +25,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// Names the directory that holds both vendor libraries.
 pub const ENV_LIB_DIR: &str = "CHIPCOMM_CANN_LIB_DIR";
 
-/// The oldest ACL interface that is accepted: the oldest whose headers the project has seen. What an old library lacks
-/// beyond its version shows as missing symbols.
+/// The oldest ACL interface that is accepted: the oldest whose headers the project has seen. What an old
+/// library lacks beyond its version shows as missing symbols.
 pub const MINIMUM_ACL: AclVersion = AclVersion { major: 1, minor: 12, patch: 0 };
 
 /// Version of the ACL interface (not of CANN).
@@ -181,8 +182,8 @@ impl Vendor {
             let path = path.to_owned();
             move |symbols| LoadError::MissingSymbols { path, symbols }
         };
-        // SAFETY: the addresses come from the vendor's library under the vendor's names, whose types `sys` declares and
-        // abi-check compares; the libraries are never unloaded (forgotten below).
+        // SAFETY: the addresses come from the vendor's library under the vendor's names, whose types `sys`
+        // declares and abi-check compares; the libraries are never unloaded (forgotten below).
         let acl =
             unsafe { AscendCl::resolve(|name| symbol(&acl_library, name)) }.map_err(missing(&acl_path))?;
         // SAFETY: as above.
@@ -360,22 +361,23 @@ impl Search {
 }
 
 fn dlopen(path: &Path) -> Result<Library, String> {
-    // SAFETY: runs the constructors of a library that is the vendor's by its name and place, and that, unless root put it
-    // into a system directory, was just found not to be replaceable by everyone.
+    // SAFETY: runs the constructors of a library that is the vendor's by its name and place, and that, unless
+    // root put it into a system directory, was just found not to be replaceable by everyone.
     unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|e| {
         let source = std::error::Error::source(&e).map_or_else(|| e.to_string(), |s| s.to_string());
         tidy_detail(&source)
     })
 }
 
-/// Refuses a library that anyone could write or swap: the file, its directory, or a directory above that is open to
-/// everyone and not sticky, on the way as named and on the way as it really is.
+/// Refuses a library that anyone could write or swap: the file, its directory, or a directory above that is
+/// open to everyone and not sticky, on the way as named and on the way as it really is.
 fn refuse_world_writable(named: &Path, real: &Path) -> Result<(), LoadError> {
     let open_to_all = |path: &Path| path.metadata().is_ok_and(|m| m.permissions().mode() & 0o002 != 0);
     let sticky = |path: &Path| path.metadata().is_ok_and(|m| m.permissions().mode() & 0o1000 != 0);
     for path in [named, real] {
         for (distance, place) in path.ancestors().enumerate() {
-            // In a sticky directory others can add files but not replace ours: fine above, not around the library.
+            // In a sticky directory others can add files but not replace ours: fine above, not around the
+            // library.
             if open_to_all(place) && (distance <= 1 || !sticky(place)) {
                 return Err(LoadError::WorldWritable {
                     library: named.to_owned(),

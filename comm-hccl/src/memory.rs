@@ -3,8 +3,9 @@
 //! Device memory is not Rust memory: addresses are numbers, and bytes only come and go by copies.
 //!
 //! # Safety
-//! The unsafe blocks are vendor calls; each says why its arguments are valid. A device address is checked by the driver,
-//! and the direction of a copy is fixed by the call, so a wrong one is an error and cannot touch this process's memory.
+//! The unsafe blocks are vendor calls; each says why its arguments are valid. A device address is checked by
+//! the driver, and the direction of a copy is fixed by the call, so a wrong one is an error and cannot touch
+//! this process's memory.
 #![allow(unsafe_code)]
 
 use crate::device::{Device, Handle};

@@ -40,7 +40,8 @@ impl Pages {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FabricHandle(pub [u8; 128]);
 
-/// A 64-bit handle that a process on the same host can import if it is allowed to. Its `Debug` shows nothing of it.
+/// A 64-bit handle that a process on the same host can import if it is allowed to. Its `Debug` shows nothing
+/// of it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ShareableHandle(pub u64);
 
@@ -102,7 +103,8 @@ impl PhysicalMemory {
         check_size(size)?;
         let mut shareable = aclrtMemFabricHandle { data: handle.0 };
         let mut imported: aclrtDrvMemHandle = std::ptr::null_mut();
-        // SAFETY: `shareable` is a struct of the type that the share type asks for; `imported` is a valid place.
+        // SAFETY: `shareable` is a struct of the type that the share type asks for; `imported` is a valid
+        // place.
         unsafe {
             acl_optional!(
                 device.vendor(),
@@ -180,7 +182,8 @@ impl PhysicalMemory {
     pub fn allow_fabric(&self, handle: &FabricHandle, pids: &[VendorPid]) -> Result<(), DeviceError> {
         let mut shareable = aclrtMemFabricHandle { data: handle.0 };
         let mut pids: Vec<i32> = pids.iter().map(|p| p.0).collect();
-        // SAFETY: `shareable` is a struct of the type that the share type asks for; `pids` is valid for its length.
+        // SAFETY: `shareable` is a struct of the type that the share type asks for; `pids` is valid for its
+        // length.
         unsafe {
             acl_optional!(
                 self.device.vendor(),
@@ -243,7 +246,8 @@ struct Reservation {
 impl Reservation {
     fn new(device: &Device, size: usize, pages: Pages) -> Result<Self, DeviceError> {
         let mut pointer = std::ptr::null_mut();
-        // SAFETY: `pointer` is a valid place; alignment 0 and no expected address leave the choice to the vendor.
+        // SAFETY: `pointer` is a valid place; alignment 0 and no expected address leave the choice to the
+        // vendor.
         unsafe {
             acl_optional!(
                 device.vendor(),
@@ -256,7 +260,8 @@ impl Reservation {
     fn release_once(&mut self) -> Result<(), DeviceError> {
         match self.pointer.take() {
             Some(pointer) if !self.device.is_abandoned() => {
-                // SAFETY: given by aclrtReserveMemAddress, taken out so that it is released once, and unmapped before.
+                // SAFETY: given by aclrtReserveMemAddress, taken out so that it is released once, and
+                // unmapped before.
                 unsafe { acl_optional!(self.device.vendor(), aclrtReleaseMemAddress(pointer.0)) }
             }
             _ => Ok(()),

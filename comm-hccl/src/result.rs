@@ -57,7 +57,8 @@ impl Code {
         self.entry().map(|e| e.2).filter(|advice| !advice.is_empty())
     }
 
-    /// Whether it says that this machine or library does not have the feature, so that another way may be tried.
+    /// Whether it says that this machine or library does not have the feature, so that another way may be
+    /// tried.
     pub fn is_unsupported(self) -> bool {
         matches!(
             self,

@@ -78,8 +78,8 @@ impl Runtime {
         Ok(count)
     }
 
-    /// Ends the runtime, if this crate started it. The vendor cannot start it again in this process, so this is the last
-    /// thing before the process ends.
+    /// Ends the runtime, if this crate started it. The vendor cannot start it again in this process, so this
+    /// is the last thing before the process ends.
     pub fn finalise(self) -> Result<(), DeviceError> {
         if let Some(device) = open_device() {
             return Err(DeviceError::InUse { device, holders: 1 });

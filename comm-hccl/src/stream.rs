@@ -39,7 +39,8 @@ impl Stream {
         self.handle.map_or(std::ptr::null_mut(), |h| h.0)
     }
 
-    /// Waits until everything queued so far is done. The vendor sets no bound; the parent of the process does.
+    /// Waits until everything queued so far is done. The vendor sets no bound; the parent of the process
+    /// does.
     pub fn synchronize(&self) -> Result<(), DeviceError> {
         // SAFETY: the stream is alive while `self` is.
         unsafe { acl!(self.device.vendor(), aclrtSynchronizeStream(self.as_raw())) }

@@ -1,7 +1,7 @@
 //! Windows: memory of one rank that other ranks reach, by one of three ways.
 //!
-//! The caller tries the ways in the order of [`WindowWay::ALL`] and keeps why each was refused; see [`DeviceError::is_unsupported`].
-//! A window is zeroed before there is anything to announce (HC-7).
+//! The caller tries the ways in the order of [`WindowWay::ALL`] and keeps why each was refused; see
+//! [`DeviceError::is_unsupported`]. A window is zeroed before there is anything to announce (HC-7).
 
 use crate::device::{Device, VendorPid};
 use crate::error::DeviceError;
@@ -40,8 +40,8 @@ impl fmt::Display for WindowWay {
     }
 }
 
-/// What a peer needs to open a window. It goes from process to process over memory or a private socket; its `Debug` shows
-/// nothing of the handle, and it is not for files or logs.
+/// What a peer needs to open a window. It goes from process to process over memory or a private socket; its
+/// `Debug` shows nothing of the handle, and it is not for files or logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowTicket {
     /// Bytes, rounded up.
@@ -143,7 +143,8 @@ enum LocalMemory {
 }
 
 impl LocalWindow {
-    /// Allocates at least `size` bytes, zeroes them, and makes the ticket. Nobody can open it until [`LocalWindow::allow`].
+    /// Allocates at least `size` bytes, zeroes them, and makes the ticket. Nobody can open it until
+    /// [`LocalWindow::allow`].
     pub fn create(device: &Device, way: WindowWay, size: usize) -> Result<Self, DeviceError> {
         let map = |pages| {
             let mapping = Mapping::new(PhysicalMemory::allocate(device, size, pages)?)?;
@@ -233,7 +234,8 @@ enum PeerMemory {
 }
 
 impl PeerWindow {
-    /// Opens a peer's window. The owner must have allowed this process; `deadline` bounds the wait for peer access.
+    /// Opens a peer's window. The owner must have allowed this process; `deadline` bounds the wait for peer
+    /// access.
     pub fn open(device: &Device, ticket: &WindowTicket, deadline: Instant) -> Result<Self, DeviceError> {
         let memory = match &ticket.share {
             Share::Fabric(handle) => {

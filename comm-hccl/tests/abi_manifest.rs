@@ -1,5 +1,5 @@
-//! The generator of the ABI check, against small headers written for this test. The vendor's own headers are for
-//! `cargo xtask abi-check`.
+//! The generator of the ABI check, against small headers written for this test. The vendor's own headers are
+//! for `cargo xtask abi-check`.
 
 use comm_hccl::sys::manifest::{Manifest, Truth};
 use std::collections::BTreeSet;

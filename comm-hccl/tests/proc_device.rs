@@ -315,8 +315,8 @@ fn part_fork() {
         return;
     }
     let runtime = Runtime::start(Vendor::load(None).unwrap()).unwrap();
-    // SAFETY: the child only calls code that takes no lock another thread may hold here (this is the only test of the
-    // process) and ends in _exit.
+    // SAFETY: the child only calls code that takes no lock another thread may hold here (this is the only
+    // test of the process) and ends in _exit.
     let status = unsafe {
         match libc::fork() {
             0 => {

@@ -162,7 +162,8 @@ fn part_forks() {
         return;
     }
     let vendor = Vendor::load(None).unwrap();
-    // SAFETY: the child makes one call, whose locks no other thread of this single test holds, and ends in _exit.
+    // SAFETY: the child makes one call, whose locks no other thread of this single test holds, and ends in
+    // _exit.
     unsafe {
         match libc::fork() {
             0 => {
@@ -272,7 +273,8 @@ fn part_collectives() {
     let check = |code| assert_eq!(code, HCCL_SUCCESS);
 
     write(&send, COUNT);
-    // SAFETY: buffers of at least the counted elements, and a communicator and stream that are alive; also below.
+    // SAFETY: buffers of at least the counted elements, and a communicator and stream that are alive; also
+    // below.
     check(unsafe { hccl.HcclAllReduce.unwrap()(from, to, n, kind, HCCL_REDUCE_SUM, comm, queue) });
     assert!(read(&receive, COUNT).iter().enumerate().all(|(i, &v)| v == value(0, i) + value(1, i)));
     // SAFETY: as above.

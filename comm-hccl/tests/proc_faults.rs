@@ -1,5 +1,6 @@
-//! Every vendor function that the device layer uses, made to fail or to kill, at its first and second call: an error that
-//! names it, and nothing left behind. The cases come from the table of declared functions, not from a list.
+//! Every vendor function that the device layer uses, made to fail or to kill, at its first and second call:
+//! an error that names it, and nothing left behind. The cases come from the table of declared functions, not
+//! from a list.
 
 mod support;
 
@@ -25,8 +26,8 @@ const NOT_CALLED: &[&str] = &[
     "HcclBroadcast",
 ];
 
-/// What cannot be released by its own call when that very call fails; the reset of the device, or the end of the runtime,
-/// must then have cleaned it up.
+/// What cannot be released by its own call when that very call fails; the reset of the device, or the end of
+/// the runtime, must then have cleaned it up.
 fn excused(function: &str) -> &'static [Kind] {
     match function {
         "aclrtFree" => &[Kind::Memory],

@@ -1,8 +1,9 @@
 //! `cargo xtask abi-check`: holds every vendor declaration of comm-hccl against the vendor's own headers.
 //!
-//! comm-hccl prints C++ with one static assertion a declaration (its example `abi_manifest`); g++ compiles that against the
-//! headers. The same is then done with every declaration distorted, and every assertion must fail: a check that cannot fail
-//! proves nothing. The headers come from `--cann-include` or from the newest `torch-npu` wheel, kept under `target/`.
+//! comm-hccl prints C++ with one static assertion a declaration (its example `abi_manifest`); g++ compiles
+//! that against the headers. The same is then done with every declaration distorted, and every assertion must
+//! fail: a check that cannot fail proves nothing. The headers come from `--cann-include` or from the newest
+//! `torch-npu` wheel, kept under `target/`.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -17,7 +18,8 @@ use crate::workspace::Workspace;
 /// Where the headers are.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Directory with `acl/acl_rt.h` and `hccl/hccl.h`; without it, those of the newest torch-npu wheel (needs pip)
+    /// Directory with `acl/acl_rt.h` and `hccl/hccl.h`; without it, those of the newest torch-npu wheel
+    /// (needs pip)
     #[arg(long, value_name = "DIR")]
     cann_include: Option<PathBuf>,
 }
@@ -82,7 +84,8 @@ fn compile(source: &str, include: &[PathBuf]) -> Result<Vec<Failure>> {
     Ok(failures)
 }
 
-/// Reads g++'s complaints. Each check has a `#line` that names it, so its complaint reads `sys: NAME:LINE:COLUMN: error: …`.
+/// Reads g++'s complaints. Each check has a `#line` that names it, so its complaint reads
+/// `sys: NAME:LINE:COLUMN: error: …`.
 fn failures(text: &str) -> Result<Vec<Failure>> {
     let mut failures = Vec::new();
     for line in text.lines() {
@@ -130,7 +133,8 @@ fn include_dirs(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(dirs)
 }
 
-/// The headers of the newest torch-npu wheel, and its name. Without a network the newest one that is here is used.
+/// The headers of the newest torch-npu wheel, and its name. Without a network the newest one that is here is
+/// used.
 fn wheel_headers(cache: &Path) -> Result<(String, PathBuf)> {
     std::fs::create_dir_all(cache)?;
     let mut pip = Command::new("python3");
@@ -163,7 +167,8 @@ fn newest_wheel(cache: &Path) -> Result<Option<PathBuf>> {
     Ok(wheels.into_iter().max().map(|(_, path)| path))
 }
 
-/// Takes the vendor's headers out of a wheel; all at once or not at all, so that an interrupted run leaves no half.
+/// Takes the vendor's headers out of a wheel; all at once or not at all, so that an interrupted run leaves no
+/// half.
 fn unpack(wheel: &Path, dir: &Path) -> Result<()> {
     const SCRIPT: &str = "import sys, zipfile\n\
         wheel = zipfile.ZipFile(sys.argv[1])\n\

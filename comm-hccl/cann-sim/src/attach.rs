@@ -124,7 +124,8 @@ impl Attachment {
         let _ = self.process().rank.compare_exchange(-1, device, Relaxed, Relaxed);
     }
 
-    /// Counts the call and does what the script says; a call that is to go wrong by hanging or dying does not return.
+    /// Counts the call and does what the script says; a call that is to go wrong by hanging or dying does not
+    /// return.
     pub fn enter(&self, function: &'static str) -> Entry {
         self.process().calls.fetch_add(1, Relaxed);
         let call = {

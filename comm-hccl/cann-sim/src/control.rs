@@ -1,8 +1,9 @@
 //! The session's shared tables.
 //!
-//! Everything is an atomic word, so that no process ever holds a plain reference into bytes that another one writes.
-//! Counters are touched freely; the tables of exports and communicators only under the file lock, which the kernel drops
-//! when its holder dies. The orderings are therefore relaxed but for the words that ranks wait on.
+//! Everything is an atomic word, so that no process ever holds a plain reference into bytes that another one
+//! writes. Counters are touched freely; the tables of exports and communicators only under the file lock,
+//! which the kernel drops when its holder dies. The orderings are therefore relaxed but for the words that
+//! ranks wait on.
 //!
 //! # Safety
 //! The only unsafe code views the mapped file as `Control`, and maps the file.
@@ -172,10 +173,11 @@ impl ControlFile {
         Ok(this)
     }
 
-    /// The tables. What the type does not make safe (tables of exports and communicators) is for holders of the lock.
+    /// The tables. What the type does not make safe (tables of exports and communicators) is for holders of
+    /// the lock.
     pub(crate) fn control(&self) -> &Control {
-        // SAFETY: the mapping is page-aligned, as long as `Control`, lives as long as `self`, and `Control` is made of
-        // atomic words only, for which any bytes are valid and concurrent writers are allowed.
+        // SAFETY: the mapping is page-aligned, as long as `Control`, lives as long as `self`, and `Control`
+        // is made of atomic words only, for which any bytes are valid and concurrent writers are allowed.
         unsafe { &*self.map.as_ptr().cast::<Control>() }
     }
 

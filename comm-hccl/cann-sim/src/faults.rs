@@ -1,7 +1,8 @@
 //! The script of faults: which call of which function goes wrong, on which rank, and how.
 //!
-//! One rule a line (or between `;`): `[rank=R] FUNCTION#N WHAT`, where N counts the calls of that function in a process
-//! from 1 (`*` is every call) and WHAT is `return CODE` (without doing anything), `hang`, `kill` (SIGKILL) or `abort`.
+//! One rule a line (or between `;`): `[rank=R] FUNCTION#N WHAT`, where N counts the calls of that function in
+//! a process from 1 (`*` is every call) and WHAT is `return CODE` (without doing anything), `hang`, `kill`
+//! (SIGKILL) or `abort`.
 //!
 //! ```
 //! use cann_sim::faults::{Effect, Script};
@@ -74,8 +75,8 @@ impl Script {
         self.rules.extend(other.rules);
     }
 
-    /// What happens to the `call`-th call (from 1) of `function` on `rank`. The first rule that fits wins; a rule for a
-    /// rank does not fit a process that has none yet.
+    /// What happens to the `call`-th call (from 1) of `function` on `rank`. The first rule that fits wins; a
+    /// rule for a rank does not fit a process that has none yet.
     pub fn effect(&self, rank: Option<u32>, function: &str, call: u64) -> Option<Effect> {
         self.rules
             .iter()

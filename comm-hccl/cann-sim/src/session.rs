@@ -83,8 +83,8 @@ impl Session {
         self.write("faults", faults)
     }
 
-    /// Prepares a program, and what it starts, to run in this session, with the double's libraries as its vendor
-    /// libraries. A process's rank, for the faults, is then the card that it opens.
+    /// Prepares a program, and what it starts, to run in this session, with the double's libraries as its
+    /// vendor libraries. A process's rank, for the faults, is then the card that it opens.
     pub fn enlist<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command
             .env(ENV_DIR, &self.dir)

@@ -1,8 +1,8 @@
 //! Anonymous shared memory, peers' memory, and a futex.
 //!
 //! # Safety
-//! `SharedMemory` owns a file descriptor and maps it where the caller says; the unsafe calls are the system calls for
-//! that. Mapped bytes are never given out as references.
+//! `SharedMemory` owns a file descriptor and maps it where the caller says; the unsafe calls are the system
+//! calls for that. Mapped bytes are never given out as references.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -74,8 +74,8 @@ impl SharedMemory {
         const ALL_UP_TO: usize = 16 << 20;
         const ENDS: usize = 1 << 20;
         let base = self.map()? as *mut u8;
-        // SAFETY: `base` is a fresh mapping of `size` writable bytes; both ends lie inside it because a memory that is
-        // not written whole is larger than 16 MiB.
+        // SAFETY: `base` is a fresh mapping of `size` writable bytes; both ends lie inside it because a
+        // memory that is not written whole is larger than 16 MiB.
         unsafe {
             if self.size <= ALL_UP_TO {
                 ptr::write_bytes(base, 0xA5, self.size);
@@ -89,10 +89,12 @@ impl SharedMemory {
     }
 }
 
-/// Waits until `word` is no longer `value`, a wake-up, or the time is over; the caller looks again in every case.
+/// Waits until `word` is no longer `value`, a wake-up, or the time is over; the caller looks again in every
+/// case.
 pub fn futex_wait(word: &AtomicU32, value: u32, limit: Duration) {
     let time = libc::timespec { tv_sec: limit.as_secs() as _, tv_nsec: limit.subsec_nanos() as _ };
-    // SAFETY: `word` outlives the call, and `time` too; a shared futex (no FUTEX_PRIVATE_FLAG) only reads both.
+    // SAFETY: `word` outlives the call, and `time` too; a shared futex (no FUTEX_PRIVATE_FLAG) only reads
+    // both.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, &time) };
 }
 
@@ -108,8 +110,8 @@ pub(crate) fn kill_self() {
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
 }
 
-/// When a process started, in clock ticks since boot; `None` when there is no such process (a zombie is none). Together
-/// with the pid it names a process for good.
+/// When a process started, in clock ticks since boot; `None` when there is no such process (a zombie is
+/// none). Together with the pid it names a process for good.
 pub fn process_start(pid: i32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The command name may hold blanks and brackets; the fields after the last bracket do not.

@@ -1,8 +1,8 @@
 //! `libascendcl.so`: device life cycle, memory, sharing, kernels.
 //!
 //! # Safety
-//! The only unsafe code is `resolve`, which turns symbol addresses into typed pointers; its own contract says what the
-//! caller vouches for.
+//! The only unsafe code is `resolve`, which turns symbol addresses into typed pointers; its own contract says
+//! what the caller vouches for.
 #![allow(unsafe_code)]
 
 use super::types::*;
@@ -10,8 +10,8 @@ use super::vendor_functions;
 use core::ffi::{c_char, c_void};
 
 vendor_functions! {
-    /// The functions of `libascendcl.so`. What a window way needs beyond plain memory is optional: a library without it
-    /// still serves the other ways.
+    /// The functions of `libascendcl.so`. What a window way needs beyond plain memory is optional: a library
+    /// without it still serves the other ways.
     table AscendCl of "libascendcl.so";
 
     /// Initialises the runtime of this process.

@@ -1,8 +1,8 @@
 //! `libhccl.so`: communicators and collectives.
 //!
 //! # Safety
-//! The only unsafe code is `resolve`, which turns symbol addresses into typed pointers; its own contract says what the
-//! caller vouches for.
+//! The only unsafe code is `resolve`, which turns symbol addresses into typed pointers; its own contract says
+//! what the caller vouches for.
 #![allow(unsafe_code)]
 
 use super::types::*;

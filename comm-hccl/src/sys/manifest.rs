@@ -1,7 +1,8 @@
 //! Everything that [`sys`](super) declares, as data, and the C++ that holds it against the vendor's headers.
 //!
-//! Sizes, offsets and values are measured from the compiled Rust items; types are the tokens of the tables. Each entry
-//! becomes one check with a `#line` of its own, so that whatever the compiler complains about carries the entry's name.
+//! Sizes, offsets and values are measured from the compiled Rust items; types are the tokens of the tables.
+//! Each entry becomes one check with a `#line` of its own, so that whatever the compiler complains about
+//! carries the entry's name.
 
 use super::{AscendCl, FunctionDecl, Hccl, codes, types};
 use std::fmt::Write;

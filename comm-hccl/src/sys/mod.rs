@@ -1,9 +1,10 @@
 //! The vendor's declarations, under the vendor's names, and nothing else.
 //!
-//! Every item here comes out of one of four tables: [`ascendcl`] and [`hccl`] (functions), [`types`] (handles, integers,
-//! enumerations, structs) and [`codes`] (constants). A table writes each declaration once and makes two things of it: the
-//! Rust item and its entry in the [`manifest`], which `cargo xtask abi-check` compiles against the vendor's own headers.
-//! So nothing can be declared here without being checked there (HC-1).
+//! Every item here comes out of one of four tables: [`ascendcl`] and [`hccl`] (functions), [`types`]
+//! (handles, integers, enumerations, structs) and [`codes`] (constants). A table writes each declaration once
+//! and makes two things of it: the Rust item and its entry in the [`manifest`], which `cargo xtask abi-check`
+//! compiles against the vendor's own headers. So nothing can be declared here without being checked there
+//! (HC-1).
 //!
 //! Nothing in this module calls the vendor; `load` resolves the tables and `result` reads the codes.
 
@@ -74,8 +75,8 @@ macro_rules! vendor_functions {
             /// Fills the table from `symbol`, or names every required function that it does not give.
             ///
             /// # Safety
-            /// A non-null pointer given for a name must be the address of that vendor function, with the type declared
-            /// here, and must stay callable for the rest of the process.
+            /// A non-null pointer given for a name must be the address of that vendor function, with the type
+            /// declared here, and must stay callable for the rest of the process.
             pub unsafe fn resolve(
                 mut symbol: impl FnMut(&'static str) -> *mut core::ffi::c_void,
             ) -> Result<Self, Vec<&'static str>> {
@@ -99,13 +100,14 @@ macro_rules! vendor_functions {
     (@need optional) => { $crate::sys::Need::Optional };
     (@load required $pointer:expr, $f:ty) => {{
         let pointer: *mut core::ffi::c_void = $pointer;
-        // SAFETY: not null, or the function would be in `missing`; the caller of `resolve` vouches for its type.
+        // SAFETY: not null, or the function would be in `missing`; the caller of `resolve` vouches for its
+        // type.
         unsafe { core::mem::transmute::<*mut core::ffi::c_void, $f>(pointer) }
     }};
     (@load optional $pointer:expr, $f:ty) => {{
         let pointer: *mut core::ffi::c_void = $pointer;
-        // SAFETY: an `Option` of a function pointer has the layout of a pointer with null as `None`; the caller of
-        // `resolve` vouches for the type of a non-null one.
+        // SAFETY: an `Option` of a function pointer has the layout of a pointer with null as `None`; the
+        // caller of `resolve` vouches for the type of a non-null one.
         unsafe { core::mem::transmute::<*mut core::ffi::c_void, Option<$f>>(pointer) }
     }};
 }

@@ -1,4 +1,5 @@
-//! The whole life of a rank of two on the device layer: everything that the layer can do, each window way twice.
+//! The whole life of a rank of two on the device layer: everything that the layer can do, each window way
+//! twice.
 //!
 //! # Safety
 //! Unsafe is the launch of a kernel that this file compiles.
@@ -13,7 +14,8 @@ use std::path::Path;
 /// Which kernel to run, for the parts.
 pub(crate) const KERNEL_VARIABLE: &str = "CHIPCOMM_TEST_KERNEL";
 
-/// Compiles a kernel that adds its second argument to the first word of the memory that its first argument points to.
+/// Compiles a kernel that adds its second argument to the first word of the memory that its first argument
+/// points to.
 pub(crate) fn compile_kernel(dir: &Path) -> std::path::PathBuf {
     let (source, library) = (dir.join("kernel.cpp"), dir.join("kernel.so"));
     let text = "#include <cstdint>\nextern \"C\" void kernel_entry(int64_t *args) {\n  \

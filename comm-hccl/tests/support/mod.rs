@@ -1,7 +1,7 @@
 //! Runs parts of a test as ranks of their own: the test program starts itself again, as one process per rank.
 //!
-//! A rank's part is an ignored test; the driver names it, and `CHIPCOMM_TEST_RANK` tells the process that it is one. The two
-//! ranks of a pair talk over a socket that is their standard input.
+//! A rank's part is an ignored test; the driver names it, and `CHIPCOMM_TEST_RANK` tells the process that it
+//! is one. The two ranks of a pair talk over a socket that is their standard input.
 
 #![allow(dead_code, reason = "each test program uses a part of this")]
 

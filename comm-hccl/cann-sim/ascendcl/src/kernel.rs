@@ -1,8 +1,9 @@
 //! Kernels: host shared objects that run in the calling thread.
 //!
 //! # Safety
-//! The exported functions have the vendor's C interface: a caller passes pointers that are valid as the vendor's headers say.
-//! Null, sizes and handles are checked here; each unsafe block says what is left to the caller.
+//! The exported functions have the vendor's C interface: a caller passes pointers that are valid as the
+//! vendor's headers say. Null, sizes and handles are checked here; each unsafe block says what is left to the
+//! caller.
 #![allow(unsafe_code)]
 
 use crate::gate::{call, ensure, refuse};
@@ -20,7 +21,8 @@ pub(crate) unsafe extern "C" fn aclrtBinaryLoadFromFile(
     call("aclrtBinaryLoadFromFile", |state| {
         ensure(!path.is_null() && !binary.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
         let device = state.device()?;
-        // SAFETY: not null; the caller gives a text that ends in NUL. Constructors of a kernel run as they would anywhere.
+        // SAFETY: not null; the caller gives a text that ends in NUL. Constructors of a kernel run as they
+        // would anywhere.
         let library = unsafe { libc::dlopen(path, libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if library.is_null() {
             return refuse(ACL_ERROR_RT_FILE_OPEN, dl_error());
@@ -88,8 +90,8 @@ pub(crate) unsafe extern "C" fn aclrtLaunchKernel(
     });
     if code == ACL_SUCCESS {
         // Without the state's lock: a kernel may spin on a peer for long.
-        // SAFETY: the address is that of a symbol which, as a kernel of this project, has the type of `kernel_entry`; its
-        // binary is open, or the function would have been forgotten with it.
+        // SAFETY: the address is that of a symbol which, as a kernel of this project, has the type of
+        // `kernel_entry`; its binary is open, or the function would have been forgotten with it.
         unsafe {
             let kernel = std::mem::transmute::<usize, extern "C" fn(*mut i64)>(entry);
             kernel(block.as_mut_ptr());

@@ -1,8 +1,9 @@
 //! Life cycle, contexts, streams.
 //!
 //! # Safety
-//! The exported functions have the vendor's C interface: a caller passes pointers that are valid as the vendor's headers say.
-//! Null, sizes and handles are checked here; each unsafe block says what is left to the caller.
+//! The exported functions have the vendor's C interface: a caller passes pointers that are valid as the
+//! vendor's headers say. Null, sizes and handles are checked here; each unsafe block says what is left to the
+//! caller.
 #![allow(unsafe_code)]
 
 use crate::gate::{call, ensure, enter, refuse, take_recent};

@@ -1,8 +1,9 @@
 //! Plain device memory and copies.
 //!
 //! # Safety
-//! The exported functions have the vendor's C interface: a caller passes pointers that are valid as the vendor's headers say.
-//! Null, sizes and handles are checked here; each unsafe block says what is left to the caller.
+//! The exported functions have the vendor's C interface: a caller passes pointers that are valid as the
+//! vendor's headers say. Null, sizes and handles are checked here; each unsafe block says what is left to the
+//! caller.
 #![allow(unsafe_code)]
 
 use crate::gate::{call, ensure, refuse};
@@ -69,9 +70,10 @@ pub(crate) unsafe extern "C" fn aclrtMemcpy(
         if matches!(kind, ACL_MEMCPY_DEVICE_TO_HOST | ACL_MEMCPY_DEVICE_TO_DEVICE) {
             state.usable(source as usize, count)?;
         }
-        // SAFETY: device sides were just found mapped and accessible for `count` bytes, and the state's lock keeps them so;
-        // host sides are valid as the caller vouches. `copy` allows an overlap. A peer may write at the same time, as on
-        // the device; the bytes are then either's, and nothing here looks at them.
+        // SAFETY: device sides were just found mapped and accessible for `count` bytes, and the state's lock
+        // keeps them so; host sides are valid as the caller vouches. `copy` allows an overlap. A peer may
+        // write at the same time, as on the device; the bytes are then either's, and nothing here looks at
+        // them.
         unsafe { std::ptr::copy(source.cast::<u8>(), destination.cast::<u8>(), count) };
         Ok(())
     })

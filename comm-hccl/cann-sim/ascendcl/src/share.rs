@@ -3,8 +3,9 @@
 //! The table's words are relaxed: they are only touched under the session's lock.
 //!
 //! # Safety
-//! The exported functions have the vendor's C interface: a caller passes pointers that are valid as the vendor's headers say.
-//! Null, sizes and handles are checked here; each unsafe block says what is left to the caller.
+//! The exported functions have the vendor's C interface: a caller passes pointers that are valid as the
+//! vendor's headers say. Null, sizes and handles are checked here; each unsafe block says what is left to the
+//! caller.
 #![allow(unsafe_code)]
 
 use crate::gate::{Answer, Refusal, call, ensure, refuse};

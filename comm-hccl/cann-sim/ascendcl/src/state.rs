@@ -1,7 +1,8 @@
 //! Every object of this process.
 //!
 //! # Safety
-//! Unsafe are: `munmap` of ranges that this library mapped, and the promise that a `dlopen` handle may change threads.
+//! Unsafe are: `munmap` of ranges that this library mapped, and the promise that a `dlopen` handle may change
+//! threads.
 #![allow(unsafe_code)]
 
 use crate::gate::{Answer, Refusal, ensure, refuse};
@@ -56,7 +57,8 @@ pub(crate) struct Binary {
     pub(crate) library: *mut c_void,
 }
 
-// SAFETY: the pointer is a handle of dlopen, which any thread may use; it is only touched under the state's lock.
+// SAFETY: the pointer is a handle of dlopen, which any thread may use; it is only touched under the state's
+// lock.
 unsafe impl Send for Binary {}
 
 /// An IPC key, by its text.
@@ -113,7 +115,8 @@ impl State {
         }
     }
 
-    /// A handle that was never used before. It is a number, not an address: one that is kept too long is noticed.
+    /// A handle that was never used before. It is a number, not an address: one that is kept too long is
+    /// noticed.
     pub(crate) fn handle(&mut self) -> usize {
         self.next += 0x10;
         self.next
@@ -237,6 +240,7 @@ pub(crate) fn context_of(device: u32) -> usize {
 
 /// Takes a range of addresses out of the process.
 pub(crate) fn unmap(base: usize, size: usize) {
-    // SAFETY: the range was mapped by this library for the object that is being destroyed, and is forgotten with it.
+    // SAFETY: the range was mapped by this library for the object that is being destroyed, and is forgotten
+    // with it.
     unsafe { libc::munmap(base as *mut c_void, size) };
 }

@@ -1,8 +1,8 @@
 //! Collectives, piece by piece through the staging memory.
 //!
 //! # Safety
-//! The exported functions have the vendor's C interface. Buffers are checked against what the device can use; staging memory
-//! is only touched between the barriers that give each piece one writer.
+//! The exported functions have the vendor's C interface. Buffers are checked against what the device can use;
+//! staging memory is only touched between the barriers that give each piece one writer.
 #![allow(unsafe_code)]
 
 use crate::comm::{Member, PIECE, member, sibling};
@@ -19,8 +19,8 @@ impl Member {
         mut take: impl FnMut(u32, &[u8]) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         let place = |rank: u32| (self.staging + rank as usize * PIECE) as *mut u8;
-        // SAFETY: a piece is at most `PIECE` bytes, the staging memory holds one for every rank, and nobody else writes to
-        // this rank's; readers of the previous exchange are past the barrier at its end.
+        // SAFETY: a piece is at most `PIECE` bytes, the staging memory holds one for every rank, and nobody
+        // else writes to this rank's; readers of the previous exchange are past the barrier at its end.
         unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), place(self.rank), piece.len()) };
         self.barrier()?;
         let mut copy = vec![0; piece.len()];

@@ -1,11 +1,12 @@
 //! Communicators: how ranks meet, wait for each other, part.
 //!
-//! Words that ranks wait on are acquired and released; the relaxed ones are only touched under the session's lock, or before
-//! and after the barriers that order them.
+//! Words that ranks wait on are acquired and released; the relaxed ones are only touched under the session's
+//! lock, or before and after the barriers that order them.
 //!
 //! # Safety
-//! The exported functions have the vendor's C interface: a caller passes pointers that are valid as the vendor's headers say.
-//! Null, numbers and handles are checked here; each unsafe block says what is left to the caller.
+//! The exported functions have the vendor's C interface: a caller passes pointers that are valid as the
+//! vendor's headers say. Null, numbers and handles are checked here; each unsafe block says what is left to
+//! the caller.
 #![allow(unsafe_code)]
 
 use crate::gate::{Refusal, call, ensure, enter, refuse};
@@ -158,7 +159,8 @@ pub(crate) unsafe extern "C" fn HcclCommInitRootInfo(
         let handle = {
             let mut members = members();
             let members = members.get_or_insert_default();
-            // A number that was never used before; not an address, so that one that is kept too long is noticed.
+            // A number that was never used before; not an address, so that one that is kept too long is
+            // noticed.
             let handle = NEXT_HANDLE.fetch_add(0x10, Relaxed);
             members.insert(handle, Arc::new(member));
             handle

@@ -1,8 +1,8 @@
 //! The double's `libascendcl.so`, found beside this library.
 //!
 //! # Safety
-//! The four functions are this project's own (`private.rs` of the sibling crate); their types are written down twice and must
-//! agree.
+//! The four functions are this project's own (`private.rs` of the sibling crate); their types are written
+//! down twice and must agree.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_void};
@@ -28,7 +28,8 @@ impl Sibling {
     fn find() -> Option<Self> {
         let path = own_path()?.with_file_name("libascendcl.so");
         let path = CString::new(path.into_os_string().into_vec()).ok()?;
-        // SAFETY: a path that ends in NUL; the program has the library open already, so that no constructor runs.
+        // SAFETY: a path that ends in NUL; the program has the library open already, so that no constructor
+        // runs.
         let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if library.is_null() {
             return None;

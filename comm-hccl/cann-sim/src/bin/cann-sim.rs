@@ -1,4 +1,5 @@
-//! Asks a session of the test double what its processes hold: `cann-sim DIR`. Exit code 1 when something leaked.
+//! Asks a session of the test double what its processes hold: `cann-sim DIR`. Exit code 1 when something
+//! leaked.
 
 use std::process::ExitCode;
 

@@ -1,6 +1,5 @@
 //! The communicator.
 
-use crate::arena::{Arena, PAGE};
 use crate::note::{Part, agree};
 use crate::reach::Reach;
 use comm_context::abi::{CommContext, DeviceAddr};
@@ -8,6 +7,7 @@ use comm_context::comm::{
     AllocationId, ArgumentError, CommError, Communicator, DomainSpec, Membership, Phase, SubsetView, Timeout,
     Window, validate,
 };
+use mailbox_atomics::{Arena, PAGE};
 use rendezvous::{Group, Prepared, Step, Topic, region_error};
 use std::collections::BTreeMap;
 use std::ops::Range;

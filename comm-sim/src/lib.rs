@@ -31,7 +31,6 @@
 //! It does not start processes and does not run kernels. It does not keep ranks of one user from writing into each other's windows:
 //! that is what windows are for. One machine only.
 
-mod arena;
 mod comm;
 mod note;
 mod reach;

@@ -53,7 +53,8 @@ impl<'a> Barrier<'a> {
     pub fn wait(&self, how: &Wait<'_>) -> Result<u64, BarrierError> {
         let mine = &self.places[self.me];
         let phase = mine.phase.load() + 1;
-        mine.phase.ring(phase, self.others().map(|(_, other)| Listener::tagged(&other.parked_on, tag(self.me))));
+        mine.phase
+            .ring(phase, self.others().map(|(_, other)| Listener::tagged(&other.parked_on, tag(self.me))));
         // From the last party down: where parties start in order, one park on the last of them covers all.
         for (number, other) in self.others().rev() {
             let listener = Listener::tagged(&mine.parked_on, tag(number));

@@ -47,6 +47,8 @@
 #[cfg(not(all(target_os = "linux", target_endian = "little")))]
 compile_error!("mailbox-atomics parks with Linux futexes on the low half of little-endian words");
 
+#[cfg(not(loom))]
+mod arena;
 mod barrier;
 mod deadline;
 mod liveness;
@@ -66,6 +68,8 @@ mod sys;
 mod wait;
 mod word;
 
+#[cfg(not(loom))]
+pub use arena::{Arena, PAGE};
 pub use barrier::{Barrier, BarrierError, Place};
 pub use deadline::{Deadline, DeadlineError, LONGEST_WAIT, monotonic_ns};
 pub use liveness::{Death, HowDied, Lifeline, Peers, Watch, death_pipe};

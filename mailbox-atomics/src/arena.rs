@@ -1,32 +1,32 @@
-//! Pages of one rank's extent, handed out and taken back.
+//! Pages of a sparse region, handed out and taken back.
 
-use mailbox_atomics::{Region, RegionError};
+use crate::region::{Region, RegionError};
 use std::ops::Range;
 
-/// What windows are rounded up to.
-pub(crate) const PAGE: usize = 4096;
+/// What the pieces of an [`Arena`] are rounded up to.
+pub const PAGE: usize = 4096;
 
-/// Which pages of an extent are free. Only the rank that owns the extent has one, so no peer can confuse it.
+/// Which pages of a part of a sparse [`Region`] are free. It is local to the one process that hands them out, so no other can confuse it.
 #[derive(Debug)]
-pub(crate) struct Arena {
+pub struct Arena {
     /// Sorted, apart from each other.
     free: Vec<Range<usize>>,
 }
 
 impl Arena {
-    /// All of `extent` is free.
-    pub(crate) fn new(extent: Range<usize>) -> Self {
+    /// All of `extent`, which starts and ends at a page, is free.
+    pub fn new(extent: Range<usize>) -> Self {
         Self { free: vec![extent] }
     }
 
     /// Takes `len` bytes, rounded up to pages, with memory behind them; they are zero.
-    pub(crate) fn take(&mut self, region: &Region, len: usize) -> Result<Range<usize>, RegionError> {
+    pub fn take(&mut self, region: &Region, len: usize) -> Result<Range<usize>, RegionError> {
         let len = len.next_multiple_of(PAGE);
         let at = self.free.iter().position(|free| free.len() >= len).ok_or(RegionError::OutOfMemory {
-            label: "a window".to_owned(),
+            label: "a window or buffer".to_owned(),
             need: len as u64,
             have: self.free.iter().map(ExactSizeIterator::len).max().unwrap_or(0) as u64,
-            limit: "that is the largest free range of this rank's addresses; release domains first",
+            limit: "that is the largest free range of addresses; release something first",
         })?;
         let taken = self.free[at].start..self.free[at].start + len;
         if let Err(error) = region.reserve(taken.clone()) {
@@ -42,7 +42,7 @@ impl Arena {
     }
 
     /// Gives a range back that [`take`](Self::take) returned. Its memory goes back to the system, so it is zero when taken again.
-    pub(crate) fn give_back(&mut self, region: &Region, range: Range<usize>) -> Result<(), RegionError> {
+    pub fn give_back(&mut self, region: &Region, range: Range<usize>) -> Result<(), RegionError> {
         region.give_back(range.clone())?;
         let at = self.free.partition_point(|free| free.start < range.start);
         self.free.insert(at, range);
@@ -56,13 +56,12 @@ impl Arena {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
     #[test]
     fn pages_come_back_and_join_up_again() {
-        // CS-4
         let region = Region::create_sparse("t", 64 * PAGE).unwrap();
         let mut arena = Arena::new(0..64 * PAGE);
         for round in 0..1000 {
@@ -85,8 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_taken_again_is_zero() {
-        // CS-1
+    fn a_piece_taken_again_is_zero() {
         let region = Region::create_sparse("t", 4 * PAGE).unwrap();
         let mut arena = Arena::new(0..4 * PAGE);
         let first = arena.take(&region, PAGE).unwrap();
@@ -101,7 +99,6 @@ mod tests {
 
     #[test]
     fn f22_more_than_there_is_says_need_and_have() {
-        // CS-2
         let region = Region::create_sparse("t", 4 * PAGE).unwrap();
         let mut arena = Arena::new(0..4 * PAGE);
         let told = arena.take(&region, 5 * PAGE).unwrap_err();

@@ -152,4 +152,15 @@ macro_rules! acl_optional {
     }};
 }
 
-pub(crate) use {acl, acl_optional};
+/// Refuses when an optional function is missing. What is acquired with one call and released with another is
+/// only acquired when both are there.
+macro_rules! acl_present {
+    ($vendor:expr, $name:ident) => {
+        match $vendor.acl.$name {
+            None => Err($crate::error::DeviceError::Unavailable { function: stringify!($name) }),
+            Some(_) => Ok(()),
+        }
+    };
+}
+
+pub(crate) use {acl, acl_optional, acl_present};

@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use crate::device::{Device, Handle, VendorPid};
-use crate::error::{DeviceError, acl_optional};
+use crate::error::{DeviceError, acl_optional, acl_present};
 use crate::memory::{DeviceMemory, as_ptr};
 use crate::sys::*;
 use comm_context::abi::DeviceAddr;
@@ -37,6 +37,7 @@ pub struct IpcExport {
 impl IpcExport {
     /// Gives device memory a key; nobody may open it until [`IpcExport::allow`] says so.
     pub fn new(memory: DeviceMemory) -> Result<Self, DeviceError> {
+        acl_present!(memory.device().vendor(), aclrtIpcMemClose)?;
         let mut key = IpcKey([0; IpcKey::LEN]);
         // SAFETY: the memory is alive and of this size; the key has room for the length passed.
         unsafe {
@@ -111,6 +112,7 @@ pub struct IpcImport {
 impl IpcImport {
     /// Opens a peer's key; `size` is what the peer says.
     pub fn open(device: &Device, key: &IpcKey, size: usize) -> Result<Self, DeviceError> {
+        acl_present!(device.vendor(), aclrtIpcMemClose)?;
         let text = terminated(key);
         let mut pointer = std::ptr::null_mut();
         // SAFETY: the key ends in NUL; `pointer` is a valid place.

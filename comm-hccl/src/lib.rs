@@ -24,7 +24,8 @@
 //! - **HC-3** `aclInit` is called once per process, never in a forked child, and finalised only by who
 //!   initialised.
 //! - **HC-4** Logical, driver-visible and physical device ids are different types.
-//! - **HC-5** Every failure leaves no vendor object behind; release is in order and the first error is kept.
+//! - **HC-5** Every failure leaves no vendor object behind; release is in order and the first error is kept;
+//!   nothing is acquired that the library cannot release.
 //! - **HC-6** The thread's ACL context after a call is what it was before.
 //! - **HC-7** A window is zero before a peer can reach it.
 //! - **HC-8** After [`Device::abandon`] nothing is released any more.

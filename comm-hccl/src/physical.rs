@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use crate::device::{Device, Handle, VendorPid};
-use crate::error::{DeviceError, acl_optional};
+use crate::error::{DeviceError, acl_optional, acl_present};
 use crate::memory::{as_ptr, check_size};
 use crate::sys::*;
 use comm_context::abi::DeviceAddr;
@@ -71,6 +71,7 @@ impl PhysicalMemory {
     /// Allocates at least `size` bytes, rounded up to the vendor's unit.
     pub fn allocate(device: &Device, size: usize, pages: Pages) -> Result<Self, DeviceError> {
         check_size(size)?;
+        acl_present!(device.vendor(), aclrtFreePhysical)?;
         let mut prop = aclrtPhysicalMemProp {
             handleType: ACL_MEM_HANDLE_TYPE_NONE,
             allocationType: ACL_MEM_ALLOCATION_TYPE_PINNED,
@@ -101,6 +102,7 @@ impl PhysicalMemory {
     /// Imports a peer's Fabric handle.
     pub fn import_fabric(device: &Device, handle: &FabricHandle, size: usize) -> Result<Self, DeviceError> {
         check_size(size)?;
+        acl_present!(device.vendor(), aclrtFreePhysical)?;
         let mut shareable = aclrtMemFabricHandle { data: handle.0 };
         let mut imported: aclrtDrvMemHandle = std::ptr::null_mut();
         // SAFETY: `shareable` is a struct of the type that the share type asks for; `imported` is a valid
@@ -126,6 +128,7 @@ impl PhysicalMemory {
         size: usize,
     ) -> Result<Self, DeviceError> {
         check_size(size)?;
+        acl_present!(device.vendor(), aclrtFreePhysical)?;
         let mut imported: aclrtDrvMemHandle = std::ptr::null_mut();
         // SAFETY: numbers that the vendor checks, and a valid place.
         unsafe {
@@ -245,6 +248,7 @@ struct Reservation {
 
 impl Reservation {
     fn new(device: &Device, size: usize, pages: Pages) -> Result<Self, DeviceError> {
+        acl_present!(device.vendor(), aclrtReleaseMemAddress)?;
         let mut pointer = std::ptr::null_mut();
         // SAFETY: `pointer` is a valid place; alignment 0 and no expected address leave the choice to the
         // vendor.
@@ -291,6 +295,7 @@ impl Mapping {
     /// Gives physical memory an address and this process's device the right to read and write there.
     pub fn new(memory: PhysicalMemory) -> Result<Self, DeviceError> {
         let device = memory.device.clone();
+        acl_present!(device.vendor(), aclrtUnmapMem)?;
         let reservation = Reservation::new(&device, memory.size, memory.pages)?;
         let mut mapping = Self { mapped: None, reservation, memory };
         let (pointer, size) = (as_ptr(mapping.addr()), mapping.size());

@@ -3,11 +3,13 @@
 mod support;
 
 use comm_hccl::sys::{AscendCl, FunctionDecl, Hccl, Need};
-use comm_hccl::{LoadError, Vendor};
+use comm_hccl::*;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 use support::*;
 
 fn tool(command: &mut Command) {
@@ -69,6 +71,106 @@ fn f09_each_required_symbol_missing_in_turn_is_refused_by_name() {
         }
     }
     assert_eq!(tried, 28, "required functions");
+}
+
+/// One of the double's libraries, and where each of its functions' names stands in it.
+struct Spelled {
+    file: &'static str,
+    bytes: Vec<u8>,
+    places: HashMap<&'static str, Vec<usize>>,
+}
+
+impl Spelled {
+    fn read(file: &'static str, functions: &'static [FunctionDecl]) -> Self {
+        let bytes = fs::read(cann_sim::library_dir().join(file)).unwrap();
+        let names: HashMap<&[u8], &str> = functions.iter().map(|f| (f.name.as_bytes(), f.name)).collect();
+        let mut places: HashMap<_, Vec<_>> = HashMap::new();
+        let mut at = 0;
+        // A symbol's name stands between two NULs.
+        for word in bytes.split(|&b| b == 0) {
+            if let Some(name) = names.get(word) {
+                places.entry(*name).or_default().push(at);
+            }
+            at += word.len() + 1;
+        }
+        assert_eq!(places.len(), functions.len(), "{file} exports every declared function");
+        Self { file, bytes, places }
+    }
+
+    /// Writes the library with one name spelled differently, so that nobody finds it.
+    fn write_without(&self, dir: &Path, function: &str) {
+        let mut bytes = self.bytes.clone();
+        self.places.get(function).into_iter().flatten().for_each(|&at| bytes[at] = b'_');
+        fs::write(dir.join(self.file), bytes).unwrap();
+    }
+}
+
+#[test]
+fn each_optional_symbol_missing_in_turn_costs_only_what_needs_it() {
+    let libraries = [(AscendCl::FILE, AscendCl::FUNCTIONS), (Hccl::FILE, Hccl::FUNCTIONS)]
+        .map(|(f, t)| Spelled::read(f, t));
+    let functions = AscendCl::FUNCTIONS.iter().chain(Hccl::FUNCTIONS);
+    let optional: Vec<_> = functions.filter(|f| f.need == Need::Optional).map(|f| f.name).collect();
+    let mut refused = BTreeSet::new();
+    for function in &optional {
+        let (dir, double) = (private_dir(), double(""));
+        libraries.iter().for_each(|library| library.write_without(dir.path(), function));
+        let mut command = rank_command(&double, "part_without_optional", 0);
+        command.env(comm_hccl::ENV_LIB_DIR, dir.path()).env("CHIPCOMM_TEST_WITHOUT", function);
+        let output = finish(command.spawn().unwrap());
+        assert_success(&output);
+        if text(&output).contains("refused: ") {
+            refused.insert(*function);
+        }
+        let report = double.session.report().unwrap();
+        assert!(report.processes.len() == 1 && report.is_clean(), "{function}: {report}");
+    }
+    // What has a substitute, and what this crate does not call.
+    let dispensable = [
+        "HcclAllGather",
+        "HcclAllReduce",
+        "HcclBroadcast",
+        "HcclReduceScatter",
+        "aclrtDeviceGetBareTgid",
+        "aclrtDevicePeerAccessStatus",
+        "aclrtGetPhyDevIdByLogicDevId",
+        "aclrtGetVersion",
+        // Opening a key takes a second process; proc_faults has it.
+        "aclrtIpcMemImportByKey",
+    ];
+    let fine: Vec<_> =
+        optional.iter().copied().collect::<BTreeSet<_>>().difference(&refused).copied().collect();
+    assert_eq!(fine, dispensable);
+}
+
+#[test]
+#[ignore = "a part of each_optional_symbol_missing_in_turn_costs_only_what_needs_it"]
+fn part_without_optional() {
+    if my_rank().is_none() {
+        return;
+    }
+    let missing = std::env::var("CHIPCOMM_TEST_WITHOUT").unwrap();
+    let (runtime, device) = open_device(0);
+    let soon = Instant::now() + Duration::from_secs(60);
+    let try_way = |way| {
+        let window = LocalWindow::create(&device, way, 1)?;
+        window.allow(&[device.vendor_pid()?])?;
+        if way != WindowWay::IpcKey {
+            PeerWindow::open(&device, window.ticket(), soon)?.release()?;
+        }
+        window.release()
+    };
+    let peer = device.enable_peer(VisibleDevice(1), PhysicalDevice(1), soon);
+    let results = WindowWay::ALL.map(try_way);
+    for error in results.iter().chain([&peer]).filter_map(|r| r.as_ref().err()) {
+        println!("\nrefused: {error}");
+        assert!(error.is_unsupported(), "{error}");
+        assert!(matches!(error, DeviceError::Unavailable { function } if *function == missing), "{error}");
+    }
+    assert!(results.iter().any(Result::is_ok), "some way is left");
+    // Nothing was made that could not be released.
+    device.close().unwrap();
+    runtime.finalise().unwrap();
 }
 
 #[test]

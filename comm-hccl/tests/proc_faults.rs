@@ -81,8 +81,9 @@ fn run(case: &Case, kernel: &str) -> bool {
     let rule = format!("rank={rank} {function}#{call} {what}");
     let double = double("");
     double.session.script(&rule).unwrap();
-    // Inside HCCL a rank waits for one that will not come; the vendor's own limits end that.
-    let environment = [(KERNEL_VARIABLE, kernel), ("HCCL_CONNECT_TIMEOUT", "1"), ("HCCL_EXEC_TIMEOUT", "1")];
+    // Inside HCCL a rank waits for one that will not come; the vendor's own limits end that. They are long
+    // enough for two healthy ranks to meet on a busy machine.
+    let environment = [(KERNEL_VARIABLE, kernel), ("HCCL_CONNECT_TIMEOUT", "5"), ("HCCL_EXEC_TIMEOUT", "5")];
     let outputs = run_pair(&double, "part_life_with_faults", &environment);
     let report = double.session.report().unwrap();
     let all = format!("{rule}\n{report}{}\n{}", text(&outputs[0]), text(&outputs[1]));

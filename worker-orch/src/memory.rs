@@ -57,6 +57,7 @@ impl Heap {
 
     /// While a run is on, nothing is given back: a task may still use it. What was dropped meanwhile goes with the next piece.
     pub(crate) fn set_in_run(&self, in_run: bool) {
+        // Relaxed: see the field.
         self.in_run.store(in_run, Ordering::Relaxed);
     }
 

@@ -1,6 +1,8 @@
 //! What is measured, and against what.
 
-use bench_kit::{Bench, Contestant, Figure, FutexPingPong, Pace, Samples, SpinPingPong, alternate};
+use bench_kit::{
+    Bench, Contestant, Figure, FutexPingPong, Pace, Samples, SpinPingPong, alternate, processor_time,
+};
 use mailbox_atomics::{
     Barrier, Child, Deadline, Lifeline, Listener, Peers, Place, Region, SpinBudget, Wait, WordU32, WordU64,
 };
@@ -187,9 +189,4 @@ fn watching(pid: i32) -> Result<Peers> {
     let mut peers = Peers::new();
     peers.add(0, Lifeline::of_process(pid)?);
     Ok(peers)
-}
-
-fn processor_time() -> Duration {
-    let clock = nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID;
-    clock.now().map_or(Duration::ZERO, Duration::from)
 }

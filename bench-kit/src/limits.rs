@@ -7,17 +7,14 @@ use std::time::{Duration, Instant};
 
 /// How soon a spinning player looks again after its first look in vain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
-    /// At once: the textbook loop.
+enum Pace {
     Eager,
-    /// After a look at the clock. The other side's store then meets fewer loads of its line, which is faster on some
-    /// machines by a tenth to a third.
     Patient,
 }
 
 /// Two processes that hand a number to and fro, each spinning until it comes.
 ///
-/// Which pace is faster depends on the machine, and a limit has to be the best that is known: measure both.
+/// Which of the two games is faster depends on the machine, and a limit has to be the best that is known: measure both.
 #[derive(Debug)]
 pub struct SpinPingPong {
     lines: SharedLines,
@@ -25,9 +22,15 @@ pub struct SpinPingPong {
 }
 
 impl SpinPingPong {
-    /// A fresh game.
-    pub fn new(pace: Pace) -> io::Result<Self> {
-        Ok(Self { lines: SharedLines::new(2)?, pace })
+    /// A fresh game whose players look again at once: the textbook loop.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { lines: SharedLines::new(2)?, pace: Pace::Eager })
+    }
+
+    /// A fresh game whose players look at the clock after a first look in vain. The other side's store then meets fewer
+    /// loads of its line, which is faster on some machines by a tenth to a third.
+    pub fn patient() -> io::Result<Self> {
+        Ok(Self { lines: SharedLines::new(2)?, pace: Pace::Patient })
     }
 
     /// Plays `rounds` rounds as process `me`, 0 or 1; others look on. `played` is how many this process has played.
@@ -135,7 +138,7 @@ mod tests {
 
     #[test]
     fn all_games_come_to_an_end_with_lookers_on() {
-        let [eager, patient] = [Pace::Eager, Pace::Patient].map(|pace| SpinPingPong::new(pace).unwrap());
+        let (eager, patient) = (SpinPingPong::new().unwrap(), SpinPingPong::patient().unwrap());
         let futex = FutexPingPong::new().unwrap();
         let mut played = [0; 3];
         let [one, two, three] = &mut played;

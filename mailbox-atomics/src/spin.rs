@@ -19,39 +19,46 @@ const LOOKS_PER_CLOCK: u32 = 64;
 #[derive(Debug)]
 pub struct SpinBudget {
     ns: AtomicU32,
-    crowded: bool,
+    room: Room,
+}
+
+/// Whether every party can run at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    /// Each has a core.
+    Plenty,
+    /// This process is bound to one core and its peers may be bound to others, as launchers do, or to the same.
+    Unclear,
+    /// More parties than cores.
+    Crowded,
 }
 
 impl SpinBudget {
     /// The budget of a waiter that is one of `parties` processes which run at the same time.
     pub fn for_parties(parties: usize) -> Self {
-        Self { ns: AtomicU32::new(MOST_NS), crowded: parties > cores() }
+        Self { ns: AtomicU32::new(MOST_NS), room: Room::judge(parties, allowed_cores(), online_cores()) }
     }
 
     /// Looks again and again until `ready` answers or the budget is spent.
     pub(crate) fn spin<T>(&self, mut ready: impl FnMut() -> Option<T>, deadline: Deadline) -> Option<T> {
         // Relaxed: a hint that only this process uses and that orders nothing.
         let budget = self.ns.load(Ordering::Relaxed);
+        let looks = if self.room == Room::Crowded { 1 } else { LOOKS_PER_CLOCK };
         // The clock is read after the first looks only: a wait that is over by then is shorter than a look at the clock is long.
         let mut end = None;
         loop {
-            if self.crowded {
+            for _ in 0..looks {
                 if let Some(done) = ready() {
                     self.learn(budget.saturating_mul(2));
                     return Some(done);
                 }
-                std::thread::yield_now();
-            } else {
-                for _ in 0..LOOKS_PER_CLOCK {
-                    if let Some(done) = ready() {
-                        self.learn(budget.saturating_mul(2));
-                        return Some(done);
-                    }
-                    // The first looks without a pause, which is as long as a hand-over between two cores.
-                    if end.is_some() {
-                        core::hint::spin_loop();
-                    }
+                // The first looks without a pause, which is as long as a hand-over between two cores.
+                if end.is_some() {
+                    core::hint::spin_loop();
                 }
+            }
+            if self.room != Room::Plenty {
+                std::thread::yield_now();
             }
             let now = monotonic_ns();
             if now >= *end.get_or_insert_with(|| (now + u64::from(budget)).min(deadline.monotonic_ns())) {
@@ -70,11 +77,29 @@ impl SpinBudget {
     }
 }
 
-/// The cores that this process may run on, which `taskset` and cgroup cpusets reduce.
-fn cores() -> usize {
+impl Room {
+    fn judge(parties: usize, allowed: usize, online: usize) -> Self {
+        if parties <= allowed {
+            Self::Plenty
+        } else if allowed == 1 && parties <= online {
+            Self::Unclear
+        } else {
+            Self::Crowded
+        }
+    }
+}
+
+/// The cores that this process may run on, which `taskset`, cgroup cpusets and launchers reduce.
+fn allowed_cores() -> usize {
     nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).map_or(1, |set| {
         (0..nix::sched::CpuSet::count()).filter(|&core| set.is_set(core).unwrap_or(false)).count()
     })
+}
+
+/// The cores of the machine.
+fn online_cores() -> usize {
+    let count = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
+    count.and_then(|count| usize::try_from(count).ok()).unwrap_or(1)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -97,9 +122,13 @@ mod tests {
     }
 
     #[test]
-    fn more_parties_than_cores_yield() {
-        assert!(SpinBudget::for_parties(cores() + 1).crowded);
-        assert!(!SpinBudget::for_parties(1).crowded);
+    fn parties_that_cannot_all_run_at_once_yield() {
+        assert_eq!(Room::judge(2, 2, 2), Room::Plenty);
+        assert_eq!(Room::judge(3, 2, 2), Room::Crowded);
+        assert_eq!(Room::judge(2, 1, 8), Room::Unclear);
+        assert_eq!(Room::judge(16, 1, 8), Room::Crowded);
+        assert_eq!(Room::judge(4, 2, 8), Room::Crowded);
+        assert_eq!(SpinBudget::for_parties(1).room, Room::Plenty);
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl MeshAllReduce {
 }
 
 fn square(ranks: u32) -> Result<(u32, u32), BuildError> {
-    let height = (1..=ranks.isqrt()).rev().find(|h| ranks % h == 0).unwrap_or(1);
+    let height = (1..=ranks.isqrt()).rev().find(|&h| ranks.is_multiple_of(h)).unwrap_or(1);
     if height == 1 && ranks > 3 {
         return Err(BuildError::NoMesh { ranks });
     }

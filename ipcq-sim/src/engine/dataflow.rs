@@ -1,0 +1,42 @@
+//! Engine A: a token crosses its whole path the moment it is sent. There is no event queue.
+//!
+//! On links that nobody shares, a token's times depend on the tokens before it on the same channel only, and those have
+//! been sent before. The way out of a PE may be shared by the PE's own channels: it sends in the order of its clock.
+
+use super::machine::{Carrier, Flight, Machine};
+use super::{Engine, SimError, Timing};
+use crate::probe::Probe;
+use ccl_schedule::NONE;
+
+struct Straight;
+
+impl<P: Probe> Carrier<P> for Straight {
+    #[inline]
+    fn launch(&mut self, machine: &mut Machine<'_, '_, P>, flight: Flight) {
+        let plan = machine.plan;
+        let costs = &plan.costs[flight.class as usize].link;
+        let (mut head, mut tail) = (flight.at, flight.at);
+        for (i, hop) in plan.net.path(flight.channel).iter().enumerate() {
+            let (over, prop) = (u64::from(hop.over), u64::from(hop.prop));
+            let free = &mut machine.free[hop.link as usize];
+            let start = (head + over).max(*free);
+            let drained = start + costs[hop.rate as usize & 3];
+            *free = drained;
+            head = start + prop;
+            tail = (tail + over + prop).max(drained + prop);
+            machine.probe.link(hop.link, flight.channel, start, drained);
+            if i == 0 {
+                machine.probe.drained(flight.channel, drained);
+                if flight.release != NONE {
+                    machine.credit(flight.release, drained);
+                }
+            }
+        }
+        machine.deposit(flight.channel, flight.class, tail);
+    }
+}
+
+pub(super) fn run<P: Probe>(mut machine: Machine<'_, '_, P>) -> Result<Timing, SimError> {
+    machine.settle(&mut Straight)?;
+    machine.finish(Engine::A, 0)
+}

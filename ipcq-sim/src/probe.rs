@@ -1,7 +1,7 @@
 //! What an engine tells those who watch it. Every method does nothing by default, so watching costs nothing unless used.
 
 use crate::units::Ps;
-use ccl_schedule::{Land, Tile};
+use ccl_schedule::Land;
 
 /// What a PE does in a span of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,25 +25,22 @@ pub enum Source {
     Tile(u32, u32),
     /// A slot: channel and sequence number.
     Slot(u32, u32),
-    /// Where a posted receive has put its token: channel.
+    /// Where a posted receive, or a receive that copies, has put the token of a channel.
     Landing(u32),
 }
 
 /// Receives everything that happens, in an order in which causes come before effects.
 pub trait Probe {
-    /// A token was issued: its data is `from`, its size the class of `chunk`.
+    /// A token was issued: its data is `from`, which is read during `span`.
     #[inline]
-    fn issued(&mut self, _channel: u32, _seq: u32, _class: usize, _from: Source, _at: Ps) {}
-    /// The next token of a channel has left the sender's memory.
-    #[inline]
-    fn drained(&mut self, _channel: u32, _at: Ps) {}
+    fn issued(&mut self, _channel: u32, _seq: u32, _class: usize, _from: Source, _span: (Ps, Ps)) {}
     /// A link was busy with a token.
     #[inline]
     fn link(&mut self, _link: u32, _channel: u32, _from: Ps, _to: Ps) {}
     /// A token was written to its slot from `from` on, and can be seen at `at`.
     #[inline]
     fn visible(&mut self, _channel: u32, _seq: u32, _class: usize, _from: Ps, _at: Ps) {}
-    /// A posted receive moved a token out of its slot.
+    /// A token was moved out of its slot, for a posted receive or to be forwarded.
     #[inline]
     fn landed(&mut self, _channel: u32, _seq: u32, _class: usize, _from: Ps, _to: Ps) {}
     /// A tile was written: copied or added to.
@@ -64,13 +61,9 @@ impl Probe for Quiet {}
 
 /// Both of two watchers.
 impl<A: Probe, B: Probe> Probe for (A, B) {
-    fn issued(&mut self, channel: u32, seq: u32, class: usize, from: Source, at: Ps) {
-        self.0.issued(channel, seq, class, from, at);
-        self.1.issued(channel, seq, class, from, at);
-    }
-    fn drained(&mut self, channel: u32, at: Ps) {
-        self.0.drained(channel, at);
-        self.1.drained(channel, at);
+    fn issued(&mut self, channel: u32, seq: u32, class: usize, from: Source, span: (Ps, Ps)) {
+        self.0.issued(channel, seq, class, from, span);
+        self.1.issued(channel, seq, class, from, span);
     }
     fn link(&mut self, link: u32, channel: u32, from: Ps, to: Ps) {
         self.0.link(link, channel, from, to);
@@ -99,11 +92,8 @@ impl<A: Probe, B: Probe> Probe for (A, B) {
 }
 
 impl<P: Probe + ?Sized> Probe for &mut P {
-    fn issued(&mut self, channel: u32, seq: u32, class: usize, from: Source, at: Ps) {
-        (**self).issued(channel, seq, class, from, at);
-    }
-    fn drained(&mut self, channel: u32, at: Ps) {
-        (**self).drained(channel, at);
+    fn issued(&mut self, channel: u32, seq: u32, class: usize, from: Source, span: (Ps, Ps)) {
+        (**self).issued(channel, seq, class, from, span);
     }
     fn link(&mut self, link: u32, channel: u32, from: Ps, to: Ps) {
         (**self).link(link, channel, from, to);
@@ -127,14 +117,9 @@ impl<P: Probe + ?Sized> Probe for &mut P {
 
 /// Nothing, or a watcher: for outputs that were asked for or not.
 impl<P: Probe> Probe for Option<P> {
-    fn issued(&mut self, channel: u32, seq: u32, class: usize, from: Source, at: Ps) {
+    fn issued(&mut self, channel: u32, seq: u32, class: usize, from: Source, span: (Ps, Ps)) {
         if let Some(probe) = self {
-            probe.issued(channel, seq, class, from, at);
-        }
-    }
-    fn drained(&mut self, channel: u32, at: Ps) {
-        if let Some(probe) = self {
-            probe.drained(channel, at);
+            probe.issued(channel, seq, class, from, span);
         }
     }
     fn link(&mut self, link: u32, channel: u32, from: Ps, to: Ps) {
@@ -166,13 +151,5 @@ impl<P: Probe> Probe for Option<P> {
         if let Some(probe) = self {
             probe.credit(channel, seq, at);
         }
-    }
-}
-
-/// The tile that an operation reads, as a [`Source`]; held slots need the channel and sequence number.
-pub(crate) fn source(rank: u32, from: Tile, held: (u32, u32)) -> Source {
-    match from {
-        Tile::Mem(tile) => Source::Tile(rank, tile),
-        Tile::Held(_) | Tile::Take(_) => Source::Slot(held.0, held.1),
     }
 }

@@ -21,7 +21,7 @@ pub enum BufferKind {
 /// How a PE waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum WaitWord {
+pub(crate) enum WaitWord {
     Poll,
     Sleep,
 }
@@ -91,7 +91,7 @@ impl DType {
 
 /// The wiring that an algorithm expects, as `ccl.yaml` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-enum Wires {
+pub(crate) enum Wires {
     #[serde(rename = "ring_1d")]
     Ring1d,
     #[serde(rename = "mesh_2d")]

@@ -117,7 +117,7 @@ mapping! {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Wraps {
+pub(crate) enum Wraps {
     Yes,
     No,
 }

@@ -11,7 +11,7 @@ use std::collections::BinaryHeap;
 pub(super) struct Event {
     /// When its head is ready for the link.
     pub(super) time: u64,
-    /// When its tail has reached this node; at hop 0 the channel whose held slot it leaves.
+    /// When its tail has reached this node.
     pub(super) tail: u64,
     /// The sender.
     pub(super) rank: u32,

@@ -6,7 +6,6 @@
 use super::machine::{Carrier, Flight, Machine};
 use super::{Engine, SimError, Timing};
 use crate::probe::Probe;
-use ccl_schedule::NONE;
 
 struct Straight;
 
@@ -16,7 +15,7 @@ impl<P: Probe> Carrier<P> for Straight {
         let plan = machine.plan;
         let costs = &plan.costs[flight.class as usize].link;
         let (mut head, mut tail) = (flight.at, flight.at);
-        for (i, hop) in plan.net.path(flight.channel).iter().enumerate() {
+        for hop in plan.net.path(flight.channel) {
             let (over, prop) = (u64::from(hop.over), u64::from(hop.prop));
             let free = &mut machine.free[hop.link as usize];
             let start = (head + over).max(*free);
@@ -25,12 +24,6 @@ impl<P: Probe> Carrier<P> for Straight {
             head = start + prop;
             tail = (tail + over + prop).max(drained + prop);
             machine.probe.link(hop.link, flight.channel, start, drained);
-            if i == 0 {
-                machine.probe.drained(flight.channel, drained);
-                if flight.release != NONE {
-                    machine.credit(flight.release, drained);
-                }
-            }
         }
         machine.deposit(flight.channel, flight.class, tail);
     }

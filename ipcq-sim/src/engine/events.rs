@@ -7,7 +7,6 @@ use super::calendar::{Calendar, Event};
 use super::machine::{Carrier, Flight, Machine};
 use super::{Engine, SimError, Timing};
 use crate::probe::Probe;
-use ccl_schedule::NONE;
 
 struct Queue {
     calendar: Calendar,
@@ -17,10 +16,9 @@ impl<P: Probe> Carrier<P> for Queue {
     #[inline]
     fn launch(&mut self, machine: &mut Machine<'_, '_, P>, flight: Flight) {
         let over = machine.plan.net.path(flight.channel)[0].over;
-        // Before its first hop a token's tail is where its head is, so `tail` is free to carry the held slot's channel.
         self.calendar.push(Event {
             time: flight.at + u64::from(over),
-            tail: u64::from(flight.release),
+            tail: flight.at,
             rank: flight.rank,
             number: flight.number,
             channel: flight.channel,
@@ -46,15 +44,7 @@ pub(super) fn run<P: Probe>(mut machine: Machine<'_, '_, P>) -> Result<Timing, S
         let drained = start + plan.costs[event.class as usize].link[hop.rate as usize & 3];
         *free = drained;
         machine.probe.link(hop.link, event.channel, start, drained);
-        let mut tail = drained + prop;
-        if event.hop == 0 {
-            machine.probe.drained(event.channel, drained);
-            if event.tail != u64::from(NONE) {
-                machine.credit(event.tail as u32, drained);
-            }
-        } else {
-            tail = tail.max(event.tail + u64::from(hop.over) + prop);
-        }
+        let tail = (drained + prop).max(event.tail + u64::from(hop.over) + prop);
         match path.get(event.hop as usize + 1) {
             Some(next) => queue.calendar.push(Event {
                 time: start + prop + u64::from(next.over),

@@ -6,7 +6,7 @@
 use super::{Engine, SimError, Timing};
 use crate::config::{Backpressure, CreditAt, CreditWait};
 use crate::plan::Plan;
-use crate::probe::{Doing, Probe, Source, source};
+use crate::probe::{Doing, Probe, Source};
 use crate::units::Ps;
 use ccl_schedule::{Dir, Land, NONE, Op, Program, Tile};
 
@@ -21,8 +21,6 @@ pub(super) struct Flight {
     pub(super) at: Ps,
     pub(super) channel: u32,
     pub(super) class: u32,
-    /// Channel whose held slot this token was read from, or [`NONE`].
-    pub(super) release: u32,
     /// The sending PE and the number of the token among all that it has sent.
     pub(super) rank: u32,
     pub(super) number: u32,
@@ -245,22 +243,36 @@ impl<'a, 'p, P: Probe> Machine<'a, 'p, P> {
             self.wait(rank, pe, credit, Doing::BlockedSend);
         }
         self.chans[channel as usize].sent = seq + 1;
-        let (held, release) = match from {
-            Tile::Mem(_) => ((NONE, 0), NONE),
-            Tile::Held(dir) => (self.held(rank, pe, dir)?, NONE),
-            Tile::Take(dir) => {
-                let held = self.held(rank, pe, dir)?;
-                self.chans[held.0 as usize].flags &= !HELD;
-                (held, if self.plan.credit_at == CreditAt::LastUse { held.0 } else { NONE })
+        let class = self.plan.class(chunk);
+        // A tile is captured at once; a slot is read once more, by the DMA engine, and is free after that.
+        let (held, until) = match from {
+            Tile::Mem(_) => ((NONE, 0), pe.now),
+            Tile::Held(dir) | Tile::Take(dir) => {
+                (self.held(rank, pe, dir)?, pe.now + self.plan.costs[class].read)
             }
         };
-        let class = self.plan.class(chunk);
-        self.probe.issued(channel, seq, class, source(rank, from, held), pe.now);
+        let data = self.source(rank, from, held);
+        self.probe.issued(channel, seq, class, data, (pe.now, until));
+        if let Tile::Take(_) = from {
+            self.chans[held.0 as usize].flags &= !HELD;
+            if self.plan.credit_at == CreditAt::LastUse {
+                self.credit(held.0, until);
+            }
+        }
         self.messages += 1;
         let number = pe.sent;
         pe.sent += 1;
-        carrier.launch(self, Flight { at: pe.now, channel, class: class as u32, release, rank, number });
+        carrier.launch(self, Flight { at: pe.now, channel, class: class as u32, rank, number });
         Ok(true)
+    }
+
+    /// What an operation reads: a tile, the held slot, or the copy that was made of it.
+    fn source(&self, rank: u32, from: Tile, (channel, seq): (u32, u32)) -> Source {
+        match from {
+            Tile::Mem(tile) => Source::Tile(rank, tile),
+            _ if self.plan.credit_at == CreditAt::Copy => Source::Landing(channel),
+            _ => Source::Slot(channel, seq),
+        }
     }
 
     /// The held slot of a direction: channel and sequence number.
@@ -296,12 +308,19 @@ impl<'a, 'p, P: Probe> Machine<'a, 'p, P> {
         self.probe.span(rank, Doing::Read, found, read);
         let slot = Source::Slot(channel, seq);
         match land {
-            Land::Forward => self.chans[channel as usize].flags |= HELD,
+            Land::Forward => {
+                self.chans[channel as usize].flags |= HELD;
+                if self.plan.credit_at == CreditAt::Copy {
+                    self.probe.landed(channel, seq, self.plan.class(tile), found, read);
+                }
+            }
             Land::Copy => self.probe.wrote(rank, tile, land, slot, (found, read)),
             Land::Reduce => {
                 pe.now += costs.math;
                 self.probe.span(rank, Doing::Math, read, pe.now);
-                self.probe.wrote(rank, tile, land, slot, (found, pe.now));
+                // The slot is in use until it has been added, or only until it has been copied out.
+                let used = if self.plan.credit_at == CreditAt::LastUse { pe.now } else { read };
+                self.probe.wrote(rank, tile, land, slot, (found, used));
             }
         }
         let credit = match self.plan.credit_at {
@@ -427,7 +446,8 @@ impl<'a, 'p, P: Probe> Machine<'a, 'p, P> {
         let (start, doing) = (pe.now, if land == Land::Copy { Doing::Copy } else { Doing::Math });
         pe.now += if land == Land::Copy { costs.copy } else { costs.math };
         self.probe.span(rank, doing, start, pe.now);
-        self.probe.wrote(rank, to, land, source(rank, from, held), (start, pe.now));
+        let data = self.source(rank, from, held);
+        self.probe.wrote(rank, to, land, data, (start, pe.now));
         if let Tile::Take(_) = from {
             self.chans[held.0 as usize].flags &= !HELD;
             if self.plan.credit_at == CreditAt::LastUse {

@@ -10,6 +10,7 @@ use std::io::{self, Write};
 pub fn dump<P: Program + ?Sized>(program: &P, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{{")?;
     writeln!(out, "  \"name\": \"{}\",", program.name())?;
+    writeln!(out, "  \"goal\": \"{}\",", program.goal())?;
     writeln!(out, "  \"ranks\": {},", program.ranks())?;
     writeln!(out, "  \"chunks\": {},", program.chunks())?;
     writeln!(out, "  \"scratch\": {},", program.scratch())?;

@@ -37,6 +37,11 @@ impl Dir {
         Dir(9 + bit as u8)
     }
 
+    /// The direction of a name, as it is printed.
+    pub fn parse(name: &str) -> Option<Dir> {
+        (0..Dir::COUNT as u8).map(Dir).find(|dir| dir.to_string() == name)
+    }
+
     /// A small number, unique per direction and below [`Dir::COUNT`].
     pub const fn index(self) -> usize {
         self.0 as usize

@@ -1,6 +1,7 @@
 //! What a schedule is: a function from (rank, step) to an operation, and who is wired to whom.
 
 use crate::op::{Dir, Op};
+use std::fmt;
 
 /// A schedule for a number of ranks. It stores nothing per rank: every method is a function of its arguments.
 ///
@@ -112,11 +113,37 @@ impl Goal {
         }
     }
 
+    /// The goal of a text, as it is printed.
+    pub fn parse(text: &str) -> Option<Goal> {
+        let (name, per_rank) = match text.split_once(':') {
+            Some((name, count)) => (name, count.parse().ok().filter(|&count| count > 0)),
+            None => (text, None),
+        };
+        match (name, per_rank) {
+            ("all_reduce", None) => Some(Goal::AllReduce),
+            ("shift", None) => Some(Goal::Shift),
+            ("reduce_scatter", Some(per_rank)) => Some(Goal::ReduceScatter { per_rank }),
+            ("all_gather", Some(per_rank)) => Some(Goal::AllGather { per_rank }),
+            _ => None,
+        }
+    }
+
     /// Whether `rank` contributes to `chunk` at the start.
     pub fn contributes(self, rank: u32, chunk: u32) -> bool {
         match self {
             Goal::AllGather { per_rank } => chunk / per_rank == rank,
             _ => true,
+        }
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Goal::AllReduce => f.write_str("all_reduce"),
+            Goal::ReduceScatter { per_rank } => write!(f, "reduce_scatter:{per_rank}"),
+            Goal::AllGather { per_rank } => write!(f, "all_gather:{per_rank}"),
+            Goal::Shift => f.write_str("shift"),
         }
     }
 }

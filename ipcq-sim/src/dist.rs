@@ -3,7 +3,7 @@
 //! One controller drives all ranks, as in kernbench2: there is no process per rank, and [`ProcessGroup::get_rank`] is the
 //! controller's.
 
-use crate::config::{DType, Settings, Topology};
+use crate::config::{DType, Fabric, Grid, Settings, Topology};
 use crate::data;
 use crate::engine::Engine;
 use crate::oplog::OpLog;
@@ -57,8 +57,8 @@ pub enum DistError {
     },
     /// A sum left the format.
     #[error(
-        "rank {rank}, element {element}: the sum overflows {dtype} (largest {largest}); use fewer ranks, smaller values, \
-         or bf16 or f32"
+        "dtype = {dtype}: the sum of rank {rank}, element {element} exceeds the largest number {largest}; use fewer ranks, \
+         smaller values, or bf16 or f32"
     )]
     Overflow {
         /// The first rank.
@@ -68,6 +68,18 @@ pub enum DistError {
         /// The format.
         dtype: &'static str,
         /// Its largest number.
+        largest: f64,
+    },
+    /// A sum that cannot fit the format.
+    #[error("dtype = {dtype}: the sum 1 + ... + {ranks} = {sum} exceeds its largest number {largest}; use f32 or fewer ranks")]
+    Range {
+        /// The format.
+        dtype: &'static str,
+        /// Ranks.
+        ranks: u32,
+        /// The sum.
+        sum: u64,
+        /// The format's largest number.
         largest: f64,
     },
     /// The simulation failed.
@@ -126,6 +138,15 @@ impl ProcessGroup {
     /// The backend's name.
     pub fn get_backend(&self) -> &'static str {
         BACKEND
+    }
+
+    /// The hierarchy that tensors are placed on; with a wire per channel, that is one flat row of PEs.
+    pub fn places(&self) -> Topology {
+        let flat = Grid { w: 1, h: 1, wraps: false };
+        match self.topology.fabric {
+            Fabric::Cubes => self.topology,
+            Fabric::Direct => Topology { sips: flat, cubes: flat, pes: self.world_size, ..self.topology },
+        }
     }
 
     /// Reduces the shards of all ranks, element by element; every shard holds the result.
@@ -213,7 +234,7 @@ impl Tensor {
         dtype: DType,
         placement: &Placement,
     ) -> Result<Tensor, DistError> {
-        let parts = placement.parts(&group.topology, group.world_size, rows, cols)?;
+        let parts = placement.parts(&group.places(), group.world_size, rows, cols)?;
         let mut addresses = Vec::with_capacity(parts.len());
         let mut end = 0;
         for part in &parts {

@@ -295,12 +295,10 @@ impl CclFile {
 
     /// Everything about one algorithm: the command line, then its entry, then `defaults`, then what is built in.
     pub fn settings(&self, name: &str) -> Result<Settings, ConfigError> {
-        let mut entry = self.document.defaults.clone();
-        // `defaults.algorithm` says which entry runs, not which schedule every entry is.
-        let default_name = entry.algorithm.take();
         let own = self.document.algorithms.get(name);
         if own.is_none() && ccl_schedule::algo::canonical(name).is_none() {
-            let line = default_name.filter(|leaf| leaf.value == name).and_then(|leaf| leaf.line);
+            let default = self.document.defaults.algorithm.as_ref();
+            let line = default.filter(|leaf| leaf.value == name).and_then(|leaf| leaf.line);
             let known: Vec<&str> = self.names().collect();
             return Err(self.bad(
                 "algorithm",
@@ -309,9 +307,37 @@ impl CclFile {
                 format!("no such entry under algorithms ({}) and no such schedule", known.join(", ")),
             ));
         }
-        entry.lay(own.cloned().unwrap_or_default());
+        self.resolve(name, self.effective(name))
+    }
+
+    /// Where the value of a key comes from that holds for an algorithm: a line, the command line, or the file as a whole
+    /// when the key is unset.
+    pub fn origin(&self, name: &str, key: &str) -> Origin {
+        let entry = self.effective(name);
+        let line = match key {
+            "algorithm" => entry.algorithm.map(|leaf| leaf.line),
+            "dtype" => entry.dtype.map(|leaf| leaf.line),
+            "mesh_w" => entry.mesh_w.map(|leaf| leaf.line),
+            "n_elem" => entry.n_elem.map(|leaf| leaf.line),
+            "n_slots" => entry.n_slots.map(|leaf| leaf.line),
+            "skew_rank" => entry.skew_rank.map(|leaf| leaf.line),
+            "world_size" => entry.world_size.map(|leaf| leaf.line),
+            _ => None,
+        };
+        match line {
+            Some(Some(line)) => Origin::Line(self.file.clone(), line),
+            Some(None) => Origin::CommandLine,
+            None => Origin::File(self.file.clone()),
+        }
+    }
+
+    /// What holds for an algorithm: `defaults`, its entry over it, the command line over both.
+    fn effective(&self, name: &str) -> Entry {
+        // `defaults.algorithm` says which entry runs, not which schedule every entry is.
+        let mut entry = Entry { algorithm: None, ..self.document.defaults.clone() };
+        entry.lay(self.document.algorithms.get(name).cloned().unwrap_or_default());
         entry.lay(self.over.clone());
-        self.resolve(name, entry)
+        entry
     }
 
     fn bad(&self, key: &str, value: impl ToString, line: Option<u64>, why: impl Into<String>) -> ConfigError {

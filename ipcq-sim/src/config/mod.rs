@@ -92,6 +92,49 @@ pub enum ConfigError {
     },
 }
 
+/// Both files, with what the command line lays over them.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// `ccl.yaml`.
+    pub ccl: CclFile,
+    /// `topology.yaml`.
+    pub topology: TopologyFile,
+}
+
+/// The files that ship with the programs; they hold every key with its built-in value.
+pub const SHIPPED_CCL: &str = include_str!("../../configs/ccl.yaml");
+/// See [`SHIPPED_CCL`].
+pub const SHIPPED_TOPOLOGY: &str = include_str!("../../configs/topology.yaml");
+
+impl Config {
+    /// Reads both files; one that is not given is the shipped one.
+    pub fn load(ccl: Option<&Path>, topology: Option<&Path>) -> Result<Config, ConfigError> {
+        Ok(Config {
+            ccl: match ccl {
+                Some(file) => CclFile::load(file)?,
+                None => CclFile::parse(SHIPPED_CCL, Path::new("shipped ccl.yaml"))?,
+            },
+            topology: match topology {
+                Some(file) => TopologyFile::load(file)?,
+                None => TopologyFile::parse(SHIPPED_TOPOLOGY, Path::new("shipped topology.yaml"))?,
+            },
+        })
+    }
+
+    /// Lays one `key=value` over the file that has the key; see `--set`.
+    pub fn set(&mut self, text: &str) -> Result<(), ConfigError> {
+        let bad = |why: &str| ConfigError::BadSet { text: text.to_owned(), why: why.to_owned() };
+        let (path, value) = text.split_once('=').ok_or_else(|| bad("write key=value"))?;
+        let (path, value) = (path.trim(), value.trim());
+        let plain = |c: char| c.is_ascii_alphanumeric() || "_.-+".contains(c);
+        if path.is_empty() || value.is_empty() || !path.chars().chain(value.chars()).all(plain) {
+            return Err(bad("key and value must be plain words or numbers"));
+        }
+        let first = path.split('.').next().unwrap_or_default();
+        if TopologyFile::has(first) { self.topology.set(path, value) } else { self.ccl.set(path, value) }
+    }
+}
+
 /// Parses a document; `origin` is the file that errors name.
 pub(crate) fn parse<T: DeserializeOwned>(text: &str, file: &Path) -> Result<T, ConfigError> {
     serde_saphyr::from_str(text).map_err(|error| {

@@ -267,6 +267,23 @@ impl TopologyFile {
         &self.file
     }
 
+    /// Whether a key of the top level is one of this file.
+    pub(crate) fn has(key: &str) -> bool {
+        const KEYS: [&str; 10] = [
+            "fabric",
+            "propagation_ns_per_mm",
+            "sips",
+            "cubes",
+            "pes",
+            "links",
+            "overheads_ns",
+            "memory",
+            "math",
+            "copy",
+        ];
+        KEYS.contains(&key)
+    }
+
     /// Lays `key=value` over the file.
     pub(crate) fn set(&mut self, path: &str, value: &str) -> Result<(), ConfigError> {
         let mut over: Keys = parse(&nested(path, value), Path::new("--set"))?;

@@ -1,4 +1,4 @@
-//! Lower bounds: no schedule for the same goal on the same links is faster.
+//! Lower bounds: no schedule with the same goal, channels and chunk size on the same links is faster.
 
 use crate::config::Fabric;
 use crate::net::LinkRole;

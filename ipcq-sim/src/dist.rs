@@ -25,6 +25,20 @@ pub const DATA_LIMIT: u64 = 1 << 30;
 /// The most messages whose data is logged and replayed.
 pub const LOG_LIMIT: u64 = 20_000_000;
 
+/// The most bytes that these messages may move; a few seconds of work.
+pub const MOVE_LIMIT: u64 = 1 << 31;
+
+/// Whether the data of a planned run is within the limits: bytes in memory, messages, bytes moved.
+pub(crate) fn data_fits(simulation: &Simulation<'_>) -> Result<(), DistError> {
+    let plan = &simulation.plan;
+    let (bytes, messages) = (simulation.memory_size(), plan.program.messages());
+    let moved = messages.saturating_mul(plan.cut.sizes()[0]);
+    if bytes > DATA_LIMIT || messages > LOG_LIMIT || moved > MOVE_LIMIT {
+        return Err(DistError::TooMuchData { bytes, messages, moved });
+    }
+    Ok(())
+}
+
 /// Why a call of the group fails.
 #[derive(Debug, Error)]
 pub enum DistError {
@@ -48,12 +62,17 @@ pub enum DistError {
     #[error("{0} is no all-reduce; choose another algorithm")]
     NotAllReduce(String),
     /// The data is too large to be carried.
-    #[error("the data of all ranks needs {bytes} bytes and {messages} messages; the limits are {DATA_LIMIT} and {LOG_LIMIT}")]
+    #[error(
+        "the data needs {bytes} bytes of memory and {messages} messages that move {moved} bytes; the limits are \
+         {DATA_LIMIT}, {LOG_LIMIT} and {MOVE_LIMIT}"
+    )]
     TooMuchData {
         /// Bytes needed.
         bytes: u64,
         /// Messages.
         messages: u64,
+        /// Bytes that they move.
+        moved: u64,
     },
     /// A sum left the format.
     #[error(
@@ -161,10 +180,7 @@ impl ProcessGroup {
             return Err(DistError::NotAllReduce(settings.algorithm));
         }
         let simulation = Simulation::new(&*program, &self.topology, &settings)?;
-        let (bytes, messages) = (simulation.memory_size(), program.messages());
-        if bytes > DATA_LIMIT || messages > LOG_LIMIT {
-            return Err(DistError::TooMuchData { bytes, messages });
-        }
+        data_fits(&simulation)?;
         let mut log = OpLog::new(&simulation.plan);
         let outcome = simulation.time(self.engine, &mut log).map_err(SimulationError::from)?;
         let mut memory = simulation.memory();
@@ -243,7 +259,7 @@ impl Tensor {
         }
         let tensor = Tensor { rows, cols, dtype, parts, addresses, memory: Vec::new() };
         if end > DATA_LIMIT {
-            return Err(DistError::TooMuchData { bytes: end, messages: 0 });
+            return Err(DistError::TooMuchData { bytes: end, messages: 0, moved: 0 });
         }
         Ok(Tensor { memory: vec![0; end as usize], ..tensor })
     }

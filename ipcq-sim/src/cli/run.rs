@@ -3,7 +3,7 @@
 use super::progress::Progress;
 use super::{BadInput, EngineArg, Inputs, Verdict, bad_dist, bad_plan, malformed, names, settings};
 use crate::config::{Config, DType, Fabric, Settings, Topology};
-use crate::dist::{DATA_LIMIT, DistError, LOG_LIMIT};
+use crate::dist::{DistError, data_fits};
 use crate::engine::SimError;
 use crate::oplog::OpLog;
 use crate::out::{self, Trace, TraceLimits};
@@ -36,7 +36,7 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Also write oplog.csv: every movement of data
-    #[arg(long, requires = "out")]
+    #[arg(long, requires = "out", conflicts_with = "no_data")]
     op_log: bool,
     /// Print one JSON object per run instead of the table
     #[arg(long)]
@@ -143,16 +143,18 @@ impl One<'_> {
             }
             None => None,
         };
-        let log = (with_data || self.args.op_log).then(|| OpLog::new(&simulation.plan));
+        let log = with_data.then(|| OpLog::new(&simulation.plan));
         let progress = Progress::start(format!("{name}: timing"), program.messages());
         let mut probe = (progress, (log, trace));
         let outcome = simulation.time(self.args.engine.into(), &mut probe).map_err(|error| match error {
             SimError::Shared { .. } => BadInput(format!("{name}: {error}")).into(),
             error => anyhow::Error::new(error).context(name.clone()),
         })?;
-        let (_, (log, trace)) = probe;
+        let (progress, (log, trace)) = probe;
+        drop(progress);
         let mut good = true;
         if let (true, Some(log)) = (with_data, &log) {
+            let _progress = Progress::start(format!("{name}: replaying the data"), 0);
             good = self.data(&simulation, log)?;
         }
         if let Some(trace) = trace {
@@ -180,13 +182,8 @@ impl One<'_> {
             let placement = Placement::uniform(Policy::RowWise, self.topology, ranks);
             placement.parts(self.topology, ranks, u64::from(ranks), 1).map_err(|error| bad(error.into()))?;
         }
-        let (bytes, messages) = (simulation.memory_size(), simulation.plan.program.messages());
-        if bytes > DATA_LIMIT || messages > LOG_LIMIT {
-            eprintln!(
-                "{name}: data is not run: {} in {messages} messages is more than {} and {LOG_LIMIT}",
-                out::size(bytes),
-                out::size(DATA_LIMIT)
-            );
+        if let Err(error) = data_fits(simulation) {
+            eprintln!("{name}: proved and timed only: {error}");
             return Ok(false);
         }
         Ok(true)

@@ -18,7 +18,7 @@ pub(super) struct SweepArgs {
         long,
         value_name = "NAMES",
         value_delimiter = ',',
-        default_value = "ring_allreduce_tcm,ring_reduce_scatter_allgather,tree_allreduce_7,recursive_doubling,hierarchical"
+        default_value = "ring_allreduce_tcm,ring_reduce_scatter_allgather,tree_allreduce,recursive_doubling,hierarchical"
     )]
     algorithm: Vec<String>,
     /// Bytes per rank

@@ -32,13 +32,15 @@ pub fn heat_svg(plan: &Plan<'_>, outcome: &Outcome) -> String {
         r.engine
     );
     svg.text((MARGIN, 60.0), 12, Anchor::Start, MUTED, &facts);
+    let busiest = (0..plan.net.links()).map(|link| share(outcome, link)).fold(0.0, f64::max);
+    let scale = scale(busiest);
     let (width, bottom) = match plan.net.topology().fabric {
-        Fabric::Cubes => cubes(&mut svg, plan, outcome, 84.0),
-        Fabric::Direct => wires(&mut svg, plan, outcome, 84.0),
+        Fabric::Cubes => cubes(&mut svg, plan, outcome, scale, 84.0),
+        Fabric::Direct => wires(&mut svg, plan, outcome, scale, 84.0),
     };
     let width = width.max(860.0);
-    legend(&mut svg, width - MARGIN - 250.0, bottom + 10.0);
-    let end = over_time(&mut svg, plan, outcome, bottom + 52.0, width);
+    legend(&mut svg, width - MARGIN - 214.0, 16.0, scale);
+    let end = over_time(&mut svg, plan, outcome, bottom + 40.0, width);
     svg.finish(width, end + 24.0)
 }
 
@@ -46,12 +48,17 @@ fn share(outcome: &Outcome, link: u32) -> f64 {
     outcome.stats.busy[link as usize] as f64 / outcome.report.time_ps.max(1) as f64
 }
 
+/// A full scale that the largest value fills, in steps that read well.
+fn scale(most: f64) -> f64 {
+    [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0].into_iter().find(|&scale| most <= scale).unwrap_or(1.0)
+}
+
 fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
 /// One panel per SIP: cubes as boxes, PEs as squares in their corners, an arrow per direction of every UCIe wire.
-fn cubes(svg: &mut Svg, plan: &Plan<'_>, outcome: &Outcome, top: f64) -> (f64, f64) {
+fn cubes(svg: &mut Svg, plan: &Plan<'_>, outcome: &Outcome, scale: f64, top: f64) -> (f64, f64) {
     let t = plan.net.topology();
     let used = plan.program.ranks().div_ceil(t.pes * t.cubes.len());
     let shown = used.min(MOST_SIPS);
@@ -90,11 +97,12 @@ fn cubes(svg: &mut Svg, plan: &Plan<'_>, outcome: &Outcome, top: f64) -> (f64, f
                 let place = plan.net.place(pe);
                 if visible(place.sip, place.cube) {
                     let inward = matches!(plan.net.role(link), LinkRole::PeIn(_));
-                    pe_square(svg, corner(place.sip, place.cube), place.pe, t.pes, inward, busy, &title);
+                    let half = pe_half(corner(place.sip, place.cube), place.pe, t.pes, inward);
+                    svg.titled(&half.replace("COLOR", &heat(busy / scale)), &title);
                 }
             }
             LinkRole::Ucie(sip, cube, dir) if visible(sip, cube) && exists(t.cubes, cube, dir) => {
-                ucie(svg, corner(sip, cube), dir, busy, &title);
+                ucie(svg, corner(sip, cube), dir, &heat(busy / scale), &title);
             }
             LinkRole::Sip(sip, dir) if sip < shown && outcome.stats.tokens[link as usize] > 0 => {
                 let (x, y) = origin(sip);
@@ -104,8 +112,9 @@ fn cubes(svg: &mut Svg, plan: &Plan<'_>, outcome: &Outcome, top: f64) -> (f64, f
                     (true, _) => "down",
                     (false, dir) => ["E", "W", "N", "S"][dir as usize],
                 };
-                let at = (x + panel_w - 66.0 - 68.0 * f64::from(dir), y - 17.0);
-                let color = heat(busy);
+                let places = if switch { 2 } else { 4 };
+                let at = (x + panel_w - 76.0 * f64::from(places - dir), y - 17.0);
+                let color = heat(busy / scale);
                 svg.titled(
                     &format!(
                         "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"12\" height=\"12\" rx=\"2\" fill=\"{color}\" \
@@ -114,7 +123,7 @@ fn cubes(svg: &mut Svg, plan: &Plan<'_>, outcome: &Outcome, top: f64) -> (f64, f
                     ),
                     &title,
                 );
-                let text = format!("{label} {:.0} %", 100.0 * busy);
+                let text = format!("{label} {:.1} %", 100.0 * busy);
                 svg.text((at.0 + 16.0, at.1 + 10.0), 10, Anchor::Start, MUTED, &text);
             }
             _ => {}
@@ -142,29 +151,27 @@ fn exists(grid: crate::config::Grid, cube: u32, dir: u32) -> bool {
     }
 }
 
-/// A PE sits near its corner; its left half shows the way out, its right half the way in.
-fn pe_square(svg: &mut Svg, cube: (f64, f64), pe: u32, pes: u32, inward: bool, busy: f64, title: &str) {
-    let per_side = f64::from(pes).sqrt().ceil().max(2.0);
-    let side = ((CUBE - 12.0) / per_side - 3.0).clamp(2.0, 12.0);
-    let (column, row) = (f64::from(pe % per_side as u32), f64::from(pe / per_side as u32));
-    let step = (CUBE - 10.0 - side) / (per_side - 1.0);
-    let rows = (f64::from(pes) / per_side).ceil();
-    let y_step = if rows > 1.0 { (CUBE - 10.0 - side) / (rows - 1.0) } else { 0.0 };
-    let x = cube.0 + 5.0 + column * step + if inward { side / 2.0 } else { 0.0 };
-    let y = cube.1 + 5.0 + row * y_step;
-    let color = heat(busy);
-    svg.titled(
-        &format!(
-            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{side:.1}\" fill=\"{color}\" stroke=\"#8995a3\" \
-             stroke-width=\"0.4\"/>",
-            side / 2.0
-        ),
-        title,
-    );
+/// PEs sit at the four corners, in rows from the corner inwards; the left half of a PE shows its way out, the right half
+/// its way in. `COLOR` stands for the colour.
+fn pe_half(cube: (f64, f64), pe: u32, pes: u32, inward: bool) -> String {
+    let per_corner = pes.div_ceil(4).max(1);
+    let (corner, nth) = (pe / per_corner, pe % per_corner);
+    let columns = f64::from(per_corner).sqrt().ceil().max(f64::from(per_corner.min(2)));
+    let side = ((CUBE / 2.0 - 8.0) / columns - 2.0).clamp(1.5, 11.0);
+    let (column, row) = (f64::from(nth % columns as u32), f64::from(nth / columns as u32));
+    let (dx, dy) = (5.0 + column * (side + 2.0), 5.0 + row * (side + 2.0));
+    let x = if corner.is_multiple_of(2) { cube.0 + dx } else { cube.0 + CUBE - dx - side };
+    let y = if corner < 2 { cube.1 + dy } else { cube.1 + CUBE - dy - side };
+    let x = if inward { x + side / 2.0 } else { x };
+    format!(
+        "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{side:.1}\" fill=\"COLOR\" stroke=\"#8995a3\" \
+         stroke-width=\"0.4\"/>",
+        side / 2.0
+    )
 }
 
 /// An arrow in the gap beside the cube; the two directions of a wire lie side by side.
-fn ucie(svg: &mut Svg, cube: (f64, f64), dir: u32, busy: f64, title: &str) {
+fn ucie(svg: &mut Svg, cube: (f64, f64), dir: u32, color: &str, title: &str) {
     let (x, y) = cube;
     let (off, length) = (9.0, GAP - 4.0);
     let (from, to) = match dir {
@@ -187,7 +194,6 @@ fn ucie(svg: &mut Svg, cube: (f64, f64), dir: u32, busy: f64, title: &str) {
         side(length - head, -half),
         side(0.0, -half),
     ];
-    let color = heat(busy);
     svg.titled(
         &format!(
             "<polygon points=\"{}\" fill=\"{color}\" stroke=\"#8995a3\" stroke-width=\"0.6\"/>",
@@ -198,7 +204,7 @@ fn ucie(svg: &mut Svg, cube: (f64, f64), dir: u32, busy: f64, title: &str) {
 }
 
 /// Without a chip there is no map: one square per rank, coloured by its busiest wire.
-fn wires(svg: &mut Svg, plan: &Plan<'_>, outcome: &Outcome, top: f64) -> (f64, f64) {
+fn wires(svg: &mut Svg, plan: &Plan<'_>, outcome: &Outcome, scale: f64, top: f64) -> (f64, f64) {
     let ranks = plan.program.ranks();
     let mut busiest = vec![0f64; ranks as usize];
     for (id, channel) in plan.wiring.channels().iter().enumerate() {
@@ -221,7 +227,7 @@ fn wires(svg: &mut Svg, plan: &Plan<'_>, outcome: &Outcome, top: f64) -> (f64, f
         svg.titled(
             &format!(
                 "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"11\" height=\"11\" rx=\"1.5\" fill=\"{}\"/>",
-                heat(busy)
+                heat(busy / scale)
             ),
             &format!("rank {} to {}: {}", members.start, members.end - 1, percent(busy)),
         );
@@ -229,15 +235,21 @@ fn wires(svg: &mut Svg, plan: &Plan<'_>, outcome: &Outcome, top: f64) -> (f64, f
     (2.0 * MARGIN + 64.0 * 13.0, top + 30.0 + f64::from(squares.div_ceil(64)) * 13.0)
 }
 
-fn legend(svg: &mut Svg, x: f64, y: f64) {
+fn legend(svg: &mut Svg, x: f64, y: f64, scale: f64) {
     svg.text((x - 8.0, y + 10.0), 11, Anchor::End, MUTED, "link busy");
     for i in 0..50 {
         let share = f64::from(i) / 49.0;
         svg.rect((x + 4.0 * f64::from(i), y), (4.3, 12.0), &format!("fill=\"{}\"", heat(share)));
     }
-    for (at, text) in [(0.0, "0"), (0.5, "50 %"), (1.0, "100 %")] {
-        svg.text((x + 200.0 * at, y + 25.0), 10, Anchor::Middle, MUTED, text);
+    for at in [0.0, 0.5, 1.0] {
+        svg.text((x + 200.0 * at, y + 25.0), 10, Anchor::Middle, MUTED, &axis(at * scale, scale));
     }
+}
+
+/// A share as a label of an axis that ends at `scale`.
+fn axis(share: f64, scale: f64) -> String {
+    let digits = if scale < 0.04 { 2 } else { usize::from(scale < 0.6) };
+    if share == 0.0 { "0".to_owned() } else { format!("{:.digits$} %", 100.0 * share) }
 }
 
 /// Use over time: the share of links in use, one curve per group of links.
@@ -259,16 +271,18 @@ fn over_time(svg: &mut Svg, plan: &Plan<'_>, outcome: &Outcome, top: f64, width:
         })
         .collect();
     let most = shares.iter().flatten().copied().fold(0.0, f64::max);
-    // A scale that the curves fill, in steps that read well.
-    let scale = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0].into_iter().find(|&s| most <= s).unwrap_or(1.0);
+    let scale = scale(most);
     for i in 0..=4 {
         let y = top + height - height * f64::from(i) / 4.0;
         svg.line((left, y), (left + span, y), &format!("stroke=\"{GRID}\""));
-        let digits = if scale < 0.04 { 2 } else { usize::from(scale < 0.4) };
-        let text = format!("{:.digits$} %", 100.0 * scale * f64::from(i) / 4.0);
-        svg.text((left - 6.0, y + 3.5), 10, Anchor::End, MUTED, &text);
+        svg.text((left - 6.0, y + 3.5), 10, Anchor::End, MUTED, &axis(scale * f64::from(i) / 4.0, scale));
         let at = left + span * f64::from(i) / 4.0;
-        svg.text((at, top + height + 16.0), 10, Anchor::Middle, MUTED, &duration(time * u64::from(i as u32) / 4));
+        let (anchor, text) = match i {
+            0 => (Anchor::Start, "0".to_owned()),
+            4 => (Anchor::End, duration(time)),
+            _ => (Anchor::Middle, duration(time * u64::from(i as u32) / 4)),
+        };
+        svg.text((at, top + height + 16.0), 10, anchor, MUTED, &text);
     }
     let mut legend_x = left + span;
     for g in (0..GROUPS).rev().filter(|&g| links[g] > 0) {
@@ -287,9 +301,9 @@ fn over_time(svg: &mut Svg, plan: &Plan<'_>, outcome: &Outcome, top: f64, width:
         svg.polyline(&points, &format!("stroke=\"{}\" stroke-width=\"1.6\"", COLORS[g]));
         let text = format!("{} ({})", GROUP_NAMES[g], links[g]);
         svg.text((legend_x, top - 12.0), 11, Anchor::End, INK, &text);
-        legend_x -= 7.0 * text.len() as f64 + 4.0;
+        legend_x -= 6.6 * text.len() as f64 + 4.0;
         svg.rect((legend_x - 10.0, top - 21.0), (10.0, 10.0), &format!("rx=\"2\" fill=\"{}\"", COLORS[g]));
-        legend_x -= 26.0;
+        legend_x -= 28.0;
     }
     top + height + 24.0
 }

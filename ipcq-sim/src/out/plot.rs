@@ -40,7 +40,7 @@ pub fn sweep_svg(points: &[Point]) -> String {
     let most_ranks = points.iter().map(|p| p.ranks).max().unwrap_or(1);
     let most_bytes = points.iter().map(|p| p.bytes).max().unwrap_or(1);
     svg.text((32.0, 38.0), 20, Anchor::Start, INK, "Time of collectives");
-    let text = "solid: simulated time; dashed, same colour: lower bound for the same goal and links; both axes logarithmic";
+    let text = "solid: simulated time; dashed: lower bound for the same goal, channels and message size; both axes logarithmic";
     svg.text((32.0, 60.0), 12, Anchor::Start, MUTED, text);
     let by_size: Vec<&Point> = points.iter().filter(|p| p.ranks == most_ranks).collect();
     let by_ranks: Vec<&Point> = points.iter().filter(|p| p.bytes == most_bytes).collect();
@@ -90,7 +90,8 @@ fn panel(
             ..3 => format!("{ps} ps"),
             3..6 => format!("{} ns", ps / 1000),
             6..9 => format!("{} us", ps / 1_000_000),
-            _ => duration(ps),
+            9..12 => format!("{} ms", ps / 1_000_000_000),
+            _ => format!("{} s", ps / 1_000_000_000_000),
         };
         svg.text((left - 8.0, y(ps) + 3.5), 10, Anchor::End, MUTED, &text);
     }
@@ -116,5 +117,4 @@ fn panel(
             );
         }
     }
-    svg.raw("");
 }

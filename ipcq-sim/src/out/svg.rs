@@ -24,11 +24,6 @@ impl Svg {
         Svg { body: String::new() }
     }
 
-    pub(super) fn raw(&mut self, text: &str) {
-        self.body.push_str(text);
-        self.body.push('\n');
-    }
-
     pub(super) fn rect(&mut self, (x, y): (f64, f64), (w, h): (f64, f64), style: &str) {
         let _ = writeln!(self.body, "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{w:.1}\" height=\"{h:.1}\" {style}/>");
     }

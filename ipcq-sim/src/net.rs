@@ -62,6 +62,7 @@ pub struct Net {
     hops: Vec<Hop>,
     links: u32,
     exclusive: Exclusive,
+    wire: Option<Hop>,
 }
 
 /// Whether links are shared, which decides the engine.
@@ -83,6 +84,7 @@ impl Net {
             hops: Vec::new(),
             links: 0,
             exclusive: Exclusive::Yes,
+            wire: None,
         };
         net.links = match topology.fabric {
             Fabric::Direct => channels.len() as u32,
@@ -95,12 +97,10 @@ impl Net {
             match topology.fabric {
                 Fabric::Direct => {
                     let over = net.send_over() + topology.overheads.noc as u32;
-                    net.hops.push(Hop {
-                        link: id as u32,
-                        over,
-                        prop: topology.direct.propagation as u32,
-                        rate: DIRECT,
-                    });
+                    let prop = topology.direct.propagation as u32;
+                    let hop = Hop { link: id as u32, over, prop, rate: DIRECT };
+                    net.wire = Some(hop);
+                    net.hops.push(hop);
                 }
                 Fabric::Cubes => net.route(channel.src, channel.dst),
             }
@@ -120,6 +120,12 @@ impl Net {
     #[inline]
     pub fn path(&self, channel: u32) -> &[Hop] {
         &self.hops[self.starts[channel as usize] as usize..self.starts[channel as usize + 1] as usize]
+    }
+
+    /// With a wire per channel: the one hop that every path is, but for the link, which is the channel's number.
+    #[inline]
+    pub(crate) fn wire(&self) -> Option<Hop> {
+        self.wire
     }
 
     /// How many links there are.

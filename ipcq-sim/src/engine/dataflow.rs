@@ -6,13 +6,17 @@
 use super::machine::{Carrier, Flight, Machine};
 use super::{Engine, SimError, Timing};
 use crate::probe::Probe;
+use ccl_schedule::Program;
 
 struct Straight;
 
-impl<P: Probe> Carrier<P> for Straight {
+impl<G: Program + ?Sized, P: Probe> Carrier<G, P> for Straight {
     #[inline]
-    fn launch(&mut self, machine: &mut Machine<'_, '_, P>, flight: Flight) {
+    fn launch(&mut self, machine: &mut Machine<'_, '_, G, P>, flight: Flight) {
         let plan = machine.plan;
+        if let Some(wire) = plan.net.wire() {
+            return machine.fly(flight, wire);
+        }
         let costs = &plan.costs[flight.class as usize].link;
         let (mut head, mut tail) = (flight.at, flight.at);
         for hop in plan.net.path(flight.channel) {
@@ -29,7 +33,9 @@ impl<P: Probe> Carrier<P> for Straight {
     }
 }
 
-pub(super) fn run<P: Probe>(mut machine: Machine<'_, '_, P>) -> Result<Timing, SimError> {
+pub(super) fn run<G: Program + ?Sized, P: Probe>(
+    mut machine: Machine<'_, '_, G, P>,
+) -> Result<Timing, SimError> {
     machine.settle(&mut Straight)?;
     machine.finish(Engine::A, 0)
 }

@@ -7,14 +7,15 @@ use super::calendar::{Calendar, Event};
 use super::machine::{Carrier, Flight, Machine};
 use super::{Engine, SimError, Timing};
 use crate::probe::Probe;
+use ccl_schedule::Program;
 
 struct Queue {
     calendar: Calendar,
 }
 
-impl<P: Probe> Carrier<P> for Queue {
+impl<G: Program + ?Sized, P: Probe> Carrier<G, P> for Queue {
     #[inline]
-    fn launch(&mut self, machine: &mut Machine<'_, '_, P>, flight: Flight) {
+    fn launch(&mut self, machine: &mut Machine<'_, '_, G, P>, flight: Flight) {
         let over = machine.plan.net.path(flight.channel)[0].over;
         self.calendar.push(Event {
             time: flight.at + u64::from(over),
@@ -28,7 +29,9 @@ impl<P: Probe> Carrier<P> for Queue {
     }
 }
 
-pub(super) fn run<P: Probe>(mut machine: Machine<'_, '_, P>) -> Result<Timing, SimError> {
+pub(super) fn run<G: Program + ?Sized, P: Probe>(
+    mut machine: Machine<'_, '_, G, P>,
+) -> Result<Timing, SimError> {
     let plan = machine.plan;
     let mut queue = Queue { calendar: Calendar::new(plan.net.shortest_hop()) };
     machine.settle(&mut queue)?;

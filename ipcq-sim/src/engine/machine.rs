@@ -5,14 +5,15 @@
 
 use super::{Engine, SimError, Timing};
 use crate::config::{Backpressure, CreditAt, CreditWait};
+use crate::net::Hop;
 use crate::plan::Plan;
 use crate::probe::{Doing, Probe, Source};
 use crate::units::Ps;
 use ccl_schedule::{Dir, Land, NONE, Op, Program, Tile};
 
 /// Brings tokens to their slots.
-pub(super) trait Carrier<P: Probe> {
-    fn launch(&mut self, machine: &mut Machine<'_, '_, P>, flight: Flight);
+pub(super) trait Carrier<G: Program + ?Sized, P: Probe> {
+    fn launch(&mut self, machine: &mut Machine<'_, '_, G, P>, flight: Flight);
 }
 
 /// A token on its way.
@@ -32,8 +33,10 @@ const HELD: u8 = 4;
 const POSTED: u8 = 8;
 const LANDED: u8 = 16;
 
-/// One channel. The time of slot k is the visible time of its token, then the arrival time of its credit.
+/// One channel, in one cache line. The time of slot k is the visible time of its token, then the arrival time of its
+/// credit.
 #[derive(Clone, Copy)]
+#[repr(align(64))]
 struct Chan {
     sent: u32,
     arrived: u32,
@@ -42,6 +45,8 @@ struct Chan {
     last_visible: Ps,
     last_credit: Ps,
     credit_latency: Ps,
+    /// When its wire is free, where it has one of its own.
+    wire_free: Ps,
     src: u32,
     dst: u32,
     flags: u8,
@@ -66,12 +71,12 @@ struct Post {
     land: Land,
 }
 
-pub(super) struct Machine<'a, 'p, P: Probe> {
+pub(super) struct Machine<'a, 'p, G: Program + ?Sized, P: Probe> {
     pub(super) plan: &'a Plan<'p>,
     pub(super) probe: &'a mut P,
     /// When each link is free.
     pub(super) free: Vec<Ps>,
-    program: &'p dyn Program,
+    program: &'a G,
     chans: Vec<Chan>,
     times: Vec<Ps>,
     /// Times per channel: a power of two, so that a sequence number finds its slot by masking.
@@ -86,8 +91,8 @@ pub(super) struct Machine<'a, 'p, P: Probe> {
     messages: u64,
 }
 
-impl<'a, 'p, P: Probe> Machine<'a, 'p, P> {
-    pub(super) fn new(plan: &'a Plan<'p>, probe: &'a mut P) -> Self {
+impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
+    pub(super) fn new(plan: &'a Plan<'p>, program: &'a G, probe: &'a mut P) -> Self {
         let ranks = plan.program.ranks();
         // No channel carries more than all messages, so more slots than that only cost memory.
         let slots = plan.slots.min(plan.program.messages().clamp(1, 1 << 16) as u32);
@@ -105,6 +110,7 @@ impl<'a, 'p, P: Probe> Machine<'a, 'p, P> {
                 last_visible: 0,
                 last_credit: 0,
                 credit_latency,
+                wire_free: 0,
                 src: channel.src,
                 dst: channel.dst,
                 flags: 0,
@@ -114,7 +120,7 @@ impl<'a, 'p, P: Probe> Machine<'a, 'p, P> {
             plan,
             probe,
             free: vec![0; plan.net.links() as usize],
-            program: plan.program,
+            program,
             times: vec![0; chans.len() * stride as usize],
             chans,
             stride: stride as usize,
@@ -130,7 +136,7 @@ impl<'a, 'p, P: Probe> Machine<'a, 'p, P> {
     }
 
     /// Runs every PE that can go on until none can.
-    pub(super) fn settle<C: Carrier<P>>(&mut self, carrier: &mut C) -> Result<(), SimError> {
+    pub(super) fn settle<C: Carrier<G, P>>(&mut self, carrier: &mut C) -> Result<(), SimError> {
         loop {
             while let Some(rank) = self.ready.pop() {
                 self.advance(carrier, rank)?;
@@ -187,21 +193,19 @@ impl<'a, 'p, P: Probe> Machine<'a, 'p, P> {
     #[inline]
     fn wait(&mut self, rank: u32, pe: &mut Pe, ready: Ps, doing: Doing) {
         let now = self.resume(pe.now, ready);
-        if now > pe.now {
-            self.probe.span(rank, doing, pe.now, now);
-            pe.blocked += now - pe.now;
-            pe.now = now;
-        }
+        self.probe.span(rank, doing, pe.now, now);
+        pe.blocked += now - pe.now;
+        pe.now = now;
     }
 
-    fn advance<C: Carrier<P>>(&mut self, carrier: &mut C, rank: u32) -> Result<(), SimError> {
+    fn advance<C: Carrier<G, P>>(&mut self, carrier: &mut C, rank: u32) -> Result<(), SimError> {
         let mut pe = self.pes[rank as usize];
         let result = self.go(carrier, rank, &mut pe);
         self.pes[rank as usize] = pe;
         result
     }
 
-    fn go<C: Carrier<P>>(&mut self, carrier: &mut C, rank: u32, pe: &mut Pe) -> Result<(), SimError> {
+    fn go<C: Carrier<G, P>>(&mut self, carrier: &mut C, rank: u32, pe: &mut Pe) -> Result<(), SimError> {
         while let Some(op) = self.program.op(rank, pe.step) {
             let went_on = match op {
                 Op::Send { dir, chunk, from } => self.send(carrier, rank, pe, (dir, chunk, from))?,
@@ -222,7 +226,7 @@ impl<'a, 'p, P: Probe> Machine<'a, 'p, P> {
     }
 
     #[inline]
-    fn send<C: Carrier<P>>(
+    fn send<C: Carrier<G, P>>(
         &mut self,
         carrier: &mut C,
         rank: u32,
@@ -240,7 +244,9 @@ impl<'a, 'p, P: Probe> Machine<'a, 'p, P> {
                 return Ok(false);
             }
             let credit = self.times[channel as usize * self.stride + ((seq - self.slots) & self.mask) as usize];
-            self.wait(rank, pe, credit, Doing::BlockedSend);
+            if credit > pe.now {
+                self.wait(rank, pe, credit, Doing::BlockedSend);
+            }
         }
         self.chans[channel as usize].sent = seq + 1;
         let class = self.plan.class(chunk);
@@ -286,7 +292,8 @@ impl<'a, 'p, P: Probe> Machine<'a, 'p, P> {
 
     #[inline]
     fn recv(&mut self, rank: u32, pe: &mut Pe, dir: Dir, tile: u32, land: Land) -> Result<bool, SimError> {
-        let channel = self.plan.wiring.rx(rank, dir);
+        let plan = self.plan;
+        let channel = plan.wiring.rx(rank, dir);
         let Some(chan) = self.chans.get_mut(channel as usize) else {
             return Err(self.misuse(rank, pe.step));
         };
@@ -299,31 +306,34 @@ impl<'a, 'p, P: Probe> Machine<'a, 'p, P> {
             return Ok(false);
         }
         chan.received = seq + 1;
-        let visible = self.times[self.slot(channel, seq)];
-        self.wait(rank, pe, visible, Doing::BlockedRecv);
-        let costs = &self.plan.costs[self.plan.class(tile)];
+        let slot = channel as usize * self.stride + (seq & self.mask) as usize;
+        let visible = self.times[slot];
+        if visible > pe.now {
+            self.wait(rank, pe, visible, Doing::BlockedRecv);
+        }
+        let costs = &plan.costs[plan.class(tile)];
         let found = pe.now;
         let read = found + costs.read;
         pe.now = read;
         self.probe.span(rank, Doing::Read, found, read);
-        let slot = Source::Slot(channel, seq);
+        let data = Source::Slot(channel, seq);
         match land {
             Land::Forward => {
                 self.chans[channel as usize].flags |= HELD;
-                if self.plan.credit_at == CreditAt::Copy {
-                    self.probe.landed(channel, seq, self.plan.class(tile), found, read);
+                if plan.credit_at == CreditAt::Copy {
+                    self.probe.landed(channel, seq, plan.class(tile), found, read);
                 }
             }
-            Land::Copy => self.probe.wrote(rank, tile, land, slot, (found, read)),
+            Land::Copy => self.probe.wrote(rank, tile, land, data, (found, read)),
             Land::Reduce => {
                 pe.now += costs.math;
                 self.probe.span(rank, Doing::Math, read, pe.now);
                 // The slot is in use until it has been added, or only until it has been copied out.
-                let used = if self.plan.credit_at == CreditAt::LastUse { pe.now } else { read };
-                self.probe.wrote(rank, tile, land, slot, (found, used));
+                let used = if plan.credit_at == CreditAt::LastUse { pe.now } else { read };
+                self.probe.wrote(rank, tile, land, data, (found, used));
             }
         }
-        let credit = match self.plan.credit_at {
+        let credit = match plan.credit_at {
             CreditAt::Recv => found,
             CreditAt::Copy => read,
             CreditAt::LastUse if land == Land::Forward => return Ok(true),
@@ -357,6 +367,18 @@ impl<'a, 'p, P: Probe> Machine<'a, 'p, P> {
         self.times[slot] = arrival;
         self.probe.credit(channel, seq, arrival);
         arrival
+    }
+
+    /// Takes a token over the wire that only its channel has.
+    #[inline]
+    pub(super) fn fly(&mut self, flight: Flight, hop: Hop) {
+        let costs = &self.plan.costs[flight.class as usize];
+        let chan = &mut self.chans[flight.channel as usize];
+        let start = (flight.at + u64::from(hop.over)).max(chan.wire_free);
+        let drained = start + costs.link[hop.rate as usize & 3];
+        chan.wire_free = drained;
+        self.probe.link(flight.channel, flight.channel, start, drained);
+        self.deposit(flight.channel, flight.class, drained + u64::from(hop.prop));
     }
 
     /// Puts a token into its slot: data, metadata and head become visible in one step. Tokens stay in order.
@@ -426,7 +448,9 @@ impl<'a, 'p, P: Probe> Machine<'a, 'p, P> {
         }
         chan.flags &= !(POSTED | LANDED);
         let post = self.posts[channel as usize];
-        self.wait(rank, pe, post.done, Doing::BlockedRecv);
+        if post.done > pe.now {
+            self.wait(rank, pe, post.done, Doing::BlockedRecv);
+        }
         self.wait_credit(pe, post.credit);
         let from = pe.now;
         if post.land == Land::Reduce {

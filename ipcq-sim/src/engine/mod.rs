@@ -12,6 +12,7 @@ use crate::net::Exclusive;
 use crate::plan::Plan;
 use crate::probe::Probe;
 use crate::units::Ps;
+use ccl_schedule::Program;
 use machine::Machine;
 use thiserror::Error;
 
@@ -92,13 +93,25 @@ impl Timing {
 
 /// Runs a plan, telling `probe` everything that happens.
 pub fn run<P: Probe>(plan: &Plan<'_>, engine: Engine, probe: &mut P) -> Result<Timing, SimError> {
+    run_as(plan, plan.program, engine, probe)
+}
+
+/// [`run`] for a program whose type is known: its operations are then compiled into the engine. `program` must be the one
+/// that was planned.
+pub fn run_as<G: Program + ?Sized, P: Probe>(
+    plan: &Plan<'_>,
+    program: &G,
+    engine: Engine,
+    probe: &mut P,
+) -> Result<Timing, SimError> {
+    debug_assert_eq!((program.name(), program.ranks()), (plan.program.name(), plan.program.ranks()));
     let shared = match plan.net.exclusive() {
         Exclusive::Yes => None,
         Exclusive::No(link) => Some(link),
     };
     match (engine, shared) {
         (Engine::A, Some(link)) => Err(SimError::Shared { link: plan.net.name(link, &plan.wiring) }),
-        (Engine::A | Engine::Auto, None) => dataflow::run(Machine::new(plan, probe)),
-        (Engine::B, _) | (Engine::Auto, Some(_)) => events::run(Machine::new(plan, probe)),
+        (Engine::A | Engine::Auto, None) => dataflow::run(Machine::new(plan, program, probe)),
+        (Engine::B, _) | (Engine::Auto, Some(_)) => events::run(Machine::new(plan, program, probe)),
     }
 }

@@ -51,6 +51,9 @@ compile_error!("mailbox-atomics parks with Linux futexes on the low half of litt
 mod arena;
 mod barrier;
 mod deadline;
+#[cfg(feature = "fault-points")]
+pub mod fault;
+mod fault_macros;
 mod liveness;
 #[cfg(loom)]
 mod loom_futex;
@@ -72,6 +75,8 @@ mod word;
 pub use arena::{Arena, PAGE};
 pub use barrier::{Barrier, BarrierError, Place};
 pub use deadline::{Deadline, DeadlineError, LONGEST_WAIT, monotonic_ns};
+#[doc(hidden)]
+pub use fault_macros::no_fault;
 pub use liveness::{Death, HowDied, Lifeline, Peers, Watch, death_pipe};
 pub use mailbox::{Call, MailboxWords, RequestNumber, Requester, Responder};
 pub use one_shot::{AlreadyPublished, OneShot};

@@ -5,10 +5,10 @@ use crate::memory::{Memory, region_error};
 use crate::notes::Notebook;
 use crate::verdict;
 use crate::watch::{Lifelines, Needed};
-use comm_context::comm::{ArgumentError, CommError, Membership, Phase, Timeout};
+use comm_context::comm::{ArgumentError, CommError, Death, Membership, Phase, Timeout};
 use mailbox_atomics::{
     Barrier, Deadline, HowDied, OneShot, Region, SpinBudget, StickyWord, Wait, WaitError, Watch, WordI32,
-    WordU64, monotonic_ns,
+    WordU64, fault_point, fault_rank, monotonic_ns,
 };
 use std::num::{NonZeroI32, NonZeroU32};
 use std::ops::Range;
@@ -35,6 +35,8 @@ impl Prepared {
     /// Joins as `rank`, in its own process, and waits for the others.
     pub fn join(&self, rank: u32, within: Timeout) -> Result<Group, CommError> {
         let me = Membership::new(rank, self.memory.layout.nranks)?;
+        fault_rank!(rank);
+        fault_point!("rendezvous.joining");
         Group::enter_memory(me, self.memory.clone(), deadline(within)?)
     }
 
@@ -94,8 +96,13 @@ impl Group {
         let step = group.begin(Phase::Init, deadline);
         // The pid last: who sees it may look at the phase.
         group.memory.card(me.rank()).pid.store_and_wake(std::process::id());
-        group.barrier(&step)?;
+        fault_point!("rendezvous.signed_in");
+        let met = group.barrier(&step);
         drop(step);
+        if let Err(error) = met {
+            group.leave(&format!("it could not join, because {error}"));
+            return Err(error);
+        }
         Ok(group)
     }
 
@@ -197,10 +204,12 @@ impl Group {
     /// Leaves, and tells whoever still waits for this rank why. What the rank owns of the memory is its own to give back before.
     pub fn leave(&self, reason: &str) {
         if !self.memory.has_left(self.me.rank()) {
+            fault_point!("rendezvous.leaving");
             self.memory.write_reason(self.me.rank(), reason);
             self.publish(Phase::Gone);
             self.memory.card(self.me.rank()).left.raise(NonZeroU32::MIN);
             self.notebook.ring(&self.memory, self.me.rank());
+            fault_point!("rendezvous.left");
         }
     }
 
@@ -253,12 +262,7 @@ impl Group {
     }
 
     fn died(&self, death: mailbox_atomics::Death, phase: Phase) -> CommError {
-        use comm_context::comm::Death;
-        let how = match death.how {
-            HowDied::Exited(status) => Death::Exited { status },
-            HowDied::Signalled(signal) => Death::Signalled { signal },
-            HowDied::Unknown => Death::Vanished,
-        };
+        let how = how_in_words(death.how);
         let pid = self.memory.pid(death.peer);
         CommError::PeerDied { rank: death.peer, pid, how, phase }
     }
@@ -282,6 +286,15 @@ impl Drop for Step<'_> {
         if !self.group.memory.has_left(self.group.me.rank()) {
             self.group.publish(Phase::Idle);
         }
+    }
+}
+
+/// How a process died, in the terms of a communicator.
+pub(crate) fn how_in_words(how: HowDied) -> Death {
+    match how {
+        HowDied::Exited(status) => Death::Exited { status },
+        HowDied::Signalled(signal) => Death::Signalled { signal },
+        HowDied::Unknown => Death::Vanished,
     }
 }
 

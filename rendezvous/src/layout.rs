@@ -17,7 +17,9 @@ pub(crate) struct Header {
     pub(crate) nonce: WordU64,
     pub(crate) nranks: WordU64,
     pub(crate) extent: WordU64,
-    reserved: [WordU64; 4],
+    /// One more than the rank that held the meeting; zero in a forked group.
+    pub(crate) host: WordU64,
+    reserved: [WordU64; 3],
     /// The first death that the parent of forked ranks told: see [`crate::verdict`].
     pub(crate) verdict: StickyWord,
     reserved2: [WordU32; 15],
@@ -175,6 +177,7 @@ pub(crate) const fn layout_hash() -> u64 {
         NOTE_STRIDE,
         NOTE_PAYLOAD_AT,
         EXTENT_ALIGN,
+        offset_of!(Header, host),
         offset_of!(Header, verdict),
         offset_of!(Header, abort),
         offset_of!(Header, pids),

@@ -76,6 +76,17 @@ impl Memory {
         told.into_iter().find(|pid| *pid != 0)
     }
 
+    /// Whether `rank` has entered its own card, and so depends on no host any more.
+    pub(crate) fn has_signed_in(&self, rank: u32) -> bool {
+        self.card(rank).pid.load() != 0
+    }
+
+    /// The rank that held the meeting, if there was one.
+    pub(crate) fn host(&self) -> Option<u32> {
+        let host = self.header().host.load().checked_sub(1)?;
+        u32::try_from(host).ok().filter(|rank| *rank < self.layout.nranks)
+    }
+
     /// Whether `rank` has left in order.
     pub(crate) fn has_left(&self, rank: u32) -> bool {
         self.card(rank).left.raised().is_some()

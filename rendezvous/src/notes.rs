@@ -10,6 +10,7 @@ use crate::layout::{NOTE_BYTES, NOTES};
 use crate::memory::Memory;
 use crate::watch::Needed;
 use comm_context::comm::CommError;
+use mailbox_atomics::fault_point;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -85,20 +86,25 @@ impl Group {
         note: &[u8],
     ) -> Result<Vec<Vec<u8>>, CommError> {
         assert!(note.len() <= NOTE_BYTES, "a note has at most {NOTE_BYTES} bytes");
+        fault_point!("exchange.posting");
         let posted = self.post(topic, members, note);
+        fault_point!("exchange.posted");
         let me = self.me.rank();
         let mut collected: Vec<Option<(Found, Vec<u8>)>> = vec![None; members.len()];
         // From the last down, as the barrier does.
         for (at, &peer) in members.iter().enumerate().rev().filter(|(_, peer)| **peer != me) {
             collected[at] = Some(self.collect(step, topic, members, peer)?);
         }
+        fault_point!("exchange.collected");
         posted.mark(SEEN);
+        fault_point!("exchange.seen");
         for (&peer, taken) in members.iter().zip(&collected).rev() {
             if let Some((found, _)) = taken {
                 self.await_seen(step, peer, *found)?;
             }
         }
         drop(posted);
+        fault_point!("exchange.done");
         Ok(collected
             .into_iter()
             .map(|taken| taken.map_or_else(|| note.to_vec(), |(_, bytes)| bytes))

@@ -44,6 +44,8 @@ pub(crate) struct Card {
     pub(crate) left: StickyWord,
     /// Bytes of the reason.
     pub(crate) reason_len: WordU32,
+    /// How many of the note slots have ever been used; those after them need no look.
+    pub(crate) slots: WordU32,
 }
 
 /// One small message on a card.
@@ -69,13 +71,13 @@ pub const NOTE_BYTES: usize = 192;
 /// Bytes that the group's letter can carry: a vendor's root information of 4108 bytes.
 pub const LETTER_BYTES: usize = 4608;
 /// Exchanges that one rank can have under way at once.
-pub(crate) const NOTES: usize = 24;
+pub(crate) const NOTES: usize = 128;
 pub(crate) const REASON_BYTES: usize = 1024;
 
 const PAGE: usize = 4096;
 const LETTER_AT: usize = PAGE;
 const PLACES_AT: usize = LETTER_AT + 2 * PAGE;
-const CARD_BYTES: usize = 2 * PAGE;
+const CARD_BYTES: usize = 9 * PAGE;
 const REASON_AT: usize = 512;
 const NOTES_AT: usize = 2048;
 const NOTE_STRIDE: usize = 256;
@@ -183,6 +185,7 @@ pub(crate) const fn layout_hash() -> u64 {
         offset_of!(Header, pids),
         offset_of!(Card, bell),
         offset_of!(Card, left),
+        offset_of!(Card, slots),
     ];
     // FNV-1a over the constants as words.
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;

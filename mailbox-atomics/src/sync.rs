@@ -39,6 +39,7 @@ pub(crate) fn at(_site: Site, ordering: Ordering) -> Ordering {
     ordering
 }
 
+// Relaxed is what a mutant runs with.
 #[cfg(loom)]
 pub(crate) fn at(site: Site, ordering: Ordering) -> Ordering {
     if mutants::armed(site) { Ordering::Relaxed } else { ordering }

@@ -1,5 +1,8 @@
 //! The protocols hold in every schedule that loom finds. Run with `cargo xtask ci`, or
 //! `RUSTFLAGS="--cfg loom" cargo test --release --test loom_models`.
+//!
+//! # Safety
+//! The scenes share cells between threads without a lock. That the protocols order every access to them is what loom checks.
 #![cfg(loom)]
 #![allow(unsafe_code, missing_docs)]
 

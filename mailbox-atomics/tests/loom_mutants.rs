@@ -1,4 +1,8 @@
 //! The models can fail: each mutant breaks one ordering or one step of the real code, and loom must reject it (F30).
+//!
+//! # Safety
+//! The scenes share cells between threads without a lock. A mutant lets accesses race, in loom's model only: loom's threads
+//! take turns on one thread, and it reports the race instead of having it.
 #![cfg(loom)]
 #![allow(unsafe_code, missing_docs)]
 

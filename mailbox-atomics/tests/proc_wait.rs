@@ -1,4 +1,8 @@
 //! The wait function between real processes, with real signals.
+//!
+//! # Safety
+//! Forks. The children use shared memory and system calls, and no lock of the test harness.
+#![cfg(not(loom))]
 #![allow(unsafe_code, missing_docs)]
 
 use mailbox_atomics::{

@@ -33,9 +33,11 @@ const fn row(name: &'static str, uses: Uses, layer: Option<Layer>) -> Row {
 /// The rows that exist or are planned; a row without a member is not an error.
 pub(crate) const ROWS: &[Row] = &[
     Row { miri: true, ..row("comm-context", Uses::Only(&[]), Some(Layer::Context)) },
+    // Benchmarks of any layer use it, so it stands before all that have some.
+    row("bench-kit", Uses::Apart(&[]), None),
     Row { miri: true, ..row("mailbox-atomics", Uses::Only(&[]), Some(Layer::Atomics)) },
     Row { miri: true, ..row("worker-errors", Uses::Only(&[]), Some(Layer::Errors)) },
-    row("rendezvous", Uses::Only(&["mailbox-atomics", "worker-errors"]), Some(Layer::Comm)),
+    row("rendezvous", Uses::Only(&["comm-context", "mailbox-atomics", "worker-errors"]), Some(Layer::Comm)),
     row("comm-sim", Uses::Only(BACKEND), Some(Layer::Comm)),
     row("comm-hccl", Uses::Only(BACKEND), Some(Layer::Comm)),
     row("bootstrap-channel", Uses::Only(&["mailbox-atomics", "worker-errors"]), Some(Layer::Bootstrap)),

@@ -1,0 +1,234 @@
+//! Both sides in one process: what is refused, what is published once, what comes out.
+#![allow(missing_docs)]
+
+use bootstrap_channel::layout::{LAYOUT_HASH, MAILBOX_SIZE, MAX_BUFFERS};
+use bootstrap_channel::{
+    ChannelSet, Failed, GatherError, Mailbox, Nonce, PublishError, ReadError, Reply, SetError, Silent,
+    StampError, Success,
+};
+use mailbox_atomics::{Deadline, Region, RegionError, StickyWord, Wait, WaitError};
+use std::num::{NonZeroU32, NonZeroU64};
+use std::time::Duration;
+use worker_errors::ErrorCode;
+
+fn within(limit: Duration) -> Wait<'static> {
+    Wait::until(Deadline::after(limit).unwrap())
+}
+
+fn soon() -> Wait<'static> {
+    within(Duration::from_secs(20))
+}
+
+fn ready() -> Success {
+    Success { device_ctx: 0x1000, window_base: 0x2000, window_size: 64, buffers: vec![0x2000, u64::MAX] }
+}
+
+fn nonce(number: u64) -> Nonce {
+    Nonce::new(NonZeroU64::new(number).unwrap())
+}
+
+fn bytes_of(region: &Region) -> Vec<u8> {
+    let mut bytes = vec![0; region.len()];
+    region.read(0, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn what_goes_in_comes_out() {
+    let set = ChannelSet::create(3).unwrap();
+    assert_eq!(set.reader(1).unwrap().peek(), Ok(None));
+    set.writer(1).unwrap().publish_success(&ready()).unwrap();
+    assert_eq!(set.reader(1).unwrap().wait(&soon()), Ok(Reply::Success(ready())));
+    let full = Success { buffers: (1..=MAX_BUFFERS as u64).collect(), ..ready() };
+    set.writer(0).unwrap().publish_success(&full).unwrap();
+    assert_eq!(set.reader(0).unwrap().peek(), Ok(Some(Reply::Success(full))));
+    set.writer(2).unwrap().publish_error(ErrorCode::Vendor, "no device 7").unwrap();
+    let failed = Failed { code: 8, message: "no device 7".into() };
+    assert_eq!(failed.error_code(), Some(ErrorCode::Vendor));
+    assert_eq!(set.reader(2).unwrap().wait(&soon()), Ok(Reply::Failed(failed)));
+}
+
+#[test]
+fn a_process_that_got_descriptor_and_nonce_can_publish() {
+    let set = ChannelSet::create(2).unwrap();
+    let handed_on = set.fd().try_clone_to_owned().unwrap();
+    let there = Region::attach(handed_on, "t", 2 * MAILBOX_SIZE).unwrap();
+    let mailbox = Mailbox::at(&there, MAILBOX_SIZE).unwrap();
+    mailbox.writer(nonce(set.nonce().get())).unwrap().publish_success(&ready()).unwrap();
+    assert_eq!(set.reader(1).unwrap().wait(&soon()), Ok(Reply::Success(ready())));
+}
+
+/// BC-1: the bytes that a C++ reader finds.
+#[test]
+fn published_bytes_stand_where_the_table_says() {
+    let region = Region::create("t", MAILBOX_SIZE).unwrap();
+    let mailbox = Mailbox::at(&region, 0).unwrap();
+    mailbox.stamp(nonce(0x0102_0304));
+    let mut writer = mailbox.writer(nonce(0x0102_0304)).unwrap();
+    writer.set_phase(5);
+    writer.publish_success(&ready()).unwrap();
+    let mut expected = vec![0; MAILBOX_SIZE];
+    for (at, field) in [
+        (0, &1_i32.to_le_bytes()[..]),
+        (8, &2_i32.to_le_bytes()),
+        (16, &0x1000_u64.to_le_bytes()),
+        (24, &0x2000_u64.to_le_bytes()),
+        (32, &64_u64.to_le_bytes()),
+        (40, &LAYOUT_HASH.to_le_bytes()),
+        (48, &0x0102_0304_u64.to_le_bytes()),
+        (56, &5_u32.to_le_bytes()),
+        (64, &0x2000_u64.to_le_bytes()),
+        (72, &u64::MAX.to_le_bytes()),
+    ] {
+        expected[at..at + field.len()].copy_from_slice(field);
+    }
+    assert!(bytes_of(&region) == expected);
+}
+
+/// BC-3
+#[test]
+fn a_second_publish_is_refused_and_changes_nothing() {
+    let region = Region::create("t", MAILBOX_SIZE).unwrap();
+    let mailbox = Mailbox::at(&region, 0).unwrap();
+    let mut writer = mailbox.writer(Nonce::random()).unwrap();
+    writer.publish_error(ErrorCode::Load, "first").unwrap();
+    let before = bytes_of(&region);
+    let refused = Err(PublishError::AlreadyPublished { state: 2 });
+    assert_eq!(writer.publish_success(&ready()), refused);
+    assert_eq!(writer.publish_error(ErrorCode::Panic, "a later and longer one"), refused);
+    assert_eq!(mailbox.writer(Nonce::random()).unwrap().publish_success(&ready()), refused);
+    assert!(bytes_of(&region) == before);
+}
+
+/// BC-7
+#[test]
+fn what_cannot_be_published_is_refused_before_a_byte_is_written() {
+    let region = Region::create("t", MAILBOX_SIZE).unwrap();
+    let mut writer = Mailbox::at(&region, 0).unwrap().writer(Nonce::random()).unwrap();
+    let too_many = Success { buffers: vec![1; MAX_BUFFERS + 1], ..ready() };
+    assert_eq!(writer.publish_success(&too_many), Err(PublishError::TooManyBuffers { count: 377 }));
+    let null = Success { buffers: vec![1, 0], ..ready() };
+    assert_eq!(writer.publish_success(&null), Err(PublishError::NullBuffer { index: 1 }));
+    let nowhere = Success { window_base: 0, ..ready() };
+    assert_eq!(writer.publish_success(&nowhere), Err(PublishError::NullWindow { size: 64 }));
+    assert!(bytes_of(&region).iter().all(|byte| *byte == 0));
+    writer.publish_success(&Success::default()).unwrap();
+}
+
+/// BC-7
+#[test]
+fn a_mailbox_that_does_not_fit_its_region_is_refused() {
+    let region = Region::create("t", 2 * MAILBOX_SIZE).unwrap();
+    for offset in [MAILBOX_SIZE + 8, 2 * MAILBOX_SIZE, usize::MAX - 7] {
+        let error = Mailbox::at(&region, offset).unwrap_err();
+        assert!(matches!(error, RegionError::OutOfBounds { .. }), "{offset}: {error}");
+    }
+    assert_eq!(Mailbox::at(&region, 4).unwrap_err(), RegionError::Misaligned { offset: 4, align: 8 });
+    let small = Region::create("t", MAILBOX_SIZE - 1).unwrap();
+    assert!(matches!(Mailbox::at(&small, 0), Err(RegionError::OutOfBounds { .. })));
+    Mailbox::at(&region, MAILBOX_SIZE).unwrap();
+    assert_eq!(ChannelSet::create(0).unwrap_err(), SetError::NoChips);
+    assert!(matches!(ChannelSet::create(usize::MAX), Err(SetError::Region(RegionError::BadLength { .. }))));
+    let set = ChannelSet::create(2).unwrap();
+    assert_eq!(set.writer(2).unwrap_err(), SetError::NoSuchChip { chip: 2, count: 2 });
+    assert_eq!(set.reader(usize::MAX).unwrap_err(), SetError::NoSuchChip { chip: usize::MAX, count: 2 });
+}
+
+/// BC-7
+#[test]
+fn f34_a_long_text_keeps_its_head_and_tail() {
+    let set = ChannelSet::create(1).unwrap();
+    let text = format!("first\0words{}last words", "ü".repeat(2000));
+    set.writer(0).unwrap().publish_error(ErrorCode::Task, &text).unwrap();
+    let Ok(Reply::Failed(failed)) = set.reader(0).unwrap().wait(&soon()) else { panic!("no error") };
+    let Failed { code, message } = failed;
+    assert_eq!(code, ErrorCode::Task.as_i32());
+    assert!(message.starts_with("first\\0wordsü") && message.ends_with("last words"), "{message}");
+    assert!(message.contains("bytes cut") && message.len() <= 1023 && !message.contains('\u{fffd}'));
+}
+
+/// BC-6
+#[test]
+fn f36_a_mailbox_of_another_layout_or_run_is_refused_by_both_sides() {
+    let region = Region::create("t", MAILBOX_SIZE).unwrap();
+    let mailbox = Mailbox::at(&region, 0).unwrap();
+    mailbox.stamp(nonce(7));
+    let other_run = StampError::OtherNonce { found: 7, expected: 8 };
+    assert_eq!(mailbox.writer(nonce(8)).unwrap_err(), other_run);
+    mailbox.writer(nonce(7)).unwrap().publish_success(&ready()).unwrap();
+    assert_eq!(
+        mailbox.reader(nonce(8)).wait(&soon()),
+        Err(ReadError::Malformed(bootstrap_channel::DecodeError::Stamp(other_run)))
+    );
+    assert_eq!(mailbox.reader(nonce(7)).wait(&soon()), Ok(Reply::Success(ready())));
+    region.write(40, &9_u64.to_le_bytes()).unwrap();
+    assert_eq!(mailbox.writer(nonce(7)).unwrap_err(), StampError::OtherLayout { found: 9 });
+    assert!(mailbox.reader(nonce(7)).wait(&soon()).is_err());
+    // A peer that knows nothing of stamps.
+    region.write(40, &0_u64.to_le_bytes()).unwrap();
+    assert_eq!(mailbox.reader(nonce(8)).wait(&soon()), Ok(Reply::Success(ready())));
+    mailbox.writer(nonce(8)).unwrap();
+}
+
+/// BC-5 and F44: a time-out says in which phase, and is not an abort.
+#[test]
+fn f44_a_time_out_names_the_phase() {
+    let set = ChannelSet::create(1).unwrap();
+    set.writer(0).unwrap().set_phase(4);
+    let reader = set.reader(0).unwrap();
+    let told = reader.wait(&within(Duration::from_millis(20))).unwrap_err();
+    assert!(matches!(told, ReadError::NoReply { phase: 4, cause: WaitError::TimedOut { .. } }), "{told}");
+    let abort = StickyWord::new();
+    abort.raise(NonZeroU32::MIN);
+    let told = reader.wait(&soon().abort_on(&abort)).unwrap_err();
+    assert!(matches!(told, ReadError::NoReply { cause: WaitError::Aborted { .. }, .. }), "{told}");
+}
+
+/// BC-9
+#[test]
+fn an_error_is_told_although_others_are_silent() {
+    let set = ChannelSet::create(3).unwrap();
+    set.writer(0).unwrap().set_phase(2);
+    set.writer(1).unwrap().publish_success(&ready()).unwrap();
+    let told = set.gather(&within(Duration::from_millis(20))).unwrap_err();
+    let GatherError::NoReply { silent, cause: WaitError::TimedOut { .. } } = &told else { panic!("{told}") };
+    assert_eq!(silent, &[Silent { chip: 0, phase: 2 }, Silent { chip: 2, phase: 0 }]);
+    assert!(told.to_string().ends_with("no reply yet from chip 0 in phase 2, chip 2 in phase 0"), "{told}");
+
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            set.writer(2).unwrap().publish_error(ErrorCode::Load, "no libhccl.so").unwrap();
+        });
+        let failed = Failed { code: 15, message: "no libhccl.so".into() };
+        let wait = soon();
+        assert_eq!(set.gather(&wait), Err(GatherError::Failed { chip: 2, failed }));
+        assert!(!wait.deadline().has_passed(), "noticed only by the last look at the deadline");
+    });
+}
+
+#[test]
+fn all_replies_come_in_the_order_of_the_chips() {
+    let set = ChannelSet::create(4).unwrap();
+    let reply = |chip: usize| Success { device_ctx: chip as u64, ..ready() };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for chip in [2, 0, 3, 1] {
+                set.writer(chip).unwrap().publish_success(&reply(chip)).unwrap();
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        assert_eq!(set.gather(&soon()), Ok((0..4).map(reply).collect()));
+    });
+}
+
+/// BC-4
+#[test]
+fn f29_an_unknown_state_is_a_typed_error() {
+    let region = Region::create("t", MAILBOX_SIZE).unwrap();
+    region.write(0, &77_i32.to_le_bytes()).unwrap();
+    let reader = Mailbox::at(&region, 0).unwrap().reader(Nonce::random());
+    let unknown = bootstrap_channel::DecodeError::UnknownState { state: 77 };
+    assert_eq!(reader.wait(&soon()), Err(ReadError::Malformed(unknown)));
+    assert_eq!(reader.peek(), Err(unknown));
+}

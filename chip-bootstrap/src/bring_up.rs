@@ -1,0 +1,165 @@
+//! One call that brings a chip up, step by step.
+
+use crate::chip::{Buffer, Chip};
+use crate::config::ChipConfig;
+use crate::device::{self, Entry, join};
+use crate::failure::comm_failure;
+use crate::platform::Platform;
+use bootstrap_channel::{Success, Writer};
+use comm_context::abi::DeviceAddr;
+use comm_context::comm::{Membership, Timeout};
+use std::fmt;
+use worker_errors::{ErrorCode, Failure};
+
+/// Where a chip is in its bring-up. Published on the bootstrap channel by its code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum BringUpPhase {
+    /// The process has not started yet.
+    NotStarted = 0,
+    /// It checks its configuration.
+    Configuration = 1,
+    /// It takes its device.
+    Device = 2,
+    /// It joins the group.
+    Communicator = 3,
+    /// It allocates its window.
+    Window = 4,
+    /// It stages its inputs.
+    Staging = 5,
+    /// It is up.
+    Ready = 6,
+}
+
+impl BringUpPhase {
+    const ALL: [Self; 7] = [
+        Self::NotStarted,
+        Self::Configuration,
+        Self::Device,
+        Self::Communicator,
+        Self::Window,
+        Self::Staging,
+        Self::Ready,
+    ];
+
+    /// The phase with that code.
+    pub fn from_code(code: u32) -> Option<Self> {
+        Self::ALL.get(code as usize).copied()
+    }
+
+    /// Its name in errors and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NotStarted => "not started",
+            Self::Configuration => "configuration",
+            Self::Device => "device",
+            Self::Communicator => "communicator",
+            Self::Window => "window",
+            Self::Staging => "staging",
+            Self::Ready => "ready",
+        }
+    }
+}
+
+impl fmt::Display for BringUpPhase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Brings a chip up. `entry` is needed when the configuration has a communicator; `at_phase` hears of each step before it is taken.
+pub fn bring_up(
+    platform: Platform,
+    config: &ChipConfig,
+    entry: Option<&Entry>,
+    within: Timeout,
+    at_phase: &mut dyn FnMut(BringUpPhase),
+) -> Result<Chip, Failure> {
+    let mut phase = BringUpPhase::Configuration;
+    let mut enter = |next| {
+        at_phase(next);
+        next
+    };
+    let mut steps = || {
+        phase = enter(BringUpPhase::Configuration);
+        let offsets = config.carve().map_err(|error| Failure::new(ErrorCode::Invalid, error.to_string()))?;
+        phase = enter(BringUpPhase::Device);
+        let mut chip = Chip {
+            id: config.device(),
+            device: device::open(platform, config.device())?,
+            comm: None,
+            window: None,
+            buffers: Vec::new(),
+            stores: Vec::new(),
+            within,
+            down: false,
+        };
+        if let Some(me) = config.member() {
+            phase = enter(BringUpPhase::Communicator);
+            chip.comm = Some(join(chip.device.as_ref(), entry.ok_or_else(no_entry)?, me, within)?);
+            if config.window_size() > 0 {
+                phase = enter(BringUpPhase::Window);
+                open_window(&mut chip, config, &offsets)?;
+                phase = enter(BringUpPhase::Staging);
+                chip.stage_inputs(config)?;
+            }
+        }
+        phase = enter(BringUpPhase::Ready);
+        Ok(chip)
+    };
+    steps().map_err(|failure: Failure| {
+        let failure =
+            failure.in_phase(phase.name()).on_device(config.device()).in_process(std::process::id());
+        // A peer that is to blame stays named; otherwise it is this rank.
+        match (failure.rank, config.member().map(Membership::rank)) {
+            (None, Some(rank)) => failure.on_rank(rank),
+            _ => failure,
+        }
+    })
+}
+
+fn open_window(chip: &mut Chip, config: &ChipConfig, offsets: &[usize]) -> Result<(), Failure> {
+    let comm = chip.comm.as_deref().ok_or_else(no_entry)?;
+    let window =
+        comm.alloc_windows(config.window_size(), chip.within).map_err(|error| comm_failure(&error))?;
+    chip.window = Some(window);
+    for (part, offset) in config.parts().iter().zip(offsets) {
+        let addr = DeviceAddr(window.base.0 + *offset as u64);
+        let bytes = part.kind.bytes().unwrap_or(0);
+        chip.buffers.push(Buffer { name: part.name.clone(), kind: part.kind, addr, bytes });
+        if let Some(host) = &part.store {
+            chip.stores.push((addr, host.clone()));
+        }
+    }
+    Ok(())
+}
+
+/// Brings a chip up and publishes the result, success or failure, on its bootstrap channel.
+pub fn bring_up_and_publish(
+    platform: Platform,
+    config: &ChipConfig,
+    entry: Option<&Entry>,
+    within: Timeout,
+    channel: &mut Writer<'_>,
+) -> Result<Chip, Failure> {
+    let brought = bring_up(platform, config, entry, within, &mut |phase| channel.set_phase(phase as u32));
+    let published = match &brought {
+        Ok(chip) => channel.publish_success(&Success {
+            device_ctx: chip.window.map_or(0, |window| window.context.0),
+            window_base: chip.window.map_or(0, |window| window.base.0),
+            window_size: chip.window.map_or(0, |window| window.size as u64),
+            buffers: chip.buffers.iter().map(|buffer| buffer.addr.0).collect(),
+        }),
+        Err(failure) => channel.publish_error(failure.root_cause().code, &failure.to_string()),
+    };
+    let chip = brought?;
+    match published {
+        Ok(()) => Ok(chip),
+        Err(error) => Err(Failure::new(ErrorCode::Protocol, error.to_string()).in_phase("publish")),
+    }
+}
+
+fn no_entry() -> Failure {
+    let text = "the configuration has a communicator, but nobody said where its group is; pass an Entry";
+    Failure::new(ErrorCode::Invalid, text)
+}

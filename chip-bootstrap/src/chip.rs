@@ -1,0 +1,164 @@
+//! A chip that is up: its communicator, window and buffers, and what tasks do with them.
+
+use crate::config::{ChipConfig, PartKind};
+use crate::device::{Device, Entry, Kernel, join};
+use crate::failure::comm_failure;
+use crate::host::HostSpan;
+use comm_context::abi::{DeviceAddr, TensorDesc};
+use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec, Membership, Timeout, Window};
+use mailbox_atomics::RegionError;
+use std::path::Path;
+use worker_errors::{ErrorCode, Failure};
+
+/// A named part of a chip's window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// Its name in the configuration.
+    pub name: String,
+    /// What it holds.
+    pub kind: PartKind,
+    /// Where it starts.
+    pub addr: DeviceAddr,
+    /// How many bytes it has.
+    pub bytes: usize,
+}
+
+/// A chip that is up, inside its own process.
+///
+/// Torn down by [`tear_down`](Self::tear_down) or when dropped: communicator first, then device.
+pub struct Chip {
+    pub(crate) id: i32,
+    pub(crate) device: Box<dyn Device>,
+    pub(crate) comm: Option<Box<dyn Communicator>>,
+    pub(crate) window: Option<Window>,
+    pub(crate) buffers: Vec<Buffer>,
+    pub(crate) stores: Vec<(DeviceAddr, HostSpan)>,
+    pub(crate) within: Timeout,
+    pub(crate) down: bool,
+}
+
+impl Chip {
+    /// The device.
+    pub fn device_id(&self) -> i32 {
+        self.id
+    }
+
+    /// The communicator, if it has one.
+    pub fn comm(&self) -> Option<&dyn Communicator> {
+        self.comm.as_deref()
+    }
+
+    /// The window, if it has one.
+    pub fn window(&self) -> Option<Window> {
+        self.window
+    }
+
+    /// All buffers and regions, in the order of the configuration.
+    pub fn buffers(&self) -> &[Buffer] {
+        &self.buffers
+    }
+
+    /// The buffer or region called `name`.
+    pub fn buffer(&self, name: &str) -> Option<&Buffer> {
+        self.buffers.iter().find(|buffer| buffer.name == name)
+    }
+
+    /// Makes the chip a rank of a group if it is none yet.
+    pub fn ensure_communicator(
+        &mut self,
+        entry: &Entry,
+        me: Membership,
+    ) -> Result<&dyn Communicator, Failure> {
+        if self.comm.is_none() {
+            self.comm = Some(join(self.device.as_ref(), entry, me, self.within)?);
+        }
+        self.comm.as_deref().ok_or_else(no_communicator)
+    }
+
+    /// Allocates a domain's window, collectively with the other members.
+    pub fn alloc_domain(&self, spec: &DomainSpec<'_>) -> Result<Window, Failure> {
+        self.member(|comm| comm.alloc_domain(spec, self.within))
+    }
+
+    /// Releases a domain, collectively with the other members.
+    pub fn release_domain(&self, id: AllocationId) -> Result<(), Failure> {
+        self.member(|comm| comm.release_domain(id, self.within))
+    }
+
+    /// Copies device bytes of this chip out.
+    pub fn read(&self, from: DeviceAddr, into: &mut [u8]) -> Result<(), Failure> {
+        self.member(|comm| comm.read(from, into))
+    }
+
+    /// Copies bytes into device memory of this chip.
+    pub fn write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), Failure> {
+        self.member(|comm| comm.write(to, bytes))
+    }
+
+    fn member<T>(&self, call: impl FnOnce(&dyn Communicator) -> Result<T, CommError>) -> Result<T, Failure> {
+        call(self.comm.as_deref().ok_or_else(no_communicator)?).map_err(|error| comm_failure(&error))
+    }
+
+    /// Loads a kernel, once.
+    pub fn load(&mut self, path: &Path, symbol: &str) -> Result<Kernel, Failure> {
+        self.device.load(path, symbol)
+    }
+
+    /// Runs a kernel to its end.
+    pub fn launch(&mut self, kernel: Kernel, tensors: &[TensorDesc], scalars: &[u64]) -> Result<(), Failure> {
+        self.device.launch(kernel, tensors, scalars)
+    }
+
+    /// Copies every part that is marked so to its host buffer. Called after a task and before it is told done.
+    pub fn flush_outputs(&self) -> Result<(), Failure> {
+        for (from, host) in &self.stores {
+            let mut bytes = vec![0; host.len()];
+            self.read(*from, &mut bytes)?;
+            host.write(0, &bytes).map_err(|error| region_failure(&error, "store_to_host"))?;
+        }
+        Ok(())
+    }
+
+    /// Fills every part that has an input from its host buffer.
+    pub(crate) fn stage_inputs(&self, config: &ChipConfig) -> Result<(), Failure> {
+        for (part, buffer) in config.parts().iter().zip(&self.buffers) {
+            if let Some(host) = &part.load {
+                let mut bytes = vec![0; host.len()];
+                host.read(0, &mut bytes).map_err(|error| region_failure(&error, "staging"))?;
+                self.write(buffer.addr, &bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves the group, then gives the device back. Does nothing the second time. The first error is returned; everything is
+    /// released all the same.
+    pub fn tear_down(&mut self) -> Result<(), Failure> {
+        if std::mem::replace(&mut self.down, true) {
+            return Ok(());
+        }
+        let left = match self.comm.take() {
+            Some(comm) => {
+                comm.destroy(self.within).map_err(|error| comm_failure(&error).in_phase("teardown"))
+            }
+            None => Ok(()),
+        };
+        left.and(self.device.close())
+    }
+}
+
+impl Drop for Chip {
+    fn drop(&mut self) {
+        // Nobody is left to tell.
+        let _ = self.tear_down();
+    }
+}
+
+fn no_communicator() -> Failure {
+    let text = "this chip has no communicator; give it one in its ChipConfig";
+    Failure::new(ErrorCode::Invalid, text)
+}
+
+fn region_failure(error: &RegionError, phase: &'static str) -> Failure {
+    Failure::new(ErrorCode::System, error.to_string()).in_phase(phase)
+}

@@ -1,0 +1,281 @@
+//! What one chip shall have when it is up, checked before anything is made.
+
+use crate::host::HostSpan;
+use comm_context::abi::DType;
+use comm_context::comm::Membership;
+
+/// Every buffer and region of a window starts at a multiple of this: a cache line, and what vector units want.
+pub const BUFFER_ALIGN: usize = 64;
+/// As many as the bootstrap mailbox can tell the parent of.
+pub const MAX_PARTS: usize = 376;
+
+/// One chip: its device, its place in the group, and its window with named buffers in it.
+#[derive(Clone, Debug)]
+pub struct ChipConfig {
+    device: i32,
+    member: Option<Membership>,
+    window_size: usize,
+    parts: Vec<Part>,
+}
+
+/// A named part of the window.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) name: String,
+    pub(crate) kind: PartKind,
+    pub(crate) load: Option<HostSpan>,
+    pub(crate) store: Option<HostSpan>,
+}
+
+/// What a part holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartKind {
+    /// `count` elements.
+    Buffer {
+        /// Of this type.
+        dtype: DType,
+        /// So many.
+        count: usize,
+    },
+    /// Plain bytes beside the data, such as signals.
+    Region {
+        /// So many.
+        bytes: usize,
+    },
+}
+
+impl PartKind {
+    /// How many bytes it takes; `None` when that is more than there can be.
+    pub fn bytes(self) -> Option<usize> {
+        match self {
+            Self::Buffer { dtype, count } => (dtype.size() as usize).checked_mul(count),
+            Self::Region { bytes } => Some(bytes),
+        }
+    }
+}
+
+/// What is wrong with a chip's configuration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// Buffers live in the window, and there is none without a communicator.
+    #[error(
+        "`{name}` needs a window, and chip {device} has no communicator; call `.communicator(rank, nranks)` and `.window(bytes)`"
+    )]
+    NoCommunicator {
+        /// The first buffer.
+        name: String,
+        /// The chip.
+        device: i32,
+    },
+    /// A communicator without a window size, but with buffers.
+    #[error("`{name}` needs a window; give its size with `.window(bytes)`, at least {need}")]
+    NoWindow {
+        /// The first buffer.
+        name: String,
+        /// What all buffers take.
+        need: usize,
+    },
+    /// Two parts have one name.
+    #[error("`{name}` is declared twice; every buffer and region of a chip has its own name")]
+    DuplicateName {
+        /// The name.
+        name: String,
+    },
+    /// A part without a name.
+    #[error("part {index} has no name; names are how tasks find their buffers")]
+    EmptyName {
+        /// Which part, from 0.
+        index: usize,
+    },
+    /// A part without bytes, or with more than there can be.
+    #[error("`{name}` has no bytes or more than an address space; give it a sensible count")]
+    BadSize {
+        /// The part.
+        name: String,
+    },
+    /// The parts do not fit.
+    #[error(
+        "the buffers need {need} bytes, the window has {window}; `{name}` is the first that does not fit"
+    )]
+    Overflow {
+        /// The part.
+        name: String,
+        /// What all of them take, each rounded up to 64 bytes.
+        need: usize,
+        /// What there is.
+        window: usize,
+    },
+    /// A host buffer has another size than the part that it is staged into or stored from.
+    #[error("`{name}` has {bytes} bytes, its host buffer has {host}; they must be equal")]
+    HostSize {
+        /// The part.
+        name: String,
+        /// Its bytes.
+        bytes: usize,
+        /// The host's.
+        host: usize,
+    },
+    /// More parts than the parent can be told of.
+    #[error("{count} buffers and regions are declared; a chip has at most {MAX_PARTS}")]
+    TooMany {
+        /// How many.
+        count: usize,
+    },
+}
+
+impl ChipConfig {
+    /// A chip on `device`, with no communicator and no window yet.
+    pub fn new(device: i32) -> Self {
+        Self { device, member: None, window_size: 0, parts: Vec::new() }
+    }
+
+    /// Makes it a rank of a group.
+    pub fn communicator(mut self, member: Membership) -> Self {
+        self.member = Some(member);
+        self
+    }
+
+    /// Gives it a window of at least `bytes`.
+    pub fn window(mut self, bytes: usize) -> Self {
+        self.window_size = bytes;
+        self
+    }
+
+    /// The next buffer in the window.
+    pub fn buffer(self, name: &str, dtype: DType, count: usize) -> Self {
+        self.part(name, PartKind::Buffer { dtype, count })
+    }
+
+    /// The next region in the window: bytes that are no data, such as signals.
+    pub fn region(self, name: &str, bytes: usize) -> Self {
+        self.part(name, PartKind::Region { bytes })
+    }
+
+    fn part(mut self, name: &str, kind: PartKind) -> Self {
+        self.parts.push(Part { name: name.to_owned(), kind, load: None, store: None });
+        self
+    }
+
+    /// Fills the part declared last from `host` at bring-up. Without a part it says so when checked.
+    pub fn load_from(mut self, host: &HostSpan) -> Self {
+        if let Some(part) = self.parts.last_mut() {
+            part.load = Some(host.clone());
+        }
+        self
+    }
+
+    /// Copies the part declared last to `host` after every task, before the task is told done.
+    pub fn store_to(mut self, host: &HostSpan) -> Self {
+        if let Some(part) = self.parts.last_mut() {
+            part.store = Some(host.clone());
+        }
+        self
+    }
+
+    /// The device.
+    pub fn device(&self) -> i32 {
+        self.device
+    }
+
+    /// The rank, if it has a communicator.
+    pub fn member(&self) -> Option<Membership> {
+        self.member
+    }
+
+    /// How many bytes of window were asked for.
+    pub fn window_size(&self) -> usize {
+        self.window_size
+    }
+
+    pub(crate) fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// The buffers and regions, in order.
+    pub fn parts_by_name(&self) -> impl Iterator<Item = (&str, PartKind)> {
+        self.parts.iter().map(|part| (part.name.as_str(), part.kind))
+    }
+
+    /// Where every part starts in the window.
+    pub fn carve(&self) -> Result<Vec<usize>, ConfigError> {
+        if self.parts.len() > MAX_PARTS {
+            return Err(ConfigError::TooMany { count: self.parts.len() });
+        }
+        let mut offsets = Vec::with_capacity(self.parts.len());
+        let mut end = 0_usize;
+        let mut misfit = None;
+        for (index, part) in self.parts.iter().enumerate() {
+            let name = || part.name.clone();
+            if part.name.is_empty() {
+                return Err(ConfigError::EmptyName { index });
+            }
+            if self.parts[..index].iter().any(|earlier| earlier.name == part.name) {
+                return Err(ConfigError::DuplicateName { name: name() });
+            }
+            let bytes =
+                part.kind.bytes().filter(|bytes| *bytes > 0).ok_or(ConfigError::BadSize { name: name() })?;
+            for host in [&part.load, &part.store].into_iter().flatten() {
+                if host.len() != bytes {
+                    return Err(ConfigError::HostSize { name: name(), bytes, host: host.len() });
+                }
+            }
+            offsets.push(end);
+            let next = bytes.checked_next_multiple_of(BUFFER_ALIGN).and_then(|bytes| end.checked_add(bytes));
+            end = next.ok_or(ConfigError::BadSize { name: name() })?;
+            if end > self.window_size {
+                misfit.get_or_insert_with(name);
+            }
+        }
+        match (self.parts.first(), self.member, misfit) {
+            (Some(first), None, _) => {
+                Err(ConfigError::NoCommunicator { name: first.name.clone(), device: self.device })
+            }
+            (Some(first), _, _) if self.window_size == 0 => {
+                Err(ConfigError::NoWindow { name: first.name.clone(), need: end })
+            }
+            (_, _, Some(name)) => Err(ConfigError::Overflow { name, need: end, window: self.window_size }),
+            _ => Ok(offsets),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mailbox_atomics::Region;
+    use std::sync::Arc;
+
+    fn chip() -> ChipConfig {
+        ChipConfig::new(3).communicator(Membership::new(0, 2).unwrap()).window(4096)
+    }
+
+    #[test]
+    fn parts_are_carved_in_declaration_order_and_counts_do_not_lie() {
+        // CB-1
+        let config = chip().buffer("x", DType::Float32, 5).region("signals", 128).buffer("y", DType::Int8, 1);
+        assert_eq!(config.carve().unwrap(), [0, 64, 192]);
+        assert!(config.parts_by_name().map(|(name, _)| name).eq(["x", "signals", "y"]));
+    }
+
+    #[test]
+    fn every_mistake_is_named_before_anything_is_made() {
+        // CB-2
+        let host = HostSpan::new(Arc::new(Region::create("t", 4096).unwrap()), 0..12).unwrap();
+        let x = |config: ChipConfig| config.buffer("x", DType::Float32, 4);
+        let is = |config: ChipConfig, want: ConfigError| assert_eq!(config.carve(), Err(want));
+        is(x(ChipConfig::new(3)), ConfigError::NoCommunicator { name: "x".into(), device: 3 });
+        is(x(chip().window(0)), ConfigError::NoWindow { name: "x".into(), need: 64 });
+        is(x(x(chip())), ConfigError::DuplicateName { name: "x".into() });
+        is(chip().region("", 4), ConfigError::EmptyName { index: 0 });
+        is(chip().region("s", 0), ConfigError::BadSize { name: "s".into() });
+        is(chip().buffer("b", DType::Float32, usize::MAX), ConfigError::BadSize { name: "b".into() });
+        is(x(chip()).region("s", usize::MAX - 70), ConfigError::BadSize { name: "s".into() });
+        let overflow = ConfigError::Overflow { name: "s".into(), need: 4160, window: 4096 };
+        is(x(chip()).region("s", 4096), overflow);
+        is(x(chip()).load_from(&host), ConfigError::HostSize { name: "x".into(), bytes: 16, host: 12 });
+        is(x(chip()).store_to(&host), ConfigError::HostSize { name: "x".into(), bytes: 16, host: 12 });
+        let many = (0..=MAX_PARTS).fold(chip(), |config, at| config.region(&at.to_string(), 1));
+        is(many, ConfigError::TooMany { count: MAX_PARTS + 1 });
+    }
+}

@@ -1,0 +1,109 @@
+//! The simulated device: kernels are functions of shared objects, called in place.
+//!
+//! # Safety
+//! Loads and calls foreign code. A kernel is a function `void (int64_t *)` by contract; nothing can check that, and a kernel that
+//! breaks the contract takes its process down, which is why every chip has a process of its own.
+#![allow(unsafe_code)]
+
+use crate::device::{Device, Entry, Kernel};
+use comm_context::abi::TensorDesc;
+use comm_context::comm::{CommError, Communicator, Membership, Timeout};
+use comm_sim::SimComm;
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use std::path::{Path, PathBuf};
+use worker_errors::{ErrorCode, Failure};
+
+type KernelEntry = unsafe extern "C" fn(*mut i64);
+
+/// A loaded function, with the library that it lives in.
+struct Loaded {
+    path: PathBuf,
+    symbol: String,
+    entry: KernelEntry,
+    _library: Library,
+}
+
+#[derive(Default)]
+pub(crate) struct SimDevice {
+    kernels: Vec<Loaded>,
+    /// The argument list, kept to spare an allocation a task.
+    args: Vec<i64>,
+}
+
+impl SimDevice {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+}
+
+/// Opens a kernel's shared object and finds its function, to tell a user at once what is missing.
+pub fn check_kernel(path: &Path, symbol: &str) -> Result<(), Failure> {
+    open(path, symbol).map(drop)
+}
+
+fn open(path: &Path, symbol: &str) -> Result<(Library, KernelEntry), Failure> {
+    let failed = |text: String| Failure::new(ErrorCode::Load, text).in_phase("load_kernel");
+    // A bare name would be searched for in the system's folders; a kernel is a file.
+    let file = std::fs::canonicalize(path)
+        .map_err(|error| failed(format!("kernel {}: {error}; check the path", path.display())))?;
+    // SAFETY: running the initialisers of a kernel's library is what the user asked for by naming it.
+    let library = unsafe { Library::open(Some(&file), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
+        failed(format!("kernel {}: {error}; build it as a shared object", path.display()))
+    })?;
+    // SAFETY: by contract a kernel's symbol is a function of this type.
+    let entry =
+        unsafe { library.get::<KernelEntry>(symbol.as_bytes()) }.map(|found| *found).map_err(|error| {
+            let hint = "export it as extern \"C\" void (int64_t *)";
+            failed(format!("kernel {} has no `{symbol}` ({error}); {hint}", path.display()))
+        })?;
+    Ok((library, entry))
+}
+
+impl Device for SimDevice {
+    fn communicator(
+        &self,
+        entry: &Entry,
+        me: Membership,
+        within: Timeout,
+    ) -> Result<Box<dyn Communicator>, CommError> {
+        let comm = match entry {
+            Entry::Forked(prepared) => SimComm::join(prepared, me.rank(), within)?,
+            Entry::Path(path) => SimComm::meet(path, me, within)?,
+        };
+        Ok(Box::new(comm))
+    }
+
+    fn load(&mut self, path: &Path, symbol: &str) -> Result<Kernel, Failure> {
+        if let Some(known) =
+            self.kernels.iter().position(|kernel| kernel.path == path && kernel.symbol == symbol)
+        {
+            return Ok(Kernel(known));
+        }
+        let (library, entry) = open(path, symbol)?;
+        self.kernels.push(Loaded {
+            path: path.to_owned(),
+            symbol: symbol.to_owned(),
+            entry,
+            _library: library,
+        });
+        Ok(Kernel(self.kernels.len() - 1))
+    }
+
+    fn launch(&mut self, kernel: Kernel, tensors: &[TensorDesc], scalars: &[u64]) -> Result<(), Failure> {
+        let Some(loaded) = self.kernels.get(kernel.0) else {
+            return Err(Failure::new(ErrorCode::Internal, format!("kernel {} was never loaded", kernel.0)));
+        };
+        self.args.clear();
+        self.args.extend(tensors.iter().map(|tensor| std::ptr::from_ref(tensor) as i64));
+        self.args.extend(scalars.iter().map(|scalar| *scalar as i64));
+        // SAFETY: the library is loaded (it is kept beside its entry); `args` holds addresses of live descriptors, then raw
+        // values, in a buffer that outlives the call, as the kernel contract says.
+        unsafe { (loaded.entry)(self.args.as_mut_ptr()) };
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), Failure> {
+        self.kernels.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,191 @@
+//! Domains inside a run: some of the chips, with a window of their own.
+
+use crate::frame::{Frame, Kind};
+use crate::run::Orchestrator;
+use chip_bootstrap::{BUFFER_ALIGN, ChipConfig};
+use comm_context::abi::{DType, DeviceAddr};
+use comm_context::comm::Membership;
+use std::collections::BTreeMap;
+use worker_errors::{ErrorCode, Failure};
+
+/// The group of all chips: which rank each chip is, and whether they have joined.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Base {
+    pub(crate) ranks: Vec<u32>,
+    pub(crate) joined: bool,
+    pub(crate) next_id: u64,
+}
+
+/// The domains of a run; they go when it has drained.
+#[derive(Debug, Default)]
+pub(crate) struct Domains {
+    live: Vec<(u64, Vec<usize>)>,
+}
+
+/// A domain as one of its members sees it.
+#[derive(Clone, Debug)]
+pub struct DomainContext {
+    /// The chip.
+    pub chip: usize,
+    /// Its rank in the domain.
+    pub rank: u32,
+    /// How many members there are.
+    pub nranks: u32,
+    /// Its `CommContext`.
+    pub device_ctx: DeviceAddr,
+    /// Its window.
+    pub window_base: DeviceAddr,
+    /// The window's real size.
+    pub window_size: usize,
+    /// Its buffers by name.
+    pub buffers: BTreeMap<String, DeviceAddr>,
+}
+
+/// A domain: one context for each member. It lives until the run has drained; letting go of it earlier means that no new task uses it.
+#[derive(Clone, Debug)]
+pub struct Domain {
+    name: String,
+    contexts: Vec<DomainContext>,
+}
+
+impl Domain {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The members' contexts, by their rank in the domain.
+    pub fn contexts(&self) -> &[DomainContext] {
+        &self.contexts
+    }
+}
+
+impl Orchestrator<'_> {
+    /// Makes a domain of `chips`, in this order, each with a window of `window_size` bytes in which `buffers` (name, type, count) stand one after the other. Waits for the
+    /// earlier tasks of these chips first.
+    pub fn allocate_domain(
+        &mut self,
+        name: &str,
+        chips: &[usize],
+        window_size: usize,
+        buffers: &[(&str, DType, usize)],
+    ) -> Result<Domain, Failure> {
+        let offsets = self.check_domain(name, chips, window_size, buffers)?;
+        self.join_all()?;
+        self.settle(chips)?;
+        self.base.next_id += 1;
+        let id = self.base.next_id;
+        // A chip's number fits a byte: there are at most 64 ranks.
+        let ranks: Vec<u8> = chips.iter().map(|chip| self.base.ranks[*chip] as u8).collect();
+        let mut sent = Vec::with_capacity(chips.len());
+        for (position, chip) in chips.iter().enumerate() {
+            let scalars = [id, window_size as u64, position as u64];
+            let frame = Frame { scalars: &scalars, blob: &ranks, ..Frame::new(Kind::AllocDomain, self.run) };
+            sent.push(self.hands.send(*chip, &frame, self.deadline)?);
+        }
+        self.domains.live.push((id, chips.to_vec()));
+        let mut contexts = Vec::with_capacity(chips.len());
+        for (position, (chip, seq)) in chips.iter().zip(sent).enumerate() {
+            self.hands.await_done(*chip, seq, self.deadline)?;
+            self.notice(*chip)?;
+            let answer = self.hands.board.read_answer(*chip);
+            let number = |at: usize| {
+                answer
+                    .get(at * 8..at * 8 + 8)
+                    .and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)))
+            };
+            let (Some(context), Some(base), Some(size)) = (number(0), number(1), number(2)) else {
+                return Err(Failure::new(
+                    ErrorCode::Protocol,
+                    format!("chip {chip} gave no window for domain {name}"),
+                ));
+            };
+            let addresses = buffers.iter().zip(&offsets);
+            contexts.push(DomainContext {
+                chip: *chip,
+                rank: position as u32,
+                nranks: chips.len() as u32,
+                device_ctx: DeviceAddr(context),
+                window_base: DeviceAddr(base),
+                window_size: size as usize,
+                buffers: addresses
+                    .map(|((name, ..), at)| ((*name).to_owned(), DeviceAddr(base + *at as u64)))
+                    .collect(),
+            });
+        }
+        Ok(Domain { name: name.to_owned(), contexts })
+    }
+
+    /// Everything that can be wrong is found before anything is made.
+    fn check_domain(
+        &self,
+        name: &str,
+        chips: &[usize],
+        window_size: usize,
+        buffers: &[(&str, DType, usize)],
+    ) -> Result<Vec<usize>, Failure> {
+        let bad = |text: String| {
+            Failure::new(ErrorCode::Invalid, format!("domain `{name}`: {text}")).in_phase("allocate_domain")
+        };
+        if chips.is_empty() || window_size == 0 {
+            return Err(bad("name at least one chip and a window of at least one byte".to_owned()));
+        }
+        if self.base.ranks.len() != self.chips() {
+            return Err(bad("only the chips of this Worker itself can form domains".to_owned()));
+        }
+        for (index, chip) in chips.iter().enumerate() {
+            if *chip >= self.chips() || chips[..index].contains(chip) {
+                return Err(bad(format!(
+                    "chip {chip} is not there or is named twice; there are {}",
+                    self.chips()
+                )));
+            }
+        }
+        let member = Membership::new(0, 1).map_err(|error| bad(error.to_string()))?;
+        let window =
+            ChipConfig::new(0).communicator(member).window(window_size.next_multiple_of(BUFFER_ALIGN));
+        let carved =
+            buffers.iter().fold(window, |config, (name, dtype, count)| config.buffer(name, *dtype, *count));
+        carved.carve().map_err(|error| bad(error.to_string()))
+    }
+
+    /// Waits for the chips' earlier tasks. One of them that failed would skip its part of a collective, and the others would wait for it.
+    fn settle(&mut self, chips: &[usize]) -> Result<(), Failure> {
+        chips.iter().try_for_each(|chip| {
+            self.hands.await_done(*chip, self.hands.hands[*chip].sent, self.deadline)?;
+            self.notice(*chip)
+        })
+    }
+
+    /// The base group, made once, when the first domain needs it and no configuration made it before.
+    fn join_all(&mut self) -> Result<(), Failure> {
+        if self.base.joined {
+            return Ok(());
+        }
+        self.settle(&(0..self.chips()).collect::<Vec<_>>())?;
+        for chip in 0..self.chips() {
+            self.hands.send(chip, &Frame::new(Kind::Join, self.run), self.deadline)?;
+        }
+        for chip in 0..self.chips() {
+            self.hands.await_done(chip, self.hands.hands[chip].sent, self.deadline)?;
+            self.notice(chip)?;
+        }
+        self.base.joined = true;
+        Ok(())
+    }
+
+    /// Releases the domains of this run, as commands of `sweep`, a run of their own that no failure of this one touches.
+    pub(crate) fn sweep_domains(&mut self, sweep: u64) -> Result<(), Failure> {
+        let live = std::mem::take(&mut self.domains.live);
+        if live.is_empty() {
+            return Ok(());
+        }
+        for (id, members) in live {
+            for chip in members {
+                let frame = Frame { scalars: &[id], ..Frame::new(Kind::ReleaseDomain, sweep) };
+                self.hands.send(chip, &frame, self.deadline)?;
+            }
+        }
+        self.hands.drain(self.deadline)
+    }
+}

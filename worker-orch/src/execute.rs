@@ -1,0 +1,208 @@
+//! What a hand does with its frames: on a chip, on a sub-worker, and on a Worker of the next level.
+
+use crate::frame::{Kind, Received};
+use crate::program::{Definition, Programs, orchestration_fn, task_fn};
+use crate::serve::Executor;
+use crate::task::Task;
+use crate::worker::Worker;
+use chip_bootstrap::{Chip, Entry, Kernel};
+use comm_context::comm::{AllocationId, DomainSpec, Membership};
+use mailbox_atomics::Region;
+use std::sync::Arc;
+use worker_errors::{ErrorCode, Failure};
+
+/// A program that is ready to run in this process.
+enum Ready {
+    Kernel(Kernel),
+    Function(crate::program::TaskFn),
+    Orchestration(crate::program::OrchestrationFn),
+    /// Not prepared yet; kernels are loaded at first use.
+    NotYet(Definition),
+}
+
+/// The programs that a hand knows.
+struct Known {
+    programs: Vec<Ready>,
+}
+
+impl Known {
+    fn new(programs: &Programs) -> Self {
+        Self { programs: programs.iter().cloned().map(Ready::NotYet).collect() }
+    }
+
+    fn learn(&mut self, frame: &Received) -> Result<(), Failure> {
+        let definition = Definition::decode(&frame.blob).ok_or_else(nonsense)?;
+        self.programs.push(Ready::NotYet(definition));
+        Ok(())
+    }
+
+    /// The program of a task, prepared.
+    fn ready(
+        &mut self,
+        frame: &Received,
+        load: impl FnOnce(&Definition) -> Result<Ready, Failure>,
+    ) -> Result<&Ready, Failure> {
+        let slot = self.programs.get_mut(frame.program as usize).ok_or_else(nonsense)?;
+        if let Ready::NotYet(definition) = slot {
+            let ready = match definition {
+                Definition::Function { address, .. } => Ready::Function(task_fn(*address)),
+                Definition::Orchestration { address, .. } => Ready::Orchestration(orchestration_fn(*address)),
+                kernel @ Definition::Kernel { .. } => load(kernel)?,
+            };
+            *slot = ready;
+        }
+        Ok(slot)
+    }
+}
+
+/// A chip's hand.
+pub(crate) struct ChipExecutor {
+    pub(crate) chip: Chip,
+    known: Known,
+    heaps: Vec<Arc<Region>>,
+    base: Option<(Entry, Membership)>,
+}
+
+impl ChipExecutor {
+    /// `base` is the group of all chips of the Worker, and this chip's place in it, for domains on chips without a configuration.
+    pub(crate) fn new(
+        chip: Chip,
+        programs: &Programs,
+        heaps: Vec<Arc<Region>>,
+        base: Option<(Entry, Membership)>,
+    ) -> Self {
+        Self { chip, known: Known::new(programs), heaps, base }
+    }
+
+    fn run(&mut self, frame: &Received) -> Result<(), Failure> {
+        let chip = &mut self.chip;
+        let ready = self.known.ready(frame, |definition| match definition {
+            Definition::Kernel { path, symbol } => chip.load(path, symbol).map(Ready::Kernel),
+            _ => Err(nonsense()),
+        })?;
+        match ready {
+            Ready::Kernel(kernel) => self.chip.launch(*kernel, &frame.tensors, &frame.scalars)?,
+            Ready::Function(function) => function(&mut Task {
+                tensors: &frame.tensors,
+                scalars: &frame.scalars,
+                chip: Some(&mut self.chip),
+                heaps: &self.heaps,
+            })?,
+            Ready::Orchestration(_) | Ready::NotYet(_) => {
+                return Err(wrong_hand("an orchestration", "a chip"));
+            }
+        }
+        self.chip.flush_outputs()
+    }
+
+    fn alloc_domain(&mut self, frame: &Received) -> Result<Vec<u8>, Failure> {
+        let &[id, size, position] = frame.scalars.as_slice() else { return Err(nonsense()) };
+        let ranks: Vec<u32> = frame.blob.iter().map(|rank| u32::from(*rank)).collect();
+        let spec = DomainSpec {
+            id: AllocationId(id),
+            ranks: &ranks,
+            domain_rank: position as u32,
+            window_size: size as usize,
+        };
+        let window = self.chip.alloc_domain(&spec)?;
+        Ok([window.context.0, window.base.0, window.size as u64].map(u64::to_le_bytes).concat())
+    }
+}
+
+impl Executor for ChipExecutor {
+    fn execute(&mut self, frame: &Received) -> Result<Vec<u8>, Failure> {
+        match frame.kind {
+            Some(Kind::Task) => self.run(frame).map(|()| Vec::new()),
+            Some(Kind::Learn) => self.known.learn(frame).map(|()| Vec::new()),
+            Some(Kind::Join) => {
+                let (entry, me) = self.base.clone().ok_or_else(nonsense)?;
+                self.chip.ensure_communicator(&entry, me).map(|_| Vec::new())
+            }
+            Some(Kind::AllocDomain) => self.alloc_domain(frame),
+            Some(Kind::ReleaseDomain) => {
+                let &[id] = frame.scalars.as_slice() else { return Err(nonsense()) };
+                self.chip.release_domain(AllocationId(id)).map(|()| Vec::new())
+            }
+            Some(Kind::Shutdown) | None => Err(nonsense()),
+        }
+    }
+}
+
+/// A sub-worker's hand: Rust functions on the host.
+pub(crate) struct SubExecutor {
+    known: Known,
+    heaps: Vec<Arc<Region>>,
+}
+
+impl SubExecutor {
+    pub(crate) fn new(programs: &Programs, heaps: Vec<Arc<Region>>) -> Self {
+        Self { known: Known::new(programs), heaps }
+    }
+}
+
+impl Executor for SubExecutor {
+    fn execute(&mut self, frame: &Received) -> Result<Vec<u8>, Failure> {
+        match frame.kind {
+            Some(Kind::Task) => {
+                let ready = self.known.ready(frame, |_| Err(wrong_hand("a kernel", "a sub-worker")))?;
+                let Ready::Function(function) = ready else {
+                    return Err(wrong_hand("that program", "a sub-worker"));
+                };
+                function(&mut Task {
+                    tensors: &frame.tensors,
+                    scalars: &frame.scalars,
+                    chip: None,
+                    heaps: &self.heaps,
+                })?;
+                Ok(Vec::new())
+            }
+            Some(Kind::Learn) => self.known.learn(frame).map(|()| Vec::new()),
+            _ => Err(nonsense()),
+        }
+    }
+}
+
+/// The hand of a Worker of the next level: it gives its tasks to its own chips.
+pub(crate) struct WorkerExecutor<'a> {
+    worker: &'a mut Worker,
+    known: Known,
+    heaps: Vec<Arc<Region>>,
+}
+
+impl<'a> WorkerExecutor<'a> {
+    pub(crate) fn new(worker: &'a mut Worker, programs: &Programs, heaps: Vec<Arc<Region>>) -> Self {
+        Self { worker, known: Known::new(programs), heaps }
+    }
+}
+
+impl Executor for WorkerExecutor<'_> {
+    fn execute(&mut self, frame: &Received) -> Result<Vec<u8>, Failure> {
+        match frame.kind {
+            Some(Kind::Task) => {
+                let ready =
+                    self.known.ready(frame, |_| Err(wrong_hand("a kernel", "a Worker of Workers")))?;
+                let Ready::Orchestration(function) = *ready else {
+                    return Err(wrong_hand("that program", "a Worker of Workers"));
+                };
+                let task =
+                    Task { tensors: &frame.tensors, scalars: &frame.scalars, chip: None, heaps: &self.heaps };
+                self.worker.run(|orch| function(orch, &task))?;
+                Ok(Vec::new())
+            }
+            Some(Kind::Learn) => self.known.learn(frame).map(|()| Vec::new()),
+            _ => Err(nonsense()),
+        }
+    }
+}
+
+fn wrong_hand(what: &str, hand: &str) -> Failure {
+    Failure::new(
+        ErrorCode::Invalid,
+        format!("{what} cannot run on {hand}; see Worker::register_* for what runs where"),
+    )
+}
+
+/// The parent wrote a frame that this hand does not understand.
+fn nonsense() -> Failure {
+    Failure::new(ErrorCode::Protocol, "the frame makes no sense to this hand")
+}

@@ -1,0 +1,295 @@
+//! The processes of a Worker that is up, as their parent sees them.
+
+use crate::board::{Board, RING};
+use crate::frame::{Frame, Kind, Prerequisite};
+use crate::program::Programs;
+use crate::serve::slot_is_free;
+use crate::trace::Trace;
+use bootstrap_channel::ChannelSet;
+use chip_bootstrap::BringUpPhase;
+use mailbox_atomics::{
+    Child, Deadline, Death, HowDied, Listener, SpinBudget, Wait, WaitError, Watch, monotonic_ns,
+};
+use nix::sys::signal::Signal;
+use rendezvous::Prepared;
+use std::fmt::Write;
+use std::num::NonZeroU32;
+use std::time::Duration;
+use worker_errors::{ErrorCode, Failure};
+
+/// One process.
+#[derive(Debug)]
+pub(crate) struct Hand {
+    pub(crate) name: String,
+    pub(crate) child: Child,
+    /// Frames sent so far.
+    pub(crate) sent: u64,
+    /// What `done` was when it was last looked at.
+    seen_done: u64,
+    /// Programs that it knows.
+    known: usize,
+}
+
+/// All of them, and the memory they share with the parent.
+#[derive(Debug)]
+pub(crate) struct Hands {
+    pub(crate) board: Board,
+    pub(crate) hands: Vec<Hand>,
+    pub(crate) group: Option<Prepared>,
+    spin: SpinBudget,
+    /// How a hand died, once one did: everything later repeats it.
+    fatal: Option<Failure>,
+    pub(crate) trace: Option<Trace>,
+}
+
+impl Watch for Hands {
+    fn look(&self) -> Option<Death> {
+        self.hands.iter().enumerate().find_map(|(number, hand)| {
+            let how = hand.child.lifeline().death()?;
+            Some(Death { peer: number as u32, pid: hand.child.pid(), how })
+        })
+    }
+}
+
+impl Hands {
+    pub(crate) fn new(
+        board: Board,
+        children: Vec<(String, Child)>,
+        group: Option<Prepared>,
+        programs: &Programs,
+    ) -> Self {
+        let known = programs.iter().count();
+        let spin = SpinBudget::for_parties(children.len() + 1);
+        let hands =
+            children.into_iter().map(|(name, child)| Hand { name, child, sent: 0, seen_done: 0, known });
+        Self { board, hands: hands.collect(), group, spin, fatal: None, trace: None }
+    }
+
+    /// Fails with the first cause when a hand died.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        self.fatal.as_ref().map_or(Ok(()), |first| Err(first.clone()))
+    }
+
+    /// Sends a frame and returns its number. Waits while the hand's ring is full.
+    pub(crate) fn send(
+        &mut self,
+        hand: usize,
+        frame: &Frame<'_>,
+        deadline: Deadline,
+    ) -> Result<u64, Failure> {
+        let seq = self.hands[hand].sent + 1;
+        if !slot_is_free(seq, self.hands[hand].seen_done) {
+            self.await_done(hand, seq - RING, deadline)?;
+        }
+        if let Some(trace) = &mut self.trace {
+            trace.collect(&self.board, hand, self.hands[hand].seen_done);
+            trace.expect(hand, seq, frame);
+        }
+        frame.write(|at, bytes| self.board.write_slot(hand, seq, at, bytes))?;
+        self.hands[hand].sent = seq;
+        self.board.slot(hand, seq).ring(seq, [Listener::new(&self.board.hand(hand).parked)]);
+        Ok(seq)
+    }
+
+    /// Tells a hand of the programs that it does not know yet.
+    pub(crate) fn teach(
+        &mut self,
+        hand: usize,
+        programs: &Programs,
+        run: u64,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        for definition in programs.iter().skip(self.hands[hand].known) {
+            let blob = definition.encode();
+            self.send(hand, &Frame { blob: &blob, ..Frame::new(Kind::Learn, run) }, deadline)?;
+            self.hands[hand].known += 1;
+        }
+        Ok(())
+    }
+
+    /// How far a hand has come; looked at afresh.
+    pub(crate) fn done(&mut self, hand: usize) -> u64 {
+        let done = self.board.hand(hand).done.load();
+        self.hands[hand].seen_done = done;
+        done
+    }
+
+    /// Whether a task is known to be finished, without looking afresh.
+    pub(crate) fn is_known_done(&self, task: Prerequisite) -> bool {
+        self.hands.get(usize::from(task.hand)).is_none_or(|hand| hand.seen_done >= task.seq)
+    }
+
+    /// Waits until `hand` has finished frame `seq`. A hand's death, anybody's, ends it with that death.
+    pub(crate) fn await_done(&mut self, hand: usize, seq: u64, deadline: Deadline) -> Result<(), Failure> {
+        self.check()?;
+        let listener = self.board.listener(self.board.hands(), hand);
+        let wait = Wait::until(deadline).watching(self).spinning(&self.spin);
+        let waited =
+            wait.on(&self.board.hand(hand).done, Some(listener), |done| (done >= seq).then_some(done));
+        match waited {
+            Ok(done) => {
+                self.hands[hand].seen_done = done;
+                Ok(())
+            }
+            Err(error) => Err(self.lost(error)),
+        }
+    }
+
+    /// Waits until every hand has finished what it was sent.
+    pub(crate) fn drain(&mut self, deadline: Deadline) -> Result<(), Failure> {
+        (0..self.hands.len()).try_for_each(|hand| self.await_done(hand, self.hands[hand].sent, deadline))?;
+        if let Some(trace) = &mut self.trace {
+            (0..self.hands.len()).for_each(|hand| trace.collect(&self.board, hand, self.hands[hand].sent));
+        }
+        Ok(())
+    }
+
+    /// A hand is gone or does not answer: everybody stops, and the Worker is of no use until it is initialised again.
+    fn lost(&mut self, error: WaitError) -> Failure {
+        let failure = match error {
+            WaitError::PeerDied(death) => self.death_of(death),
+            WaitError::TimedOut { waited, limit } => Failure::new(
+                ErrorCode::TimedOut,
+                format!(
+                    "not finished after {waited:.1?} of {limit:?}; what every hand is doing:\n{}",
+                    self.table()
+                ),
+            ),
+            WaitError::Aborted { .. } => Failure::new(ErrorCode::Aborted, "the run was aborted"),
+        };
+        let failure = failure.in_phase("run");
+        let advice = format!("the Worker lost a hand and must be closed and initialised again: {failure}");
+        self.fatal = Some(Failure::new(failure.root_cause().code, advice));
+        self.stop_everybody();
+        failure
+    }
+
+    fn stop_everybody(&mut self) {
+        self.board.parent().abort.raise(NonZeroU32::MIN);
+        if let Some(group) = &self.group {
+            group.abort(NonZeroU32::MIN);
+        }
+        // A moment for kernels that look at their abort word; those that do not are killed when the hands are dropped.
+        let Ok(grace) = Deadline::after(GRACE) else { return };
+        for (number, hand) in self.hands.iter().enumerate() {
+            let words = self.board.hand(number);
+            let watching = Only(hand);
+            let wait = Wait::until(grace).watching(&watching);
+            let listener = self.board.listener(self.board.hands(), number);
+            let _ = wait.on(&words.done, Some(listener), |done| (done >= hand.sent).then_some(()));
+        }
+    }
+
+    /// The death of a hand, reaped, with its name.
+    fn death_of(&mut self, death: Death) -> Failure {
+        let number = death.peer as usize;
+        let how = self.hands[number].child.try_reap().unwrap_or(death.how);
+        if let (Some(group), Ok(rank)) = (&self.group, u32::try_from(number)) {
+            group.tell_death(rank, how);
+        }
+        let (code, hand) = (death_code(how), &self.hands[number]);
+        let working = match self.board.hand(number).working_on.load() {
+            0 => "while it was idle".to_owned(),
+            frame => format!("in its frame {frame}"),
+        };
+        Failure::new(code, format!("{} (pid {}) died: {how}, {working}", hand.name, death.pid))
+            .in_process(death.pid as u32)
+    }
+
+    /// One line for each hand: what it is working on, and since when.
+    pub(crate) fn table(&self) -> String {
+        let now = monotonic_ns();
+        let mut table = String::new();
+        for (number, hand) in self.hands.iter().enumerate() {
+            let words = self.board.hand(number);
+            let doing = match words.working_on.load() {
+                0 => format!("idle, {} of {} frames done", words.done.load(), hand.sent),
+                frame => {
+                    let since = Duration::from_nanos(now.saturating_sub(words.since_ns.load()));
+                    format!("in frame {frame} of {} for {since:.1?}", hand.sent)
+                }
+            };
+            let _ = writeln!(table, "  {:<12} pid {:<8} {doing}", hand.name, hand.child.pid());
+        }
+        table
+    }
+
+    /// Asks all to go, waits for all under one deadline, then makes them go.
+    pub(crate) fn close(mut self, patience: Duration) -> Result<(), Failure> {
+        self.board.parent().shutdown.raise(NonZeroU32::MIN);
+        let Ok(deadline) = Deadline::after(patience) else {
+            return Err(Failure::new(ErrorCode::Invalid, "no time to close"));
+        };
+        for hand in 0..self.hands.len() {
+            let idle = slot_is_free(self.hands[hand].sent + 1, self.done(hand));
+            // A hand whose ring is full is not idle and sees the shutdown word when it comes to its next frame.
+            if idle && self.fatal.is_none() {
+                let _ = self.send(hand, &Frame::new(Kind::Shutdown, 0), deadline);
+            }
+        }
+        let mut worst = Ok(());
+        let mut stuck: Vec<&Hand> = Vec::new();
+        for hand in &self.hands {
+            let end = if self.fatal.is_some() { hand.child.try_reap() } else { hand.child.reap(deadline) };
+            match end {
+                Some(HowDied::Exited(0)) => {}
+                Some(how) if self.fatal.is_none() => {
+                    let text = format!("{} (pid {}) ended badly: {how}", hand.name, hand.child.pid());
+                    worst = worst.and(Err(Failure::new(death_code(how), text).in_phase("close")));
+                }
+                Some(_) => {}
+                None => stuck.push(hand),
+            }
+        }
+        for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+            stuck.iter().for_each(|hand| hand.child.signal(signal));
+            let Ok(moment) = Deadline::after(GRACE) else { break };
+            for hand in &stuck {
+                hand.child.reap(moment);
+            }
+        }
+        if self.fatal.is_none()
+            && let Some(hand) = stuck.first()
+        {
+            let text = format!(
+                "{} (pid {}) did not go within {patience:?} and was killed",
+                hand.name,
+                hand.child.pid()
+            );
+            worst = worst.and(Err(Failure::new(ErrorCode::TimedOut, text).in_phase("close")));
+        }
+        // Dropping the children kills and reaps whoever is left, should there be any.
+        worst
+    }
+}
+
+/// What kernels get to notice an abort before their process is killed.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// Watches one hand.
+struct Only<'a>(&'a Hand);
+
+impl Watch for Only<'_> {
+    fn look(&self) -> Option<Death> {
+        self.0.child.lifeline().death().map(|how| Death { peer: 0, pid: self.0.child.pid(), how })
+    }
+}
+
+pub(crate) fn death_code(how: HowDied) -> ErrorCode {
+    match how {
+        HowDied::Exited(_) => ErrorCode::Exited,
+        HowDied::Signalled(_) => ErrorCode::Killed,
+        HowDied::Unknown => ErrorCode::PeerDied,
+    }
+}
+
+/// One line for each chip in its bring-up.
+pub(crate) fn bring_up_table(channels: &ChannelSet, names: &[String]) -> String {
+    let mut table = String::new();
+    for (number, name) in names.iter().enumerate() {
+        let code = channels.reader(number).map_or(0, |reader| reader.phase());
+        let phase = BringUpPhase::from_code(code).map_or("?", BringUpPhase::name);
+        let _ = writeln!(table, "  {name:<12} {phase}");
+    }
+    table
+}

@@ -1,0 +1,150 @@
+//! The loop that a hand runs: take the next frame, wait for what it needs, do it, say so.
+
+use crate::board::{ANSWER_BYTES, Board, RING};
+use crate::frame::{BODY_AT, Kind, Received, SLOT_BYTES, used};
+use mailbox_atomics::{
+    Deadline, LONGEST_WAIT, Listener, SpinBudget, Wait, WaitError, coarse_monotonic_ns, monotonic_ns,
+};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use worker_errors::{ErrorCode, Failure};
+
+/// What a hand does with a frame. The answer goes back to the parent; it is empty for tasks.
+pub(crate) trait Executor {
+    fn execute(&mut self, frame: &Received) -> Result<Vec<u8>, Failure>;
+}
+
+/// Why a task did not run.
+enum Refusal {
+    /// It failed before it started.
+    Failed(Failure),
+    /// An earlier failure is the cause; it has been told by whoever had it.
+    Followed,
+}
+
+/// Serves until shutdown. Parked, it costs nothing: the parent's death kills it from outside, so it watches nobody.
+pub(crate) fn serve(board: &Board, me: usize, executor: &mut dyn Executor) {
+    let spin = SpinBudget::for_parties(board.hands() + 1);
+    let words = board.hand(me);
+    let mut slot = vec![0; SLOT_BYTES];
+    let mut frame = Received::default();
+    let mut seq = 0;
+    while let Some(next) = next_frame(board, me, seq + 1, &spin) {
+        seq = next;
+        words.since_ns.store(coarse_monotonic_ns());
+        words.working_on.store(seq);
+        read_frame(board, me, seq, &mut slot, &mut frame);
+        if frame.kind == Some(Kind::Shutdown) {
+            break;
+        }
+        let tracing = board.parent().trace.load() != 0;
+        let ready = if frame.run == words.failed_run.load() {
+            Err(Refusal::Followed)
+        } else {
+            await_needs(board, me, &frame, &spin)
+        };
+        let start_ns = if tracing { monotonic_ns() } else { 0 };
+        let outcome = ready.and_then(|()| run_guarded(board, executor, &frame).map_err(Refusal::Failed));
+        if tracing {
+            board.times(me, seq).start_ns.store(start_ns);
+            board.times(me, seq).end_ns.store(monotonic_ns());
+        }
+        match outcome {
+            Ok(answer) if answer.is_empty() => {}
+            Ok(answer) => board.write_answer(me, &answer),
+            Err(refusal) => note_failure(board, me, &frame, refusal),
+        }
+        words.working_on.store(0);
+        words.done.ring(seq, board.listeners(me));
+    }
+    // Whoever still waits for frames of this hand shall not wait for ever.
+    words.working_on.store(0);
+}
+
+/// Waits for frame `seq`; `None` at shutdown.
+fn next_frame(board: &Board, me: usize, seq: u64, spin: &SpinBudget) -> Option<u64> {
+    let slot = board.slot(me, seq);
+    let parked = Listener::new(&board.hand(me).parked);
+    loop {
+        // The longest wait there is; renewed, since an idle Worker may idle for days.
+        let wait = Wait::until(Deadline::after(LONGEST_WAIT).ok()?).spinning(spin);
+        let woke = wait.on(slot, Some(parked), |found| match found {
+            found if found == seq => Some(Some(seq)),
+            _ => board.parent().shutdown.raised().map(|_| None),
+        });
+        if let Ok(next) = woke {
+            return next;
+        }
+    }
+}
+
+fn read_frame(board: &Board, me: usize, seq: u64, slot: &mut [u8], frame: &mut Received) {
+    // One cache line first; most frames are no longer.
+    board.read_slot(me, seq, &mut slot[..64]);
+    let used = slot.first_chunk::<BODY_AT>().and_then(used).unwrap_or(64);
+    if used > 64 {
+        board.read_slot(me, seq, &mut slot[..used]);
+    }
+    frame.decode(&slot[..used.max(BODY_AT)]);
+}
+
+/// Waits for the tasks of other hands that this one needs.
+fn await_needs(board: &Board, me: usize, frame: &Received, spin: &SpinBudget) -> Result<(), Refusal> {
+    for need in &frame.prerequisites {
+        let hand = usize::from(need.hand);
+        if hand >= board.hands() {
+            return Err(Refusal::Failed(Failure::new(
+                ErrorCode::Protocol,
+                format!("there is no hand {hand}"),
+            )));
+        }
+        let Ok(deadline) = Deadline::after(LONGEST_WAIT) else { return Err(Refusal::Followed) };
+        // The parent bounds the run and aborts it when a hand dies.
+        let wait = Wait::until(deadline).abort_on(&board.parent().abort).spinning(spin);
+        let listener = board.listener(me, hand);
+        let words = board.hand(hand);
+        match wait.on(&words.done, Some(listener), |done| (done >= need.seq).then_some(())) {
+            Ok(()) if words.failed_run.load() == frame.run => return Err(Refusal::Followed),
+            Ok(()) => {}
+            Err(WaitError::Aborted { .. } | WaitError::TimedOut { .. } | WaitError::PeerDied(_)) => {
+                return Err(Refusal::Followed);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs a frame; a panic is an error, and so is a run that was aborted meanwhile: its results cannot be trusted.
+fn run_guarded(board: &Board, executor: &mut dyn Executor, frame: &Received) -> Result<Vec<u8>, Failure> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| executor.execute(frame))).unwrap_or_else(|payload| {
+        let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
+        Err(Failure::new(ErrorCode::Panic, format!("the task panicked: {text}")))
+    });
+    if board.parent().abort.raised().is_some() && outcome.is_ok() {
+        return Err(Failure::new(ErrorCode::Aborted, "the run was aborted while this task ran"));
+    }
+    outcome
+}
+
+fn note_failure(board: &Board, me: usize, frame: &Received, refusal: Refusal) {
+    let words = board.hand(me);
+    if words.failed_run.load() == frame.run {
+        return;
+    }
+    match refusal {
+        Refusal::Failed(failure) => {
+            let mut bytes = vec![0; ANSWER_BYTES];
+            let len = failure.encode(&mut bytes).unwrap_or(0);
+            board.write_failure(me, &bytes[..len]);
+            words.failed_at.store(monotonic_ns());
+        }
+        Refusal::Followed => words.failed_at.store(u64::MAX),
+    }
+    words.failed_program.store(frame.program);
+    words.failed_run.store(frame.run);
+}
+
+/// A slot may be written again when its frame is done.
+pub(crate) fn slot_is_free(seq: u64, done: u64) -> bool {
+    seq <= done + RING
+}

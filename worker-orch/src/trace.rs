@@ -1,0 +1,130 @@
+//! When every task ran, as a file that Perfetto and Chrome's tracing page show: one track for each hand.
+
+use crate::board::Board;
+use crate::frame::{Frame, Kind};
+use std::collections::VecDeque;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// Spans kept; more tasks than this are counted and left out, so that a long run does not eat the memory.
+const MOST_SPANS: usize = 1_000_000;
+
+/// One thing that a hand did.
+#[derive(Debug)]
+struct Span {
+    hand: usize,
+    what: What,
+    start_ns: u64,
+    end_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Program(u32),
+    Command(&'static str),
+}
+
+/// The spans of a Worker's life, written when it is closed.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    path: PathBuf,
+    waiting: Vec<VecDeque<(u64, What)>>,
+    spans: Vec<Span>,
+    left_out: u64,
+}
+
+impl Trace {
+    pub(crate) fn new(path: &Path, hands: usize) -> Self {
+        let waiting = (0..hands).map(|_| VecDeque::new()).collect();
+        Self { path: path.to_owned(), waiting, spans: Vec::new(), left_out: 0 }
+    }
+
+    /// A frame goes out.
+    pub(crate) fn expect(&mut self, hand: usize, seq: u64, frame: &Frame<'_>) {
+        let what = match frame.kind {
+            Kind::Task => What::Program(frame.program),
+            Kind::Learn => What::Command("learn a program"),
+            Kind::Join => What::Command("join the group"),
+            Kind::AllocDomain => What::Command("allocate a domain"),
+            Kind::ReleaseDomain => What::Command("release a domain"),
+            Kind::Shutdown => return,
+        };
+        self.waiting[hand].push_back((seq, what));
+    }
+
+    /// Takes the times of all frames up to `done`, before their slots are written again.
+    pub(crate) fn collect(&mut self, board: &Board, hand: usize, done: u64) {
+        while let Some((seq, what)) = self.waiting[hand].pop_front_if(|(seq, _)| *seq <= done) {
+            if self.spans.len() >= MOST_SPANS {
+                self.left_out += 1;
+                continue;
+            }
+            let times = board.times(hand, seq);
+            self.spans.push(Span {
+                hand,
+                what,
+                start_ns: times.start_ns.load(),
+                end_ns: times.end_ns.load(),
+            });
+        }
+    }
+
+    /// Writes the file. `names` are the hands', `program` names a program by its number.
+    pub(crate) fn write(&self, names: &[String], program: impl Fn(u32) -> String) -> std::io::Result<()> {
+        let mut file = BufWriter::new(std::fs::File::create(&self.path)?);
+        let origin = self.spans.iter().map(|span| span.start_ns).min().unwrap_or(0);
+        write!(
+            file,
+            "{{\"displayTimeUnit\":\"ns\",\"otherData\":{{\"left_out\":{}}},\"traceEvents\":[",
+            self.left_out
+        )?;
+        for (hand, name) in names.iter().enumerate() {
+            let comma = if hand == 0 { "" } else { "," };
+            let name = json(name);
+            write!(
+                file,
+                "{comma}\n{{\"ph\":\"M\",\"pid\":1,\"tid\":{hand},\"name\":\"thread_name\",\"args\":{{\"name\":{name}}}}}"
+            )?;
+        }
+        for span in &self.spans {
+            let name = match span.what {
+                What::Program(number) => json(&program(number)),
+                What::Command(text) => json(text),
+            };
+            let micros = |ns: u64| format!("{}.{:03}", ns / 1000, ns % 1000);
+            let (start, length) =
+                (micros(span.start_ns - origin), micros(span.end_ns.saturating_sub(span.start_ns)));
+            let hand = span.hand;
+            write!(
+                file,
+                ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":{hand},\"ts\":{start},\"dur\":{length},\"name\":{name}}}"
+            )?;
+        }
+        writeln!(file, "\n]}}")?;
+        file.flush()
+    }
+}
+
+/// A JSON string.
+fn json(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => out += &format!("\\u{:04x}", c as u32),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_quoted() {
+        assert_eq!(json("a\"b\\c\n"), "\"a\\\"b\\\\c\\u000a\"");
+    }
+}

@@ -84,7 +84,7 @@ pub use one_shot::{AlreadyPublished, OneShot};
 pub use process::{Child, PANIC_EXIT_CODE};
 #[cfg(not(loom))]
 pub use region::{Region, RegionError, Shared};
-pub use spin::SpinBudget;
+pub use spin::{AllowedCores, SpinBudget};
 #[cfg(loom)]
 pub use sync::{Site, mutants};
 pub use wait::{NAP, Wait, WaitError};

@@ -4,7 +4,7 @@
 //! Declares the structs of atomic words that are viewed in shared memory.
 #![allow(unsafe_code)]
 
-use mailbox_atomics::{Place, Shared, StickyWord, WordU32, WordU64};
+use mailbox_atomics::{AllowedCores, Place, Shared, StickyWord, WordU32, WordU64};
 use std::mem::offset_of;
 use std::ops::Range;
 
@@ -46,6 +46,8 @@ pub(crate) struct Card {
     pub(crate) reason_len: WordU32,
     /// How many of the note slots have ever been used; those after them need no look.
     pub(crate) slots: WordU32,
+    /// The cores that the rank may run on, from before it signed in.
+    pub(crate) cores: [WordU64; AllowedCores::WORDS],
 }
 
 /// One small message on a card.
@@ -186,6 +188,7 @@ pub(crate) const fn layout_hash() -> u64 {
         offset_of!(Card, bell),
         offset_of!(Card, left),
         offset_of!(Card, slots),
+        offset_of!(Card, cores),
     ];
     // FNV-1a over the constants as words.
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 const WINDOW: usize = 65536;
+/// Rounds that take some tenths of a millisecond: most batches then end before the scheduler has another idea.
+const SHORT: u64 = 300;
 const FORKS: &str = "fork and wait of as many";
 const SPIN: &str = "bare spin round trip";
 
@@ -92,13 +94,13 @@ fn init(bench: &Bench, others: &[Mpi], ranks: usize) -> Outcome {
 struct Seat<'a> {
     prepared: &'a Prepared,
     comm: Option<SimComm>,
-    /// What each round took, in process 0.
-    rounds: Vec<f64>,
+    /// What each round took in process 0, where it is asked for.
+    rounds: Option<Vec<f64>>,
 }
 
 impl<'a> Seat<'a> {
-    fn new(prepared: &'a Prepared) -> Self {
-        Self { prepared, comm: None, rounds: Vec::new() }
+    fn new(prepared: &'a Prepared, rounds: Option<Vec<f64>>) -> Self {
+        Self { prepared, comm: None, rounds }
     }
 
     fn play(&mut self, me: usize, rounds: u64, act: &dyn Fn(&SimComm, u32) -> Result<(), CommError>) {
@@ -107,39 +109,53 @@ impl<'a> Seat<'a> {
             || SimComm::join(prepared, me as u32, Timeout::DEFAULT).unwrap_or_else(|error| panic!("{error}"));
         let comm = self.comm.get_or_insert_with(join);
         for _ in 0..rounds {
-            let started = Instant::now();
+            let started = self.rounds.as_ref().map(|_| Instant::now());
             act(comm, me as u32).unwrap_or_else(|error| panic!("rank {me}: {error}"));
-            if me == 0 {
-                self.rounds.push(started.elapsed().as_nanos() as f64);
+            if let (Some(times), Some(started)) = (&mut self.rounds, started) {
+                times.push(started.elapsed().as_nanos() as f64);
             }
         }
     }
 }
 
-/// Ours and the bare spin in turns: every round of ours, and the faster pace of the spin.
+/// What ours took, beside the bare spin in the same run.
+struct Beside {
+    /// Averages of batches, without a look at the clock between the rounds.
+    median: f64,
+    /// Of single rounds.
+    p99: f64,
+    /// The faster of its paces.
+    spin: f64,
+}
+
 fn beside_spin(
     ranks: usize,
     batches: usize,
     rounds: u64,
     act: &dyn Fn(&SimComm, u32) -> Result<(), CommError>,
-) -> Result<(Samples, f64), Box<dyn std::error::Error>> {
-    let prepared = prepare(ranks as u32)?;
-    let mut seat = Seat::new(&prepared);
+) -> Result<Beside, Box<dyn std::error::Error>> {
+    let prepared = [prepare(ranks as u32)?, prepare(ranks as u32)?];
+    let (mut seat, mut timed) = (Seat::new(&prepared[0], None), Seat::new(&prepared[1], Some(Vec::new())));
     let (eager, patient) = (SpinPingPong::new(Pace::Eager)?, SpinPingPong::new(Pace::Patient)?);
     let (mut played, mut played_too) = (0, 0);
-    let spins = {
+    let samples = {
         let mut ours = |me: usize, rounds: u64| seat.play(me, rounds, act);
+        let mut each = |me: usize, rounds: u64| timed.play(me, rounds, act);
         let mut one = |me: usize, rounds: u64| eager.play(me, rounds, &mut played);
         let mut two = |me: usize, rounds: u64| patient.play(me, rounds, &mut played_too);
         let mut games = [
             Contestant { rounds, play: &mut ours },
-            Contestant { rounds: 2000, play: &mut one },
-            Contestant { rounds: 2000, play: &mut two },
+            Contestant { rounds, play: &mut each },
+            Contestant { rounds: SHORT, play: &mut one },
+            Contestant { rounds: SHORT, play: &mut two },
         ];
         alternate(ranks, batches, &mut games)?
     };
-    let spin = spins[1].median().min(spins[2].median());
-    Ok((Samples::from_iter(seat.rounds), spin))
+    Ok(Beside {
+        median: samples[0].median(),
+        p99: Samples::from_iter(timed.rounds.unwrap_or_default()).p99(),
+        spin: samples[2].median().min(samples[3].median()),
+    })
 }
 
 fn barrier(bench: &Bench, others: &[Mpi], ranks: usize) -> Outcome {
@@ -147,19 +163,19 @@ fn barrier(bench: &Bench, others: &[Mpi], ranks: usize) -> Outcome {
     if !names.iter().any(|case| bench.wants(case)) {
         return Ok(());
     }
-    let rounds: u64 = if ranks == 2 { 5000 } else { 500 };
+    let (batches, rounds) = if ranks == 2 { (100, SHORT) } else { (10, 500) };
     let act = |comm: &SimComm, _| comm.barrier(Timeout::DEFAULT);
     let mut theirs: Vec<Vec<Times>> = others.iter().map(|_| Vec::new()).collect();
     let (mut medians, mut p99s, mut spins) = (Vec::new(), Vec::new(), Vec::new());
     // In turns, so that a load that comes and goes meets all of them.
     for _ in 0..bench.amount(5) {
-        let (ours, spin) = beside_spin(ranks, bench.amount(10), rounds, &act)?;
-        medians.push(ours.median());
-        p99s.push(ours.p99());
-        spins.push(spin);
+        let ours = beside_spin(ranks, bench.amount(batches), rounds, &act)?;
+        medians.push(ours.median);
+        p99s.push(ours.p99);
+        spins.push(ours.spin);
         for (other, times) in others.iter().zip(&mut theirs) {
             // A plain Open MPI spins without end; with more ranks than cores that takes a time slice a step.
-            let much = if ranks > 2 && other.name == "Open MPI" { 20 } else { rounds };
+            let much = if ranks > 2 && other.name == "Open MPI" { 20 } else { 5000 };
             times.extend(other.run(ranks, &["barrier", &much.to_string()]));
         }
     }
@@ -195,8 +211,7 @@ fn domain(bench: &Bench, others: &[Mpi], ranks: usize) -> Outcome {
         comm.alloc_domain(&spec, Timeout::DEFAULT)?;
         comm.release_domain(id, Timeout::DEFAULT)
     };
-    let (ours, spin) = beside_spin(ranks, bench.amount(10), 100, &act)?;
-    let value = ours.median();
+    let Beside { median: value, spin, .. } = beside_spin(ranks, bench.amount(40), 20, &act)?;
     bench.print(&Figure { case: &case, value, unit: "ns", limit: SPIN, limit_value: Some(spin) });
     for other in others {
         let limit = format!("{}: window and free", other.name);

@@ -89,7 +89,9 @@ impl Net {
         net.links = match topology.fabric {
             Fabric::Direct => channels.len() as u32,
             Fabric::Cubes => {
-                2 * topology.pe_count() + 4 * topology.sips.len() * topology.cubes.len() + 4 * topology.sips.len()
+                2 * topology.pe_count()
+                    + 4 * topology.sips.len() * topology.cubes.len()
+                    + 4 * topology.sips.len()
             }
         };
         for (id, channel) in channels.iter().enumerate() {
@@ -164,7 +166,10 @@ impl Net {
     }
 
     fn sip(&self, sip: u32, dir: u32) -> u32 {
-        2 * self.topology.pe_count() + 4 * self.topology.sips.len() * self.topology.cubes.len() + 4 * sip + dir
+        2 * self.topology.pe_count()
+            + 4 * self.topology.sips.len() * self.topology.cubes.len()
+            + 4 * sip
+            + dir
     }
 
     fn push(&mut self, link: u32, over: Ps, rate: u32) {

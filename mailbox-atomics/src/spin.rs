@@ -19,33 +19,27 @@ const LOOKS_PER_CLOCK: u32 = 64;
 #[derive(Debug)]
 pub struct SpinBudget {
     ns: AtomicU32,
-    room: Room,
-}
-
-/// Whether every party can run at the same time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Room {
-    /// Each has a core.
-    Plenty,
-    /// This process is bound to one core and its peers may be bound to others, as launchers do, or to the same.
-    Unclear,
-    /// More parties than cores.
-    Crowded,
+    crowded: bool,
 }
 
 impl SpinBudget {
-    /// The budget of a waiter that is one of `parties` processes which run at the same time.
+    /// The budget of a waiter that is one of `parties` processes which run at the same time, all on the cores that this one may run on.
     pub fn for_parties(parties: usize) -> Self {
-        Self { ns: AtomicU32::new(MOST_NS), room: Room::judge(parties, allowed_cores(), online_cores()) }
+        Self::for_parties_on(parties, AllowedCores::of_this_process().count())
+    }
+
+    /// The budget of a waiter that is one of `parties` processes which share `cores` cores.
+    pub fn for_parties_on(parties: usize, cores: usize) -> Self {
+        Self { ns: AtomicU32::new(MOST_NS), crowded: parties > cores }
     }
 
     /// Looks again and again until `ready` answers or the budget is spent.
     pub(crate) fn spin<T>(&self, mut ready: impl FnMut() -> Option<T>, deadline: Deadline) -> Option<T> {
         // Relaxed: a hint that only this process uses and that orders nothing.
         let budget = self.ns.load(Ordering::Relaxed);
-        let looks = if self.room == Room::Crowded { 1 } else { LOOKS_PER_CLOCK };
         // The clock is read after the first looks only: a wait that is over by then is shorter than a look at the clock is long.
         let mut end = None;
+        let looks = if self.crowded { 1 } else { LOOKS_PER_CLOCK };
         loop {
             for _ in 0..looks {
                 if let Some(done) = ready() {
@@ -57,7 +51,7 @@ impl SpinBudget {
                     core::hint::spin_loop();
                 }
             }
-            if self.room != Room::Plenty {
+            if self.crowded {
                 std::thread::yield_now();
             }
             let now = monotonic_ns();
@@ -77,29 +71,35 @@ impl SpinBudget {
     }
 }
 
-impl Room {
-    fn judge(parties: usize, allowed: usize, online: usize) -> Self {
-        if parties <= allowed {
-            Self::Plenty
-        } else if allowed == 1 && parties <= online {
-            Self::Unclear
-        } else {
-            Self::Crowded
+/// The cores that a process may run on, which `taskset`, launchers and cgroup cpusets reduce: one bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AllowedCores(pub [u64; Self::WORDS]);
+
+impl AllowedCores {
+    /// Words of the set: 1024 cores.
+    pub const WORDS: usize = 16;
+
+    /// Those of the calling process; none when the system does not say.
+    pub fn of_this_process() -> Self {
+        let mut cores = Self::default();
+        if let Ok(set) = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)) {
+            let last = nix::sched::CpuSet::count().min(64 * Self::WORDS);
+            for core in (0..last).filter(|core| set.is_set(*core).unwrap_or(false)) {
+                cores.0[core / 64] |= 1 << (core % 64);
+            }
         }
+        cores
     }
-}
 
-/// The cores that this process may run on, which `taskset`, cgroup cpusets and launchers reduce.
-fn allowed_cores() -> usize {
-    nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).map_or(1, |set| {
-        (0..nix::sched::CpuSet::count()).filter(|&core| set.is_set(core).unwrap_or(false)).count()
-    })
-}
+    /// Those of either.
+    pub fn or(self, other: Self) -> Self {
+        Self(std::array::from_fn(|word| self.0[word] | other.0[word]))
+    }
 
-/// The cores of the machine.
-fn online_cores() -> usize {
-    let count = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
-    count.and_then(|count| usize::try_from(count).ok()).unwrap_or(1)
+    /// How many.
+    pub fn count(self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -122,13 +122,17 @@ mod tests {
     }
 
     #[test]
-    fn parties_that_cannot_all_run_at_once_yield() {
-        assert_eq!(Room::judge(2, 2, 2), Room::Plenty);
-        assert_eq!(Room::judge(3, 2, 2), Room::Crowded);
-        assert_eq!(Room::judge(2, 1, 8), Room::Unclear);
-        assert_eq!(Room::judge(16, 1, 8), Room::Crowded);
-        assert_eq!(Room::judge(4, 2, 8), Room::Crowded);
-        assert_eq!(SpinBudget::for_parties(1).room, Room::Plenty);
+    fn more_parties_than_cores_yield() {
+        let cores = AllowedCores::of_this_process().count();
+        assert!(SpinBudget::for_parties(cores + 1).crowded);
+        assert!(!SpinBudget::for_parties(1).crowded);
+    }
+
+    #[test]
+    fn parties_bound_to_a_core_each_are_not_crowded() {
+        let (one, other) = (AllowedCores([1; 16]), AllowedCores([2; 16]));
+        assert_eq!((one.count(), one.or(other).count(), one.or(one).count()), (16, 32, 16));
+        assert!(!SpinBudget::for_parties_on(2, 2).crowded && SpinBudget::for_parties_on(2, 1).crowded);
     }
 
     #[test]

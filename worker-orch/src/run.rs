@@ -195,11 +195,9 @@ impl<'w> Orchestrator<'w> {
     pub(crate) fn finish(&mut self) -> Result<(), Failure> {
         let drained = self.hands.drain(self.deadline);
         self.hands.settle_cancelled_run();
-        if self.hands.run_failed() {
-            Err(first_failure(self.hands, self.programs, self.run))
-        } else {
-            drained
-        }
+        // Tasks that fail because a lost hand made everybody stop are not the cause.
+        let failed = if drained.is_ok() { self.hands.run_failed() } else { self.hands.failed_before };
+        if failed { Err(first_failure(self.hands, self.programs, self.run)) } else { drained }
     }
 }
 

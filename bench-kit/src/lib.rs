@@ -13,9 +13,9 @@
 //!
 //! # Example
 //! ```
-//! use bench_kit::{Contestant, Pace, SpinPingPong, alternate};
+//! use bench_kit::{Contestant, SpinPingPong, alternate};
 //!
-//! let bare = SpinPingPong::new(Pace::Eager)?;
+//! let bare = SpinPingPong::new()?;
 //! let mut played = 0;
 //! let mut spin = |me: usize, rounds: u64| bare.play(me, rounds, &mut played);
 //! let samples = alternate(2, 3, &mut [Contestant { rounds: 10, play: &mut spin }])?;
@@ -35,7 +35,7 @@ mod report;
 mod stats;
 
 pub use alternate::{Contestant, alternate};
-pub use limits::{FutexPingPong, Pace, SpinPingPong, fork_and_wait};
+pub use limits::{FutexPingPong, SpinPingPong, fork_and_wait};
 pub use raw::processor_time;
 pub use report::{Bench, Figure};
 pub use stats::Samples;

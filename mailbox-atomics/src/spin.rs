@@ -44,21 +44,20 @@ impl SpinBudget {
         let budget = self.ns.load(Ordering::Relaxed);
         // The clock is read after the first looks only: a wait that is over by then is shorter than a look at the clock is long.
         let mut end = None;
+        let looks = if self.crowded { 1 } else { LOOKS_PER_CLOCK };
         loop {
-            if self.crowded {
+            for _ in 0..looks {
                 if let Some(done) = ready() {
                     self.learn(budget.saturating_mul(2));
                     return Some(done);
                 }
-                std::thread::yield_now();
-            } else {
-                for _ in 0..LOOKS_PER_CLOCK {
-                    if let Some(done) = ready() {
-                        self.learn(budget.saturating_mul(2));
-                        return Some(done);
-                    }
+                // The first looks without a pause, which is as long as a hand-over between two cores.
+                if end.is_some() {
                     core::hint::spin_loop();
                 }
+            }
+            if self.crowded {
+                std::thread::yield_now();
             }
             let now = monotonic_ns();
             if now >= *end.get_or_insert_with(|| (now + u64::from(budget)).min(deadline.monotonic_ns())) {

@@ -37,13 +37,18 @@ pub(crate) struct Hands {
     pub(crate) hands: Vec<Hand>,
     pub(crate) group: Option<Prepared>,
     spin: SpinBudget,
+    /// The run that is on.
+    pub(crate) run: u64,
     /// How a hand died, once one did: everything later repeats it.
     fatal: Option<Failure>,
+    /// A task had failed before that: it is the first cause.
+    pub(crate) failed_before: bool,
     pub(crate) trace: Option<Trace>,
 }
 
 impl Watch for Hands {
     fn look(&self) -> Option<Death> {
+        self.cancel_failed_run();
         self.hands.iter().enumerate().find_map(|(number, hand)| {
             let how = hand.child.lifeline().death()?;
             Some(Death { peer: number as u32, pid: hand.child.pid(), how })
@@ -62,12 +67,47 @@ impl Hands {
         let spin = SpinBudget::for_parties(children.len() + 1);
         let hands =
             children.into_iter().map(|(name, child)| Hand { name, child, sent: 0, seen_done: 0, known });
-        Self { board, hands: hands.collect(), group, spin, fatal: None, trace: None }
+        Self {
+            board,
+            hands: hands.collect(),
+            group,
+            spin,
+            run: 0,
+            fatal: None,
+            failed_before: false,
+            trace: None,
+        }
     }
 
     /// Fails with the first cause when a hand died.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         self.fatal.as_ref().map_or(Ok(()), |first| Err(first.clone()))
+    }
+
+    /// Whether a task of the run that is on has failed.
+    pub(crate) fn run_failed(&self) -> bool {
+        (0..self.hands.len()).any(|hand| self.board.hand(hand).progress.failed_run.load() == self.run)
+    }
+
+    /// Once a task has failed, kernels that wait for it would wait in vain: they are told to return.
+    fn cancel_failed_run(&self) {
+        let cancelled = &self.board.parent().cancelled_run;
+        if cancelled.load() != self.run && self.run_failed() {
+            cancelled.store(self.run);
+            if let Some(group) = &self.group {
+                group.cancel_kernels();
+            }
+        }
+    }
+
+    /// After a cancelled run has drained, kernels may wait again.
+    pub(crate) fn settle_cancelled_run(&self) {
+        if let Some(group) = &self.group
+            && self.board.parent().cancelled_run.load() == self.run
+            && self.fatal.is_none()
+        {
+            group.resume_kernels();
+        }
     }
 
     /// Sends a frame and returns its number. Waits while the hand's ring is full.
@@ -87,7 +127,7 @@ impl Hands {
         }
         frame.write(|at, bytes| self.board.write_slot(hand, seq, at, bytes))?;
         self.hands[hand].sent = seq;
-        self.board.slot(hand, seq).ring(seq, [Listener::new(&self.board.hand(hand).parked)]);
+        self.board.slot(hand, seq).ring(seq, [Listener::new(&self.board.hand(hand).parking.parked)]);
         Ok(seq)
     }
 
@@ -109,7 +149,7 @@ impl Hands {
 
     /// How far a hand has come; looked at afresh.
     pub(crate) fn done(&mut self, hand: usize) -> u64 {
-        let done = self.board.hand(hand).done.load();
+        let done = self.board.hand(hand).progress.done.load();
         self.hands[hand].seen_done = done;
         done
     }
@@ -124,8 +164,8 @@ impl Hands {
         self.check()?;
         let listener = self.board.listener(self.board.hands(), hand);
         let wait = Wait::until(deadline).watching(self).spinning(&self.spin);
-        let waited =
-            wait.on(&self.board.hand(hand).done, Some(listener), |done| (done >= seq).then_some(done));
+        let waited = wait
+            .on(&self.board.hand(hand).progress.done, Some(listener), |done| (done >= seq).then_some(done));
         match waited {
             Ok(done) => {
                 self.hands[hand].seen_done = done;
@@ -160,6 +200,7 @@ impl Hands {
         let failure = failure.in_phase("run");
         let advice = format!("the Worker lost a hand and must be closed and initialised again: {failure}");
         self.fatal = Some(Failure::new(failure.root_cause().code, advice));
+        self.failed_before = self.run_failed();
         self.stop_everybody();
         failure
     }
@@ -167,7 +208,7 @@ impl Hands {
     fn stop_everybody(&mut self) {
         self.board.parent().abort.raise(NonZeroU32::MIN);
         if let Some(group) = &self.group {
-            group.abort(NonZeroU32::MIN);
+            group.halt(NonZeroU32::MIN);
         }
         // A moment for kernels that look at their abort word; those that do not are killed when the hands are dropped.
         let Ok(grace) = Deadline::after(GRACE) else { return };
@@ -176,7 +217,7 @@ impl Hands {
             let watching = Only(hand);
             let wait = Wait::until(grace).watching(&watching);
             let listener = self.board.listener(self.board.hands(), number);
-            let _ = wait.on(&words.done, Some(listener), |done| (done >= hand.sent).then_some(()));
+            let _ = wait.on(&words.progress.done, Some(listener), |done| (done >= hand.sent).then_some(()));
         }
     }
 
@@ -188,7 +229,7 @@ impl Hands {
             group.tell_death(rank, how);
         }
         let (code, hand) = (death_code(how), &self.hands[number]);
-        let working = match self.board.hand(number).working_on.load() {
+        let working = match self.board.hand(number).doing.frame.load() {
             0 => "while it was idle".to_owned(),
             frame => format!("in its frame {frame}"),
         };
@@ -202,10 +243,10 @@ impl Hands {
         let mut table = String::new();
         for (number, hand) in self.hands.iter().enumerate() {
             let words = self.board.hand(number);
-            let doing = match words.working_on.load() {
-                0 => format!("idle, {} of {} frames done", words.done.load(), hand.sent),
+            let doing = match words.doing.frame.load() {
+                0 => format!("idle, {} of {} frames done", words.progress.done.load(), hand.sent),
                 frame => {
-                    let since = Duration::from_nanos(now.saturating_sub(words.since_ns.load()));
+                    let since = Duration::from_nanos(now.saturating_sub(words.doing.since_ns.load()));
                     format!("in frame {frame} of {} for {since:.1?}", hand.sent)
                 }
             };

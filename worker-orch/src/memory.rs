@@ -48,6 +48,7 @@ impl Heap {
     pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Result<Piece, Failure> {
         let bytes = bytes.max(1);
         let mut state = self.lock();
+        // Relaxed: see the field.
         if !self.in_run.load(Ordering::Relaxed) {
             self.sweep(&mut state);
         }
@@ -57,12 +58,14 @@ impl Heap {
 
     /// While a run is on, nothing is given back: a task may still use it. What was dropped meanwhile goes with the next piece.
     pub(crate) fn set_in_run(&self, in_run: bool) {
+        // Relaxed: see the field.
         self.in_run.store(in_run, Ordering::Relaxed);
     }
 
     fn give_back(&self, pages: Range<usize>) {
         let mut state = self.lock();
         state.dropped.push(pages);
+        // Relaxed: see the field.
         if !self.in_run.load(Ordering::Relaxed) {
             self.sweep(&mut state);
         }

@@ -1,8 +1,6 @@
 //! What is measured, and against what.
 
-use bench_kit::{
-    Bench, Contestant, Figure, FutexPingPong, Pace, Samples, SpinPingPong, alternate, processor_time,
-};
+use bench_kit::{Bench, Contestant, Figure, FutexPingPong, Samples, SpinPingPong, alternate, processor_time};
 use mailbox_atomics::{
     Barrier, Child, Deadline, Lifeline, Listener, Peers, Place, Region, SpinBudget, Wait, WordU32, WordU64,
 };
@@ -170,7 +168,7 @@ impl PingPong {
 
 /// The limit of everything that spins, at both paces.
 fn bare_spin() -> Result<[SpinPingPong; 2]> {
-    Ok([SpinPingPong::new(Pace::Eager)?, SpinPingPong::new(Pace::Patient)?])
+    Ok([SpinPingPong::new()?, SpinPingPong::patient()?])
 }
 
 fn faster(games: &[Samples]) -> f64 {

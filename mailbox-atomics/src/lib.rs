@@ -71,7 +71,7 @@ mod word;
 #[cfg(not(loom))]
 pub use arena::{Arena, PAGE};
 pub use barrier::{Barrier, BarrierError, Place};
-pub use deadline::{Deadline, DeadlineError, LONGEST_WAIT, monotonic_ns};
+pub use deadline::{Deadline, DeadlineError, LONGEST_WAIT, coarse_monotonic_ns, monotonic_ns};
 pub use liveness::{Death, HowDied, Lifeline, Peers, Watch, death_pipe};
 pub use mailbox::{Call, MailboxWords, RequestNumber, Requester, Responder};
 pub use one_shot::{AlreadyPublished, OneShot};

@@ -32,8 +32,8 @@ impl SpinBudget {
     pub(crate) fn spin<T>(&self, mut ready: impl FnMut() -> Option<T>, deadline: Deadline) -> Option<T> {
         // Relaxed: a hint that only this process uses and that orders nothing.
         let budget = self.ns.load(Ordering::Relaxed);
-        let started = monotonic_ns();
-        let end = (started + u64::from(budget)).min(deadline.monotonic_ns());
+        // The clock is read after the first looks only: a wait that is over by then is shorter than a look at the clock is long.
+        let mut end = None;
         loop {
             if self.crowded {
                 if let Some(done) = ready() {
@@ -50,7 +50,8 @@ impl SpinBudget {
                     core::hint::spin_loop();
                 }
             }
-            if monotonic_ns() >= end {
+            let now = monotonic_ns();
+            if now >= *end.get_or_insert_with(|| (now + u64::from(budget)).min(deadline.monotonic_ns())) {
                 self.learn(budget / 2);
                 return None;
             }

@@ -6,6 +6,7 @@ use comm_context::abi::{DType, DeviceAddr, TensorDesc};
 use mailbox_atomics::{Arena, Region, RegionError};
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use worker_errors::{ErrorCode, Failure};
 
@@ -16,13 +17,14 @@ const HEAP_BYTES: usize = 256 << 30;
 #[derive(Debug)]
 pub(crate) struct Heap {
     region: Arc<Region>,
+    /// Relaxed everywhere: it only says whether to put a dropped piece aside, and the lock orders the rest.
+    in_run: AtomicBool,
     state: Mutex<HeapState>,
 }
 
 #[derive(Debug)]
 struct HeapState {
     arena: Arena,
-    in_run: bool,
     /// Dropped while a run was on: a task may still use them.
     dropped: Vec<Range<usize>>,
 }
@@ -31,8 +33,12 @@ impl Heap {
     pub(crate) fn new() -> Result<Arc<Self>, Failure> {
         let region =
             Region::create_sparse("chipcomm-heap", HEAP_BYTES).map_err(|error| region_failure(&error))?;
-        let state = HeapState { arena: Arena::new(0..HEAP_BYTES), in_run: false, dropped: Vec::new() };
-        Ok(Arc::new(Self { region: Arc::new(region), state: Mutex::new(state) }))
+        let state = HeapState { arena: Arena::new(0..HEAP_BYTES), dropped: Vec::new() };
+        Ok(Arc::new(Self {
+            region: Arc::new(region),
+            in_run: AtomicBool::new(false),
+            state: Mutex::new(state),
+        }))
     }
 
     pub(crate) fn region(&self) -> &Arc<Region> {
@@ -41,18 +47,31 @@ impl Heap {
 
     pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Result<Piece, Failure> {
         let bytes = bytes.max(1);
-        let taken = self.lock().arena.take(&self.region, bytes).map_err(|error| region_failure(&error))?;
+        let mut state = self.lock();
+        if !self.in_run.load(Ordering::Relaxed) {
+            self.sweep(&mut state);
+        }
+        let taken = state.arena.take(&self.region, bytes).map_err(|error| region_failure(&error))?;
         Ok(Piece { heap: self.clone(), range: taken.start..taken.start + bytes })
     }
 
-    /// While a run is on, nothing is given back.
+    /// While a run is on, nothing is given back: a task may still use it. What was dropped meanwhile goes with the next piece.
     pub(crate) fn set_in_run(&self, in_run: bool) {
+        // Relaxed: see the field.
+        self.in_run.store(in_run, Ordering::Relaxed);
+    }
+
+    fn give_back(&self, pages: Range<usize>) {
         let mut state = self.lock();
-        state.in_run = in_run;
-        if !in_run {
-            for range in std::mem::take(&mut state.dropped) {
-                let _ = state.arena.give_back(&self.region, range);
-            }
+        state.dropped.push(pages);
+        if !self.in_run.load(Ordering::Relaxed) {
+            self.sweep(&mut state);
+        }
+    }
+
+    fn sweep(&self, state: &mut HeapState) {
+        for pages in std::mem::take(&mut state.dropped) {
+            let _ = state.arena.give_back(&self.region, pages);
         }
     }
 
@@ -77,12 +96,7 @@ impl Piece {
 impl Drop for Piece {
     fn drop(&mut self) {
         let pages = self.range.start..self.range.end.next_multiple_of(mailbox_atomics::PAGE);
-        let mut state = self.heap.lock();
-        if state.in_run {
-            state.dropped.push(pages);
-        } else {
-            let _ = state.arena.give_back(&self.heap.region, pages);
-        }
+        self.heap.give_back(pages);
     }
 }
 

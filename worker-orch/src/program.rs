@@ -18,6 +18,18 @@ pub type OrchestrationFn = fn(&mut Orchestrator<'_>, &Task<'_>) -> Result<(), Fa
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Program(pub(crate) u32);
 
+impl Program {
+    /// Its number, to hand on to a Worker of another level as a scalar.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The program with that number, of the Worker that it is used with.
+    pub fn from_number(number: u32) -> Self {
+        Self(number)
+    }
+}
+
 /// How a program is made; the same in parent and hand.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Definition {

@@ -2,7 +2,9 @@
 
 use crate::board::{ANSWER_BYTES, Board, RING};
 use crate::frame::{BODY_AT, Kind, Received, SLOT_BYTES, used};
-use mailbox_atomics::{Deadline, LONGEST_WAIT, Listener, SpinBudget, Wait, WaitError, monotonic_ns};
+use mailbox_atomics::{
+    Deadline, LONGEST_WAIT, Listener, SpinBudget, Wait, WaitError, coarse_monotonic_ns, monotonic_ns,
+};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use worker_errors::{ErrorCode, Failure};
 
@@ -28,7 +30,7 @@ pub(crate) fn serve(board: &Board, me: usize, executor: &mut dyn Executor) {
     let mut seq = 0;
     while let Some(next) = next_frame(board, me, seq + 1, &spin) {
         seq = next;
-        words.since_ns.store(monotonic_ns());
+        words.since_ns.store(coarse_monotonic_ns());
         words.working_on.store(seq);
         read_frame(board, me, seq, &mut slot, &mut frame);
         if frame.kind == Some(Kind::Shutdown) {

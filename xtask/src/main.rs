@@ -1,5 +1,6 @@
 //! The workspace's own commands: `cargo xtask <command>`. One file a subcommand; this file only names them.
 
+mod abi_check;
 mod bench;
 mod cargo;
 mod ci;
@@ -39,6 +40,8 @@ enum Command {
     Bench(bench::Args),
     /// The hardware tests of a layer, on Ascend devices or on the vendor double
     HwTest(hw_test::Args),
+    /// The declarations of comm-hccl, against the vendor's own headers
+    AbiCheck(abi_check::Args),
     /// The fuzz targets, with cargo-fuzz
     Fuzz(fuzz::Args),
 }
@@ -62,6 +65,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Tidy => tidy::run(&ws),
         Command::Bench(args) => bench::run(&ws, &args),
         Command::HwTest(args) => hw_test::run(&ws, &args),
+        Command::AbiCheck(args) => abi_check::run(&ws, &args),
         Command::Fuzz(args) => fuzz::run(&ws, &args),
     }
 }

@@ -1,0 +1,51 @@
+//! `libascendcl.so` of cann-sim, the **test double** of the Ascend vendor libraries; none of it is the
+//! vendor's code.
+//!
+//! What the double is and does not do is said in the crate `cann-sim`. Each vendor function here goes through
+//! the gate that counts calls and applies the script of faults, then through `state`, which knows every
+//! object of the process. At the end of this file the functions are put into the table that `comm_hccl::sys`
+//! declares, so that one of another type, or one that is missing, does not compile.
+
+#![deny(unsafe_code)]
+#![allow(non_snake_case, reason = "the vendor's names")]
+
+mod gate;
+mod ipc;
+mod kernel;
+mod lifecycle;
+mod memory;
+mod peer;
+mod physical;
+mod private;
+mod share;
+mod state;
+
+use ipc::*;
+use kernel::*;
+use lifecycle::*;
+use memory::*;
+use peer::*;
+use physical::*;
+use share::*;
+
+macro_rules! table {
+    (required: $($required:ident)*; optional: $($optional:ident)*) => {
+        comm_hccl::sys::AscendCl { $($required,)* $($optional: Some($optional),)* }
+    };
+}
+
+const _: comm_hccl::sys::AscendCl = table! {
+    required:
+        aclInit aclFinalize aclrtGetSocName aclGetRecentErrMsg aclrtSetDevice aclrtResetDevice aclrtGetDevice
+        aclrtGetDeviceCount aclrtGetCurrentContext aclrtSetCurrentContext aclrtCreateStream aclrtDestroyStream
+        aclrtSynchronizeStream aclrtMalloc aclrtFree aclrtMemcpy aclrtMemset aclrtBinaryLoadFromFile
+        aclrtBinaryGetFunction aclrtLaunchKernel aclrtBinaryUnLoad;
+    optional:
+        aclrtGetVersion aclrtGetPhyDevIdByLogicDevId aclrtDeviceGetBareTgid aclrtMemGetAllocationGranularity
+        aclrtMallocPhysical aclrtFreePhysical aclrtReserveMemAddress aclrtReleaseMemAddress aclrtMapMem aclrtUnmapMem
+        aclrtMemSetAccess aclrtMemExportToShareableHandleV2 aclrtMemImportFromShareableHandleV2
+        aclrtMemSetPidToShareableHandleV2 aclrtMemExportToShareableHandle aclrtMemImportFromShareableHandle
+        aclrtMemSetPidToShareableHandle aclrtDeviceCanAccessPeer aclrtDeviceEnablePeerAccess
+        aclrtDevicePeerAccessStatus aclrtIpcMemGetExportKey aclrtIpcMemSetImportPid aclrtIpcMemImportByKey
+        aclrtIpcMemClose
+};

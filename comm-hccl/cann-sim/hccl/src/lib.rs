@@ -1,0 +1,32 @@
+//! `libhccl.so` of cann-sim, the **test double** of the Ascend vendor libraries; none of it is the vendor's
+//! code.
+//!
+//! Ranks meet in the session's control file. A collective goes through staging memory that rank 0's process
+//! holds, piece by piece, with a barrier before and after each piece. Contexts belong to the sibling
+//! `libascendcl.so`, which this library finds beside itself.
+
+#![deny(unsafe_code)]
+#![allow(non_snake_case, reason = "the vendor's names")]
+
+mod collective;
+mod comm;
+mod gate;
+mod reduce;
+mod sibling;
+
+use collective::*;
+use comm::*;
+
+const _: comm_hccl::sys::Hccl = comm_hccl::sys::Hccl {
+    HcclGetRootInfo,
+    HcclCommInitRootInfo,
+    HcclGetCommName,
+    HcclBarrier,
+    HcclGetCommAsyncError,
+    HcclGetErrorString,
+    HcclCommDestroy,
+    HcclAllReduce: Some(HcclAllReduce),
+    HcclAllGather: Some(HcclAllGather),
+    HcclReduceScatter: Some(HcclReduceScatter),
+    HcclBroadcast: Some(HcclBroadcast),
+};

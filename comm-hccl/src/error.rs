@@ -1,0 +1,166 @@
+//! What can go wrong between this crate's caller and the vendor.
+
+use crate::ids::{LogicalDevice, VisibleDevice, VisibleDevicesError};
+use crate::result::VendorError;
+use std::time::Duration;
+
+/// Why a device operation failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceError {
+    /// The vendor refused.
+    #[error(transparent)]
+    Vendor(#[from] VendorError),
+    /// The library has no such function.
+    #[error("the installed CANN has no {function}; a newer one is needed for this")]
+    Unavailable {
+        /// The function.
+        function: &'static str,
+    },
+    /// The list of devices makes no sense.
+    #[error(transparent)]
+    VisibleDevices(#[from] VisibleDevicesError),
+    /// No such device.
+    #[error(
+        "{device} does not exist: this process sees {count} device(s); check `npu-smi info` and ASCEND_RT_VISIBLE_DEVICES"
+    )]
+    NoSuchDevice {
+        /// What was asked for.
+        device: LogicalDevice,
+        /// How many there are.
+        count: u32,
+    },
+    /// This process drives a device already.
+    #[error("this process already drives {open}, so it cannot open {asked}; start one process per device")]
+    AlreadyOpen {
+        /// The one that is open.
+        open: LogicalDevice,
+        /// The other one.
+        asked: LogicalDevice,
+    },
+    /// The process was forked after `aclInit`.
+    #[error(
+        "aclInit was called in pid {initialised}, and this is its forked child pid {this}; fork before the first vendor call"
+    )]
+    Forked {
+        /// Where the runtime was initialised.
+        initialised: u32,
+        /// The child.
+        this: u32,
+    },
+    /// `aclFinalize` was called; the vendor cannot start again in the same process.
+    #[error("the ACL runtime of this process was finalised and cannot be started again; start a new process")]
+    Finalised,
+    /// A copy or fill beyond the end.
+    #[error("{len} bytes at offset {offset} do not fit into {size} bytes of device memory")]
+    OutOfRange {
+        /// Where it starts.
+        offset: usize,
+        /// How long it is.
+        len: usize,
+        /// What there is.
+        size: usize,
+    },
+    /// Nothing can be allocated with this size.
+    #[error("{size} bytes cannot be allocated; ask for at least 1 and less than half the address space")]
+    BadSize {
+        /// The size.
+        size: usize,
+    },
+    /// Objects of the device are still alive.
+    #[error("{device} cannot be closed: {holders} object(s) of it are still alive; drop them first")]
+    InUse {
+        /// The device.
+        device: LogicalDevice,
+        /// Streams, memories, mappings and the like.
+        holders: usize,
+    },
+    /// A text for the vendor holds a NUL byte.
+    #[error("{what} {text:?} holds a NUL byte")]
+    NulByte {
+        /// What the text is.
+        what: &'static str,
+        /// The text.
+        text: String,
+    },
+    /// A peer's card is not in this process's list.
+    #[error(
+        "the peer's {peer} is not visible to this process; name every rank's card in ASCEND_RT_VISIBLE_DEVICES of every rank"
+    )]
+    PeerNotVisible {
+        /// The card.
+        peer: VisibleDevice,
+    },
+    /// The cards cannot reach each other.
+    #[error("{device} cannot reach the peer's {peer}: the cards have no peer-to-peer path")]
+    NoPeerPath {
+        /// Ours.
+        device: VisibleDevice,
+        /// The peer's.
+        peer: VisibleDevice,
+    },
+    /// The path between the cards did not come up.
+    #[error("peer access to {peer} was not up after {} ms", waited.as_millis())]
+    PeerAccessTimedOut {
+        /// The peer's card.
+        peer: VisibleDevice,
+        /// How long we waited.
+        waited: Duration,
+    },
+    /// The vendor gave something that it must not give.
+    #[error("{function} succeeded but gave {what}")]
+    Nonsense {
+        /// The function.
+        function: &'static str,
+        /// What it gave.
+        what: &'static str,
+    },
+}
+
+impl DeviceError {
+    /// Whether it says that this machine or library does not have the feature, so that another way may be
+    /// tried.
+    pub fn is_unsupported(&self) -> bool {
+        match self {
+            Self::Vendor(error) => error.code.is_unsupported(),
+            Self::Unavailable { .. } | Self::PeerNotVisible { .. } | Self::NoPeerPath { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+/// Calls a function of `libascendcl.so`: the code becomes a result that names the function. Use it in
+/// `unsafe`.
+macro_rules! acl {
+    ($vendor:expr, $name:ident($($arg:expr),* $(,)?)) => {{
+        let vendor: &$crate::load::Vendor = $vendor;
+        let code = (vendor.acl.$name)($($arg),*);
+        vendor.acl_result(stringify!($name), code).map_err($crate::error::DeviceError::from)
+    }};
+}
+
+/// The same for an optional function.
+macro_rules! acl_optional {
+    ($vendor:expr, $name:ident($($arg:expr),* $(,)?)) => {{
+        let vendor: &$crate::load::Vendor = $vendor;
+        match vendor.acl.$name {
+            None => Err($crate::error::DeviceError::Unavailable { function: stringify!($name) }),
+            Some(function) => {
+                let code = function($($arg),*);
+                vendor.acl_result(stringify!($name), code).map_err($crate::error::DeviceError::from)
+            }
+        }
+    }};
+}
+
+/// Refuses when an optional function is missing. What is acquired with one call and released with another is
+/// only acquired when both are there.
+macro_rules! acl_present {
+    ($vendor:expr, $name:ident) => {
+        match $vendor.acl.$name {
+            None => Err($crate::error::DeviceError::Unavailable { function: stringify!($name) }),
+            Some(_) => Ok(()),
+        }
+    };
+}
+
+pub(crate) use {acl, acl_optional, acl_present};

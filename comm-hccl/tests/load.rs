@@ -1,0 +1,260 @@
+//! Loading: what is refused, and that it is refused before the first vendor call.
+
+mod support;
+
+use comm_hccl::sys::{AscendCl, FunctionDecl, Hccl, Need};
+use comm_hccl::*;
+use std::collections::{BTreeSet, HashMap};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use support::*;
+
+fn tool(command: &mut Command) {
+    let output = command.output().expect("g++ is needed for this test");
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A library that exports these functions, each of which aborts when it is called.
+fn compile_aborting(dir: &Path, file: &str, functions: &[FunctionDecl]) {
+    let source = dir.join("aborting.c");
+    let bodies: String =
+        functions.iter().map(|f| format!("void {}(void) {{ abort(); }}\n", f.name)).collect();
+    fs::write(&source, format!("#include <stdlib.h>\n{bodies}")).unwrap();
+    tool(Command::new("gcc").args(["-fPIC", "-c", "-o"]).arg(dir.join(file).with_extension("o")).arg(source));
+    link(dir, file, None);
+}
+
+/// Links the library again, with one of its functions hidden.
+fn link(dir: &Path, file: &str, hidden: Option<&str>) {
+    let map = dir.join("map");
+    let local = hidden.map_or(String::new(), |name| format!("local: {name};"));
+    fs::write(&map, format!("{{ global: *; {local} }};")).unwrap();
+    let mut script = std::ffi::OsString::from("-Wl,--version-script=");
+    script.push(&map);
+    let object = dir.join(file).with_extension("o");
+    tool(Command::new("gcc").args(["-shared", "-o"]).arg(dir.join(file)).arg(script).arg(object));
+}
+
+fn private_dir() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    dir
+}
+
+// F09, HC-2
+#[test]
+fn f09_each_required_symbol_missing_in_turn_is_refused_by_name() {
+    let dir = private_dir();
+    compile_aborting(dir.path(), AscendCl::FILE, AscendCl::FUNCTIONS);
+    compile_aborting(dir.path(), Hccl::FILE, Hccl::FUNCTIONS);
+    let mut tried = 0;
+    for (file, functions) in [(AscendCl::FILE, AscendCl::FUNCTIONS), (Hccl::FILE, Hccl::FUNCTIONS)] {
+        for function in functions.iter().filter(|f| f.need == Need::Required) {
+            // A fresh place for each, or the loader would give the library that it has open from before.
+            let variant = dir.path().join(function.name);
+            fs::create_dir(&variant).unwrap();
+            for other in [AscendCl::FILE, Hccl::FILE] {
+                fs::copy(dir.path().join(other).with_extension("o"), variant.join(other).with_extension("o"))
+                    .unwrap();
+                link(&variant, other, (other == file).then_some(function.name));
+            }
+            // A vendor call would abort this process.
+            let error = Vendor::load(Some(&variant)).expect_err(function.name);
+            let expected =
+                LoadError::MissingSymbols { path: variant.join(file), symbols: vec![function.name] };
+            assert_eq!(error, expected);
+            assert!(error.to_string().contains(function.name));
+            tried += 1;
+        }
+    }
+    assert_eq!(tried, 28, "required functions");
+}
+
+/// One of the double's libraries, and where each of its functions' names stands in it.
+struct Spelled {
+    file: &'static str,
+    bytes: Vec<u8>,
+    places: HashMap<&'static str, Vec<usize>>,
+}
+
+impl Spelled {
+    fn read(file: &'static str, functions: &'static [FunctionDecl]) -> Self {
+        let bytes = fs::read(cann_sim::library_dir().join(file)).unwrap();
+        let names: HashMap<&[u8], &str> = functions.iter().map(|f| (f.name.as_bytes(), f.name)).collect();
+        let mut places: HashMap<_, Vec<_>> = HashMap::new();
+        let mut at = 0;
+        // A symbol's name stands between two NULs.
+        for word in bytes.split(|&b| b == 0) {
+            if let Some(name) = names.get(word) {
+                places.entry(*name).or_default().push(at);
+            }
+            at += word.len() + 1;
+        }
+        assert_eq!(places.len(), functions.len(), "{file} exports every declared function");
+        Self { file, bytes, places }
+    }
+
+    /// Writes the library with one name spelled differently, so that nobody finds it.
+    fn write_without(&self, dir: &Path, function: &str) {
+        let mut bytes = self.bytes.clone();
+        self.places.get(function).into_iter().flatten().for_each(|&at| bytes[at] = b'_');
+        fs::write(dir.join(self.file), bytes).unwrap();
+    }
+}
+
+#[test]
+fn each_optional_symbol_missing_in_turn_costs_only_what_needs_it() {
+    let libraries = [(AscendCl::FILE, AscendCl::FUNCTIONS), (Hccl::FILE, Hccl::FUNCTIONS)]
+        .map(|(f, t)| Spelled::read(f, t));
+    let functions = AscendCl::FUNCTIONS.iter().chain(Hccl::FUNCTIONS);
+    let optional: Vec<_> = functions.filter(|f| f.need == Need::Optional).map(|f| f.name).collect();
+    let mut refused = BTreeSet::new();
+    for function in &optional {
+        let (dir, double) = (private_dir(), double(""));
+        libraries.iter().for_each(|library| library.write_without(dir.path(), function));
+        let mut command = rank_command(&double, "part_without_optional", 0);
+        command.env(comm_hccl::ENV_LIB_DIR, dir.path()).env("CHIPCOMM_TEST_WITHOUT", function);
+        let output = finish(command.spawn().unwrap());
+        assert_success(&output);
+        if text(&output).contains("refused: ") {
+            refused.insert(*function);
+        }
+        let report = double.session.report().unwrap();
+        assert!(report.processes.len() == 1 && report.is_clean(), "{function}: {report}");
+    }
+    // What has a substitute, and what this crate does not call.
+    let dispensable = [
+        "HcclAllGather",
+        "HcclAllReduce",
+        "HcclBroadcast",
+        "HcclReduceScatter",
+        "aclrtDeviceGetBareTgid",
+        "aclrtDevicePeerAccessStatus",
+        "aclrtGetPhyDevIdByLogicDevId",
+        "aclrtGetVersion",
+        // Opening a key takes a second process; proc_faults has it.
+        "aclrtIpcMemImportByKey",
+    ];
+    let fine: Vec<_> =
+        optional.iter().copied().collect::<BTreeSet<_>>().difference(&refused).copied().collect();
+    assert_eq!(fine, dispensable);
+}
+
+#[test]
+#[ignore = "a part of each_optional_symbol_missing_in_turn_costs_only_what_needs_it"]
+fn part_without_optional() {
+    if my_rank().is_none() {
+        return;
+    }
+    let missing = std::env::var("CHIPCOMM_TEST_WITHOUT").unwrap();
+    let (runtime, device) = open_device(0);
+    let soon = Instant::now() + Duration::from_secs(60);
+    let try_way = |way| {
+        let window = LocalWindow::create(&device, way, 1)?;
+        window.allow(&[device.vendor_pid()?])?;
+        if way != WindowWay::IpcKey {
+            PeerWindow::open(&device, window.ticket(), soon)?.release()?;
+        }
+        window.release()
+    };
+    let peer = device.enable_peer(VisibleDevice(1), PhysicalDevice(1), soon);
+    let results = WindowWay::ALL.map(try_way);
+    for error in results.iter().chain([&peer]).filter_map(|r| r.as_ref().err()) {
+        println!("\nrefused: {error}");
+        assert!(error.is_unsupported(), "{error}");
+        assert!(matches!(error, DeviceError::Unavailable { function } if *function == missing), "{error}");
+    }
+    assert!(results.iter().any(Result::is_ok), "some way is left");
+    // Nothing was made that could not be released.
+    device.close().unwrap();
+    runtime.finalise().unwrap();
+}
+
+#[test]
+fn a_directory_without_libraries_is_named_with_what_was_tried() {
+    let dir = private_dir();
+    let error = Vendor::load(Some(dir.path())).expect_err("an empty directory");
+    let LoadError::NotFound { library, tried } = &error else { panic!("{error}") };
+    assert_eq!((*library, tried.len()), (AscendCl::FILE, 1));
+    assert_eq!(tried[0].place, dir.path().join(AscendCl::FILE));
+    assert!(error.to_string().contains("CHIPCOMM_CANN_LIB_DIR"));
+}
+
+#[test]
+fn a_file_that_is_no_library_is_named_with_the_loaders_words() {
+    let dir = private_dir();
+    fs::write(dir.path().join(AscendCl::FILE), "text").unwrap();
+    let error = Vendor::load(Some(dir.path())).expect_err("a text file");
+    let LoadError::NotFound { tried, .. } = &error else { panic!("{error}") };
+    assert!(tried[0].why.contains("file too short") || tried[0].why.contains("ELF"), "{}", tried[0].why);
+}
+
+#[test]
+fn a_library_that_everyone_can_write_is_refused() {
+    let dir = private_dir();
+    let library = dir.path().join(AscendCl::FILE);
+    fs::write(&library, "text").unwrap();
+    for writable in [library.as_path(), dir.path()] {
+        let before = writable.metadata().unwrap().permissions();
+        fs::set_permissions(writable, Permissions::from_mode(0o777)).unwrap();
+        let error = Vendor::load(Some(dir.path())).expect_err("a writable library");
+        fs::set_permissions(writable, before).unwrap();
+        assert_eq!(
+            error,
+            LoadError::WorldWritable { library: library.clone(), writable: writable.to_owned() }
+        );
+    }
+}
+
+#[test]
+fn a_link_to_a_library_in_an_open_directory_is_refused() {
+    let (named, open) = (private_dir(), private_dir());
+    fs::write(open.path().join("real.so"), "text").unwrap();
+    fs::set_permissions(open.path(), Permissions::from_mode(0o1777)).unwrap();
+    std::os::unix::fs::symlink(open.path().join("real.so"), named.path().join(AscendCl::FILE)).unwrap();
+    let error = Vendor::load(Some(named.path())).expect_err("a link into an open directory");
+    assert!(matches!(error, LoadError::WorldWritable { .. }), "{error}");
+}
+
+#[test]
+fn a_version_that_is_too_old_is_refused() {
+    let double = double("acl-version = 1.11.4");
+    assert_success(&run_part(&double, "part_too_old", &[]));
+}
+
+#[test]
+#[ignore = "a part of a_version_that_is_too_old_is_refused"]
+fn part_too_old() {
+    if my_rank().is_none() {
+        return;
+    }
+    let error = Vendor::load(None).expect_err("interface 1.11");
+    assert!(matches!(error, LoadError::TooOld { found, .. } if found.minor == 11), "{error}");
+    assert!(error.to_string().contains("1.11.4") && error.to_string().contains("1.12.0"), "{error}");
+}
+
+#[test]
+fn what_is_loaded_says_where_it_came_from_and_loads_once() {
+    let double = double("");
+    assert_success(&run_part(&double, "part_loads_once", &[]));
+}
+
+#[test]
+#[ignore = "a part of what_is_loaded_says_where_it_came_from_and_loads_once"]
+fn part_loads_once() {
+    if my_rank().is_none() {
+        return;
+    }
+    let vendor = Vendor::load(None).unwrap();
+    assert_eq!(vendor.acl_path(), cann_sim::library_dir().join(AscendCl::FILE));
+    assert_eq!(vendor.hccl_path(), cann_sim::library_dir().join(Hccl::FILE));
+    assert_eq!(vendor.version().unwrap().to_string(), "1.17.0");
+    let told = vendor.to_string();
+    assert!(told.starts_with("ACL interface 1.17.0 (/") && told.contains(Hccl::FILE), "{told}");
+    assert!(std::ptr::eq(vendor, Vendor::load(None).unwrap()));
+    let error = Vendor::load(Some(Path::new("/elsewhere"))).expect_err("another directory");
+    assert!(matches!(error, LoadError::LoadedElsewhere { .. }), "{error}");
+}

@@ -3,10 +3,9 @@
 use crate::cli::{DEFAULT_SYMBOL, Options};
 use crate::golden::{UNTOUCHED, slack_of_sum};
 use crate::job::Job;
-use crate::report::Report;
 use crate::rows::{Rows, rows_that_fit};
-use crate::stop::Stop;
-use comm_context::abi::DType;
+use crate::stop::{Stop, Verdict};
+use comm_context::abi::{DType, TensorDesc};
 use comm_context::comm::Membership;
 use worker_orch::{Access, Args, ChipConfig, ChipContext, Failure};
 
@@ -35,7 +34,7 @@ pub struct Collective<'a> {
 
 impl Collective<'_> {
     /// Brings the chips up, runs all iterations, and checks every output of each.
-    pub fn run(&self, options: &Options, mut job: Job<'_>) -> Result<Report, Stop> {
+    pub fn run(&self, options: &Options, mut job: Job<'_>) -> Result<Verdict, Stop> {
         let n = job.devices().len();
         let mut worker = job.worker().build().map_err(Stop::before_start)?;
         let kernel = job.kernel(&mut worker, self.kernel, DEFAULT_SYMBOL)?;
@@ -89,12 +88,7 @@ impl Collective<'_> {
         Ok(chip.region("signals", SIGNAL_BYTES).buffer("data", DType::Float32, data))
     }
 
-    fn args(
-        &self,
-        context: &ChipContext,
-        input: &comm_context::abi::TensorDesc,
-        output: &comm_context::abi::TensorDesc,
-    ) -> Result<Args, Failure> {
+    fn args(&self, context: &ChipContext, input: &TensorDesc, output: &TensorDesc) -> Result<Args, Failure> {
         let args = Args::new()
             .tensor(input, Access::Input)
             .tensor(output, Access::OutputExisting)

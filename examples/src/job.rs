@@ -4,7 +4,7 @@ use crate::cli::Options;
 use crate::devices::Devices;
 use crate::golden::Checked;
 use crate::report::{Chip, Report, Style, introduce};
-use crate::stop::Stop;
+use crate::stop::{Stop, Verdict};
 use std::io::{IsTerminal, Write};
 use std::ops::Range;
 use std::path::Path;
@@ -46,7 +46,7 @@ impl<'a> Job<'a> {
             init_ms: Duration::ZERO,
             run_ms: Duration::ZERO,
             us_per_iteration: 0.0,
-            verdict: "wrong",
+            verdict: Verdict::Wrong.word(),
             style: match (options.json, options.quiet) {
                 (true, _) => Style::Json,
                 (_, true) => Style::Quiet,
@@ -147,14 +147,14 @@ impl<'a> Job<'a> {
         &mut self.report.chips[chip].checked
     }
 
-    /// Takes the chips down, which writes the trace, and closes the report.
-    pub fn finish(mut self, mut worker: Worker) -> Result<Report, Stop> {
+    /// Takes the chips down, which writes the trace, and prints the report.
+    pub fn finish(mut self, mut worker: Worker) -> Result<Verdict, Stop> {
         worker.close()?;
         let report = &mut self.report;
         report.us_per_iteration = report.run_ms.as_secs_f64() * 1e6 / f64::from(report.iters);
-        if !report.chips.is_empty() && report.chips.iter().all(|chip| chip.checked.is_right()) {
-            report.verdict = "ok";
-        }
-        Ok(self.report)
+        let verdict = report.verdict();
+        report.verdict = verdict.word();
+        report.print();
+        Ok(verdict)
     }
 }

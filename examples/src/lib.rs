@@ -20,9 +20,8 @@ pub use collective::{Collective, SIGNAL_BYTES};
 pub use devices::Devices;
 pub use golden::{Checked, UNTOUCHED, slack_of_sum};
 pub use job::Job;
-pub use report::Report;
 pub use rows::{Rows, rows_that_fit};
-pub use stop::{Stop, main};
+pub use stop::{Stop, Verdict, main};
 
 /// Where the build put a kernel of `kernels/`, by its file name: `kernel!("allreduce")`.
 #[macro_export]

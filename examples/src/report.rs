@@ -1,6 +1,7 @@
 //! What a program found out, and how it is printed.
 
 use crate::golden::Checked;
+use crate::stop::Verdict;
 use serde::Serialize;
 use std::time::Duration;
 use worker_orch::{ChipContext, PartKind};
@@ -18,7 +19,7 @@ pub(crate) enum Style {
 
 /// The outcome of a program.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub(crate) struct Report {
     pub(crate) program: &'static str,
     pub(crate) platform: String,
     pub(crate) count: usize,
@@ -106,9 +107,14 @@ fn part_in_words(name: &str, kind: PartKind) -> String {
 }
 
 impl Report {
-    /// Prints the outcome and says whether the result is right.
-    pub(crate) fn print(&self) -> bool {
-        let right = self.verdict == "ok";
+    /// Right when every chip was checked and none was off.
+    pub(crate) fn verdict(&self) -> Verdict {
+        let right = !self.chips.is_empty() && self.chips.iter().all(|chip| chip.checked.is_right());
+        if right { Verdict::Right } else { Verdict::Wrong }
+    }
+
+    /// Prints the outcome.
+    pub(crate) fn print(&self) {
         match self.style {
             Style::Json => match serde_json::to_string(self) {
                 Ok(text) => println!("{text}"),
@@ -120,7 +126,6 @@ impl Report {
                 println!("{}", self.last_line());
             }
         }
-        right
     }
 
     fn last_line(&self) -> String {

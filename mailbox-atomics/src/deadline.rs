@@ -39,13 +39,22 @@ pub enum DeadlineError {
 impl Deadline {
     /// The point `limit` from now.
     pub fn after(limit: Duration) -> Result<Self, DeadlineError> {
+        Self::from_start(monotonic_ns(), limit)
+    }
+
+    /// The point `limit` from the system's last tick, which was some milliseconds ago at most: for generous limits on paths where
+    /// a look at the clock would be felt.
+    pub fn after_about(limit: Duration) -> Result<Self, DeadlineError> {
+        Self::from_start(coarse_monotonic_ns(), limit)
+    }
+
+    fn from_start(start_ns: u64, limit: Duration) -> Result<Self, DeadlineError> {
         if limit.is_zero() {
             return Err(DeadlineError::Zero);
         }
         if limit > LONGEST_WAIT {
             return Err(DeadlineError::TooFar { asked: limit });
         }
-        let start_ns = monotonic_ns();
         // At most 24 hours of nanoseconds: fits.
         Ok(Self { start_ns, end_ns: start_ns.saturating_add(limit.as_nanos() as u64) })
     }

@@ -47,7 +47,10 @@ impl SpinBudget {
                         self.learn(budget.saturating_mul(2));
                         return Some(done);
                     }
-                    core::hint::spin_loop();
+                    // The first looks without a pause, which is as long as a hand-over between two cores.
+                    if end.is_some() {
+                        core::hint::spin_loop();
+                    }
                 }
             }
             let now = monotonic_ns();

@@ -147,6 +147,11 @@ impl Worker {
         crate::start::start(self)
     }
 
+    /// Changes how long each later run may take.
+    pub fn set_run_within(&mut self, limit: Timeout) {
+        self.run_within = limit;
+    }
+
     /// What every chip has: the result of [`init`](Self::init), which must have been called.
     pub fn chip_contexts(&self) -> Result<&[ChipContext], Failure> {
         if self.hands.is_some() { Ok(&self.contexts) } else { Err(not_up("chip_contexts")) }
@@ -294,7 +299,7 @@ fn check_group(chips: &[ChipConfig]) -> Result<(), Failure> {
 }
 
 pub(crate) fn deadline(within: Timeout) -> Result<Deadline, Failure> {
-    Deadline::after(within.get()).map_err(|error| Failure::new(ErrorCode::Invalid, error.to_string()))
+    Deadline::after_about(within.get()).map_err(|error| Failure::new(ErrorCode::Invalid, error.to_string()))
 }
 
 fn invalid(text: String, phase: &'static str) -> Failure {

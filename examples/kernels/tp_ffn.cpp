@@ -7,12 +7,12 @@
 #include "comm_kernel.h"
 
 /* product[m][n] = a[m][k] * b[k][n]. The innermost loop runs along rows, so it vectorises. */
-COMM_DEVICE static void matmul(COMM_GM const TensorDesc *a, COMM_GM const TensorDesc *b,
-                               COMM_GM const TensorDesc *product) {
-    const uint32_t rows = product->shapes[0], columns = product->shapes[1], depth = a->shapes[1];
-    const auto *left = tensor_data<const float>(a);
-    const auto *right = tensor_data<const float>(b);
-    auto *out = tensor_data<float>(product);
+COMM_DEVICE static void matmul(int64_t a, int64_t b, int64_t product) {
+    const auto *shape = comm_pointer<const TensorDesc>(product)->shapes;
+    const uint32_t rows = shape[0], columns = shape[1], depth = comm_pointer<const TensorDesc>(a)->shapes[1];
+    const auto *left = comm_tensor<const float>(a).data;
+    const auto *right = comm_tensor<const float>(b).data;
+    auto *out = comm_tensor<float>(product).data;
     for (uint32_t row = 0; row < rows; ++row) {
         auto *sums = out + static_cast<size_t>(row) * columns;
         for (uint32_t column = 0; column < columns; ++column) {
@@ -29,16 +29,12 @@ COMM_DEVICE static void matmul(COMM_GM const TensorDesc *a, COMM_GM const Tensor
 }
 
 /* Tensors: this chip's columns of x, its rows of the weights, and the partial product that results. */
-COMM_KERNEL void linear(COMM_GM int64_t *args) {
-    matmul(comm_pointer<const TensorDesc>(args[0]), comm_pointer<const TensorDesc>(args[1]),
-           comm_pointer<const TensorDesc>(args[2]));
-}
+COMM_KERNEL void linear(COMM_GM int64_t *args) { matmul(args[0], args[1], args[2]); }
 
 /* Tensors: the summed y, this chip's columns of the weights, its columns of the output max(0, y * weights). */
 COMM_KERNEL void ffn(COMM_GM int64_t *args) {
+    matmul(args[0], args[1], args[2]);
     const auto output = comm_tensor<float>(args[2]);
-    matmul(comm_pointer<const TensorDesc>(args[0]), comm_pointer<const TensorDesc>(args[1]),
-           comm_pointer<const TensorDesc>(args[2]));
     for (size_t i = 0; i < output.count; ++i) {
         output.data[i] = output.data[i] > 0.0f ? output.data[i] : 0.0f;
     }

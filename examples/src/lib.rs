@@ -23,6 +23,11 @@ pub use job::Job;
 pub use rows::{Rows, rows_that_fit};
 pub use stop::{Stop, Verdict, main};
 
+/// The README's program, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
+
 /// Where the build put a kernel of `kernels/`, by its file name: `kernel!("allreduce")`.
 #[macro_export]
 macro_rules! kernel {

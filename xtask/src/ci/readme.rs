@@ -18,10 +18,10 @@ pub(super) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
     Ok(Outcome::Ran(Report::checks(count, "command", failure)))
 }
 
-/// What follows `cargo` in indented lines that begin with `cargo run`; a comment ends a line. Commands that go to a chip
-/// that CI does not have are passed over, and so are those with a placeholder.
+/// What follows `cargo` in lines that begin with `cargo run`, where a `#` begins a comment. Commands for a chip that CI
+/// does not have are passed over, and so are those with a placeholder.
 fn commands(text: &str) -> impl Iterator<Item = Vec<&str>> {
-    let lines = text.lines().filter_map(|line| line.strip_prefix("    cargo run"));
+    let lines = text.lines().filter_map(|line| line.strip_prefix("cargo run "));
     let lines = lines.map(|line| line.split('#').next().unwrap_or(line));
     let here = lines.filter(|line| !line.contains("a2a3") && !line.contains(char::is_uppercase));
     here.map(|line| std::iter::once("run").chain(line.split_whitespace()).collect())
@@ -33,8 +33,8 @@ mod tests {
 
     #[test]
     fn commands_are_found_with_their_arguments_and_without_comments() {
-        let text = "Text with cargo run --no.\n\n    cargo run --release   # the main job\n    cargo xtask test\n    \
-                    cargo run --release --bin x -- -d 0-3\n    cargo run --release -- -p a2a3\n    cargo run -- --kernel FILE\n";
+        let text = "Text with cargo run --no.\n\ncargo run --release   # the main job\ncargo xtask test\n\
+            cargo run --release --bin x -- -d 0-3\ncargo run --release -- -p a2a3\ncargo run -- --kernel FILE\n";
         let found: Vec<_> = commands(text).collect();
         assert_eq!(
             found,

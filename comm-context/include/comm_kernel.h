@@ -17,6 +17,33 @@
 #include <type_traits>
 
 #include "comm_context.h"
+#include "tensor.h"
+
+/* Before a kernel's function, before a function that it calls, and before the type of what lies in a chip's
+ * memory. Here they say little; an Ascend core's compiler wants to know. */
+#define COMM_KERNEL extern "C"
+#define COMM_DEVICE
+#define COMM_GM
+
+/* What an argument of a kernel points at. */
+template <typename T>
+inline T *comm_pointer(int64_t arg) {
+    return reinterpret_cast<T *>(static_cast<uintptr_t>(arg));
+}
+
+/* A tensor without gaps, as a kernel works on it. */
+template <typename T>
+struct CommSpan {
+    T *data;
+    size_t count;
+};
+
+/* The tensor behind an argument of a kernel. Unchecked: T is the type that its dtype says. */
+template <typename T>
+inline CommSpan<T> comm_tensor(int64_t arg) {
+    const auto *tensor = comm_pointer<const TensorDesc>(arg);
+    return CommSpan<T>{tensor_data<T>(tensor), static_cast<size_t>(tensor->extent)};
+}
 
 /* Where rank pe has what this rank has at local_ptr. Unchecked: local_ptr is in the window, pe < rankNum. */
 template <typename T>
@@ -108,11 +135,16 @@ typedef struct CommPhaseBarrier {
 
 static_assert(sizeof(CommPhaseBarrier) == 4096, "CommPhaseBarrier: size");
 
+/* How many times this rank has been through a barrier. The same on all ranks between two barriers. */
+inline uint32_t comm_phase(const CommContext *ctx, const CommPhaseBarrier *barrier) {
+    /* Only this rank writes the word. */
+    return __atomic_load_n(&barrier->slot[ctx->rankId].epoch, __ATOMIC_ACQUIRE);
+}
+
 /* True once every rank has come; what a rank wrote before, every rank sees after. False if aborted first. */
 [[nodiscard]] inline bool comm_phase_barrier(const CommContext *ctx, CommPhaseBarrier *barrier) {
     const uint32_t me = ctx->rankId;
-    /* Only this rank writes the word. */
-    const uint32_t epoch = __atomic_load_n(&barrier->slot[me].epoch, __ATOMIC_ACQUIRE) + 1;
+    const uint32_t epoch = comm_phase(ctx, barrier) + 1;
     for (uint32_t step = 1; step <= ctx->rankNum; ++step) {
         const uint32_t peer = (me + step) % ctx->rankNum;
         CommPhaseBarrier *theirs = CommRemotePtr(ctx, barrier, static_cast<int>(peer));

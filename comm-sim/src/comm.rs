@@ -1,11 +1,10 @@
 //! The communicator.
 
 use crate::note::{Part, agree};
-use crate::reach::Reach;
 use comm_context::abi::{CommContext, DeviceAddr};
 use comm_context::comm::{
-    AllocationId, ArgumentError, CommError, Communicator, DomainSpec, Membership, Phase, SubsetView, Timeout,
-    Window, validate,
+    AllocationId, ArgumentError, CommError, Communicator, DomainSpec, Membership, Phase, Reach, SubsetView,
+    Timeout, Window, validate,
 };
 use mailbox_atomics::{Arena, PAGE};
 use rendezvous::{Group, Prepared, Step, Topic, region_error};
@@ -162,15 +161,19 @@ impl SimComm {
         &self,
         at: DeviceAddr,
         len: usize,
-        allowed: fn(&Reach, &Range<usize>) -> bool,
+        allowed: fn(&Reach, &Range<u64>) -> bool,
     ) -> Result<usize, CommError> {
-        let start = at.0.checked_sub(self.address(0).0).map(|offset| offset as usize);
-        let range = start.and_then(|start| Some(start..start.checked_add(len)?));
+        let start = at.0.checked_sub(self.address(0).0);
+        let range = start.and_then(|start| Some(start..start.checked_add(len as u64)?));
         match range {
-            Some(range) if allowed(&self.state().reach, &range) => Ok(range.start),
+            Some(range) if allowed(&self.state().reach, &range) => Ok(range.start as usize),
             _ => Err(ArgumentError::Unreachable { addr: at, len }.into()),
         }
     }
+}
+
+fn offsets_of(range: &Range<usize>) -> Range<u64> {
+    range.start as u64..range.end as u64
 }
 
 fn step_phase(topic: Topic) -> Phase {
@@ -209,7 +212,7 @@ impl Communicator for SimComm {
         let window = Window { context: self.address(at.start as u64), base, size: own.len() };
         let mut state = self.state();
         state.reach.add_windows(&offsets, own.len());
-        state.reach.add_context(at);
+        state.reach.add_context(offsets_of(&at));
         state.base = Some(Base { window, context });
         Ok(window)
     }
@@ -227,7 +230,7 @@ impl Communicator for SimComm {
             .subset(view.ranks, view.domain_rank, view.offset as u64, view.size as u64)
             .map_err(impossible)?;
         let at = self.place_context(&context)?;
-        self.state().reach.add_context(at.clone());
+        self.state().reach.add_context(offsets_of(&at));
         Ok(self.address(at.start as u64))
     }
 
@@ -247,7 +250,7 @@ impl Communicator for SimComm {
         match made {
             Ok((domain, window)) => {
                 state.reach.add_windows(&domain.offsets, window.size);
-                state.reach.add_context(domain.context.clone());
+                state.reach.add_context(offsets_of(&domain.context));
                 state.domains.insert(spec.id, Some(domain));
                 Ok(window)
             }
@@ -271,7 +274,7 @@ impl Communicator for SimComm {
         });
         let mut state = self.state();
         state.domains.remove(&id);
-        state.reach.remove(&domain.offsets, &domain.context);
+        state.reach.remove(&domain.offsets, &offsets_of(&domain.context));
         let region = self.group.region();
         let freed =
             state.arena.give_back(region, domain.own).and(state.arena.give_back(region, domain.context));

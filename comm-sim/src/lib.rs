@@ -33,7 +33,6 @@
 
 mod comm;
 mod note;
-mod reach;
 
 pub use comm::{EXTENT, SimComm, prepare};
 pub use rendezvous::Prepared;

@@ -217,6 +217,19 @@ impl Device {
         reset
     }
 
+    /// For when something on an adopted device did not come back: its owner goes on without this crate, so nothing
+    /// that comes back late may touch it.
+    pub(crate) fn forget_if_adopted(&self) {
+        if self.inner.owner == Owner::Caller {
+            let _ = self.abandon();
+        }
+    }
+
+    /// How many objects of the device are alive, this handle and its clones among them.
+    pub fn holders(&self) -> usize {
+        Arc::strong_count(&self.inner)
+    }
+
     /// Resets the device and gives the first error of anything that was released on it, in order.
     pub fn close(self) -> Result<(), DeviceError> {
         let (device, holders) = (self.logical(), Arc::strong_count(&self.inner) - 1);

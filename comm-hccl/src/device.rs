@@ -17,7 +17,7 @@ use crate::runtime::Runtime;
 use crate::sys::aclrtContext;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// An opaque vendor handle. The vendor checks it at each call; we never look behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +64,9 @@ struct Inner {
 
 /// The device that this process drives.
 static OPEN: Mutex<Option<LogicalDevice>> = Mutex::new(None);
+
+/// The device that was adopted last.
+static ADOPTED: Mutex<Weak<Inner>> = Mutex::new(Weak::new());
 
 /// Makes a device the one that this process drives, once `take` has succeeded.
 fn claim(device: LogicalDevice, take: impl FnOnce() -> Result<(), DeviceError>) -> Result<(), DeviceError> {
@@ -118,10 +121,20 @@ impl Device {
             .map_err(|_| DeviceError::Nonsense { function: "aclrtGetDevice", what: "a negative id" })?;
         let count = runtime.device_count()?;
         let visible = list.visible(logical).ok_or(DeviceError::NoSuchDevice { device: logical, count })?;
+        let mut adopted = ADOPTED.lock().unwrap_or_else(PoisonError::into_inner);
+        // A second communicator on the same device shares what the first adopted.
+        if let Some(inner) = adopted.upgrade()
+            && inner.context == context
+            && !inner.abandoned.load(Relaxed)
+        {
+            return Ok(Self { inner });
+        }
         claim(logical, || Ok(()))?;
         let mut inner = Inner::new(vendor, logical, visible, list, Owner::Caller);
         inner.context = context;
-        Ok(Self { inner: Arc::new(inner) })
+        let inner = Arc::new(inner);
+        *adopted = Arc::downgrade(&inner);
+        Ok(Self { inner })
     }
 
     /// The libraries.

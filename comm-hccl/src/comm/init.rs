@@ -1,13 +1,18 @@
 //! The way in: the ranks meet, get ready, and join HCCL's communicator together.
+//!
+//! # Safety
+//! Takes a stream of a C caller's on its word.
+#![allow(unsafe_code)]
 
 use super::note::{Note, Verdict, settle};
 use super::objects::Objects;
 use super::{HcclComm, JOINED, READY, RELEASE_GRACE, State, device_error, stuck};
-use crate::device::{Device, VendorPid};
+use crate::device::{Device, Handle, VendorPid};
 use crate::error::DeviceError;
 use crate::group::RootInfo;
 use crate::lane::{Interrupted, Lane, NotStarted};
 use crate::stream::Stream;
+use crate::sys::aclrtStream;
 use comm_context::comm::{CommError, Membership, Phase, Timeout};
 use mailbox_atomics::Deadline;
 use rendezvous::{Group, Prepared, Step, Topic};
@@ -41,7 +46,28 @@ impl HcclComm {
         Self::meet_with(device, Box::new(Stream::create), path, me, within)
     }
 
-    pub(crate) fn meet_with(
+    /// The same, with a stream of the caller's, which stays the caller's.
+    ///
+    /// # Safety
+    /// The stream was made in the device's context and is destroyed only after the communicator.
+    pub unsafe fn meet_on_stream(
+        device: &Device,
+        stream: aclrtStream,
+        path: &Path,
+        me: Membership,
+        within: Timeout,
+    ) -> Result<Self, CommError> {
+        let stream = Handle(stream);
+        let adopt = move |device: &Device| {
+            // The whole handle crosses to the lane, not the bare pointer in it.
+            let Handle(stream) = { stream };
+            // SAFETY: the caller's promise is handed on; the lane ends before the communicator does.
+            Ok(unsafe { Stream::adopt(device, stream) })
+        };
+        Self::meet_with(device, Box::new(adopt), path, me, within)
+    }
+
+    fn meet_with(
         device: &Device,
         stream: MakeStream,
         path: &Path,

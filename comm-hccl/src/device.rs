@@ -15,9 +15,11 @@ use crate::ids::{LogicalDevice, PhysicalDevice, VisibleDevice, VisibleDevices};
 use crate::load::Vendor;
 use crate::runtime::Runtime;
 use crate::sys::aclrtContext;
+use mailbox_atomics::Deadline;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 /// An opaque vendor handle. The vendor checks it at each call; we never look behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +66,9 @@ struct Inner {
 
 /// The device that this process drives.
 static OPEN: Mutex<Option<LogicalDevice>> = Mutex::new(None);
+
+/// How often a device that is being closed looks whether it is free.
+const CLOSE_LOOK: Duration = Duration::from_millis(5);
 
 /// The device that was adopted last.
 static ADOPTED: Mutex<Weak<Inner>> = Mutex::new(Weak::new());
@@ -238,9 +243,18 @@ impl Device {
         }
     }
 
-    /// How many objects of the device are alive, this handle and its clones among them.
-    pub fn holders(&self) -> usize {
-        Arc::strong_count(&self.inner)
+    /// Like [`Device::close`], but gives objects on a lane that was left behind until `until` to come back and
+    /// release themselves. When they do not, the device is reset under them ([`Device::abandon`]) and they are the error.
+    pub fn close_within(self, until: Deadline) -> Result<(), DeviceError> {
+        while Arc::strong_count(&self.inner) > 1 && !until.has_passed() {
+            std::thread::sleep(CLOSE_LOOK);
+        }
+        let holders = Arc::strong_count(&self.inner) - 1;
+        if holders > 0 {
+            self.abandon()?;
+            return Err(DeviceError::InUse { device: self.logical(), holders });
+        }
+        self.close()
     }
 
     /// Resets the device and gives the first error of anything that was released on it, in order.

@@ -139,6 +139,11 @@ impl<S: 'static> Lane<S> {
         }
     }
 
+    /// Whether it is inside a vendor call right now.
+    pub fn is_inside(&self) -> bool {
+        self.inside.function().is_some()
+    }
+
     /// Releases the state on its thread and waits for that until the deadline.
     pub fn close(mut self, until: Deadline) -> Result<(), Overrun> {
         self.jobs = None;

@@ -95,7 +95,7 @@ impl HcclComm {
                 Err(error) => {
                     let bound = Deadline::after(RELEASE_GRACE).unwrap_or(until);
                     // A lane that waits inside the vendor's code is left to it; it cleans up when it comes back.
-                    if !matches!(error, CommError::Stuck { .. }) {
+                    if !lane.is_inside() {
                         let _ = lane.close(bound);
                     }
                     Err(error)

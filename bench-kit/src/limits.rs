@@ -5,19 +5,33 @@ use core::sync::atomic::{AtomicU32, Ordering, fence};
 use std::io;
 use std::time::{Duration, Instant};
 
+/// How soon a spinning player looks again after its first look in vain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    Eager,
+    Patient,
+}
+
 /// Two processes that hand a number to and fro, each spinning until it comes.
 ///
-/// A waiter that looks at its word less often disturbs the writer's store less, so a program may come out a little below
-/// this limit.
+/// Which of the two games is faster depends on the machine, and a limit has to be the best that is known: measure both.
 #[derive(Debug)]
 pub struct SpinPingPong {
     lines: SharedLines,
+    pace: Pace,
 }
 
 impl SpinPingPong {
-    /// A fresh game.
+    /// A fresh game whose players look again at once: the textbook loop.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { lines: SharedLines::new(2)? })
+        Ok(Self { lines: SharedLines::new(2)?, pace: Pace::Eager })
+    }
+
+    /// A fresh game whose players look at the clock after a first look in vain. On the one machine where it was compared, a
+    /// virtual one, it took between as long as the textbook loop and a third less, from run to run. Presumably the other
+    /// side's store meets fewer loads of its line; that was not looked into.
+    pub fn patient() -> io::Result<Self> {
+        Ok(Self { lines: SharedLines::new(2)?, pace: Pace::Patient })
     }
 
     /// Plays `rounds` rounds as process `me`, 0 or 1; others look on. `played` is how many this process has played.
@@ -25,28 +39,37 @@ impl SpinPingPong {
         let (ping, pong) = (self.lines.word(0), self.lines.word(1));
         for _ in 0..rounds {
             *played = played.wrapping_add(1);
-            let number = *played;
             match me {
                 0 => {
-                    publish(ping, number);
-                    while pong.load(Ordering::Acquire) != number {
-                        core::hint::spin_loop();
-                    }
+                    publish(ping, *played);
+                    self.observe(pong, *played);
                 }
                 1 => {
-                    while ping.load(Ordering::Acquire) != number {
-                        core::hint::spin_loop();
-                    }
-                    publish(pong, number);
+                    self.observe(ping, *played);
+                    publish(pong, *played);
                 }
                 _ => return,
             }
         }
     }
+
+    #[inline]
+    fn observe(&self, word: &AtomicU32, number: u32) {
+        let mut first = self.pace == Pace::Patient;
+        while word.load(Ordering::Acquire) != number {
+            if first {
+                std::hint::black_box(Instant::now());
+                first = false;
+            } else {
+                core::hint::spin_loop();
+            }
+        }
+    }
 }
 
-/// Stores and pushes the store out. Sequentially consistent, not because the game needs it, but because it is faster by
-/// a tenth than a store that the processor may hold back, and a limit has to be the best that is known.
+/// Stores and pushes the store out. Sequentially consistent, not because the game needs it, but because it was as fast as
+/// a plain store or faster, by up to a fifth, in nearly all runs where both were measured.
+#[inline]
 fn publish(word: &AtomicU32, number: u32) {
     word.store(number, Ordering::Release);
     fence(Ordering::SeqCst);
@@ -115,19 +138,23 @@ mod tests {
     use crate::{Contestant, alternate};
 
     #[test]
-    fn both_games_come_to_an_end_with_lookers_on() {
-        let (spin, futex) = (SpinPingPong::new().unwrap(), FutexPingPong::new().unwrap());
-        let (mut spun, mut parked) = (0, 0);
-        let mut one = |me: usize, rounds: u64| spin.play(me, rounds, &mut spun);
-        let mut two = |me: usize, rounds: u64| futex.play(me, rounds, &mut parked);
+    fn all_games_come_to_an_end_with_lookers_on() {
+        let (eager, patient) = (SpinPingPong::new().unwrap(), SpinPingPong::patient().unwrap());
+        let futex = FutexPingPong::new().unwrap();
+        let mut played = [0; 3];
+        let [one, two, three] = &mut played;
         let samples = alternate(
             3,
             3,
-            &mut [Contestant { rounds: 50, play: &mut one }, Contestant { rounds: 50, play: &mut two }],
+            &mut [
+                Contestant { rounds: 50, play: &mut |me, rounds| eager.play(me, rounds, one) },
+                Contestant { rounds: 50, play: &mut |me, rounds| patient.play(me, rounds, two) },
+                Contestant { rounds: 50, play: &mut |me, rounds| futex.play(me, rounds, three) },
+            ],
         )
         .unwrap();
         assert!(samples.iter().all(|game| game.median() > 0.0));
-        assert_eq!((spun, parked), (3 * 57, 3 * 57));
+        assert_eq!(played, [3 * (50 + 7); 3]);
     }
 
     #[test]

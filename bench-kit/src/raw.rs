@@ -9,6 +9,7 @@
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU32;
 use std::io;
+use std::time::Duration;
 
 /// Far enough apart that no two words share a cache line or a pair of lines that the processor fetches together.
 const LINE: usize = 128;
@@ -123,6 +124,14 @@ impl Drop for Forked {
             self.reap();
         }
     }
+}
+
+/// The processor time that this process has used.
+pub fn processor_time() -> Duration {
+    let mut used = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `used` is a live local of the type that the call fills; if it fails, it stays zero.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut used) };
+    Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
 }
 
 /// A set of cores.

@@ -1,13 +1,13 @@
-//! How long n chip processes take to start, report and end, beside processes that only start and end:
-//! `cargo xtask bench bootstrap`.
+//! How long n chip processes take to start, report and end, beside processes that only start and end, and what a parent
+//! costs that waits for silent chips: `cargo xtask bench bootstrap`.
 //!
 //! # Safety
 //! Forks from a program that has one thread.
 #![allow(unsafe_code)]
 
-use bench_kit::{Bench, Figure, Samples, fork_and_wait};
-use bootstrap_channel::{ChannelSet, Success};
-use mailbox_atomics::{Child, Deadline, Wait};
+use bench_kit::{Bench, Figure, Samples, fork_and_wait, processor_time};
+use bootstrap_channel::{ChannelSet, GatherError, Success};
+use mailbox_atomics::{Child, Deadline, Lifeline, Peers, Wait, WaitError};
 use std::io::{Error, Result};
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,12 @@ fn main() -> Result<()> {
             limit: "fork and wait",
             limit_value: Some(bare.median()),
         });
+    }
+    let case = "waiting for 16 silent chips";
+    if bench.wants(case) {
+        let time = Duration::from_millis(bench.amount(3_000) as u64);
+        let value = share_of_a_core(16, time)?;
+        bench.print(&Figure { case, value, unit: "%", limit: "1 % of a core", limit_value: Some(1.0) });
     }
     Ok(())
 }
@@ -58,4 +64,28 @@ fn report_and_end(chips: usize) -> Result<Duration> {
         child.reap(deadline);
     }
     Ok(started.elapsed())
+}
+
+/// The processor time of a parent that waits for `time`, in per cent.
+fn share_of_a_core(chips: usize, time: Duration) -> Result<f64> {
+    let set = ChannelSet::create(chips).map_err(Error::other)?;
+    let idle = || {
+        std::thread::sleep(Duration::from_secs(60));
+        0
+    };
+    let mut peers = Peers::new();
+    let mut children = Vec::new();
+    for chip in 0..chips {
+        // SAFETY: this program has one thread; the body only sleeps.
+        let child = unsafe { Child::fork(&[], idle) }?;
+        peers.add(chip as u32, Lifeline::of_process(child.pid())?);
+        children.push(child);
+    }
+    let wait = Wait::until(Deadline::after(time).map_err(Error::other)?).watching(&peers);
+    let before = processor_time();
+    match set.gather(&wait) {
+        Err(GatherError::NoReply { cause: WaitError::TimedOut { .. }, .. }) => {}
+        other => return Err(Error::other(format!("nobody should have replied: {other:?}"))),
+    }
+    Ok(100.0 * (processor_time() - before).as_secs_f64() / time.as_secs_f64())
 }

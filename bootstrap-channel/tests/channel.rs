@@ -201,7 +201,9 @@ fn an_error_is_told_although_others_are_silent() {
             set.writer(2).unwrap().publish_error(ErrorCode::Load, "no libhccl.so").unwrap();
         });
         let failed = Failed { code: 15, message: "no libhccl.so".into() };
-        assert_eq!(set.gather(&soon()), Err(GatherError::Failed { chip: 2, failed }));
+        let wait = soon();
+        assert_eq!(set.gather(&wait), Err(GatherError::Failed { chip: 2, failed }));
+        assert!(!wait.deadline().has_passed(), "noticed only by the last look at the deadline");
     });
 }
 

@@ -38,9 +38,12 @@ fn region() -> Region {
     Region::create("t", MAILBOX_SIZE).unwrap()
 }
 
-/// Waits without watching: the point is that a store alone is noticed.
+/// Waits without watching: the point is that a store alone is noticed, and not only by the last look at the deadline.
 fn reply(reader: &Reader<'_>) -> Reply {
-    reader.wait(&Wait::until(Deadline::after(Duration::from_secs(60)).unwrap())).unwrap()
+    let deadline = Deadline::after(Duration::from_secs(60)).unwrap();
+    let reply = reader.wait(&Wait::until(deadline)).unwrap();
+    assert!(!deadline.has_passed(), "noticed only at the deadline");
+    reply
 }
 
 /// BC-8, and BC-6 for a parent that stamped the mailbox of a child that does not know of it.

@@ -169,6 +169,35 @@ fn f20_the_chip_that_died_is_named_among_the_silent() {
     assert!(told.to_string().contains("chip 2 in phase 9"), "{told}");
 }
 
+/// BC-4: a chip that keeps writing noise over its mailbox while the parent reads it.
+#[test]
+#[serial]
+fn f29_a_hostile_chip_cannot_crash_its_parent() {
+    let set = ChannelSet::create(1).unwrap();
+    let raw = Region::attach(set.fd().try_clone_to_owned().unwrap(), "t", MAILBOX_SIZE).unwrap();
+    let _chip = fork(|| {
+        // States that are known and one that is not; everything else but the stamp is noise.
+        for noise in (0_u64..).map(|step| step.wrapping_mul(0x9e37_79b9_7f4a_7c15)) {
+            let bytes = noise.to_le_bytes();
+            raw.write(64 + 8 * (noise >> 53) as usize % (MAILBOX_SIZE - 72), &bytes).unwrap();
+            raw.write(4, &bytes).unwrap();
+            raw.write(3072 + (noise >> 56) as usize, &bytes).unwrap();
+            raw.write(0, &((noise >> 60) as i32 % 4).to_le_bytes()).unwrap();
+        }
+        0
+    });
+    let reader = set.reader(0).unwrap();
+    let wait = Wait::until(far());
+    let (mut replies, mut refused) = (0, 0);
+    while replies < 1_000 || refused < 100 {
+        match reader.wait(&wait) {
+            Ok(_) => replies += 1,
+            Err(ReadError::Malformed(_)) => refused += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
 /// The mailboxes have no name, and nothing of them stays.
 #[test]
 #[serial]

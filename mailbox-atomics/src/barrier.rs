@@ -1,5 +1,6 @@
 //! A phase barrier that can be used again and again.
 
+use crate::fault_point;
 use crate::sync::{Site, intact};
 use crate::wait::{Wait, WaitError};
 use crate::word::{Listener, WordU32, WordU64};
@@ -52,15 +53,18 @@ impl<'a> Barrier<'a> {
     /// Arrives, and returns when everybody has. What the others wrote before they arrived is visible afterwards.
     pub fn wait(&self, how: &Wait<'_>) -> Result<u64, BarrierError> {
         let mine = &self.places[self.me];
+        fault_point!("barrier.arriving");
         let phase = mine.phase.load() + 1;
         mine.phase
             .ring(phase, self.others().map(|(_, other)| Listener::tagged(&other.parked_on, tag(self.me))));
+        fault_point!("barrier.arrived");
         // From the last party down: where parties start in order, one park on the last of them covers all.
         for (number, other) in self.others().rev() {
             let listener = Listener::tagged(&mine.parked_on, tag(number));
             how.on(&other.phase, Some(listener), |theirs| reached(theirs, phase).then_some(()))
                 .map_err(|cause| BarrierError { phase, missing: self.missing(), cause })?;
         }
+        fault_point!("barrier.passed");
         Ok(phase)
     }
 

@@ -134,7 +134,9 @@ impl Drop for Child {
 /// Sets up a fresh child: signals as a new program has them, the leash, only the descriptors it needs, panics told without locks.
 fn enter(leash_end: &OwnedFd, keep: Vec<i32>) {
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGCHLD, Signal::SIGPIPE] {
+    // SIGSEGV and SIGBUS too: the standard library's handler returns from one that was sent by `kill`, and the child would live on.
+    use Signal::{SIGBUS, SIGCHLD, SIGHUP, SIGINT, SIGPIPE, SIGSEGV, SIGTERM};
+    for signal in [SIGTERM, SIGINT, SIGHUP, SIGCHLD, SIGPIPE, SIGSEGV, SIGBUS] {
         // SAFETY: installs the default action, so no handler of ours can run at a bad time.
         let _ = unsafe { sigaction(signal, &default) };
     }

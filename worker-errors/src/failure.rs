@@ -104,9 +104,20 @@ impl Failure {
         self.left_out
     }
 
-    /// The failure without its causes, as one line.
+    /// The failure without its causes, as one line. A message of several lines gives its first.
     pub fn line(&self) -> impl fmt::Display {
         Line(self)
+    }
+
+    /// The further lines of the message, such as a table: each harmless by itself and set in, so that none can pass for a cause.
+    fn write_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut room = SHOWN_MESSAGE;
+        for line in self.message.lines().skip(1) {
+            let shown = escape(line, room);
+            room -= shown.len();
+            write!(f, "\n    {}", shown.trim_end())?;
+        }
+        Ok(())
     }
 
     fn into_links(self) -> Vec<Failure> {
@@ -161,10 +172,9 @@ impl fmt::Display for Line<'_> {
         if !separator.is_empty() {
             f.write_str(": ")?;
         }
-        if message.is_empty() {
-            write!(f, "{code}")
-        } else {
-            write!(f, "{code}: {}", escape(message, SHOWN_MESSAGE))
+        match message.lines().next() {
+            None | Some("") => write!(f, "{code}"),
+            Some(first) => write!(f, "{code}: {}", escape(first, SHOWN_MESSAGE)),
         }
     }
 }
@@ -172,12 +182,14 @@ impl fmt::Display for Line<'_> {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.line())?;
+        self.write_table(f)?;
         let mut above = self;
         while let Some(cause) = above.direct_cause() {
             if above.left_out > 0 {
                 write!(f, "\n  caused by: ({} left out)", above.left_out)?;
             }
             write!(f, "\n  caused by: {}", cause.line())?;
+            cause.write_table(f)?;
             above = cause;
         }
         Ok(())
@@ -199,13 +211,14 @@ mod tests {
     }
 
     #[test]
-    fn the_text_has_one_line_for_each_failure() {
+    fn the_text_has_one_line_for_each_failure_and_its_table_set_in() {
         let root = Failure::new(ErrorCode::Killed, "SIGSEGV").on_rank(1).on_device(3).in_process(77);
-        let failure =
-            Failure::new(ErrorCode::Aborted, "stopped\x1b[2J\nnow").in_phase("alloc_windows").on_rank(0);
+        let failure = Failure::new(ErrorCode::Aborted, "stopped\x1b[2J\n  chip 0 \x07\n")
+            .in_phase("alloc_windows")
+            .on_rank(0);
         assert_eq!(
             failure.caused_by(root).to_string(),
-            "rank 0, in alloc_windows: aborted: stopped\\u{1b}[2J\\nnow\n  \
+            "rank 0, in alloc_windows: aborted: stopped\\u{1b}[2J\n      chip 0 \\u{7}\n  \
              caused by: rank 1, device 3, pid 77: killed: SIGSEGV"
         );
         assert_eq!(Failure::new(ErrorCode::Closed, "").to_string(), "closed");

@@ -26,9 +26,18 @@ pub(crate) struct ParentWords {
     pub(crate) trace: WordU32,
 }
 
-/// Written by the hand.
-#[repr(C, align(128))]
+/// Written by the hand. Three cache lines, because others read each at another time: the parent spins on the first while the hand writes the
+/// third, and looks at the second with every frame it sends.
+#[repr(C)]
 pub(crate) struct HandWords {
+    pub(crate) progress: ProgressWords,
+    pub(crate) parking: ParkingWords,
+    pub(crate) doing: DoingWords,
+}
+
+/// How far a hand is, and what its last failure and answer were.
+#[repr(C, align(128))]
+pub(crate) struct ProgressWords {
     /// The number of the last frame that is finished.
     pub(crate) done: WordU64,
     /// The last run in which a task of this hand failed or was skipped.
@@ -40,10 +49,19 @@ pub(crate) struct HandWords {
     /// Bytes of its failure and of its last answer.
     pub(crate) failure_len: WordU32,
     pub(crate) answer_len: WordU32,
-    /// The hand is parked on its next slot.
+}
+
+/// Whether a hand is parked on its next slot.
+#[repr(C, align(128))]
+pub(crate) struct ParkingWords {
     pub(crate) parked: WordU32,
-    /// The frame that it is working on, for tables.
-    pub(crate) working_on: WordU64,
+}
+
+/// What a hand is doing, for tables.
+#[repr(C, align(128))]
+pub(crate) struct DoingWords {
+    /// The frame that it is working on; 0 when idle.
+    pub(crate) frame: WordU64,
     /// Since when, in monotonic nanoseconds.
     pub(crate) since_ns: WordU64,
 }
@@ -142,22 +160,22 @@ impl Board {
 
     pub(crate) fn write_failure(&self, hand: usize, bytes: &[u8]) {
         inside(self.region.write(HANDS_AT + hand * HAND_BYTES + FAILURE_AT, bytes));
-        self.hand(hand).failure_len.store(bytes.len() as u32);
+        self.hand(hand).progress.failure_len.store(bytes.len() as u32);
     }
 
     pub(crate) fn read_failure(&self, hand: usize) -> Vec<u8> {
-        let len = self.hand(hand).failure_len.load();
+        let len = self.hand(hand).progress.failure_len.load();
         self.read_bytes(HANDS_AT + hand * HAND_BYTES + FAILURE_AT, len)
     }
 
     pub(crate) fn write_answer(&self, hand: usize, bytes: &[u8]) {
         let bytes = &bytes[..bytes.len().min(ANSWER_BYTES)];
         inside(self.region.write(HANDS_AT + hand * HAND_BYTES + ANSWER_AT, bytes));
-        self.hand(hand).answer_len.store(bytes.len() as u32);
+        self.hand(hand).progress.answer_len.store(bytes.len() as u32);
     }
 
     pub(crate) fn read_answer(&self, hand: usize) -> Vec<u8> {
-        let len = self.hand(hand).answer_len.load();
+        let len = self.hand(hand).progress.answer_len.load();
         self.read_bytes(HANDS_AT + hand * HAND_BYTES + ANSWER_AT, len)
     }
 

@@ -87,7 +87,7 @@ impl Hands {
         }
         frame.write(|at, bytes| self.board.write_slot(hand, seq, at, bytes))?;
         self.hands[hand].sent = seq;
-        self.board.slot(hand, seq).ring(seq, [Listener::new(&self.board.hand(hand).parked)]);
+        self.board.slot(hand, seq).ring(seq, [Listener::new(&self.board.hand(hand).parking.parked)]);
         Ok(seq)
     }
 
@@ -109,7 +109,7 @@ impl Hands {
 
     /// How far a hand has come; looked at afresh.
     pub(crate) fn done(&mut self, hand: usize) -> u64 {
-        let done = self.board.hand(hand).done.load();
+        let done = self.board.hand(hand).progress.done.load();
         self.hands[hand].seen_done = done;
         done
     }
@@ -124,8 +124,8 @@ impl Hands {
         self.check()?;
         let listener = self.board.listener(self.board.hands(), hand);
         let wait = Wait::until(deadline).watching(self).spinning(&self.spin);
-        let waited =
-            wait.on(&self.board.hand(hand).done, Some(listener), |done| (done >= seq).then_some(done));
+        let waited = wait
+            .on(&self.board.hand(hand).progress.done, Some(listener), |done| (done >= seq).then_some(done));
         match waited {
             Ok(done) => {
                 self.hands[hand].seen_done = done;
@@ -176,7 +176,7 @@ impl Hands {
             let watching = Only(hand);
             let wait = Wait::until(grace).watching(&watching);
             let listener = self.board.listener(self.board.hands(), number);
-            let _ = wait.on(&words.done, Some(listener), |done| (done >= hand.sent).then_some(()));
+            let _ = wait.on(&words.progress.done, Some(listener), |done| (done >= hand.sent).then_some(()));
         }
     }
 
@@ -188,7 +188,7 @@ impl Hands {
             group.tell_death(rank, how);
         }
         let (code, hand) = (death_code(how), &self.hands[number]);
-        let working = match self.board.hand(number).working_on.load() {
+        let working = match self.board.hand(number).doing.frame.load() {
             0 => "while it was idle".to_owned(),
             frame => format!("in its frame {frame}"),
         };
@@ -202,10 +202,10 @@ impl Hands {
         let mut table = String::new();
         for (number, hand) in self.hands.iter().enumerate() {
             let words = self.board.hand(number);
-            let doing = match words.working_on.load() {
-                0 => format!("idle, {} of {} frames done", words.done.load(), hand.sent),
+            let doing = match words.doing.frame.load() {
+                0 => format!("idle, {} of {} frames done", words.progress.done.load(), hand.sent),
                 frame => {
-                    let since = Duration::from_nanos(now.saturating_sub(words.since_ns.load()));
+                    let since = Duration::from_nanos(now.saturating_sub(words.doing.since_ns.load()));
                     format!("in frame {frame} of {} for {since:.1?}", hand.sent)
                 }
             };

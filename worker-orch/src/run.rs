@@ -113,7 +113,8 @@ impl<'w> Orchestrator<'w> {
         }
         // The one with the fewest tasks ahead of it, starting after the last that was chosen.
         let order = (0..subs).map(|step| self.next_level + (self.next_sub + step) % subs);
-        let ahead = |hand: &usize| self.hands.hands[*hand].sent - self.hands.board.hand(*hand).done.load();
+        let ahead =
+            |hand: &usize| self.hands.hands[*hand].sent - self.hands.board.hand(*hand).progress.done.load();
         let to = order.min_by_key(ahead).unwrap_or(self.next_level);
         self.next_sub = to - self.next_level + 1;
         self.submit(program, args, to)
@@ -181,7 +182,7 @@ impl<'w> Orchestrator<'w> {
 
     /// Keeps a failure of `hand` in this run, if it has had one.
     pub(crate) fn notice(&mut self, hand: usize) -> Result<(), Failure> {
-        if self.hands.board.hand(hand).failed_run.load() != self.run {
+        if self.hands.board.hand(hand).progress.failed_run.load() != self.run {
             return Ok(());
         }
         let failure = first_failure(self.hands, self.programs, self.run);
@@ -192,23 +193,25 @@ impl<'w> Orchestrator<'w> {
     /// Waits for everything that was submitted, and says what failed first.
     pub(crate) fn finish(&mut self) -> Result<(), Failure> {
         self.hands.drain(self.deadline)?;
-        let failed =
-            (0..self.hands.hands.len()).any(|hand| self.hands.board.hand(hand).failed_run.load() == self.run);
+        let failed = (0..self.hands.hands.len())
+            .any(|hand| self.hands.board.hand(hand).progress.failed_run.load() == self.run);
         if failed { Err(first_failure(self.hands, self.programs, self.run)) } else { Ok(()) }
     }
 }
 
 /// The earliest failure of a run, as its hand tells it.
 fn first_failure(hands: &Hands, programs: &Programs, run: u64) -> Failure {
-    let failed = (0..hands.hands.len()).filter(|hand| hands.board.hand(*hand).failed_run.load() == run);
-    let first = failed.min_by_key(|hand| hands.board.hand(*hand).failed_at.load());
-    let Some(hand) = first.filter(|hand| hands.board.hand(*hand).failed_at.load() != u64::MAX) else {
+    let failed =
+        (0..hands.hands.len()).filter(|hand| hands.board.hand(*hand).progress.failed_run.load() == run);
+    let first = failed.min_by_key(|hand| hands.board.hand(*hand).progress.failed_at.load());
+    let Some(hand) = first.filter(|hand| hands.board.hand(*hand).progress.failed_at.load() != u64::MAX)
+    else {
         return Failure::new(ErrorCode::Aborted, "the run was aborted").in_phase("run");
     };
     let cause = Failure::decode(&hands.board.read_failure(hand)).unwrap_or_else(|error| {
         Failure::new(ErrorCode::Protocol, format!("its failure could not be read: {error}"))
     });
-    let program = Program(hands.board.hand(hand).failed_program.load());
+    let program = Program(hands.board.hand(hand).progress.failed_program.load());
     let name =
         programs.get(program).map_or("a command".to_owned(), |definition| format!("`{}`", definition.name()));
     let at = &hands.hands[hand];

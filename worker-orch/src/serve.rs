@@ -28,16 +28,17 @@ pub(crate) fn serve(board: &Board, me: usize, executor: &mut dyn Executor) {
     let mut slot = vec![0; SLOT_BYTES];
     let mut frame = Received::default();
     let mut seq = 0;
-    while let Some(next) = next_frame(board, me, seq + 1, &spin) {
+    let Ok(mut idle) = Deadline::after(LONGEST_WAIT) else { return };
+    while let Some(next) = next_frame(board, me, seq + 1, &mut idle, &spin) {
         seq = next;
-        words.since_ns.store(coarse_monotonic_ns());
-        words.working_on.store(seq);
+        words.doing.since_ns.store(coarse_monotonic_ns());
+        words.doing.frame.store(seq);
         read_frame(board, me, seq, &mut slot, &mut frame);
         if frame.kind == Some(Kind::Shutdown) {
             break;
         }
         let tracing = board.parent().trace.load() != 0;
-        let ready = if frame.run == words.failed_run.load() {
+        let ready = if frame.run == words.progress.failed_run.load() {
             Err(Refusal::Followed)
         } else {
             await_needs(board, me, &frame, &spin)
@@ -53,26 +54,26 @@ pub(crate) fn serve(board: &Board, me: usize, executor: &mut dyn Executor) {
             Ok(answer) => board.write_answer(me, &answer),
             Err(refusal) => note_failure(board, me, &frame, refusal),
         }
-        words.working_on.store(0);
-        words.done.ring(seq, board.listeners(me));
+        words.doing.frame.store(0);
+        words.progress.done.ring(seq, board.listeners(me));
     }
     // Whoever still waits for frames of this hand shall not wait for ever.
-    words.working_on.store(0);
+    words.doing.frame.store(0);
 }
 
 /// Waits for frame `seq`; `None` at shutdown.
-fn next_frame(board: &Board, me: usize, seq: u64, spin: &SpinBudget) -> Option<u64> {
+fn next_frame(board: &Board, me: usize, seq: u64, idle: &mut Deadline, spin: &SpinBudget) -> Option<u64> {
     let slot = board.slot(me, seq);
-    let parked = Listener::new(&board.hand(me).parked);
+    let parked = Listener::new(&board.hand(me).parking.parked);
     loop {
-        // The longest wait there is; renewed, since an idle Worker may idle for days.
-        let wait = Wait::until(Deadline::after(LONGEST_WAIT).ok()?).spinning(spin);
-        let woke = wait.on(slot, Some(parked), |found| match found {
+        let woke = Wait::until(*idle).spinning(spin).on(slot, Some(parked), |found| match found {
             found if found == seq => Some(Some(seq)),
             _ => board.parent().shutdown.raised().map(|_| None),
         });
-        if let Ok(next) = woke {
-            return next;
+        match woke {
+            Ok(next) => return next,
+            // The longest wait there is, renewed: an idle Worker may idle for days.
+            Err(_) => *idle = Deadline::after(LONGEST_WAIT).ok()?,
         }
     }
 }
@@ -102,8 +103,8 @@ fn await_needs(board: &Board, me: usize, frame: &Received, spin: &SpinBudget) ->
         let wait = Wait::until(deadline).abort_on(&board.parent().abort).spinning(spin);
         let listener = board.listener(me, hand);
         let words = board.hand(hand);
-        match wait.on(&words.done, Some(listener), |done| (done >= need.seq).then_some(())) {
-            Ok(()) if words.failed_run.load() == frame.run => return Err(Refusal::Followed),
+        match wait.on(&words.progress.done, Some(listener), |done| (done >= need.seq).then_some(())) {
+            Ok(()) if words.progress.failed_run.load() == frame.run => return Err(Refusal::Followed),
             Ok(()) => {}
             Err(WaitError::Aborted { .. } | WaitError::TimedOut { .. } | WaitError::PeerDied(_)) => {
                 return Err(Refusal::Followed);
@@ -128,7 +129,7 @@ fn run_guarded(board: &Board, executor: &mut dyn Executor, frame: &Received) -> 
 
 fn note_failure(board: &Board, me: usize, frame: &Received, refusal: Refusal) {
     let words = board.hand(me);
-    if words.failed_run.load() == frame.run {
+    if words.progress.failed_run.load() == frame.run {
         return;
     }
     match refusal {
@@ -136,12 +137,12 @@ fn note_failure(board: &Board, me: usize, frame: &Received, refusal: Refusal) {
             let mut bytes = vec![0; ANSWER_BYTES];
             let len = failure.encode(&mut bytes).unwrap_or(0);
             board.write_failure(me, &bytes[..len]);
-            words.failed_at.store(monotonic_ns());
+            words.progress.failed_at.store(monotonic_ns());
         }
-        Refusal::Followed => words.failed_at.store(u64::MAX),
+        Refusal::Followed => words.progress.failed_at.store(u64::MAX),
     }
-    words.failed_program.store(frame.program);
-    words.failed_run.store(frame.run);
+    words.progress.failed_program.store(frame.program);
+    words.progress.failed_run.store(frame.run);
 }
 
 /// A slot may be written again when its frame is done.

@@ -147,6 +147,11 @@ impl Worker {
         crate::start::start(self)
     }
 
+    /// Changes how long each later run may take.
+    pub fn set_run_within(&mut self, limit: Timeout) {
+        self.run_within = limit;
+    }
+
     /// What every chip has: the result of [`init`](Self::init), which must have been called.
     pub fn chip_contexts(&self) -> Result<&[ChipContext], Failure> {
         if self.hands.is_some() { Ok(&self.contexts) } else { Err(not_up("chip_contexts")) }

@@ -54,6 +54,8 @@ pub struct HcclComm {
 struct State {
     reach: Reach,
     base: Option<Base>,
+    /// A thread is allocating it.
+    making_base: bool,
     /// `None` while it is being allocated or released.
     domains: BTreeMap<AllocationId, Option<Domain>>,
     /// The way that worked last, and why each better one was refused.
@@ -212,15 +214,20 @@ impl Communicator for HcclComm {
     fn alloc_windows(&self, size: usize, within: Timeout) -> Result<Window, CommError> {
         self.group.check()?;
         validate::window_size("win_size", size)?;
-        if self.state().base.is_some() {
-            return Err(CommError::WindowsExist);
-        }
         let step = self.group.step(Phase::AllocWindows, within)?;
+        {
+            let mut state = self.state();
+            if state.base.is_some() || state.making_base {
+                return Err(CommError::WindowsExist);
+            }
+            state.making_base = true;
+        }
         let topic = Topic { kind: BASE, id: 0 };
-        let made =
-            self.allocate(&step, Phase::AllocWindows, topic, None, &self.everybody(), self.me(), size)?;
-        let window = made.window();
+        let made = self.allocate(&step, Phase::AllocWindows, topic, None, &self.everybody(), self.me(), size);
         let mut state = self.state();
+        state.making_base = false;
+        let made = made?;
+        let window = made.window();
         made.extend(&mut state.reach);
         state.base = Some(Base { window, context: made.context });
         Ok(window)

@@ -1,6 +1,7 @@
 //! Headers in step with the Rust side. That offsets and field order agree is proved by a test of comm-context, which
 //! compiles the headers and runs the result; text cannot add to that. What that test is not told about is checked
-//! here: a constant that only one side has or changed, and a function of `comm.h` that a backend library forgot.
+//! here: a constant that only one side has or changed, a function of `comm.h` that the shared C API forgot, and a backend
+//! that does not export it.
 
 use std::collections::BTreeMap;
 
@@ -28,10 +29,17 @@ pub(super) fn in_step(tree: &Tree<'_>) -> Vec<Finding> {
         }
     }
     let functions = functions(tree.text(&format!("{HEADERS}/comm.h")));
-    for backend in BACKENDS.iter().filter(|name| tree.ws.member(name).is_some()) {
-        let source: String = tree.under(&format!("{backend}/src"), ".rs").map(|(_, text)| text).collect();
-        for name in functions.iter().filter(|name| !source.contains(&format!("fn {name}("))) {
-            findings.push(format!("{backend} does not export `{name}`, which comm.h declares"));
+    let backends: Vec<_> = BACKENDS.iter().filter(|name| tree.ws.member(name).is_some()).collect();
+    if !backends.is_empty() {
+        for name in functions.iter().filter(|name| !rust.contains(&format!("fn {name}("))) {
+            findings.push(format!("export_c_api! does not export `{name}`, which comm.h declares"));
+        }
+    }
+    for backend in backends {
+        if !tree.under(&format!("{backend}/src"), ".rs").any(|(_, text)| text.contains("export_c_api!(")) {
+            findings.push(format!(
+                "{backend} does not export the C API of comm.h; see comm_context::export_c_api!"
+            ));
         }
     }
     findings
@@ -126,13 +134,22 @@ mod tests {
     }
 
     #[test]
-    fn a_function_that_a_backend_lacks_is_named() {
+    fn a_function_that_the_c_api_lacks_and_a_backend_without_it_are_named() {
         let header = "/* comm_gone(x) */\nCommHandle comm_init(int rank,\n    int n);\nconst char *comm_last_error(void);";
         let member = || Member { name: "comm-sim".into(), ..Member::default() };
-        let files = |source| [("comm-context/include/comm.h", header), ("comm-sim/src/capi.rs", source)];
+        let found = |api, backend| {
+            let files = [
+                ("comm-context/include/comm.h", header),
+                ("comm-context/src/capi.rs", api),
+                ("comm-sim/src/lib.rs", backend),
+            ];
+            findings_of(vec![member()], &files, in_step)
+        };
         let both = "extern \"C\" fn comm_init(rank: c_int) {} extern \"C\" fn comm_last_error() {}";
-        assert!(findings_of(vec![member()], &files(both), in_step).is_empty());
-        let found = findings_of(vec![member()], &files("extern \"C\" fn comm_init() {}"), in_step);
-        assert_eq!(found, ["comm-sim does not export `comm_last_error`, which comm.h declares"]);
+        let uses = "comm_context::export_c_api!(crate::open);";
+        assert!(found(both, uses).is_empty());
+        assert!(found(both, "")[0].contains("comm-sim does not export the C API"));
+        let lacks = found("extern \"C\" fn comm_init() {}", uses);
+        assert_eq!(lacks, ["export_c_api! does not export `comm_last_error`, which comm.h declares"]);
     }
 }

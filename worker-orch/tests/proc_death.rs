@@ -1,0 +1,376 @@
+//! Processes that die, hang or never come up: what the caller is told, and that nothing is left.
+//!
+//! # Safety
+//! Forks whole parents to kill them; the children use Workers, signals and shared memory, and no lock of the test harness.
+#![allow(unsafe_code, missing_docs)]
+
+mod support;
+
+use comm_context::comm::{Membership, Timeout};
+use mailbox_atomics::{Child, Deadline, HowDied, Lifeline, Region, Wait, WordU32};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serial_test::serial;
+use std::time::{Duration, Instant};
+use support::{children_of, grouped, kernel, plain, secs, text, traces};
+use worker_orch::{Access, Args, ChipConfig, ErrorCode, Failure, Task, Worker};
+
+fn far() -> Deadline {
+    Deadline::after(Duration::from_secs(60)).unwrap()
+}
+
+fn nothing(_: &mut Task<'_>) -> Result<(), Failure> {
+    Ok(())
+}
+
+fn die(task: &mut Task<'_>) -> Result<(), Failure> {
+    let signal = Signal::try_from(task.scalar(0)? as i32).unwrap();
+    nix::sys::signal::raise(signal).unwrap();
+    Ok(())
+}
+
+fn leave(task: &mut Task<'_>) -> Result<(), Failure> {
+    std::process::exit(task.scalar(0)? as i32)
+}
+
+/// Deaths of a chip, and the words in which they are told.
+#[test]
+#[serial]
+fn f02_a_chip_that_dies_in_a_task_is_told_and_reaped_and_the_worker_can_start_again() {
+    let before = traces();
+    let mut worker = plain(3);
+    let (die, leave, nothing) = (
+        worker.register_function("die", die),
+        worker.register_function("leave", leave),
+        worker.register_function("nothing", nothing),
+    );
+    for (program, number, word) in [
+        (die, 9, "killed by SIGKILL"),
+        (die, 11, "killed by SIGSEGV"),
+        (die, 6, "killed by SIGABRT"),
+        (leave, 7, "exited with code 7"),
+    ] {
+        worker.init().unwrap();
+        let started = Instant::now();
+        let told =
+            worker.run(|orch| orch.submit_next_level(program, &Args::new().scalar(number), 1)).unwrap_err();
+        assert!(started.elapsed() < Duration::from_secs(10), "told after {:?}", started.elapsed());
+        let first = text(&told);
+        assert!(first.contains("chip 1 (pid") && first.contains(word), "{first}");
+        // WO-4: later calls repeat the cause and say what to do.
+        for _ in 0..2 {
+            let later =
+                text(&worker.run(|orch| orch.submit_next_level(nothing, &Args::new(), 0)).unwrap_err());
+            assert!(later.contains(word) && later.contains("initialised again"), "{later}");
+        }
+        assert!(worker.chip_alloc(0, 8).is_err());
+        worker.close().unwrap();
+        assert!(children_of(std::process::id()).is_empty());
+    }
+    worker.init().unwrap();
+    worker.run(|orch| orch.submit_next_level(nothing, &Args::new(), 1)).unwrap();
+    drop(worker);
+    assert_eq!(traces(), before);
+}
+
+#[test]
+#[serial]
+fn f02_a_chip_killed_while_idle_is_told_at_the_next_run() {
+    let mut worker = plain(2);
+    let nothing = worker.register_function("nothing", nothing);
+    worker.init().unwrap();
+    let victim = children_of(std::process::id())[0];
+    kill(Pid::from_raw(victim as i32), Signal::SIGKILL).unwrap();
+    let told = worker.run(|orch| {
+        (0..2).try_for_each(|chip| orch.submit_next_level(nothing, &Args::new(), chip).map(drop))
+    });
+    let told = text(&told.unwrap_err());
+    assert!(told.contains("killed by SIGKILL") && told.contains("while it was idle"), "{told}");
+}
+
+/// Waits for a peer that never comes, looking at the abort word as kernels should.
+const POLITE: &str = r#"
+#include "comm_kernel.h"
+extern "C" void kernel_entry(int64_t *args) {
+    auto *ctx = reinterpret_cast<CommContext *>(args[0]);
+    (void)!comm_phase_barrier(ctx, reinterpret_cast<CommPhaseBarrier *>(args[1]));
+}
+"#;
+
+/// Spins on a bare word and looks at nothing else.
+const RUDE: &str = r#"
+#include <cstdint>
+extern "C" void kernel_entry(int64_t *args) {
+    while (*reinterpret_cast<volatile uint32_t *>(args[1]) != 12345) {}
+}
+"#;
+
+#[test]
+#[serial]
+fn f46_a_kernel_that_waits_for_a_dead_peer_ends_with_that_death() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, source) in [("polite", POLITE), ("rude", RUDE)] {
+        let so = kernel(folder.path(), name, source);
+        let mut worker = grouped(3, 16);
+        let (wait, die) = (worker.register_kernel(&so).unwrap(), worker.register_function("die", die));
+        worker.init().unwrap();
+        let contexts = worker.chip_contexts().unwrap().to_vec();
+        let told = worker.run(|orch| {
+            for chip in [0, 2] {
+                let context = &contexts[chip];
+                let args = Args::new().scalar(context.device_ctx.0).scalar(context.buffer("barrier")?.addr.0);
+                orch.submit_next_level(wait, &args, chip)?;
+            }
+            orch.submit_next_level(die, &Args::new().scalar(11), 1)
+        });
+        let told = text(&told.unwrap_err());
+        assert!(told.contains("chip 1 (pid") && told.contains("SIGSEGV"), "{name}: {told}");
+        drop(worker);
+        assert!(children_of(std::process::id()).is_empty(), "{name}");
+    }
+}
+
+#[test]
+#[serial]
+fn f44_a_run_that_takes_too_long_says_what_every_chip_is_doing() {
+    let folder = tempfile::tempdir().unwrap();
+    let so = kernel(folder.path(), "rude", RUDE);
+    let mut worker = grouped(2, 16);
+    let wait = worker.register_kernel(&so).unwrap();
+    worker.init().unwrap();
+    worker.set_run_within(Timeout::new(Duration::from_millis(300)).unwrap());
+    let barrier = worker.chip_contexts().unwrap()[1].buffer("barrier").unwrap().addr.0;
+    let args = Args::new().scalar(0).scalar(barrier);
+    let told = worker.run(|orch| orch.submit_next_level(wait, &args, 1)).unwrap_err();
+    assert_eq!(told.root_cause().code, ErrorCode::TimedOut);
+    let told = text(&told);
+    assert!(told.contains("chip 0") && told.contains("idle") && told.contains("in frame 1"), "{told}");
+    // F38, F39: the wedged chip does not keep the Worker from closing.
+    let started = Instant::now();
+    worker.close().unwrap();
+    assert!(started.elapsed() < Duration::from_secs(10), "closed after {:?}", started.elapsed());
+    assert!(children_of(std::process::id()).is_empty());
+}
+
+fn wait_long(_: &mut Task<'_>) -> Result<(), Failure> {
+    std::thread::sleep(Duration::from_secs(600));
+    Ok(())
+}
+
+#[test]
+#[serial]
+fn f38_one_wedged_chip_does_not_eat_the_time_of_the_others() {
+    // WO-6
+    let mut worker = Worker::builder()
+        .devices(&[0, 1, 2])
+        .close_within(Timeout::new(Duration::from_millis(200)).unwrap())
+        .build()
+        .unwrap();
+    let wait_long = worker.register_function("wait_long", wait_long);
+    worker.init().unwrap();
+    worker.set_run_within(Timeout::new(Duration::from_millis(100)).unwrap());
+    worker.run(|orch| orch.submit_next_level(wait_long, &Args::new(), 1)).unwrap_err();
+    let started = Instant::now();
+    worker.close().unwrap();
+    assert!(started.elapsed() < Duration::from_secs(10), "closed after {:?}", started.elapsed());
+    assert!(children_of(std::process::id()).is_empty());
+}
+
+#[test]
+#[serial]
+fn f01_a_chip_that_cannot_come_up_is_told_with_its_phase_and_init_may_be_called_again() {
+    // WO-1: each way in which one chip's bring-up fails.
+    let before = traces();
+    let member = |rank| Membership::new(rank, 2).unwrap();
+    let good = |rank: u32| ChipConfig::new(rank as i32).communicator(member(rank)).window(4096);
+    let mut worker = plain(2);
+    let told = |worker: &mut Worker, bad: ChipConfig| {
+        worker.configure_chips(vec![good(0), bad]).unwrap();
+        let failure = worker.init().unwrap_err();
+        assert!(children_of(std::process::id()).is_empty());
+        assert!(worker.chip_contexts().is_err());
+        text(&failure)
+    };
+    // More memory than there is, on one chip only: it fails there, the other is told by its peer.
+    let huge = told(&mut worker, good(1).window(1 << 36));
+    assert!(huge.contains("bootstrap failed") && huge.contains("window"), "{huge}");
+    // A size that differs.
+    let other = told(&mut worker, good(1).window(1 << 20));
+    assert!(other.contains("bootstrap failed") && other.contains("size of the window"), "{other}");
+    assert!(other.contains("chip 0") && other.contains("chip 1"), "the table of phases is missing:\n{other}");
+    worker.configure_chips(vec![good(0), good(1)]).unwrap();
+    worker.init().unwrap();
+    assert!(worker.init().is_err(), "it is up already");
+    assert_eq!(worker.chip_contexts().unwrap().len(), 2);
+    drop(worker);
+    assert_eq!(traces(), before);
+}
+
+#[test]
+#[serial]
+fn configurations_that_cannot_work_are_refused_before_anything_runs() {
+    let member = |rank, nranks| Membership::new(rank, nranks).unwrap();
+    let mut worker = plain(2);
+    let chip = |device| ChipConfig::new(device);
+    for (chips, word) in [
+        (vec![chip(0)], "the Worker has [0, 1]"),
+        (vec![chip(1), chip(0)], "the Worker has [0, 1]"),
+        (vec![chip(0).communicator(member(0, 2)), chip(1).communicator(member(0, 2))], "each rank once"),
+        (vec![chip(0).communicator(member(0, 3)), chip(1).communicator(member(1, 3))], "each rank once"),
+        (vec![chip(0).communicator(member(0, 2)), chip(1)], "each rank once"),
+        (vec![chip(0), chip(1).region("x", 8)], "no communicator"),
+    ] {
+        let told = text(&worker.configure_chips(chips).unwrap_err());
+        assert!(told.contains(word), "{told}");
+    }
+    assert!(Worker::builder().devices(&[1, 1]).build().is_err());
+    assert!(Worker::builder().devices(&[-1]).build().is_err());
+    assert!(Worker::builder().level(2).build().is_err());
+    assert!(Worker::builder().level(4).devices(&[0]).build().is_err());
+    assert!(plain(1).add_worker(plain(1)).is_err());
+    assert!(plain(1).run(|_| Ok(())).is_err());
+    assert!(plain(1).chip_contexts().is_err());
+}
+
+/// Runs `body` in a process that can be killed.
+fn parent(body: impl FnOnce() -> i32) -> Child {
+    // SAFETY: see the head of the file.
+    unsafe { Child::fork(&[], body) }.unwrap()
+}
+
+#[test]
+#[serial]
+fn f03_chips_end_with_their_parent_at_any_point_of_its_life() {
+    // WO-6
+    let folder = tempfile::tempdir().unwrap();
+    let so = kernel(folder.path(), "rude", RUDE);
+    for delay_us in (0..30).map(|step| step * 150) {
+        let pids = Region::create("pids", 4096).unwrap();
+        let ready = pids.words::<WordU32>(0).unwrap();
+        let doomed = parent(|| {
+            ready.store_and_wake(1);
+            let mut worker = grouped(3, 16);
+            let spin = worker.register_kernel(&so).unwrap();
+            if worker.init().is_err() {
+                return 1;
+            }
+            let contexts = worker.chip_contexts().unwrap().to_vec();
+            let _ = worker.run(|orch| {
+                (0..3).try_for_each(|chip| {
+                    let args = Args::new().scalar(0).scalar(contexts[chip].buffer("barrier")?.addr.0);
+                    orch.submit_next_level(spin, &args, chip).map(drop)
+                })
+            });
+            0
+        });
+        Wait::until(far()).on(ready, None, |word| (word == 1).then_some(())).unwrap();
+        std::thread::sleep(Duration::from_micros(delay_us));
+        let chips: Vec<Lifeline> = children_of(doomed.pid() as u32)
+            .into_iter()
+            .filter_map(|pid| Lifeline::of_process(pid as i32).ok())
+            .collect();
+        doomed.signal(Signal::SIGKILL);
+        assert_eq!(doomed.reap(far()), Some(HowDied::Signalled(9)));
+        assert!(chips.iter().all(|chip| chip.wait_for_death(far())), "a chip outlived its parent");
+    }
+}
+
+#[test]
+#[serial]
+fn f08_a_parent_full_of_busy_threads_brings_its_chips_up() {
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                // Holds the allocator's and the standard output's locks as often as it can.
+                while !stop.load(std::sync::atomic::Ordering::Acquire) {
+                    let text = vec![0_u8; 5000];
+                    let _ = std::io::Write::write(&mut std::io::stderr().lock(), &text[..0]);
+                }
+            });
+        }
+        for _ in 0..20 {
+            let mut worker = grouped(2, 16);
+            let nothing = worker.register_function("nothing", nothing);
+            worker.init().unwrap();
+            worker.run(|orch| orch.submit_next_level(nothing, &Args::new(), 1)).unwrap();
+            worker.close().unwrap();
+        }
+        stop.store(true, std::sync::atomic::Ordering::Release);
+    });
+}
+
+fn touch(task: &mut Task<'_>) -> Result<(), Failure> {
+    let chip = task.chip().ok_or_else(|| Failure::new(ErrorCode::Invalid, "no chip"))?;
+    let at = chip.buffer("out").ok_or_else(|| Failure::new(ErrorCode::Invalid, "no buffer"))?.addr;
+    chip.write(at, &[7; 64])
+}
+
+#[test]
+#[serial]
+fn f31_outputs_are_on_the_host_before_a_task_is_told_done() {
+    let mut worker = plain(1);
+    let (input, output) = (worker.host_buffer::<u8>(64).unwrap(), worker.host_buffer::<u8>(64).unwrap());
+    input.write(&[3; 64]).unwrap();
+    let config = ChipConfig::new(0)
+        .communicator(Membership::new(0, 1).unwrap())
+        .window(4096)
+        .region("in", 64)
+        .load_from(&input.span())
+        .region("out", 64)
+        .store_to(&output.span());
+    worker.configure_chips(vec![config]).unwrap();
+    let touch = worker.register_function("touch", touch);
+    worker.init().unwrap();
+    let mut staged = [0; 64];
+    worker.copy_from(0, worker.chip_contexts().unwrap()[0].buffer("in").unwrap().addr, &mut staged).unwrap();
+    assert_eq!(staged, [3; 64]);
+    for _ in 0..100 {
+        output.write(&[0; 64]).unwrap();
+        worker.run(|orch| orch.submit_next_level(touch, &Args::new(), 0)).unwrap();
+        assert_eq!(output.to_vec(), [7; 64]);
+    }
+}
+
+#[test]
+#[serial]
+fn f43_an_idle_worker_uses_next_to_no_processor_time() {
+    let mut worker = plain(16);
+    worker.init().unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    let ticks = || -> u64 {
+        let stat = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let times = |stat: String| {
+            let fields: Vec<u64> = stat[stat.rfind(')').unwrap_or(0)..]
+                .split(' ')
+                .filter_map(|field| field.parse().ok())
+                .collect();
+            fields.get(10).unwrap_or(&0) + fields.get(11).unwrap_or(&0)
+        };
+        children_of(std::process::id()).into_iter().map(|pid| times(stat(pid))).sum()
+    };
+    let before = ticks();
+    std::thread::sleep(Duration::from_secs(1));
+    // A tick is 10 ms: one of them is the 1 % of a second.
+    assert!(ticks() - before <= 1, "{} ticks of 10 ms in a second", ticks() - before);
+}
+
+/// F06: one deadline for a run, however many waits it has.
+#[test]
+#[serial]
+fn f06_a_run_has_one_deadline() {
+    let mut worker = plain(2);
+    let wait_long = worker.register_function("wait_long", wait_long);
+    let x = worker.host_buffer::<f32>(1).unwrap();
+    worker.init().unwrap();
+    worker.set_run_within(Timeout::new(Duration::from_millis(200)).unwrap());
+    let started = Instant::now();
+    let told = worker.run(|orch| {
+        let args = Args::new().tensor(&x.tensor(), Access::InOut);
+        // Far more than the ring holds: the submit itself has to give up.
+        (0..1000).try_for_each(|step| orch.submit_next_level(wait_long, &args, step % 2).map(drop))
+    });
+    assert_eq!(told.unwrap_err().root_cause().code, ErrorCode::TimedOut);
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    assert!(secs(1).get() > Duration::ZERO);
+}

@@ -1,11 +1,10 @@
 //! The communicator.
 
 use crate::note::{Part, agree};
-use crate::reach::Reach;
 use comm_context::abi::{CommContext, DeviceAddr};
 use comm_context::comm::{
-    AllocationId, ArgumentError, CommError, Communicator, DomainSpec, Membership, Phase, SubsetView, Timeout,
-    Window, validate,
+    AllocationId, ArgumentError, CommError, Communicator, DomainSpec, Membership, Phase, Reach, SubsetView,
+    Timeout, Window, validate,
 };
 use mailbox_atomics::{Arena, PAGE, fault_point};
 use rendezvous::{Group, Prepared, Step, Topic, region_error};
@@ -207,15 +206,19 @@ impl SimComm {
         &self,
         at: DeviceAddr,
         len: usize,
-        allowed: fn(&Reach, &Range<usize>) -> bool,
+        allowed: fn(&Reach, &Range<u64>) -> bool,
     ) -> Result<usize, CommError> {
-        let start = at.0.checked_sub(self.address(0).0).map(|offset| offset as usize);
-        let range = start.and_then(|start| Some(start..start.checked_add(len)?));
+        let start = at.0.checked_sub(self.address(0).0);
+        let range = start.and_then(|start| Some(start..start.checked_add(len as u64)?));
         match range {
-            Some(range) if allowed(&self.state().reach, &range) => Ok(range.start),
+            Some(range) if allowed(&self.state().reach, &range) => Ok(range.start as usize),
             _ => Err(ArgumentError::Unreachable { addr: at, len }.into()),
         }
     }
+}
+
+fn offsets_of(range: &Range<usize>) -> Range<u64> {
+    range.start as u64..range.end as u64
 }
 
 fn step_phase(topic: Topic) -> Phase {
@@ -259,7 +262,7 @@ impl Communicator for SimComm {
         state.making_base = false;
         let (window, context, made) = made?;
         state.reach.add_windows(&made.offsets, window.size);
-        state.reach.add_context(made.context);
+        state.reach.add_context(offsets_of(&made.context));
         state.base = Some(Base { window, context });
         Ok(window)
     }
@@ -280,7 +283,7 @@ impl Communicator for SimComm {
         let mut state = self.state();
         let at = state.arena.take(region, size_of::<CommContext>()).map_err(region_error)?;
         region.write(at.start, context.as_bytes()).map_err(region_error)?;
-        state.reach.add_context(at.clone());
+        state.reach.add_context(offsets_of(&at));
         Ok(self.address(at.start as u64))
     }
 
@@ -304,7 +307,7 @@ impl Communicator for SimComm {
         match made {
             Ok((window, made)) => {
                 state.reach.add_windows(&made.offsets, window.size);
-                state.reach.add_context(made.context.clone());
+                state.reach.add_context(offsets_of(&made.context));
                 state.domains.insert(spec.id, Some(Domain { members: spec.ranks.to_vec(), made }));
                 Ok(window)
             }
@@ -331,7 +334,7 @@ impl Communicator for SimComm {
         {
             let mut state = self.state();
             state.domains.remove(&id);
-            state.reach.remove(&offsets, &context);
+            state.reach.remove(&offsets, &offsets_of(&context));
         }
         let freed = self.free(own, context);
         fault_point!("comm-sim.released");

@@ -41,7 +41,6 @@
 
 mod comm;
 mod note;
-mod reach;
 
 pub use comm::{EXTENT, SimComm, prepare};
 pub use rendezvous::Prepared;

@@ -158,11 +158,33 @@ impl Group {
 
     /// Keeps `error` as the first cause if it means that the group can no longer work together.
     pub fn note_failure(&self, error: CommError) -> CommError {
-        use CommError::{Aborted, PeerDied, PeerLeft, TimedOut};
-        if matches!(error, TimedOut { .. } | PeerDied { .. } | PeerLeft { .. } | Aborted { .. }) {
+        use CommError::{Aborted, PeerDied, PeerLeft, Stuck, TimedOut};
+        if matches!(
+            error,
+            TimedOut { .. } | PeerDied { .. } | PeerLeft { .. } | Aborted { .. } | Stuck { .. }
+        ) {
             let _ = self.broken.set(Arc::new(error.clone()));
         }
         error
+    }
+
+    /// This rank cannot go on: keeps `error` as the first cause, leaves, and tells the others why. Gives the first cause.
+    pub fn fail(&self, error: CommError) -> CommError {
+        let _ = self.broken.set(Arc::new(error.clone()));
+        self.leave(&error.to_string());
+        error
+    }
+
+    /// Fails with the cause when some other rank is gone or the run was aborted: for who waits on something outside the group, such
+    /// as a vendor's library, that needs every rank.
+    pub fn look_after_all(&self, step: &Step<'_>) -> Result<(), CommError> {
+        let me = self.me.rank();
+        let needed = Needed::new(self, || (0..self.me.nranks()).filter(|rank| *rank != me).collect());
+        let aborted = self.abort_word().raised().map(|reason| WaitError::Aborted { reason });
+        match needed.look().map(WaitError::PeerDied).or(aborted) {
+            Some(cause) => Err(self.explain(cause, step.phase, Vec::new())),
+            None => Ok(()),
+        }
     }
 
     /// Waits until every rank has come.

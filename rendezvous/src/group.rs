@@ -180,7 +180,7 @@ impl Group {
     pub fn look_after_all(&self, step: &Step<'_>) -> Result<(), CommError> {
         let me = self.me.rank();
         let needed = Needed::new(self, || (0..self.me.nranks()).filter(|rank| *rank != me).collect());
-        let aborted = self.abort_word().raised().map(|reason| WaitError::Aborted { reason });
+        let aborted = self.halt_word().raised().map(|reason| WaitError::Aborted { reason });
         match needed.look().map(WaitError::PeerDied).or(aborted) {
             Some(cause) => Err(self.explain(cause, step.phase, Vec::new())),
             None => Ok(()),

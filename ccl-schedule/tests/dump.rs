@@ -17,8 +17,7 @@ fn a_dump_parses_and_holds_every_message_and_channel() {
         let sends = ops.iter().filter(|op| op["op"] == "send").count();
         assert_eq!(sends as u64, program.messages());
         assert_eq!(json["messages"], program.messages());
-        let reached: Vec<_> =
-            (0..4).flat_map(|r| program.dirs().iter().map(move |&d| (r, d))).collect();
+        let reached: Vec<_> = (0..4).flat_map(|r| program.dirs().iter().map(move |&d| (r, d))).collect();
         let channels = reached.iter().filter(|&&(r, d)| program.peer(r, d).is_some()).count();
         assert_eq!(json["channels"].as_array().unwrap().len(), channels);
     }

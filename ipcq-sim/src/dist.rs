@@ -90,7 +90,9 @@ pub enum DistError {
         largest: f64,
     },
     /// A sum that cannot fit the format.
-    #[error("dtype = {dtype}: the sum 1 + ... + {ranks} = {sum} exceeds its largest number {largest}; use f32 or fewer ranks")]
+    #[error(
+        "dtype = {dtype}: the sum 1 + ... + {ranks} = {sum} exceeds its largest number {largest}; use f32 or fewer ranks"
+    )]
     Range {
         /// The format.
         dtype: &'static str,
@@ -173,8 +175,7 @@ impl ProcessGroup {
     /// The schedule is timed, its log replayed on the data, and the replay compared with direct execution.
     pub fn all_reduce(&self, tensor: &mut Tensor, op: ReduceOp) -> Result<Outcome, DistError> {
         let ReduceOp::Sum = op;
-        let settings =
-            Settings { n_elem: tensor.shard_len(), dtype: tensor.dtype, ..self.settings.clone() };
+        let settings = Settings { n_elem: tensor.shard_len(), dtype: tensor.dtype, ..self.settings.clone() };
         let program = build(&settings, &self.topology)?;
         if program.goal() != Goal::AllReduce {
             return Err(DistError::NotAllReduce(settings.algorithm));

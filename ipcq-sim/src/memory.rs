@@ -31,8 +31,7 @@ impl Memory {
     }
 
     fn range(&self, rank: u32, tile: u32) -> std::ops::Range<usize> {
-        let (base, tensor) =
-            (rank as usize * self.per_rank, (self.cut.elems * self.cut.elem_bytes) as usize);
+        let (base, tensor) = (rank as usize * self.per_rank, (self.cut.elems * self.cut.elem_bytes) as usize);
         match tile.checked_sub(self.cut.chunks) {
             None => {
                 let start = base + (self.cut.start(tile) * self.cut.elem_bytes) as usize;

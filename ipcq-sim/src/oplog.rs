@@ -186,7 +186,13 @@ struct Slots {
 }
 
 impl Slots {
-    fn read(&mut self, plan: &Plan<'_>, channel: u32, seq: u32, record: &Record) -> Result<&[u8], ReplayError> {
+    fn read(
+        &mut self,
+        plan: &Plan<'_>,
+        channel: u32,
+        seq: u32,
+        record: &Record,
+    ) -> Result<&[u8], ReplayError> {
         let slot = seq as usize % self.used;
         let at = channel as usize * self.used + slot;
         let (holds, until) = &mut self.holds[at];
@@ -251,7 +257,13 @@ impl Probe for OpLog {
 
     fn landed(&mut self, channel: u32, seq: u32, class: usize, from: Ps, to: Ps) {
         let (source, target) = (Some(Source::Slot(channel, seq)), Target::Landing(channel));
-        self.records.push(Record { start: from, end: to, bytes: self.sizes[class], from: source, to: target });
+        self.records.push(Record {
+            start: from,
+            end: to,
+            bytes: self.sizes[class],
+            from: source,
+            to: target,
+        });
     }
 
     fn wrote(&mut self, rank: u32, tile: u32, land: Land, from: Source, (start, end): (Ps, Ps)) {

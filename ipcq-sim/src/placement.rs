@@ -39,7 +39,9 @@ pub struct Placement {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PlacementError {
     /// An unknown policy.
-    #[error("{0:?} is no placement policy; use replicate, column_wise or row_wise, with an optional count: row_wise:4")]
+    #[error(
+        "{0:?} is no placement policy; use replicate, column_wise or row_wise, with an optional count: row_wise:4"
+    )]
     Unknown(String),
     /// More members than the level has.
     #[error("{level} count = {count}: the topology has {have}")]
@@ -166,9 +168,7 @@ fn split(part: Part, policy: Policy, i: u64, of: u32, level: &'static str) -> Re
         Policy::RowWise if part.rows.is_multiple_of(n) => {
             Ok(Part { row: part.row + i * (part.rows / n), rows: part.rows / n, ..part })
         }
-        Policy::RowWise => {
-            Err(PlacementError::Uneven { level, what: "rows", size: part.rows, parts: of })
-        }
+        Policy::RowWise => Err(PlacementError::Uneven { level, what: "rows", size: part.rows, parts: of }),
         Policy::ColumnWise if part.cols.is_multiple_of(n) => {
             Ok(Part { col: part.col + i * (part.cols / n), cols: part.cols / n, ..part })
         }

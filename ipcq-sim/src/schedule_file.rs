@@ -108,7 +108,13 @@ impl ScheduleFile {
         let dir = |text: &str| Dir::parse(text).ok_or_else(|| bad("dir", text, "no such direction"));
         let goal = Goal::parse(&document.goal)
             .filter(|_| document.ranks > 0 && document.chunks > 0)
-            .ok_or_else(|| bad("goal", &document.goal, "use all_reduce, reduce_scatter:N, all_gather:N or shift, with ranks and chunks above 0"))?;
+            .ok_or_else(|| {
+                bad(
+                    "goal",
+                    &document.goal,
+                    "use all_reduce, reduce_scatter:N, all_gather:N or shift, with ranks and chunks above 0",
+                )
+            })?;
         if document.programs.len() != document.ranks as usize {
             let why = format!("there are {} programs", document.programs.len());
             return Err(bad("ranks", &document.ranks.to_string(), &why));
@@ -119,12 +125,17 @@ impl ScheduleFile {
             let (out, back) = (dir(&wire.dir)?, dir(&wire.from)?);
             dirs.extend([out, back]);
             if peers.insert((wire.src, out), (wire.dst, back)).is_some() {
-                return Err(bad("channels.src", &wire.src.to_string(), &format!("direction {out} is wired twice")));
+                return Err(bad(
+                    "channels.src",
+                    &wire.src.to_string(),
+                    &format!("direction {out} is wired twice"),
+                ));
             }
         }
         dirs.sort_unstable();
         dirs.dedup();
-        let tile = |from: Option<u32>, held: &Option<String>, take: &Option<String>| match (from, held, take) {
+        let tile = |from: Option<u32>, held: &Option<String>, take: &Option<String>| match (from, held, take)
+        {
             (Some(tile), None, None) => Ok(Tile::Mem(tile)),
             (None, Some(held), None) => Ok(Tile::Held(dir(held)?)),
             (None, None, Some(take)) => Ok(Tile::Take(dir(take)?)),
@@ -141,24 +152,29 @@ impl ScheduleFile {
                 Entry::Send { dir: d, chunk, from, held, take } => {
                     Op::Send { dir: dir(d)?, chunk: *chunk, from: tile(*from, held, take)? }
                 }
-                Entry::Recv { dir: d, tile, land: l } => Op::Recv { dir: dir(d)?, tile: *tile, land: land(l)? },
+                Entry::Recv { dir: d, tile, land: l } => {
+                    Op::Recv { dir: dir(d)?, tile: *tile, land: land(l)? }
+                }
                 Entry::RecvAsync { dir: d, tile, land: l } => {
                     Op::RecvAsync { dir: dir(d)?, tile: *tile, land: land(l)? }
                 }
                 Entry::Wait { dir: d } => Op::Wait { dir: dir(d)? },
                 Entry::Copy { to, from, held, take } => Op::Copy { from: tile(*from, held, take)?, to: *to },
-                Entry::Reduce { to, from, held, take } => Op::Reduce { from: tile(*from, held, take)?, to: *to },
+                Entry::Reduce { to, from, held, take } => {
+                    Op::Reduce { from: tile(*from, held, take)?, to: *to }
+                }
                 Entry::Store { from, to } => Op::Store { from: *from, to: *to },
             })
         };
-        let programs: Vec<Vec<Op>> = document
-            .programs
-            .iter()
-            .map(|list| list.iter().map(op).collect())
-            .collect::<Result<_, _>>()?;
+        let programs: Vec<Vec<Op>> =
+            document.programs.iter().map(|list| list.iter().map(op).collect()).collect::<Result<_, _>>()?;
         let sends = programs.iter().flatten().filter(|op| matches!(op, Op::Send { .. })).count() as u64;
         if sends != document.messages {
-            return Err(bad("messages", &document.messages.to_string(), &format!("the programs send {sends}")));
+            return Err(bad(
+                "messages",
+                &document.messages.to_string(),
+                &format!("the programs send {sends}"),
+            ));
         }
         Ok(ScheduleFile {
             name: document.name,

@@ -36,8 +36,7 @@ impl SeedRun {
 
 pub(crate) fn line(entry: &str, ranks: u32, ok: u32, failures: &[String]) -> String {
     let mut text: String = failures.iter().map(|failure| format!("{failure}\n")).collect();
-    let verdict =
-        if ok == ranks { format!("{ok} OK") } else { format!("{} of {ranks} FAILED", ranks - ok) };
+    let verdict = if ok == ranks { format!("{ok} OK") } else { format!("{} of {ranks} FAILED", ranks - ok) };
     text.push_str(&format!(" {entry} (ws={ranks}): {verdict}"));
     text
 }

@@ -4,8 +4,8 @@ use ccl_schedule::algo::{self, Shape};
 use ccl_schedule::{CreditPoint, Dir, Goal, Land, Op, Program, Tile, completes};
 use ipcq_sim::bound::bounds;
 use ipcq_sim::config::{
-    Backpressure, BufferKind, CreditAt, CreditLatency, CreditWait, DType, Fabric, Grid, Settings, SipLinks, Skew,
-    Topology,
+    Backpressure, BufferKind, CreditAt, CreditLatency, CreditWait, DType, Fabric, Grid, Settings, SipLinks,
+    Skew, Topology,
 };
 use ipcq_sim::engine::{Engine, SimError, run};
 use ipcq_sim::net::Exclusive;
@@ -16,7 +16,9 @@ use ipcq_sim::units::{Decimal, Rate};
 use proptest::prelude::*;
 
 fn rate() -> impl Strategy<Value = Rate> {
-    (1u64..400_000).prop_map(|n| Rate::gbps(Decimal::parse(&format!("{}.{:03}", n / 1000 + 1, n % 1000)).unwrap()).unwrap())
+    (1u64..400_000).prop_map(|n| {
+        Rate::gbps(Decimal::parse(&format!("{}.{:03}", n / 1000 + 1, n % 1000)).unwrap()).unwrap()
+    })
 }
 
 prop_compose! {

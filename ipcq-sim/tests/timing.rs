@@ -101,9 +101,8 @@ fn iq6_the_buffer_kinds_differ_as_published() {
         (65_536, 12_001_040, 21_361_040),
     ];
     for (size, tcm, hbm) in published {
-        let kind = |buffer_kind| {
-            time(&*ring, &direct(), &Settings { buffer_kind, ..bytes(size) }, Engine::A).time()
-        };
+        let kind =
+            |buffer_kind| time(&*ring, &direct(), &Settings { buffer_kind, ..bytes(size) }, Engine::A).time();
         assert_eq!(kind(BufferKind::Hbm) - kind(BufferKind::Tcm), hbm - tcm, "{size}");
         let sram = 24 * (2_000 + size * 1000 / 512 + size * 1000 / 128 - size * 1000 / 512);
         assert_eq!(kind(BufferKind::Sram) - kind(BufferKind::Tcm), sram, "{size}");
@@ -208,7 +207,11 @@ fn a_full_queue_blocks_the_sender_until_a_credit_returns() {
 #[test]
 fn most_slots_used_counts_tokens_between_issue_and_credit() {
     let settings = Settings { n_slots: 8, ..bytes(512) };
-    for (flood, want) in [(Flood { count: 1, slow: 0 }, 1), (Flood { count: 5, slow: 0 }, 5), (Flood { count: 40, slow: 9 }, 8)] {
+    for (flood, want) in [
+        (Flood { count: 1, slow: 0 }, 1),
+        (Flood { count: 5, slow: 0 }, 5),
+        (Flood { count: 40, slow: 9 }, 8),
+    ] {
         let plan_topology = direct();
         let plan = Plan::new(&flood, &plan_topology, &settings, u64::MAX).unwrap();
         let mut stats = Stats::new(&plan);

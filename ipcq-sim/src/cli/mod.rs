@@ -248,7 +248,9 @@ pub fn ccl_allreduce() -> ExitCode {
             let result = seed::run(&topology, &settings, args.engine.into());
             let run = match result {
                 // With `all`, entries that are no all-reduce have nothing to do here.
-                Err(DistError::NotAllReduce(_)) if args.algorithm.iter().any(|name| name == "all") => continue,
+                Err(DistError::NotAllReduce(_)) if args.algorithm.iter().any(|name| name == "all") => {
+                    continue;
+                }
                 other => other.map_err(|error| bad_dist(&config, &name, error))?,
             };
             let report = &run.outcome.report;

@@ -49,7 +49,11 @@ fn show(label: &str, total: u64, count: &AtomicU64, ended: &AtomicBool) {
             bar.get_or_insert_with(|| new_bar(label, total)).set_position(done);
         } else if elapsed >= next_line {
             next_line = elapsed + LINE_EVERY;
-            let share = if total > 0 { format!(", {:.0} %", 100.0 * done as f64 / total as f64) } else { String::new() };
+            let share = if total > 0 {
+                format!(", {:.0} %", 100.0 * done as f64 / total as f64)
+            } else {
+                String::new()
+            };
             eprintln!("{label}: {} s{share}", elapsed.as_secs());
         }
     }
@@ -59,8 +63,11 @@ fn show(label: &str, total: u64, count: &AtomicU64, ended: &AtomicBool) {
 }
 
 fn new_bar(label: &str, total: u64) -> ProgressBar {
-    let template =
-        if total > 0 { "{msg} [{bar:40}] {percent} % {elapsed}, {eta} left" } else { "{spinner} {msg} {elapsed}" };
+    let template = if total > 0 {
+        "{msg} [{bar:40}] {percent} % {elapsed}, {eta} left"
+    } else {
+        "{spinner} {msg} {elapsed}"
+    };
     let bar = ProgressBar::with_draw_target(Some(total.max(1)), ProgressDrawTarget::stderr());
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);

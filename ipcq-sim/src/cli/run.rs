@@ -160,7 +160,9 @@ impl One<'_> {
         if let Some(trace) = trace {
             let left_out = trace.finish().context("trace.json")?;
             if left_out > 0 {
-                eprintln!("{name}: trace.json reached its limit, {left_out} events are left out (--trace-mb, --trace-window)");
+                eprintln!(
+                    "{name}: trace.json reached its limit, {left_out} events are left out (--trace-mb, --trace-window)"
+                );
             }
         }
         if let Some(files) = files {
@@ -200,9 +202,9 @@ impl One<'_> {
                 memory.write(rank, chunk, ccl_schedule::Land::Copy, &data::encode(dtype, &values));
             }
         }
-        simulation.replay(log, &mut memory).map_err(|error: SimulationError| {
-            anyhow::Error::new(error).context(name.clone())
-        })?;
+        simulation
+            .replay(log, &mut memory)
+            .map_err(|error: SimulationError| anyhow::Error::new(error).context(name.clone()))?;
         let sum = (1..=u64::from(ranks)).sum::<u64>() as f32;
         // By chunk, as the goal is; a shard is right when all its chunks are.
         let (mut ok, mut failures) = (0, Vec::new());
@@ -215,10 +217,12 @@ impl One<'_> {
                 };
                 let (good, text) =
                     seed::compare(1, |_| data::decode(dtype, memory.tile(rank, chunk)), |_| want);
-                self.refuse_overflow(rank, chunk, &data::decode(dtype, memory.tile(rank, chunk)), dtype).err().map_or_else(
-                    || (good == 0).then(|| Ok(text[0].replace("rank 0", &format!("rank {rank}")))),
-                    |error| Some(Err(error)),
-                )
+                self.refuse_overflow(rank, chunk, &data::decode(dtype, memory.tile(rank, chunk)), dtype)
+                    .err()
+                    .map_or_else(
+                        || (good == 0).then(|| Ok(text[0].replace("rank 0", &format!("rank {rank}")))),
+                        |error| Some(Err(error)),
+                    )
             });
             match wrong {
                 None => ok += 1,

@@ -69,7 +69,8 @@ pub(super) fn sweep(args: &SweepArgs) -> anyhow::Result<Verdict> {
                     }
                     Err(error) => return Err(bad_plan(&config, name, error)),
                 };
-                let label = format!("{} of {total}: {name}, {ranks} ranks, {}", points.len() + 1, out::size(bytes));
+                let label =
+                    format!("{} of {total}: {name}, {ranks} ranks, {}", points.len() + 1, out::size(bytes));
                 let mut probe = (Progress::start(label, program.messages()), Quiet);
                 let report = simulation.time(args.engine.into(), &mut probe)?.report;
                 if args.json {

@@ -48,7 +48,8 @@ pub(super) fn verify(args: &VerifyArgs) -> anyhow::Result<Verdict> {
             Some(file) => Box::new(file.clone()),
             None => build(&base, &topology).map_err(|error| bad_plan(&config, name, error))?,
         };
-        let point = if base.credit_at == CreditAt::LastUse { CreditPoint::LastUse } else { CreditPoint::Recv };
+        let point =
+            if base.credit_at == CreditAt::LastUse { CreditPoint::LastUse } else { CreditPoint::Recv };
         let label = args.schedule.as_ref().map_or_else(|| name.clone(), |file| file.display().to_string());
         let progress = Progress::start(format!("{label}: proving"), 0);
         let proof = prove(&*program, base.n_slots, point);
@@ -59,7 +60,8 @@ pub(super) fn verify(args: &VerifyArgs) -> anyhow::Result<Verdict> {
         drop(progress);
         let value = match &proof {
             Ok(proof) => {
-                let chunks = if proof.chunks == 1 { "1 chunk".to_owned() } else { format!("{} chunks", proof.chunks) };
+                let chunks =
+                    if proof.chunks == 1 { "1 chunk".to_owned() } else { format!("{} chunks", proof.chunks) };
                 let text = format!(
                     "{label}: {} ranks, {chunks}, {} messages: every contribution exactly once ({}); no deadlock with \
                      n_slots = {} (smallest {})",
@@ -69,11 +71,14 @@ pub(super) fn verify(args: &VerifyArgs) -> anyhow::Result<Verdict> {
                     base.n_slots,
                     smallest.unwrap_or(0)
                 );
-                (text, serde_json::json!({
-                    "schedule": label, "ok": true, "ranks": proof.ranks, "chunks": proof.chunks,
-                    "messages": proof.messages, "method": proof.method.to_string(), "n_slots": base.n_slots,
-                    "smallest_n_slots": smallest,
-                }))
+                (
+                    text,
+                    serde_json::json!({
+                        "schedule": label, "ok": true, "ranks": proof.ranks, "chunks": proof.chunks,
+                        "messages": proof.messages, "method": proof.method.to_string(), "n_slots": base.n_slots,
+                        "smallest_n_slots": smallest,
+                    }),
+                )
             }
             Err(error) if malformed(error) => return Err(BadInput(format!("{label}: {error}")).into()),
             Err(error) => {
@@ -88,7 +93,8 @@ pub(super) fn verify(args: &VerifyArgs) -> anyhow::Result<Verdict> {
             println!("{}", value.0);
         }
         if let Some(file) = &args.dump {
-            let out = File::create(file).map_err(|error| BadInput(format!("--dump {}: {error}", file.display())))?;
+            let out = File::create(file)
+                .map_err(|error| BadInput(format!("--dump {}: {error}", file.display())))?;
             let mut out = BufWriter::new(out);
             ccl_schedule::dump(&*program, &mut out).and_then(|()| out.flush()).context("--dump")?;
         }

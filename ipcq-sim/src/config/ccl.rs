@@ -347,14 +347,15 @@ impl CclFile {
 
     fn resolve(&self, name: &str, entry: Entry) -> Result<Settings, ConfigError> {
         let base = Settings::default();
-        let value = |leaf: Option<Leaf<u64>>, default: u64, key: &str, range: std::ops::RangeInclusive<u64>| {
-            let Some(leaf) = leaf else { return Ok(default) };
-            if range.contains(&leaf.value) {
-                return Ok(leaf.value);
-            }
-            let why = format!("must be from {} to {}", range.start(), range.end());
-            Err(self.bad(key, leaf.value, leaf.line, why))
-        };
+        let value =
+            |leaf: Option<Leaf<u64>>, default: u64, key: &str, range: std::ops::RangeInclusive<u64>| {
+                let Some(leaf) = leaf else { return Ok(default) };
+                if range.contains(&leaf.value) {
+                    return Ok(leaf.value);
+                }
+                let why = format!("must be from {} to {}", range.start(), range.end());
+                Err(self.bad(key, leaf.value, leaf.line, why))
+            };
         let wide = |leaf: Option<Leaf<u32>>| leaf.map(|l| Leaf { value: u64::from(l.value), line: l.line });
         let algorithm = match &entry.algorithm {
             None => name.to_owned(),
@@ -391,7 +392,12 @@ impl CclFile {
             (Some(late), Some(rank), None) => Skew::One(rank.value, late),
             (Some(late), None, seed) => Skew::Random(seed.map_or(1, |leaf| leaf.value), late),
             (Some(_), Some(rank), Some(_)) => {
-                return Err(self.bad("skew_rank", rank.value, rank.line, "give skew_rank or skew_seed, not both"));
+                return Err(self.bad(
+                    "skew_rank",
+                    rank.value,
+                    rank.line,
+                    "give skew_rank or skew_seed, not both",
+                ));
             }
             (None, rank, _) => {
                 let line = rank.and_then(|leaf| leaf.line);

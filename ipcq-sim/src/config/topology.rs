@@ -350,9 +350,7 @@ impl TopologyFile {
         let keys = keys.cloned().unwrap_or_default();
         let bank = match (keys.bank_gbps, bank) {
             (None, None) => None,
-            (leaf, default) => {
-                Some(self.rate(&format!("{key}.bank_gbps"), leaf, default.unwrap_or(1))?)
-            }
+            (leaf, default) => Some(self.rate(&format!("{key}.bank_gbps"), leaf, default.unwrap_or(1))?),
         };
         Ok(Memory {
             setup: self.time(&format!("{key}.setup_ns"), keys.setup_ns, setup * 1000)?,
@@ -405,14 +403,19 @@ impl TopologyFile {
         let (pes, line) = (u64::from(per_corner) * u64::from(corners), pe.pe_per_corner.and_then(|l| l.line));
         let total = u64::from(sips.w) * u64::from(sips.h) * u64::from(cubes.w) * u64::from(cubes.h);
         if total > 1 << 26 || total * pes > 1 << 26 {
-            let why = format!("the system would have {} PEs, the limit is {}", u128::from(total) * u128::from(pes), 1 << 26);
+            let why = format!(
+                "the system would have {} PEs, the limit is {}",
+                u128::from(total) * u128::from(pes),
+                1 << 26
+            );
             return Err(self.bad("pes.pe_per_corner", per_corner, line, why));
         }
         let per_mm = keys.propagation_ns_per_mm.map_or(Decimal::parse("0.01"), |leaf| Ok(leaf.value));
         let per_mm = per_mm.unwrap_or_default();
         let links = keys.links.clone().unwrap_or_default();
         let o = keys.overheads_ns.clone().unwrap_or_default();
-        let over = |key: &str, leaf, default: u64| self.time(&format!("overheads_ns.{key}"), leaf, default * 1000);
+        let over =
+            |key: &str, leaf, default: u64| self.time(&format!("overheads_ns.{key}"), leaf, default * 1000);
         let m = keys.memory.clone().unwrap_or_default();
         Ok(Topology {
             fabric: keys.fabric.map_or(Fabric::Cubes, |leaf| leaf.value),

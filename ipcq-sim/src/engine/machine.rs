@@ -243,7 +243,8 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
                 chan.flags |= SENDER_WAITS;
                 return Ok(false);
             }
-            let credit = self.times[channel as usize * self.stride + ((seq - self.slots) & self.mask) as usize];
+            let credit =
+                self.times[channel as usize * self.stride + ((seq - self.slots) & self.mask) as usize];
             if credit > pe.now {
                 self.wait(rank, pe, credit, Doing::BlockedSend);
             }
@@ -431,8 +432,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         let class = self.plan.class(post.tile);
         let done = found + self.plan.costs[class].read;
         self.probe.landed(channel, seq, class, found, done);
-        let credit =
-            self.credit(channel, if self.plan.credit_at == CreditAt::Recv { found } else { done });
+        let credit = self.credit(channel, if self.plan.credit_at == CreditAt::Recv { found } else { done });
         self.posts[channel as usize] = Post { done, credit, ..post };
     }
 

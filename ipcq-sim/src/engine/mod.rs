@@ -47,7 +47,9 @@ pub enum SimError {
         op: String,
     },
     /// Ranks are left that cannot go on.
-    #[error("{blocked} of {ranks} ranks wait for ever, rank {first} the first; `ipcq verify` names the cycle")]
+    #[error(
+        "{blocked} of {ranks} ranks wait for ever, rank {first} the first; `ipcq verify` names the cycle"
+    )]
     Deadlock {
         /// Ranks that wait.
         blocked: u32,

@@ -8,8 +8,19 @@ use std::io::{self, Write};
 /// The reports as an aligned table.
 pub fn table(reports: &[&Report]) -> String {
     let head = [
-        "algorithm", "ranks", "bytes", "engine", "time", "algbw GB/s", "busbw GB/s", "lower bound", "efficiency",
-        "messages", "slots", "blocked (mean)", "hash",
+        "algorithm",
+        "ranks",
+        "bytes",
+        "engine",
+        "time",
+        "algbw GB/s",
+        "busbw GB/s",
+        "lower bound",
+        "efficiency",
+        "messages",
+        "slots",
+        "blocked (mean)",
+        "hash",
     ];
     let mut rows = vec![head.map(str::to_owned)];
     for r in reports {

@@ -63,8 +63,7 @@ fn cubes(svg: &mut Svg, plan: &Plan<'_>, outcome: &Outcome, scale: f64, top: f64
     let used = plan.program.ranks().div_ceil(t.pes * t.cubes.len());
     let shown = used.min(MOST_SIPS);
     let (w, h) = (t.cubes.w.min(MOST_SIDE), t.cubes.h.min(MOST_SIDE));
-    let (panel_w, panel_h) =
-        (f64::from(w) * (CUBE + GAP) + GAP, f64::from(h) * (CUBE + GAP) + GAP + 26.0);
+    let (panel_w, panel_h) = (f64::from(w) * (CUBE + GAP) + GAP, f64::from(h) * (CUBE + GAP) + GAP + 26.0);
     let per_row = ((1500.0 / (panel_w + 24.0)) as u32).clamp(1, shown);
     let origin = |sip: u32| {
         let (column, row) = (sip % per_row, sip / per_row);
@@ -262,10 +261,17 @@ fn over_time(svg: &mut Svg, plan: &Plan<'_>, outcome: &Outcome, top: f64, width:
     }
     let (left, height) = (MARGIN + 40.0, 150.0);
     let span = width - left - MARGIN;
-    svg.text((MARGIN, top - 12.0), 12, Anchor::Start, INK, "use over time (of the links that carry anything)");
+    svg.text(
+        (MARGIN, top - 12.0),
+        12,
+        Anchor::Start,
+        INK,
+        "use over time (of the links that carry anything)",
+    );
     let shares: Vec<Vec<f64>> = (0..GROUPS)
         .map(|g| {
-            let capacity = |i: u64| (time.min((i + 1) * bin).saturating_sub(i * bin) * links[g].max(1)).max(1);
+            let capacity =
+                |i: u64| (time.min((i + 1) * bin).saturating_sub(i * bin) * links[g].max(1)).max(1);
             let used = time.div_ceil(bin).min(BINS as u64);
             (0..used).map(|i| bins[g][i as usize] as f64 / capacity(i) as f64).collect()
         })

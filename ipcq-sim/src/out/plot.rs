@@ -13,13 +13,25 @@ const COLORS: [&str; 8] =
 
 /// One line per run.
 pub fn sweep_csv(points: &[Point], out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "algorithm,ranks,bytes,engine,time_ps,lower_bound_ps,bound_by,efficiency,algorithm_gbps,bus_gbps,messages")?;
+    writeln!(
+        out,
+        "algorithm,ranks,bytes,engine,time_ps,lower_bound_ps,bound_by,efficiency,algorithm_gbps,bus_gbps,messages"
+    )?;
     for p in points {
         writeln!(
             out,
             "{},{},{},{},{},{},{},{:.6},{:.6},{:.6},{}",
-            p.entry, p.ranks, p.bytes, p.engine, p.time_ps, p.lower_bound_ps, p.bound_by, p.efficiency,
-            p.algorithm_gbps, p.bus_gbps, p.messages
+            p.entry,
+            p.ranks,
+            p.bytes,
+            p.engine,
+            p.time_ps,
+            p.lower_bound_ps,
+            p.bound_by,
+            p.efficiency,
+            p.algorithm_gbps,
+            p.bus_gbps,
+            p.messages
         )?;
     }
     Ok(())
@@ -106,11 +118,20 @@ fn panel(
         let mut line: Vec<&&Point> = points.iter().filter(|p| p.entry == *name).collect();
         line.sort_by_key(|p| key(p));
         let bound: Vec<(f64, f64)> = line.iter().map(|p| (x(key(p)), y(p.lower_bound_ps))).collect();
-        svg.polyline(&bound, &format!("stroke=\"{color}\" stroke-width=\"1.2\" stroke-dasharray=\"3 4\" opacity=\"0.7\""));
+        svg.polyline(
+            &bound,
+            &format!("stroke=\"{color}\" stroke-width=\"1.2\" stroke-dasharray=\"3 4\" opacity=\"0.7\""),
+        );
         let drawn: Vec<(f64, f64)> = line.iter().map(|p| (x(key(p)), y(p.time_ps))).collect();
         svg.polyline(&drawn, &format!("stroke=\"{color}\" stroke-width=\"2\""));
         for (point, at) in line.iter().zip(&drawn) {
-            let title = format!("{}: {} at {} ranks, {}", point.entry, duration(point.time_ps), point.ranks, size(point.bytes));
+            let title = format!(
+                "{}: {} at {} ranks, {}",
+                point.entry,
+                duration(point.time_ps),
+                point.ranks,
+                size(point.bytes)
+            );
             svg.titled(
                 &format!("<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{color}\"/>", at.0, at.1),
                 &title,

@@ -106,7 +106,9 @@ impl<'a, W: Write> Trace<'a, W> {
 }
 
 fn name(kind: &str, process: u32, track: u32, label: &str) -> String {
-    format!("{{\"ph\":\"M\",\"pid\":{process},\"tid\":{track},\"name\":\"{kind}\",\"args\":{{\"name\":\"{label}\"}}}}")
+    format!(
+        "{{\"ph\":\"M\",\"pid\":{process},\"tid\":{track},\"name\":\"{kind}\",\"args\":{{\"name\":\"{label}\"}}}}"
+    )
 }
 
 /// Trace times are microseconds; six digits keep the picosecond.

@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use crate::barrier::Place;
+use crate::fault_call;
 use crate::mailbox::MailboxWords;
 use crate::memory;
 use crate::word::{StickyWord, WordI32, WordU32, WordU64};
@@ -130,7 +131,8 @@ impl Region {
             return Err(RegionError::BadLength { len });
         }
         memory::check_file_size_limit(label, len)?;
-        let fd = memfd_create(label, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
+        let fd = fault_call!("region.create")
+            .and_then(|()| memfd_create(label, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING))
             .map_err(system("memfd_create"))?;
         nix::unistd::ftruncate(&fd, len as i64).map_err(system("ftruncate"))?;
         let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
@@ -153,12 +155,13 @@ impl Region {
     }
 
     fn map(fd: OwnedFd, label: &str, len: usize) -> Result<Self, RegionError> {
-        let map = MmapOptions::new().len(len).map_raw(fd.as_raw_fd()).map_err(|error| {
-            let errno = Errno::from_raw(error.raw_os_error().unwrap_or(0));
-            match errno {
-                Errno::ENOMEM => memory::address_space(label, len),
-                errno => RegionError::System { call: "mmap", errno },
-            }
+        let mapped = fault_call!("region.map").and_then(|()| {
+            let map = MmapOptions::new().len(len).map_raw(fd.as_raw_fd());
+            map.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)))
+        });
+        let map = mapped.map_err(|errno| match errno {
+            Errno::ENOMEM => memory::address_space(label, len),
+            errno => RegionError::System { call: "mmap", errno },
         })?;
         Ok(Self { map, fd, label: label.to_owned() })
     }
@@ -167,11 +170,11 @@ impl Region {
     pub fn reserve(&self, range: Range<usize>) -> Result<(), RegionError> {
         let len = self.check(&range)?;
         memory::check_available(&self.label, len)?;
-        fallocate(&self.fd, FallocateFlags::empty(), range.start as i64, len as i64).map_err(|errno| {
-            match errno {
-                Errno::ENOSPC | Errno::ENOMEM => memory::exhausted(&self.label, len),
-                errno => RegionError::System { call: "fallocate", errno },
-            }
+        let reserved = fault_call!("region.reserve")
+            .and_then(|()| fallocate(&self.fd, FallocateFlags::empty(), range.start as i64, len as i64));
+        reserved.map_err(|errno| match errno {
+            Errno::ENOSPC | Errno::ENOMEM => memory::exhausted(&self.label, len),
+            errno => RegionError::System { call: "fallocate", errno },
         })
     }
 

@@ -48,6 +48,7 @@ impl Heap {
     pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Result<Piece, Failure> {
         let bytes = bytes.max(1);
         let mut state = self.lock();
+        // Relaxed: see the field.
         if !self.in_run.load(Ordering::Relaxed) {
             self.sweep(&mut state);
         }
@@ -64,6 +65,7 @@ impl Heap {
     fn give_back(&self, pages: Range<usize>) {
         let mut state = self.lock();
         state.dropped.push(pages);
+        // Relaxed: see the field.
         if !self.in_run.load(Ordering::Relaxed) {
             self.sweep(&mut state);
         }

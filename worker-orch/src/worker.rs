@@ -299,7 +299,7 @@ fn check_group(chips: &[ChipConfig]) -> Result<(), Failure> {
 }
 
 pub(crate) fn deadline(within: Timeout) -> Result<Deadline, Failure> {
-    Deadline::after_about(within.get()).map_err(|error| Failure::new(ErrorCode::Invalid, error.to_string()))
+    Deadline::after(within.get()).map_err(|error| Failure::new(ErrorCode::Invalid, error.to_string()))
 }
 
 fn invalid(text: String, phase: &'static str) -> Failure {

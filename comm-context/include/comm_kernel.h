@@ -68,6 +68,24 @@ namespace comm_detail {
 /* Some microseconds of pauses: longer than a hand-over between two cores, far below a time slice. */
 constexpr int kSpins = 256;
 
+/* How many cores this process may use. */
+inline int cores() {
+    static int known = 0;
+    /* Relaxed: whoever finds 0 counts for itself and comes to the same number. */
+    int count = __atomic_load_n(&known, __ATOMIC_RELAXED);
+    if (count == 0) {
+        cpu_set_t mine;
+        count = sched_getaffinity(0, sizeof(mine), &mine) == 0 ? CPU_COUNT(&mine) : 1;
+        __atomic_store_n(&known, count, __ATOMIC_RELAXED);
+    }
+    return count;
+}
+
+/* With a core for each rank a wait is over in a moment; without, spinning keeps the awaited rank from its core. */
+inline int spins(const CommContext *ctx) {
+    return ctx->rankNum <= static_cast<uint32_t>(cores()) ? kSpins : 0;
+}
+
 inline void pause() {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
@@ -79,18 +97,21 @@ inline void pause() {
 /* Waits until satisfied() or an abort: spins a little, then gives the core away, as often as it takes. */
 template <typename Satisfied>
 inline bool wait_until(const CommContext *ctx, Satisfied satisfied) {
-    for (int round = 0;; ++round) {
-        if (satisfied()) {
-            return true;
-        }
+    if (satisfied()) {
+        return true;
+    }
+    for (int left = spins(ctx);; --left) {
         if (comm_aborted(ctx)) {
             return false;
         }
-        if (round < kSpins) {
+        if (left > 0) {
             pause();
         } else {
-            round = kSpins;
+            left = 0;
             sched_yield();
+        }
+        if (satisfied()) {
+            return true;
         }
     }
 }

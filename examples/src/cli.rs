@@ -47,6 +47,16 @@ impl Options {
         self.devices.clone().map_or_else(|| Devices::first(otherwise).map_err(Stop::Usage), Ok)
     }
 
+    /// Where one of our own kernels is, by its name in `kernels/`: where cargo built it for the simulation, or, for other
+    /// platforms, in the folder that `CHIPCOMM_KERNEL_DIR` names, where `cargo xtask kernels` has put its objects.
+    pub fn kernel_path(&self, name: &str) -> PathBuf {
+        let elsewhere = std::env::var_os("CHIPCOMM_KERNEL_DIR").filter(|_| self.platform != Platform::Sim);
+        match elsewhere {
+            Some(folder) => PathBuf::from(folder).join(format!("{name}.o")),
+            None => PathBuf::from(env!("OUT_DIR")).join(format!("{name}.so")),
+        }
+    }
+
     /// The count, or `otherwise`.
     pub fn count_or(&self, otherwise: usize) -> usize {
         self.count.map_or(otherwise, |count| count.get() as usize)

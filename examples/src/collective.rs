@@ -1,6 +1,6 @@
 //! One collective operation on all chips: the frame that allreduce, allgather, reduce_scatter and treduce share.
 
-use crate::cli::{DEFAULT_SYMBOL, Options};
+use crate::cli::Options;
 use crate::golden::{UNTOUCHED, slack_of_sum};
 use crate::job::Job;
 use crate::rows::{Rows, rows_that_fit};
@@ -16,8 +16,8 @@ const VARIANTS: u32 = 4;
 
 /// What is special about a collective.
 pub struct Collective<'a> {
-    /// Its kernel: input and output tensor, then the window's data and signals, the context, and `scalars`.
-    pub kernel: &'a str,
+    /// Its kernel in `kernels/`: input and output tensor, then the window's data and signals, the context, and `scalars`.
+    pub kernel: &'static str,
     /// Floats of input on each chip; the window has room for two of them.
     pub input_len: usize,
     /// Floats of output on each chip.
@@ -37,7 +37,7 @@ impl Collective<'_> {
     pub fn run(&self, options: &Options, mut job: Job<'_>) -> Result<Verdict, Stop> {
         let n = job.devices().len();
         let mut worker = job.worker().build().map_err(Stop::before_start)?;
-        let kernel = job.kernel(&mut worker, self.kernel, DEFAULT_SYMBOL)?;
+        let kernel = job.kernel(&mut worker, self.kernel)?;
         let chips = job.devices().iter().enumerate().map(|(rank, device)| self.chip(*device, rank, n));
         let chips = chips.collect::<Result<Vec<_>, _>>().map_err(Stop::Usage)?;
         worker.configure_chips(chips).map_err(Stop::before_start)?;

@@ -1,13 +1,12 @@
 //! The frame of a program: a Worker as the command line wants it, batches of iterations, and the report.
 
-use crate::cli::Options;
+use crate::cli::{DEFAULT_SYMBOL, Options};
 use crate::devices::Devices;
 use crate::golden::Checked;
 use crate::report::{Chip, Report, Style, introduce};
 use crate::stop::{Stop, Verdict};
 use std::io::{IsTerminal, Write};
 use std::ops::Range;
-use std::path::Path;
 use std::time::{Duration, Instant};
 use worker_orch::{Failure, Orchestrator, Program, Worker, WorkerBuilder};
 
@@ -73,13 +72,20 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Registers the user's kernel, or else the program's own.
-    pub fn kernel(&self, worker: &mut Worker, own: &str, symbol: &str) -> Result<Program, Stop> {
-        let registered = match &self.options.kernel {
-            Some(theirs) => worker.register_kernel_symbol(&theirs.file, &theirs.symbol),
-            None => worker.register_kernel_symbol(Path::new(own), symbol),
-        };
-        registered.map_err(Stop::before_start)
+    /// Registers the user's kernel, or else our own of this name.
+    pub fn kernel(&self, worker: &mut Worker, name: &str) -> Result<Program, Stop> {
+        match &self.options.kernel {
+            Some(theirs) => {
+                worker.register_kernel_symbol(&theirs.file, &theirs.symbol).map_err(Stop::before_start)
+            }
+            None => self.own_kernel(worker, name, DEFAULT_SYMBOL),
+        }
+    }
+
+    /// Registers a function of one of our own kernels.
+    pub fn own_kernel(&self, worker: &mut Worker, name: &str, symbol: &str) -> Result<Program, Stop> {
+        let path = self.options.kernel_path(name);
+        worker.register_kernel_symbol(&path, symbol).map_err(Stop::before_start)
     }
 
     /// Brings the chips up and shows them.

@@ -28,14 +28,6 @@ pub use stop::{Stop, Verdict, main};
 #[doc = include_str!("../../README.md")]
 struct Readme;
 
-/// Where the build put a kernel of `kernels/`, by its file name: `kernel!("allreduce")`.
-#[macro_export]
-macro_rules! kernel {
-    ($name:literal) => {
-        concat!(env!("OUT_DIR"), "/", $name, ".so")
-    };
-}
-
 /// `1 chip`, `2 chips`.
 pub fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })

@@ -45,8 +45,7 @@ pub(crate) struct Args {
 
 /// The command itself.
 pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
-    let homes: Vec<PathBuf> =
-        HOMES.iter().filter_map(|home| std::env::var_os(home)).map(PathBuf::from).collect();
+    let homes: Vec<PathBuf> = HOMES.iter().filter_map(std::env::var_os).map(PathBuf::from).collect();
     let path = std::env::var_os("PATH").unwrap_or_default();
     let compiler = find(&homes, &std::env::split_paths(&path).collect::<Vec<_>>())?;
     let out = ws.target.join("kernels").join(args.platform.name());
@@ -121,10 +120,10 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("xtask-kernels-{}", std::process::id()));
         let bin = folder.join("compiler/ccec_compiler/bin");
         std::fs::create_dir_all(&bin).unwrap();
-        let told = find(&[folder.clone()], &[]).unwrap_err().to_string();
+        let told = find(std::slice::from_ref(&folder), &[]).unwrap_err().to_string();
         std::fs::write(bin.join("ccec"), "").unwrap();
-        let found = find(&[folder.clone()], &[]);
-        let on_path = find(&[], &[bin.clone()]);
+        let found = find(std::slice::from_ref(&folder), &[]);
+        let on_path = find(&[], std::slice::from_ref(&bin));
         std::fs::remove_dir_all(&folder).unwrap();
         assert!(told.contains("set_env.sh") && told.contains(&folder.display().to_string()), "{told}");
         assert_eq!(found.unwrap(), bin.join("ccec"));

@@ -2,7 +2,7 @@
 //!
 //! Rank r's input is `100 r + i`. The kernel is `kernels/allgather.cpp`.
 
-use chipcomm_examples::{Collective, Job, Options, kernel, main as run};
+use chipcomm_examples::{Collective, Job, Options, main as run};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
         let (devices, count) = (options.devices_or(2)?, options.count_or(64));
         let input = |rank: usize, i: usize| 100.0 * rank as f64 + i as f64;
         let allgather = Collective {
-            kernel: kernel!("allgather"),
+            kernel: "allgather",
             input_len: count,
             output_len: devices.ids().len() * count,
             scalars: &[],

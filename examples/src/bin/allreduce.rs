@@ -3,7 +3,7 @@
 //! Rank r's input is `i + 100 r`, so the output is `n i + 100 n (n - 1) / 2` everywhere. The kernel is
 //! `kernels/allreduce.cpp`.
 
-use chipcomm_examples::{Collective, Job, Options, kernel, main as run};
+use chipcomm_examples::{Collective, Job, Options, main as run};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         let (devices, count) = (options.devices_or(2)?, options.count_or(256));
         let n = devices.ids().len() as f64;
         let allreduce = Collective {
-            kernel: kernel!("allreduce"),
+            kernel: "allreduce",
             input_len: count,
             output_len: count,
             scalars: &[],

@@ -3,9 +3,7 @@
 //! The chip in the middle is in both, with another rank in each. Both domains sum their members' inputs with the
 //! allreduce kernel, each in its own window.
 
-use chipcomm_examples::{
-    DEFAULT_SYMBOL, Job, Options, Rows, SIGNAL_BYTES, Stop, UNTOUCHED, kernel, main as run, rows_that_fit,
-};
+use chipcomm_examples::{Job, Options, Rows, SIGNAL_BYTES, Stop, UNTOUCHED, main as run, rows_that_fit};
 use clap::Parser;
 use comm_context::abi::DType;
 use std::process::ExitCode;
@@ -43,7 +41,7 @@ fn main() -> ExitCode {
         }
         let mut job = Job::new("domains", &cli.options, devices, count)?;
         let mut worker = job.worker().build().map_err(Stop::before_start)?;
-        let kernel = job.kernel(&mut worker, kernel!("allreduce"), DEFAULT_SYMBOL)?;
+        let kernel = job.kernel(&mut worker, "allreduce")?;
         let most = rows_that_fit(2 * n * count * size_of::<f32>()).min(cli.options.iters.get());
         let rows = |members: usize, rows| {
             (0..members).map(|_| Rows::new(&worker, rows, count)).collect::<Result<Vec<_>, Failure>>()

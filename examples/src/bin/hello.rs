@@ -25,8 +25,10 @@ fn main() -> ExitCode {
         let chips = devices.ids().len();
         let mut job = Job::new("hello", &cli.options, devices, count)?;
         let mut worker = job.worker().build().map_err(Stop::before_start)?;
-        let program = match cli.options.kernel {
-            Some(_) => job.kernel(&mut worker, "", "")?,
+        let program = match &cli.options.kernel {
+            Some(theirs) => {
+                worker.register_kernel_symbol(&theirs.file, &theirs.symbol).map_err(Stop::before_start)?
+            }
             None => worker.register_function("double", double),
         };
         let x = worker.host_buffer::<f32>(count).map_err(Stop::before_start)?;

@@ -3,7 +3,7 @@
 //! Rank r's input is `i + 100 r`, n chunks of it; rank d gets chunk d of the sum. The kernel is
 //! `kernels/reduce_scatter.cpp`.
 
-use chipcomm_examples::{Collective, Job, Options, kernel, main as run};
+use chipcomm_examples::{Collective, Job, Options, main as run};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         let chips = devices.ids().len();
         let n = chips as f64;
         let reduce_scatter = Collective {
-            kernel: kernel!("reduce_scatter"),
+            kernel: "reduce_scatter",
             input_len: chips * chunk,
             output_len: chunk,
             scalars: &[],

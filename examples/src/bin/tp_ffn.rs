@@ -9,13 +9,10 @@
 //! Nobody says who waits for whom: it follows from the tensors that the tasks read and write. The kernels are
 //! `kernels/tp_ffn.cpp` and `kernels/allreduce.cpp`; the result is checked against plain Rust.
 
-use chipcomm_examples::{
-    DEFAULT_SYMBOL, Job, Options, Rows, SIGNAL_BYTES, Stop, UNTOUCHED, kernel, main as run, rows_that_fit,
-};
+use chipcomm_examples::{Job, Options, Rows, SIGNAL_BYTES, Stop, UNTOUCHED, main as run, rows_that_fit};
 use clap::Parser;
 use comm_context::abi::{DType, DeviceAddr, TensorDesc};
 use comm_context::comm::Membership;
-use std::path::Path;
 use std::process::ExitCode;
 use worker_orch::{Access, Args, ChipConfig, ErrorCode, Failure, Task};
 
@@ -100,10 +97,9 @@ fn main() -> ExitCode {
 
         let mut job = Job::new("tp_ffn", &cli.options, devices, count)?;
         let mut worker = job.worker().sub_workers(1).build().map_err(Stop::before_start)?;
-        let own = Path::new(kernel!("tp_ffn"));
-        let linear = worker.register_kernel_symbol(own, "linear").map_err(Stop::before_start)?;
-        let allreduce = job.kernel(&mut worker, kernel!("allreduce"), DEFAULT_SYMBOL)?;
-        let ffn = worker.register_kernel_symbol(own, "ffn").map_err(Stop::before_start)?;
+        let linear = job.own_kernel(&mut worker, "tp_ffn", "linear")?;
+        let allreduce = job.kernel(&mut worker, "allreduce")?;
+        let ffn = job.own_kernel(&mut worker, "tp_ffn", "ffn")?;
         let collect = worker.register_function("collect", collect);
         let sum_len = TOKENS * HIDDEN;
         let chip = |(rank, device): (usize, &i32)| {

@@ -2,7 +2,7 @@
 //!
 //! Rank r's input is `i + 100 r`. The kernel is `kernels/treduce.cpp`.
 
-use chipcomm_examples::{Collective, Job, Options, Stop, kernel, main as run};
+use chipcomm_examples::{Collective, Job, Options, Stop, main as run};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         let n = chips as f64;
         let sum = |i: usize| n * i as f64 + 100.0 * n * (n - 1.0) / 2.0;
         let treduce = Collective {
-            kernel: kernel!("treduce"),
+            kernel: "treduce",
             input_len: count,
             output_len: count,
             scalars: &[root as u64],

@@ -81,7 +81,9 @@ impl ChipExecutor {
             _ => Err(nonsense()),
         })?;
         match ready {
-            Ready::Kernel(kernel) => self.chip.launch(*kernel, &frame.tensors, &frame.scalars)?,
+            Ready::Kernel(kernel) => {
+                self.chip.launch(*kernel, &frame.tensors, &frame.scalars, &self.heaps)?
+            }
             Ready::Function(function) => function(&mut Task {
                 tensors: &frame.tensors,
                 scalars: &frame.scalars,

@@ -125,6 +125,9 @@ impl Executor for ChipExecutor {
                 let &[id] = frame.scalars.as_slice() else { return Err(nonsense()) };
                 self.chip.release_domain(AllocationId(id)).map(|()| Vec::new())
             }
+            Some(Kind::Malloc | Kind::Free | Kind::CopyIn | Kind::CopyOut) => {
+                crate::device_memory::execute(&self.chip, frame, &self.heaps)
+            }
             Some(Kind::Shutdown) | None => Err(nonsense()),
         }
     }
@@ -205,6 +208,6 @@ fn wrong_hand(what: &str, hand: &str) -> Failure {
 }
 
 /// The parent wrote a frame that this hand does not understand.
-fn nonsense() -> Failure {
+pub(crate) fn nonsense() -> Failure {
     Failure::new(ErrorCode::Protocol, "the frame makes no sense to this hand")
 }

@@ -97,7 +97,8 @@ impl Group {
         let nranks = me.nranks();
         let mut group = Self {
             notebook: Notebook::new(nranks),
-            spin: SpinBudget::for_parties(nranks as usize),
+            // Until all are in, whoever starts the ranks needs a core as well.
+            spin: SpinBudget::for_parties(nranks as usize + 1),
             lifelines: Lifelines::new(nranks),
             broken: OnceLock::new(),
             at_barrier: Mutex::new(()),

@@ -56,6 +56,8 @@ mod liveness;
 mod loom_futex;
 mod mailbox;
 #[cfg(not(loom))]
+mod mapping;
+#[cfg(not(loom))]
 mod memory;
 mod one_shot;
 #[cfg(not(loom))]

@@ -3,7 +3,7 @@
 //! Processes that share memory need three things: words whose stores publish what was written before them, a wait that ends,
 //! and protocols in which no message can be lost or erased. This crate has the words ([`WordU32`], [`WordU64`],
 //! [`WordI32`], [`StickyWord`]), the wait ([`Wait::on`]), the memory ([`Region`]), the knowledge of who is alive
-//! ([`Peers`]), the forked process that ends with its parent ([`Child`]), and three protocols made of them: [`OneShot`], the request/reply mailbox ([`Requester`], [`Responder`]) and
+//! ([`Peers`]), the child process that ends with its parent ([`Child`]), and three protocols made of them: [`OneShot`], the request/reply mailbox ([`Requester`], [`Responder`]) and
 //! the phase [`Barrier`].
 //!
 //! # Contract
@@ -64,6 +64,8 @@ mod one_shot;
 mod process;
 #[cfg(not(loom))]
 mod region;
+#[cfg(not(loom))]
+mod respawn;
 mod spin;
 mod sync;
 mod sys;
@@ -81,6 +83,8 @@ pub use one_shot::{AlreadyPublished, OneShot};
 pub use process::{Child, PANIC_EXIT_CODE};
 #[cfg(not(loom))]
 pub use region::{Region, RegionError, Shared};
+#[cfg(not(loom))]
+pub use respawn::{NotRespawned, respawned};
 pub use spin::SpinBudget;
 #[cfg(loom)]
 pub use sync::{Site, mutants};

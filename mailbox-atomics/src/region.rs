@@ -267,7 +267,9 @@ impl Region {
 }
 
 fn checked_len(len: usize) -> Result<NonZeroUsize, RegionError> {
-    NonZeroUsize::new(len).filter(|len| len.get() <= isize::MAX as usize).ok_or(RegionError::BadLength { len })
+    NonZeroUsize::new(len)
+        .filter(|len| len.get() <= isize::MAX as usize)
+        .ok_or(RegionError::BadLength { len })
 }
 
 /// The object behind `fd` has `len` bytes, and nobody can change that.
@@ -375,11 +377,13 @@ mod tests {
         let regions: Vec<Region> =
             (0..40).map(|step| Region::create_sparse("t", (1 << step) + 1).unwrap()).collect();
         for (index, region) in regions.iter().enumerate() {
-            let range = |region: &Region| (region.base().addr().get(), region.base().addr().get() + region.len());
+            let range =
+                |region: &Region| (region.base().addr().get(), region.base().addr().get() + region.len());
             let (start, end) = range(region);
-            let apart = regions.iter().enumerate().all(|(other, apart)| {
-                other == index || range(apart).1 <= start || end <= range(apart).0
-            });
+            let apart = regions
+                .iter()
+                .enumerate()
+                .all(|(other, apart)| other == index || range(apart).1 <= start || end <= range(apart).0);
             assert!(apart);
         }
     }

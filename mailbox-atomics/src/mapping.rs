@@ -12,7 +12,7 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Where mappings are put that may be anywhere: addresses that Linux gives neither to programs nor to their libraries, heaps and stacks, on processors with 47
+/// Where mappings are put that other processes may want to have at the same place: addresses that Linux gives neither to programs nor to their libraries, heaps and stacks, on processors with 47
 /// bits of address and more. They are free in another process of the same program too, whose libraries lie elsewhere each time it is started.
 const ROOM: Range<usize> = 0x3000_0000_0000..0x5000_0000_0000;
 /// Large pages start at such addresses, should the system use them.
@@ -27,8 +27,13 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps the first `len` bytes of `fd` somewhere.
+    /// Maps the first `len` bytes of `fd` where the kernel likes.
     pub(crate) fn anywhere(fd: BorrowedFd<'_>, len: NonZeroUsize) -> Result<Self, Errno> {
+        Self::map(fd, len, None, MapFlags::empty())
+    }
+
+    /// Maps the first `len` bytes of `fd` at addresses that are most likely free in other processes too.
+    pub(crate) fn with_room(fd: BorrowedFd<'_>, len: NonZeroUsize) -> Result<Self, Errno> {
         let places = (ROOM.end - ROOM.start).saturating_sub(len.get()) / ALIGN;
         let random = RandomState::new();
         for try_number in 0..TRIES {
@@ -39,7 +44,7 @@ impl Mapping {
                 return Ok(mapping);
             }
         }
-        Self::map(fd, len, None, MapFlags::empty())
+        Self::anywhere(fd, len)
     }
 
     /// Maps the first `len` bytes of `fd` at `at`; `EEXIST` when something is there already.

@@ -149,33 +149,39 @@ impl Region {
         nix::unistd::ftruncate(&fd, len as i64).map_err(system("ftruncate"))?;
         let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
         fcntl(&fd, FcntlArg::F_ADD_SEALS(seals)).map_err(system("fcntl(F_ADD_SEALS)"))?;
-        Self::map(fd, label, len)
+        Self::over(fd, label, len, Mapping::with_room)
     }
 
     /// Maps a region that another process made and handed over. Its size must be `len` and sealed.
     pub fn attach(fd: OwnedFd, label: &str, len: usize) -> Result<Self, RegionError> {
         check_sealed(&fd, len)?;
-        Self::map(fd, label, len)
+        // Not where regions are made: it would be in the way of one that has to be at its address.
+        Self::over(fd, label, len, Mapping::anywhere)
     }
 
     /// Like [`attach`](Self::attach), at the address `at`, where the other process has it. Refused when something is there in this process;
     /// nothing ever is replaced.
     pub fn attach_at(fd: OwnedFd, label: &str, len: usize, at: NonNull<u8>) -> Result<Self, RegionError> {
         check_sealed(&fd, len)?;
-        let mapped = Mapping::at(fd.as_fd(), checked_len(len)?, at);
-        let map = mapped.map_err(|errno| match errno {
-            Errno::EEXIST => {
+        Self::over(fd, label, len, |fd, len| Mapping::at(fd, len, at)).map_err(|error| match error {
+            RegionError::System { errno: Errno::EEXIST, .. } => {
                 let (at, pid) = (at.addr().get(), std::process::id());
                 RegionError::AddressTaken { label: label.to_owned(), at, end: at.saturating_add(len), pid }
             }
-            errno => not_mapped(label, len, errno),
-        })?;
-        Ok(Self { map, fd, label: label.to_owned() })
+            error => error,
+        })
     }
 
-    fn map(fd: OwnedFd, label: &str, len: usize) -> Result<Self, RegionError> {
-        let map = Mapping::anywhere(fd.as_fd(), checked_len(len)?);
-        let map = map.map_err(|errno| not_mapped(label, len, errno))?;
+    fn over(
+        fd: OwnedFd,
+        label: &str,
+        len: usize,
+        map: impl FnOnce(BorrowedFd<'_>, NonZeroUsize) -> Result<Mapping, Errno>,
+    ) -> Result<Self, RegionError> {
+        let map = map(fd.as_fd(), checked_len(len)?).map_err(|errno| match errno {
+            Errno::ENOMEM => memory::address_space(label, len),
+            errno => RegionError::System { call: "mmap", errno },
+        })?;
         Ok(Self { map, fd, label: label.to_owned() })
     }
 
@@ -284,13 +290,6 @@ fn check_sealed(fd: &OwnedFd, len: usize) -> Result<(), RegionError> {
         return Err(RegionError::NotSealed);
     }
     Ok(())
-}
-
-fn not_mapped(label: &str, len: usize, errno: Errno) -> RegionError {
-    match errno {
-        Errno::ENOMEM => memory::address_space(label, len),
-        errno => RegionError::System { call: "mmap", errno },
-    }
 }
 
 fn range_of(offset: usize, len: usize) -> Range<usize> {

@@ -41,7 +41,7 @@
 //! ```
 //!
 //! # What it does not do
-//! It passes no descriptors between running processes, and knows nothing of ranks or chips. It is not a queue. It does not protect the payload from a hostile peer: copy it
+//! It passes no descriptors between processes that run already, and knows nothing of ranks or chips. It is not a queue. It does not protect the payload from a hostile peer: copy it
 //! out, then check it. Linux on little-endian processors only.
 
 #[cfg(not(all(target_os = "linux", target_endian = "little")))]

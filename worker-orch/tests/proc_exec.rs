@@ -161,7 +161,7 @@ fn look_round(task: &mut Task<'_>) -> Result<(), Failure> {
         .skip(3)
         .filter(|link| !["/memfd:chipcomm-", "pipe:", "/proc/"].iter().any(|known| link.starts_with(known)))
         .collect();
-    // 0 to 2, leash, voice, channels, board, group, heap, the folder; pidfds of peers are looked at and not kept open on this path.
+    // 0 to 2, leash, voice, channels, board, group, heap, the folder.
     let most = task.scalar(0)? as usize;
     if open.len() > most || !strange.is_empty() || std::env::var_os(MARK).is_some() {
         return Err(Failure::new(ErrorCode::Task, format!("it has {open:?}")));
@@ -352,15 +352,19 @@ fn killed() {
     let (die, copy) = (worker.register_function("die", die), worker.register_function("copy", copy));
     for in_task in [true, false] {
         worker.init().unwrap();
-        let told = if in_task {
-            worker.run(|orch| orch.submit_next_level(die, &Args::new(), 1))
+        let (told, who, how) = if in_task {
+            let told = worker.run(|orch| orch.submit_next_level(die, &Args::new(), 1));
+            (told.map(drop), "chip 1 (pid".to_owned(), "killed by SIGSEGV")
         } else {
-            kill(Pid::from_raw(children_of(std::process::id())[1] as i32), Signal::SIGKILL).unwrap();
-            worker.run(|orch| orch.submit_next_level(copy, &Args::new(), 1))
+            let victim = children_of(std::process::id())[1];
+            kill(Pid::from_raw(victim as i32), Signal::SIGKILL).unwrap();
+            let told = worker.run(|orch| {
+                (0..3).try_for_each(|chip| orch.submit_next_level(copy, &Args::new(), chip).map(drop))
+            });
+            (told, format!("(pid {victim}) died"), "killed by SIGKILL")
         };
         let told = text(&told.unwrap_err());
-        let word = if in_task { "killed by SIGSEGV" } else { "killed by SIGKILL" };
-        assert!(told.contains("chip 1 (pid") && told.contains(word), "{told}");
+        assert!(told.contains(&who) && told.contains(how), "{told}");
         let later = text(&worker.run(|_| Ok(())).unwrap_err());
         assert!(later.contains("initialised again"), "{later}");
         worker.close().unwrap();
@@ -419,9 +423,12 @@ fn busy_threads() {
         }
         for _ in 0..5 {
             let mut worker = grouped(2);
-            let look = worker.register_function("look_round", look_round);
+            let add = worker.register_function("add", add);
+            let x = worker.host_buffer::<f32>(1).unwrap();
             worker.init().unwrap();
-            worker.run(|orch| orch.submit_next_level(look, &Args::new().scalar(20), 1)).unwrap();
+            let args = Args::new().tensor(&x.tensor(), Access::InOut).scalar(1);
+            worker.run(|orch| orch.submit_next_level(add, &args, 1)).unwrap();
+            assert_eq!(x.to_vec(), [1.0]);
         }
         stop.store(true, std::sync::atomic::Ordering::Release);
     });

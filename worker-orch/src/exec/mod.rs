@@ -15,7 +15,7 @@ pub(crate) use spawn::spawn_all;
 
 use crate::program::TaskFn;
 use mailbox_atomics::respawned;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
 use worker_errors::{ErrorCode, Failure};
 
 /// How a Worker starts the processes of its hands.
@@ -37,8 +37,8 @@ const NOT_ATTACHED: i32 = 4;
 pub(crate) const ADVICE: &str =
     "with Start::Exec, call `worker_orch::serve_if_hand(&[…])` first thing in main, before anything else";
 
-/// Whether `serve_if_hand` has said that this process is no hand. Relaxed: it is set before anybody else is there.
-static IS_PARENT: AtomicBool = AtomicBool::new(false);
+/// Set once `serve_if_hand` has found that this process is no hand.
+static IS_PARENT: OnceLock<()> = OnceLock::new();
 
 /// To be called first thing in `main` of a program whose Workers use [`Start::Exec`]. In a hand it serves the Worker and never returns; in any other process it
 /// returns at once.
@@ -51,7 +51,7 @@ pub fn serve_if_hand(functions: &[(&str, TaskFn)]) {
     // SAFETY: this is the first thing in `main`, as the documentation asks for; descriptors that a library's initialiser may have opened before have
     // other numbers than those that were there when the process started.
     match unsafe { respawned(MARK) } {
-        Ok(None) => IS_PARENT.store(true, Ordering::Relaxed),
+        Ok(None) => IS_PARENT.get_or_init(|| ()),
         Ok(Some(descriptors)) => std::process::exit(hand::live(descriptors, functions)),
         Err(error) => {
             eprintln!("{error}");
@@ -67,7 +67,7 @@ pub(crate) fn check(start: Start) -> Result<(), Failure> {
         let pid = std::process::id();
         return refused(format!("process {pid} is a hand of a Worker and has none of its own; {ADVICE}"));
     }
-    if start == Start::Exec && !IS_PARENT.load(Ordering::Relaxed) {
+    if start == Start::Exec && IS_PARENT.get().is_none() {
         return refused(format!(
             "hands cannot be started by exec: this program would not serve them; {ADVICE}"
         ));

@@ -13,7 +13,7 @@ pub fn comm_failure(error: &CommError) -> Failure {
         | CommError::UnknownDomain { .. }
         | CommError::DomainExists { .. } => ErrorCode::Invalid,
         CommError::Closed => ErrorCode::Closed,
-        CommError::TimedOut { .. } => ErrorCode::TimedOut,
+        CommError::TimedOut { .. } | CommError::Stuck { .. } => ErrorCode::TimedOut,
         CommError::PeerDied { how: Death::Exited { .. }, .. } => ErrorCode::Exited,
         CommError::PeerDied { how: Death::Signalled { .. }, .. } => ErrorCode::Killed,
         CommError::PeerDied { .. } => ErrorCode::PeerDied,
@@ -34,6 +34,7 @@ pub fn comm_failure(error: &CommError) -> Failure {
         CommError::TimedOut { phase, .. }
         | CommError::Aborted { phase, .. }
         | CommError::Vendor { phase, .. } => failure.in_phase(phase.name()),
+        CommError::Stuck { rank, phase, .. } => failure.on_rank(*rank).in_phase(phase.name()),
         _ => failure,
     }
 }

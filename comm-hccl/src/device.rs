@@ -15,9 +15,11 @@ use crate::ids::{LogicalDevice, PhysicalDevice, VisibleDevice, VisibleDevices};
 use crate::load::Vendor;
 use crate::runtime::Runtime;
 use crate::sys::aclrtContext;
+use mailbox_atomics::Deadline;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 /// An opaque vendor handle. The vendor checks it at each call; we never look behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +66,12 @@ struct Inner {
 
 /// The device that this process drives.
 static OPEN: Mutex<Option<LogicalDevice>> = Mutex::new(None);
+
+/// How often a device that is being closed looks whether it is free.
+const CLOSE_LOOK: Duration = Duration::from_millis(5);
+
+/// The device that was adopted last.
+static ADOPTED: Mutex<Weak<Inner>> = Mutex::new(Weak::new());
 
 /// Makes a device the one that this process drives, once `take` has succeeded.
 fn claim(device: LogicalDevice, take: impl FnOnce() -> Result<(), DeviceError>) -> Result<(), DeviceError> {
@@ -118,10 +126,20 @@ impl Device {
             .map_err(|_| DeviceError::Nonsense { function: "aclrtGetDevice", what: "a negative id" })?;
         let count = runtime.device_count()?;
         let visible = list.visible(logical).ok_or(DeviceError::NoSuchDevice { device: logical, count })?;
+        let mut adopted = ADOPTED.lock().unwrap_or_else(PoisonError::into_inner);
+        // A second communicator on the same device shares what the first adopted.
+        if let Some(inner) = adopted.upgrade()
+            && inner.context == context
+            && !inner.abandoned.load(Relaxed)
+        {
+            return Ok(Self { inner });
+        }
         claim(logical, || Ok(()))?;
         let mut inner = Inner::new(vendor, logical, visible, list, Owner::Caller);
         inner.context = context;
-        Ok(Self { inner: Arc::new(inner) })
+        let inner = Arc::new(inner);
+        *adopted = Arc::downgrade(&inner);
+        Ok(Self { inner })
     }
 
     /// The libraries.
@@ -215,6 +233,28 @@ impl Device {
         let reset = self.inner.reset();
         set_open(None);
         reset
+    }
+
+    /// For when something on an adopted device did not come back: its owner goes on without this crate, so nothing
+    /// that comes back late may touch it.
+    pub(crate) fn forget_if_adopted(&self) {
+        if self.inner.owner == Owner::Caller {
+            let _ = self.abandon();
+        }
+    }
+
+    /// Like [`Device::close`], but gives objects on a lane that was left behind until `until` to come back and
+    /// release themselves. When they do not, the device is reset under them ([`Device::abandon`]) and they are the error.
+    pub fn close_within(self, until: Deadline) -> Result<(), DeviceError> {
+        while Arc::strong_count(&self.inner) > 1 && !until.has_passed() {
+            std::thread::sleep(CLOSE_LOOK);
+        }
+        let holders = Arc::strong_count(&self.inner) - 1;
+        if holders > 0 {
+            self.abandon()?;
+            return Err(DeviceError::InUse { device: self.logical(), holders });
+        }
+        self.close()
     }
 
     /// Resets the device and gives the first error of anything that was released on it, in order.

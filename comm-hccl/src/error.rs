@@ -74,6 +74,12 @@ pub enum DeviceError {
         /// Streams, memories, mappings and the like.
         holders: usize,
     },
+    /// Something is used after its end.
+    #[error("the {what} is released already")]
+    Released {
+        /// What was used.
+        what: &'static str,
+    },
     /// A text for the vendor holds a NUL byte.
     #[error("{what} {text:?} holds a NUL byte")]
     NulByte {
@@ -133,7 +139,7 @@ impl DeviceError {
 macro_rules! acl {
     ($vendor:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let vendor: &$crate::load::Vendor = $vendor;
-        let code = (vendor.acl.$name)($($arg),*);
+        let code = $crate::inside::noting(stringify!($name), || (vendor.acl.$name)($($arg),*));
         vendor.acl_result(stringify!($name), code).map_err($crate::error::DeviceError::from)
     }};
 }
@@ -145,7 +151,7 @@ macro_rules! acl_optional {
         match vendor.acl.$name {
             None => Err($crate::error::DeviceError::Unavailable { function: stringify!($name) }),
             Some(function) => {
-                let code = function($($arg),*);
+                let code = $crate::inside::noting(stringify!($name), || function($($arg),*));
                 vendor.acl_result(stringify!($name), code).map_err($crate::error::DeviceError::from)
             }
         }

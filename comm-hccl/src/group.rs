@@ -6,6 +6,7 @@
 
 use crate::device::{Device, Handle};
 use crate::error::DeviceError;
+use crate::inside::noting;
 use crate::load::vendor_text;
 use crate::stream::Stream;
 use crate::sys::*;
@@ -25,7 +26,7 @@ impl RootInfo {
         let mut info = Box::new(HcclRootInfo { internal: [0; Self::LEN] });
         device.keep_context(|| {
             // SAFETY: `info` is a valid place for one root info.
-            let code = unsafe { (vendor.hccl.HcclGetRootInfo)(&mut *info) };
+            let code = noting("HcclGetRootInfo", || unsafe { (vendor.hccl.HcclGetRootInfo)(&mut *info) });
             Ok(vendor.hccl_result("HcclGetRootInfo", code)?)
         })?;
         Ok(Self(Box::new(info.internal.map(|c| c as u8))))
@@ -65,7 +66,9 @@ impl Group {
         let mut handle: HcclComm = std::ptr::null_mut();
         let joined = device.keep_context(|| {
             // SAFETY: `info` is valid for the call, `handle` is a valid place; the vendor checks the numbers.
-            let code = unsafe { (vendor.hccl.HcclCommInitRootInfo)(ranks, &*info, rank, &mut handle) };
+            let code = noting("HcclCommInitRootInfo", || unsafe {
+                (vendor.hccl.HcclCommInitRootInfo)(ranks, &*info, rank, &mut handle)
+            });
             Ok(vendor.hccl_result("HcclCommInitRootInfo", code)?)
         });
         // The call can succeed and the context not come back; the membership must not be lost then.
@@ -84,7 +87,9 @@ impl Group {
         // One more than the vendor may fill, so that there always is a NUL.
         let mut name = [0 as core::ffi::c_char; COMM_NAME_MAX_LENGTH + 1];
         // SAFETY: the communicator is alive; `name` has room for the longest name.
-        let code = unsafe { (vendor.hccl.HcclGetCommName)(self.as_raw(), name.as_mut_ptr()) };
+        let code = noting("HcclGetCommName", || unsafe {
+            (vendor.hccl.HcclGetCommName)(self.as_raw(), name.as_mut_ptr())
+        });
         vendor.hccl_result("HcclGetCommName", code)?;
         // SAFETY: `name` holds a NUL at its end at the latest.
         Ok(unsafe { vendor_text(name.as_ptr()) })
@@ -96,7 +101,9 @@ impl Group {
         let vendor = self.device.vendor();
         self.device.keep_context(|| {
             // SAFETY: communicator and stream are alive.
-            let code = unsafe { (vendor.hccl.HcclBarrier)(self.as_raw(), stream.as_raw()) };
+            let code = noting("HcclBarrier", || unsafe {
+                (vendor.hccl.HcclBarrier)(self.as_raw(), stream.as_raw())
+            });
             Ok(vendor.hccl_result("HcclBarrier", code)?)
         })
     }
@@ -106,7 +113,9 @@ impl Group {
         let vendor = self.device.vendor();
         let mut found = HCCL_SUCCESS;
         // SAFETY: the communicator is alive; `found` is a valid place.
-        let code = unsafe { (vendor.hccl.HcclGetCommAsyncError)(self.as_raw(), &mut found) };
+        let code = noting("HcclGetCommAsyncError", || unsafe {
+            (vendor.hccl.HcclGetCommAsyncError)(self.as_raw(), &mut found)
+        });
         vendor.hccl_result("HcclGetCommAsyncError", code)?;
         Ok(vendor.hccl_result("an operation on the communicator", found)?)
     }
@@ -121,7 +130,7 @@ impl Group {
         match self.handle.take() {
             Some(handle) if !self.device.is_abandoned() => self.device.keep_context_in_release(|| {
                 // SAFETY: given by HcclCommInitRootInfo, and taken out so that it is destroyed once.
-                let code = unsafe { (vendor.hccl.HcclCommDestroy)(handle.0) };
+                let code = noting("HcclCommDestroy", || unsafe { (vendor.hccl.HcclCommDestroy)(handle.0) });
                 Ok(vendor.hccl_result("HcclCommDestroy", code)?)
             }),
             _ => Ok(()),

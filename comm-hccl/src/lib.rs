@@ -56,12 +56,15 @@
 
 #![deny(unsafe_code)]
 
+mod comm;
 mod device;
 mod error;
 mod group;
 mod ids;
+mod inside;
 mod ipc;
 mod kernel;
+mod lane;
 mod load;
 mod memory;
 mod peer;
@@ -72,6 +75,7 @@ mod stream;
 pub mod sys;
 mod window;
 
+pub use comm::{HcclComm, NoWay, prepare};
 pub use device::{Device, VendorPid};
 pub use error::DeviceError;
 pub use group::{Group, RootInfo};
@@ -80,6 +84,7 @@ pub use ids::{
 };
 pub use ipc::{IpcExport, IpcImport, IpcKey};
 pub use kernel::{Kernel, KernelBinary};
+pub use lane::{Lane, NotStarted, Overrun};
 pub use load::{AclVersion, Attempt, ENV_LIB_DIR, LoadError, MINIMUM_ACL, Vendor};
 pub use memory::DeviceMemory;
 pub use physical::{FabricHandle, Mapping, Pages, PhysicalMemory, ShareableHandle};

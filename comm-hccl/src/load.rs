@@ -12,6 +12,7 @@
 //! compares.
 #![allow(unsafe_code)]
 
+use crate::inside::noting;
 use crate::result::{Code, VendorError, tidy_detail};
 use crate::sys::{ACL_SUCCESS, AscendCl, HCCL_SUCCESS, Hccl};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
@@ -229,7 +230,9 @@ impl Vendor {
         let Some(get) = self.acl.aclrtGetVersion else { return Ok(None) };
         let mut version = AclVersion { major: 0, minor: 0, patch: 0 };
         // SAFETY: three valid places for the three numbers; the call needs no prior aclInit.
-        let code = unsafe { get(&mut version.major, &mut version.minor, &mut version.patch) };
+        let code = noting("aclrtGetVersion", || unsafe {
+            get(&mut version.major, &mut version.minor, &mut version.patch)
+        });
         self.acl_result("aclrtGetVersion", code)?;
         Ok(Some(version))
     }
@@ -240,7 +243,7 @@ impl Vendor {
             return Ok(());
         }
         // SAFETY: takes nothing; gives null or a text that is valid until this thread's next vendor call.
-        let detail = unsafe { vendor_text((self.acl.aclGetRecentErrMsg)()) };
+        let detail = noting("aclGetRecentErrMsg", || unsafe { vendor_text((self.acl.aclGetRecentErrMsg)()) });
         Err(VendorError { function, code: Code::Acl(code), detail })
     }
 
@@ -250,10 +253,12 @@ impl Vendor {
             return Ok(());
         }
         // SAFETY: as in `acl_result`.
-        let mut detail = unsafe { vendor_text((self.acl.aclGetRecentErrMsg)()) };
+        let mut detail =
+            noting("aclGetRecentErrMsg", || unsafe { vendor_text((self.acl.aclGetRecentErrMsg)()) });
         if detail.is_empty() {
             // SAFETY: takes any code; gives null or a static text.
-            detail = unsafe { vendor_text((self.hccl.HcclGetErrorString)(code)) };
+            detail =
+                noting("HcclGetErrorString", || unsafe { vendor_text((self.hccl.HcclGetErrorString)(code)) });
         }
         Err(VendorError { function, code: Code::Hccl(code), detail })
     }

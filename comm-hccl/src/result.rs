@@ -47,6 +47,13 @@ impl fmt::Display for Code {
 }
 
 impl Code {
+    /// The bare number.
+    pub fn number(self) -> i32 {
+        match self {
+            Self::Acl(code) | Self::Hccl(code) => code,
+        }
+    }
+
     /// The vendor's name for it.
     pub fn name(self) -> Option<&'static str> {
         self.entry().map(|e| e.1)

@@ -6,6 +6,7 @@
 
 use crate::device::open_device;
 use crate::error::{DeviceError, acl};
+use crate::inside::noting;
 use crate::load::{Vendor, vendor_text};
 use crate::result::Code;
 use crate::sys::ACL_ERROR_REPEAT_INITIALIZE;
@@ -67,7 +68,7 @@ impl Runtime {
     /// The chip's name; empty when the vendor does not say.
     pub fn soc_name(&self) -> String {
         // SAFETY: takes nothing; gives null or a static text.
-        unsafe { vendor_text((self.vendor.acl.aclrtGetSocName)()) }
+        noting("aclrtGetSocName", || unsafe { vendor_text((self.vendor.acl.aclrtGetSocName)()) })
     }
 
     /// How many devices this process may open.

@@ -1,13 +1,12 @@
 //! The communicator.
 
 use crate::note::{Part, agree};
-use crate::reach::Reach;
 use comm_context::abi::{CommContext, DeviceAddr};
 use comm_context::comm::{
-    AllocationId, ArgumentError, CommError, Communicator, DomainSpec, Membership, Phase, SubsetView, Timeout,
-    Window, validate,
+    AllocationId, ArgumentError, CommError, Communicator, DomainSpec, Membership, Phase, Reach, SubsetView,
+    Timeout, Window, validate,
 };
-use mailbox_atomics::{Arena, PAGE};
+use mailbox_atomics::{Arena, PAGE, fault_point};
 use rendezvous::{Group, Prepared, Step, Topic, region_error};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,6 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Addresses that each rank has for its windows, base and domains together. Only addresses: memory is reserved by window.
 pub const EXTENT: usize = 64 << 30;
+
+/// What a context takes.
+const CONTEXT: usize = size_of::<CommContext>().next_multiple_of(PAGE);
 
 /// The topics of the group's exchanges.
 const BASE: u32 = 1;
@@ -40,6 +42,8 @@ struct State {
     arena: Arena,
     reach: Reach,
     base: Option<Base>,
+    /// Between the first call that allocates the base window and its end.
+    making_base: bool,
     /// `None` while it is being allocated or released.
     domains: BTreeMap<AllocationId, Option<Domain>>,
 }
@@ -53,9 +57,15 @@ struct Base {
 #[derive(Debug)]
 struct Domain {
     members: Vec<u32>,
-    offsets: Vec<u64>,
+    made: Allocation,
+}
+
+/// A window as its members agreed on it: this rank's part, its context, and where everybody's part is.
+#[derive(Debug)]
+struct Allocation {
     own: Range<usize>,
     context: Range<usize>,
+    offsets: Vec<u64>,
 }
 
 impl SimComm {
@@ -71,7 +81,13 @@ impl SimComm {
 
     fn new(group: Group) -> Self {
         let arena = Arena::new(group.extent(group.membership().rank()));
-        let state = State { arena, reach: Reach::default(), base: None, domains: BTreeMap::new() };
+        let state = State {
+            arena,
+            reach: Reach::default(),
+            base: None,
+            making_base: false,
+            domains: BTreeMap::new(),
+        };
         Self { group, state: Mutex::new(state) }
     }
 
@@ -93,40 +109,63 @@ impl SimComm {
         DeviceAddr(self.group.region().base().as_ptr() as u64 + offset)
     }
 
-    /// Allocates this rank's part of a window and agrees with the other members on everybody's.
+    /// Allocates this rank's part of a window and agrees with the other members on everybody's. Everything that can fail on this rank
+    /// alone happens before the others hear that it has succeeded.
     fn allocate(
         &self,
         step: &Step<'_>,
         topic: Topic,
         members: &[u32],
         asked: usize,
-    ) -> Result<(Range<usize>, Vec<u64>), CommError> {
-        let own = self.state().arena.take(self.group.region(), asked).map_err(region_error);
-        let part = match &own {
-            Ok(range) => {
-                Part::Window { offset: range.start as u64, size: range.len() as u64, asked: asked as u64 }
+    ) -> Result<Allocation, CommError> {
+        fault_point!("comm-sim.reserve");
+        let held = self.reserve(asked);
+        fault_point!("comm-sim.reserved");
+        let part = match &held {
+            Ok((own, _)) => {
+                Part::Window { offset: own.start as u64, size: own.len() as u64, asked: asked as u64 }
             }
             Err(error) => Part::Failed { text: error.to_string() },
         };
         let agreed = self.group.exchange(step, topic, members, &part.encode()).and_then(|notes| {
             let parts: Vec<Part> = notes.iter().map(|note| Part::decode(note)).collect();
-            let offsets = agree(&parts, members, self.me(), own.as_ref().err().cloned(), step_phase(topic))?;
-            self.check_peers(&offsets, members, asked)?;
+            let offsets = agree(&parts, members, self.me(), held.as_ref().err().cloned(), step_phase(topic))?;
+            self.check_peers(&offsets, members, asked, step_phase(topic))?;
             Ok(offsets)
         });
-        match (own, agreed) {
-            (Ok(range), Ok(offsets)) => Ok((range, offsets)),
-            (own, agreed) => {
-                if let Ok(range) = own {
-                    let _ = self.state().arena.give_back(self.group.region(), range);
+        fault_point!("comm-sim.agreed");
+        match (held, agreed) {
+            (Ok((own, context)), Ok(offsets)) => Ok(Allocation { own, context, offsets }),
+            (held, agreed) => {
+                if let Ok((own, context)) = held {
+                    let _ = self.free(own, context);
                 }
                 Err(agreed.err().unwrap_or(CommError::Closed))
             }
         }
     }
 
+    /// Memory for a window of `asked` bytes and, behind it, for its context: one reservation, since all ranks share one object and the
+    /// kernel lets one of them at a time change what is behind it.
+    fn reserve(&self, asked: usize) -> Result<(Range<usize>, Range<usize>), CommError> {
+        let window = asked.next_multiple_of(PAGE);
+        let both = self.state().arena.take(self.group.region(), window + CONTEXT).map_err(region_error)?;
+        let border = both.start + window;
+        Ok((both.start..border, border..both.end))
+    }
+
+    fn free(&self, own: Range<usize>, context: Range<usize>) -> Result<(), CommError> {
+        self.state().arena.give_back(self.group.region(), own.start..context.end).map_err(region_error)
+    }
+
     /// A peer's window must lie in that peer's own extent: its note is not believed.
-    fn check_peers(&self, offsets: &[u64], members: &[u32], asked: usize) -> Result<(), CommError> {
+    fn check_peers(
+        &self,
+        offsets: &[u64],
+        members: &[u32],
+        asked: usize,
+        phase: Phase,
+    ) -> Result<(), CommError> {
         let size = asked.next_multiple_of(PAGE) as u64;
         for (rank, offset) in members.iter().zip(offsets) {
             let extent = self.group.extent(*rank);
@@ -134,7 +173,7 @@ impl SimComm {
             if *offset < extent.start as u64 || end.is_none_or(|end| end > extent.end as u64) {
                 return Err(CommError::PeerFailed {
                     rank: *rank,
-                    phase: Phase::AllocWindows,
+                    phase,
                     message: format!("it said that its window is at {offset:#x}, outside its own memory"),
                 });
             }
@@ -142,12 +181,17 @@ impl SimComm {
         Ok(())
     }
 
-    /// Writes a context into memory of this rank.
-    fn place_context(&self, context: &CommContext) -> Result<Range<usize>, CommError> {
-        let region = self.group.region();
-        let range = self.state().arena.take(region, size_of::<CommContext>()).map_err(region_error)?;
-        region.write(range.start, context.as_bytes()).map_err(region_error)?;
-        Ok(range)
+    /// Writes the context of a window to its place.
+    fn finish(&self, domain_rank: u32, made: &Allocation) -> Result<(Window, CommContext), CommError> {
+        let context = self.describe(domain_rank, &made.offsets, made.own.len())?;
+        self.group.region().write(made.context.start, context.as_bytes()).map_err(region_error)?;
+        fault_point!("comm-sim.context");
+        let window = Window {
+            context: self.address(made.context.start as u64),
+            base: self.address(made.own.start as u64),
+            size: made.own.len(),
+        };
+        Ok((window, context))
     }
 
     fn describe(&self, domain_rank: u32, offsets: &[u64], size: usize) -> Result<CommContext, CommError> {
@@ -162,15 +206,19 @@ impl SimComm {
         &self,
         at: DeviceAddr,
         len: usize,
-        allowed: fn(&Reach, &Range<usize>) -> bool,
+        allowed: fn(&Reach, &Range<u64>) -> bool,
     ) -> Result<usize, CommError> {
-        let start = at.0.checked_sub(self.address(0).0).map(|offset| offset as usize);
-        let range = start.and_then(|start| Some(start..start.checked_add(len)?));
+        let start = at.0.checked_sub(self.address(0).0);
+        let range = start.and_then(|start| Some(start..start.checked_add(len as u64)?));
         match range {
-            Some(range) if allowed(&self.state().reach, &range) => Ok(range.start),
+            Some(range) if allowed(&self.state().reach, &range) => Ok(range.start as usize),
             _ => Err(ArgumentError::Unreachable { addr: at, len }.into()),
         }
     }
+}
+
+fn offsets_of(range: &Range<usize>) -> Range<u64> {
+    range.start as u64..range.end as u64
 }
 
 fn step_phase(topic: Topic) -> Phase {
@@ -197,19 +245,24 @@ impl Communicator for SimComm {
     fn alloc_windows(&self, size: usize, within: Timeout) -> Result<Window, CommError> {
         self.group.check()?;
         validate::window_size("win_size", size)?;
-        if self.state().base.is_some() {
-            return Err(CommError::WindowsExist);
-        }
         let step = self.group.step(Phase::AllocWindows, within)?;
+        {
+            let mut state = self.state();
+            if state.base.is_some() || state.making_base {
+                return Err(CommError::WindowsExist);
+            }
+            state.making_base = true;
+        }
         let everybody: Vec<u32> = (0..self.nranks()).collect();
-        let (own, offsets) = self.allocate(&step, Topic { kind: BASE, id: 0 }, &everybody, size)?;
-        let context = self.describe(self.me(), &offsets, own.len())?;
-        let at = self.place_context(&context)?;
-        let base = self.address(own.start as u64);
-        let window = Window { context: self.address(at.start as u64), base, size: own.len() };
+        let made = self.allocate(&step, Topic { kind: BASE, id: 0 }, &everybody, size).and_then(|made| {
+            let (window, context) = self.finish(self.me(), &made)?;
+            Ok((window, context, made))
+        });
         let mut state = self.state();
-        state.reach.add_windows(&offsets, own.len());
-        state.reach.add_context(at);
+        state.making_base = false;
+        let (window, context, made) = made?;
+        state.reach.add_windows(&made.offsets, window.size);
+        state.reach.add_context(offsets_of(&made.context));
         state.base = Some(Base { window, context });
         Ok(window)
     }
@@ -226,8 +279,11 @@ impl Communicator for SimComm {
             .context
             .subset(view.ranks, view.domain_rank, view.offset as u64, view.size as u64)
             .map_err(impossible)?;
-        let at = self.place_context(&context)?;
-        self.state().reach.add_context(at.clone());
+        let region = self.group.region();
+        let mut state = self.state();
+        let at = state.arena.take(region, size_of::<CommContext>()).map_err(region_error)?;
+        region.write(at.start, context.as_bytes()).map_err(region_error)?;
+        state.reach.add_context(offsets_of(&at));
         Ok(self.address(at.start as u64))
     }
 
@@ -242,13 +298,17 @@ impl Communicator for SimComm {
             }
             state.domains.insert(spec.id, None);
         }
-        let made = self.make_domain(&step, spec);
+        let topic = Topic { kind: DOMAIN, id: spec.id.0 };
+        let made = self.allocate(&step, topic, spec.ranks, spec.window_size).and_then(|made| {
+            let (window, _) = self.finish(spec.domain_rank, &made)?;
+            Ok((window, made))
+        });
         let mut state = self.state();
         match made {
-            Ok((domain, window)) => {
-                state.reach.add_windows(&domain.offsets, window.size);
-                state.reach.add_context(domain.context.clone());
-                state.domains.insert(spec.id, Some(domain));
+            Ok((window, made)) => {
+                state.reach.add_windows(&made.offsets, window.size);
+                state.reach.add_context(offsets_of(&made.context));
+                state.domains.insert(spec.id, Some(Domain { members: spec.ranks.to_vec(), made }));
                 Ok(window)
             }
             Err(error) => {
@@ -265,17 +325,20 @@ impl Communicator for SimComm {
             .get_mut(&id)
             .and_then(Option::take)
             .ok_or(CommError::UnknownDomain { id })?;
+        fault_point!("comm-sim.release");
         // Its members stop using it before anybody's memory goes; when some are gone, ours goes all the same.
         let waited = self.group.step(Phase::ReleaseDomain, within).and_then(|step| {
             self.group.exchange(&step, Topic { kind: RELEASE, id: id.0 }, &domain.members, &[]).map(drop)
         });
-        let mut state = self.state();
-        state.domains.remove(&id);
-        state.reach.remove(&domain.offsets, &domain.context);
-        let region = self.group.region();
-        let freed =
-            state.arena.give_back(region, domain.own).and(state.arena.give_back(region, domain.context));
-        waited.and(freed.map_err(region_error))
+        let Allocation { own, context, offsets } = domain.made;
+        {
+            let mut state = self.state();
+            state.domains.remove(&id);
+            state.reach.remove(&offsets, &offsets_of(&context));
+        }
+        let freed = self.free(own, context);
+        fault_point!("comm-sim.released");
+        waited.and(freed)
     }
 
     fn barrier(&self, within: Timeout) -> Result<(), CommError> {
@@ -302,6 +365,7 @@ impl Communicator for SimComm {
     /// Leaves at once, without waiting: a rank that gives up must not hang on those who still wait for it. Its windows stay readable for
     /// peers that have not left; the memory goes with the last of them.
     fn destroy(self: Box<Self>, _within: Timeout) -> Result<(), CommError> {
+        fault_point!("comm-sim.destroy");
         let broken = self.group.check();
         let reason = match &broken {
             Ok(()) => "it destroyed its communicator".to_owned(),
@@ -309,26 +373,5 @@ impl Communicator for SimComm {
         };
         self.group.leave(&reason);
         broken
-    }
-}
-
-impl SimComm {
-    fn make_domain(&self, step: &Step<'_>, spec: &DomainSpec<'_>) -> Result<(Domain, Window), CommError> {
-        let topic = Topic { kind: DOMAIN, id: spec.id.0 };
-        let (own, offsets) = self.allocate(step, topic, spec.ranks, spec.window_size)?;
-        let context = self.describe(spec.domain_rank, &offsets, own.len())?;
-        let at = match self.place_context(&context) {
-            Ok(at) => at,
-            Err(error) => {
-                let _ = self.state().arena.give_back(self.group.region(), own);
-                return Err(error);
-            }
-        };
-        let window = Window {
-            context: self.address(at.start as u64),
-            base: self.address(own.start as u64),
-            size: own.len(),
-        };
-        Ok((Domain { members: spec.ranks.to_vec(), offsets, own, context: at }, window))
     }
 }

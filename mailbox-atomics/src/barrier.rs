@@ -1,9 +1,13 @@
 //! A phase barrier that can be used again and again.
 
+use crate::fault_point;
 use crate::sync::{Site, intact};
 use crate::wait::{Wait, WaitError};
 use crate::word::{Listener, WordU32, WordU64};
 use core::num::NonZeroU32;
+
+/// Looks at a party that is not there yet before those are woken that sleep.
+const GLANCES: u32 = 128;
 
 /// One party's place at a barrier, in shared memory, written by that party only. Zero-filled is a fresh place.
 #[cfg_attr(not(loom), repr(C, align(128)))]
@@ -52,16 +56,38 @@ impl<'a> Barrier<'a> {
     /// Arrives, and returns when everybody has. What the others wrote before they arrived is visible afterwards.
     pub fn wait(&self, how: &Wait<'_>) -> Result<u64, BarrierError> {
         let mine = &self.places[self.me];
+        fault_point!("barrier.arriving");
         let phase = mine.phase.load() + 1;
-        mine.phase
-            .ring(phase, self.others().map(|(_, other)| Listener::tagged(&other.parked_on, tag(self.me))));
+        mine.phase.store(phase);
+        if how.is_eager() {
+            self.glance(phase);
+        }
+        mine.phase.notify(self.others().map(|(_, other)| Listener::tagged(&other.parked_on, tag(self.me))));
+        fault_point!("barrier.arrived");
         // From the last party down: where parties start in order, one park on the last of them covers all.
         for (number, other) in self.others().rev() {
             let listener = Listener::tagged(&mine.parked_on, tag(number));
             how.on(&other.phase, Some(listener), |theirs| reached(theirs, phase).then_some(()))
                 .map_err(|cause| BarrierError { phase, missing: self.missing(), cause })?;
         }
+        fault_point!("barrier.passed");
         Ok(phase)
+    }
+
+    /// Looks for the others while our own store is still on its way to them, so that the two transfers overlap, and only then is it
+    /// time to see who must be woken. That keeps nobody asleep for more than some microseconds: the looks are few, and who has parked for
+    /// this phase has reached it, so that with two parties it is found at once.
+    fn glance(&self, phase: u64) {
+        for (_, other) in self.others().rev() {
+            let mut looks = 0;
+            while !reached(other.phase.load(), phase) {
+                looks += 1;
+                if looks == GLANCES {
+                    return;
+                }
+                core::hint::spin_loop();
+            }
+        }
     }
 
     /// The parties that have not reached the phase that this one is in.

@@ -37,24 +37,16 @@ pub enum DeadlineError {
 }
 
 impl Deadline {
-    /// The point `limit` from now.
+    /// The point `limit` from now. From a second on it is counted on the coarse clock, which is behind by at most a tick of the
+    /// system (10 ms) and read in a third of the time.
     pub fn after(limit: Duration) -> Result<Self, DeadlineError> {
-        Self::from_start(monotonic_ns(), limit)
-    }
-
-    /// The point `limit` from the system's last tick, which was some milliseconds ago at most: for generous limits on paths where
-    /// a look at the clock would be felt.
-    pub fn after_about(limit: Duration) -> Result<Self, DeadlineError> {
-        Self::from_start(coarse_monotonic_ns(), limit)
-    }
-
-    fn from_start(start_ns: u64, limit: Duration) -> Result<Self, DeadlineError> {
         if limit.is_zero() {
             return Err(DeadlineError::Zero);
         }
         if limit > LONGEST_WAIT {
             return Err(DeadlineError::TooFar { asked: limit });
         }
+        let start_ns = if limit < Duration::from_secs(1) { monotonic_ns() } else { coarse_monotonic_ns() };
         // At most 24 hours of nanoseconds: fits.
         Ok(Self { start_ns, end_ns: start_ns.saturating_add(limit.as_nanos() as u64) })
     }
@@ -69,6 +61,11 @@ impl Deadline {
             }
             Some(_) => Ok(Self { start_ns, end_ns: ns }),
         }
+    }
+
+    /// When the deadline was made, on the monotonic clock.
+    pub fn start_ns(&self) -> u64 {
+        self.start_ns
     }
 
     /// The end, on the monotonic clock.

@@ -51,6 +51,9 @@ compile_error!("mailbox-atomics parks with Linux futexes on the low half of litt
 mod arena;
 mod barrier;
 mod deadline;
+#[cfg(feature = "fault-points")]
+pub mod fault;
+mod fault_macros;
 mod liveness;
 #[cfg(loom)]
 mod loom_futex;
@@ -76,6 +79,8 @@ mod word;
 pub use arena::{Arena, PAGE};
 pub use barrier::{Barrier, BarrierError, Place};
 pub use deadline::{Deadline, DeadlineError, LONGEST_WAIT, coarse_monotonic_ns, monotonic_ns};
+#[doc(hidden)]
+pub use fault_macros::no_fault;
 pub use liveness::{Death, HowDied, Lifeline, Peers, Watch, death_pipe};
 pub use mailbox::{Call, MailboxWords, RequestNumber, Requester, Responder};
 pub use one_shot::{AlreadyPublished, OneShot};
@@ -85,7 +90,7 @@ pub use process::{Child, PANIC_EXIT_CODE};
 pub use region::{Region, RegionError, Shared};
 #[cfg(not(loom))]
 pub use respawn::{NotRespawned, respawned};
-pub use spin::SpinBudget;
+pub use spin::{AllowedCores, SpinBudget};
 #[cfg(loom)]
 pub use sync::{Site, mutants};
 pub use wait::{NAP, Wait, WaitError};

@@ -3,22 +3,52 @@
 //! A shared page that the machine cannot supply is a SIGBUS or the kernel's out-of-memory killer in the middle of a store. So a
 //! reservation first compares what it needs with what the machine, the control group and the process's limits have.
 
+use crate::deadline::monotonic_ns;
 use crate::region::RegionError;
 use nix::sys::resource::{Resource, getrlimit};
 use std::path::Path;
+use std::sync::Mutex;
 
-/// Reservations below this are left to the kernel to judge; reading the limits would cost more than the pages.
-const SMALL: usize = 1 << 20;
+/// Memory that was seen to be there a moment ago: reading the limits costs more than a few pages do.
+///
+/// It is so small a part of what there was that a whole group of processes can spend theirs at once, and so short-lived
+/// that what others take in the meantime does not matter.
+static CREDIT: Mutex<Credit> = Mutex::new(Credit { bytes: 0, until_ns: 0 });
+const CREDIT_PART: u64 = 256;
+const CREDIT_MOST: u64 = 16 << 20;
+const CREDIT_NS: u64 = 100_000_000;
 
+struct Credit {
+    bytes: u64,
+    until_ns: u64,
+}
+
+/// Refuses what the machine, the control group or the process's limits do not have. The kernel would answer some of it with the
+/// out-of-memory killer.
 pub(crate) fn check_available(label: &str, need: usize) -> Result<(), RegionError> {
-    if need < SMALL {
+    let need = need as u64;
+    // Never waited for: in a forked child the lock may be held by a thread that is no more.
+    let mut credit = CREDIT.try_lock().ok();
+    let now = monotonic_ns();
+    if let Some(credit) = &mut credit
+        && need <= credit.bytes
+        && now < credit.until_ns
+    {
+        credit.bytes -= need;
         return Ok(());
     }
     match tightest() {
-        Some((have, limit)) if (need as u64) > have => {
-            Err(RegionError::OutOfMemory { label: label.to_owned(), need: need as u64, have, limit })
+        Some((have, limit)) if need > have => {
+            Err(RegionError::OutOfMemory { label: label.to_owned(), need, have, limit })
         }
-        _ => Ok(()),
+        Some((have, _)) => {
+            if let Some(credit) = &mut credit {
+                credit.bytes = ((have - need) / CREDIT_PART).min(CREDIT_MOST);
+                credit.until_ns = now + CREDIT_NS;
+            }
+            Ok(())
+        }
+        None => Ok(()),
     }
 }
 
@@ -69,25 +99,33 @@ fn group_bytes(cgroups: &str) -> Option<u64> {
         let (Some(_), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next()) else {
             continue;
         };
-        let (root, limit, used) = match controllers {
-            "" => ("/sys/fs/cgroup", "memory.max", "memory.current"),
-            list if list.split(',').any(|name| name == "memory") => {
-                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes")
-            }
+        let (root, limit, used, cache) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "),
+            list if list.split(',').any(|name| name == "memory") => (
+                "/sys/fs/cgroup/memory",
+                "memory.limit_in_bytes",
+                "memory.usage_in_bytes",
+                "total_inactive_file ",
+            ),
             _ => continue,
         };
         for group in Path::new(path.trim_start_matches('/')).ancestors() {
-            let number = |file: &str| {
-                let text = std::fs::read_to_string(Path::new(root).join(group).join(file)).ok()?;
-                text.trim().parse::<u64>().ok()
-            };
+            let read = |file: &str| std::fs::read_to_string(Path::new(root).join(group).join(file)).ok();
+            let number = |file: &str| read(file)?.trim().parse::<u64>().ok();
             if let (Some(limit), Some(used)) = (number(limit), number(used)) {
-                let left = limit.saturating_sub(used);
+                // What was read from files and not used lately counts as used, and goes when memory is needed.
+                let spare = read("memory.stat").and_then(|stat| counter(&stat, cache)).unwrap_or(0);
+                let left = limit.saturating_sub(used.saturating_sub(spare));
                 least = Some(least.map_or(left, |least: u64| least.min(left)));
             }
         }
     }
     least
+}
+
+/// The number after `name` in a file of lines of names and numbers.
+fn counter(stat: &str, name: &str) -> Option<u64> {
+    stat.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
 }
 
 #[cfg(all(test, not(loom)))]
@@ -99,6 +137,14 @@ mod tests {
         assert_eq!(available_bytes("MemTotal: 9 kB\nMemAvailable:    2048 kB\n"), Some(2048 * 1024));
         assert_eq!(available_bytes("MemTotal: 9 kB\n"), None);
         assert_eq!(available_bytes("MemAvailable: many kB\n"), None);
+    }
+
+    #[test]
+    fn a_counter_is_found_by_its_whole_name() {
+        let stat = "inactive_file 4096\ntotal_inactive_file 8192\n";
+        assert_eq!(counter(stat, "inactive_file "), Some(4096));
+        assert_eq!(counter(stat, "total_inactive_file "), Some(8192));
+        assert_eq!(counter(stat, "active_file "), None);
     }
 
     #[test]

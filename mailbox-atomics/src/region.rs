@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use crate::barrier::Place;
+use crate::fault_call;
 use crate::mailbox::MailboxWords;
 use crate::mapping::Mapping;
 use crate::memory;
@@ -144,7 +145,8 @@ impl Region {
     pub fn create_sparse(label: &str, len: usize) -> Result<Self, RegionError> {
         checked_len(len)?;
         memory::check_file_size_limit(label, len)?;
-        let fd = memfd_create(label, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
+        let fd = fault_call!("region.create")
+            .and_then(|()| memfd_create(label, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING))
             .map_err(system("memfd_create"))?;
         nix::unistd::ftruncate(&fd, len as i64).map_err(system("ftruncate"))?;
         let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
@@ -178,7 +180,9 @@ impl Region {
         len: usize,
         map: impl FnOnce(BorrowedFd<'_>, NonZeroUsize) -> Result<Mapping, Errno>,
     ) -> Result<Self, RegionError> {
-        let map = map(fd.as_fd(), checked_len(len)?).map_err(|errno| match errno {
+        let bytes = checked_len(len)?;
+        let mapped = fault_call!("region.map").and_then(|()| map(fd.as_fd(), bytes));
+        let map = mapped.map_err(|errno| match errno {
             Errno::ENOMEM => memory::address_space(label, len),
             errno => RegionError::System { call: "mmap", errno },
         })?;
@@ -189,11 +193,11 @@ impl Region {
     pub fn reserve(&self, range: Range<usize>) -> Result<(), RegionError> {
         let len = self.check(&range)?;
         memory::check_available(&self.label, len)?;
-        fallocate(&self.fd, FallocateFlags::empty(), range.start as i64, len as i64).map_err(|errno| {
-            match errno {
-                Errno::ENOSPC | Errno::ENOMEM => memory::exhausted(&self.label, len),
-                errno => RegionError::System { call: "fallocate", errno },
-            }
+        let reserved = fault_call!("region.reserve")
+            .and_then(|()| fallocate(&self.fd, FallocateFlags::empty(), range.start as i64, len as i64));
+        reserved.map_err(|errno| match errno {
+            Errno::ENOSPC | Errno::ENOMEM => memory::exhausted(&self.label, len),
+            errno => RegionError::System { call: "fallocate", errno },
         })
     }
 

@@ -23,9 +23,19 @@ pub struct SpinBudget {
 }
 
 impl SpinBudget {
-    /// The budget of a waiter that is one of `parties` processes which run at the same time.
+    /// The budget of a waiter that is one of `parties` processes which run at the same time, all on the cores that this one may run on.
     pub fn for_parties(parties: usize) -> Self {
-        Self { ns: AtomicU32::new(MOST_NS), crowded: parties > cores() }
+        Self::for_parties_on(parties, AllowedCores::of_this_process().count())
+    }
+
+    /// The budget of a waiter that is one of `parties` processes which share `cores` cores.
+    pub fn for_parties_on(parties: usize, cores: usize) -> Self {
+        Self { ns: AtomicU32::new(MOST_NS), crowded: parties > cores }
+    }
+
+    /// Whether there are more parties than cores.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.crowded
     }
 
     /// Looks again and again until `ready` answers or the budget is spent.
@@ -34,24 +44,20 @@ impl SpinBudget {
         let budget = self.ns.load(Ordering::Relaxed);
         // The clock is read after the first looks only: a wait that is over by then is shorter than a look at the clock is long.
         let mut end = None;
+        let looks = if self.crowded { 1 } else { LOOKS_PER_CLOCK };
         loop {
-            if self.crowded {
+            for _ in 0..looks {
                 if let Some(done) = ready() {
                     self.learn(budget.saturating_mul(2));
                     return Some(done);
                 }
-                std::thread::yield_now();
-            } else {
-                for _ in 0..LOOKS_PER_CLOCK {
-                    if let Some(done) = ready() {
-                        self.learn(budget.saturating_mul(2));
-                        return Some(done);
-                    }
-                    // The first looks without a pause, which is as long as a hand-over between two cores.
-                    if end.is_some() {
-                        core::hint::spin_loop();
-                    }
+                // The first looks without a pause, which is as long as a hand-over between two cores.
+                if end.is_some() {
+                    core::hint::spin_loop();
                 }
+            }
+            if self.crowded {
+                std::thread::yield_now();
             }
             let now = monotonic_ns();
             if now >= *end.get_or_insert_with(|| (now + u64::from(budget)).min(deadline.monotonic_ns())) {
@@ -70,11 +76,35 @@ impl SpinBudget {
     }
 }
 
-/// The cores that this process may run on, which `taskset` and cgroup cpusets reduce.
-fn cores() -> usize {
-    nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).map_or(1, |set| {
-        (0..nix::sched::CpuSet::count()).filter(|&core| set.is_set(core).unwrap_or(false)).count()
-    })
+/// The cores that a process may run on, which `taskset`, launchers and cgroup cpusets reduce: one bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AllowedCores(pub [u64; Self::WORDS]);
+
+impl AllowedCores {
+    /// Words of the set: 1024 cores.
+    pub const WORDS: usize = 16;
+
+    /// Those of the calling process; none when the system does not say.
+    pub fn of_this_process() -> Self {
+        let mut cores = Self::default();
+        if let Ok(set) = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)) {
+            let last = nix::sched::CpuSet::count().min(64 * Self::WORDS);
+            for core in (0..last).filter(|core| set.is_set(*core).unwrap_or(false)) {
+                cores.0[core / 64] |= 1 << (core % 64);
+            }
+        }
+        cores
+    }
+
+    /// Those of either.
+    pub fn or(self, other: Self) -> Self {
+        Self(std::array::from_fn(|word| self.0[word] | other.0[word]))
+    }
+
+    /// How many.
+    pub fn count(self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -98,8 +128,16 @@ mod tests {
 
     #[test]
     fn more_parties_than_cores_yield() {
-        assert!(SpinBudget::for_parties(cores() + 1).crowded);
+        let cores = AllowedCores::of_this_process().count();
+        assert!(SpinBudget::for_parties(cores + 1).crowded);
         assert!(!SpinBudget::for_parties(1).crowded);
+    }
+
+    #[test]
+    fn parties_bound_to_a_core_each_are_not_crowded() {
+        let (one, other) = (AllowedCores([1; 16]), AllowedCores([2; 16]));
+        assert_eq!((one.count(), one.or(other).count(), one.or(one).count()), (16, 32, 16));
+        assert!(!SpinBudget::for_parties_on(2, 2).crowded && SpinBudget::for_parties_on(2, 1).crowded);
     }
 
     #[test]

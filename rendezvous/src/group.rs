@@ -5,10 +5,10 @@ use crate::memory::{Memory, region_error};
 use crate::notes::Notebook;
 use crate::verdict;
 use crate::watch::{Lifelines, Needed};
-use comm_context::comm::{ArgumentError, CommError, Membership, Phase, Timeout};
+use comm_context::comm::{ArgumentError, CommError, Death, Membership, Phase, Timeout};
 use mailbox_atomics::{
-    Barrier, Deadline, HowDied, OneShot, Region, SpinBudget, StickyWord, Wait, WaitError, Watch, WordI32,
-    WordU64, monotonic_ns,
+    AllowedCores, Barrier, Deadline, HowDied, OneShot, Region, SpinBudget, StickyWord, Wait, WaitError,
+    Watch, WordI32, WordU64, coarse_monotonic_ns, fault_point, fault_rank,
 };
 use std::num::{NonZeroI32, NonZeroU32};
 use std::ops::Range;
@@ -36,6 +36,8 @@ impl Prepared {
     /// Joins as `rank`, in its own process, and waits for the others.
     pub fn join(&self, rank: u32, within: Timeout) -> Result<Group, CommError> {
         let me = Membership::new(rank, self.memory.layout.nranks)?;
+        fault_rank!(rank);
+        fault_point!("rendezvous.joining");
         Group::enter_memory(me, self.memory.clone(), deadline(within)?)
     }
 
@@ -44,9 +46,20 @@ impl Prepared {
         self.memory.header().verdict.raise(verdict::encode(rank, how));
     }
 
-    /// Stops everybody: waits end, and kernels that look at their workspace's abort word return.
-    pub fn abort(&self, reason: NonZeroU32) {
-        self.memory.header().abort.raise(reason);
+    /// Stops everybody for good: waits end, and kernels that look at their workspace's abort word return.
+    pub fn halt(&self, reason: NonZeroU32) {
+        self.memory.header().halt.raise(reason);
+        self.cancel_kernels();
+    }
+
+    /// Has kernels that look at their abort word return; the group itself goes on.
+    pub fn cancel_kernels(&self) {
+        self.memory.header().abort.store(1);
+    }
+
+    /// Lets kernels wait again. To be called when none runs.
+    pub fn resume_kernels(&self) {
+        self.memory.header().abort.store(0);
     }
 
     /// One line for each rank: process, phase, since when.
@@ -83,7 +96,7 @@ impl Group {
         deadline: Deadline,
     ) -> Result<Self, CommError> {
         let nranks = me.nranks();
-        let group = Self {
+        let mut group = Self {
             notebook: Notebook::new(nranks),
             spin: SpinBudget::for_parties(nranks as usize),
             lifelines: Lifelines::new(nranks),
@@ -93,10 +106,18 @@ impl Group {
             me,
         };
         let step = group.begin(Phase::Init, deadline);
+        let cores = AllowedCores::of_this_process();
+        group.memory.card(me.rank()).cores.iter().zip(cores.0).for_each(|(word, bits)| word.store(bits));
         // The pid last: who sees it may look at the phase.
         group.memory.card(me.rank()).pid.store_and_wake(std::process::id());
-        group.barrier(&step)?;
+        fault_point!("rendezvous.signed_in");
+        let met = group.barrier(&step);
         drop(step);
+        if let Err(error) = met {
+            group.leave(&format!("it could not join, because {error}"));
+            return Err(error);
+        }
+        group.spin = SpinBudget::for_parties_on(nranks as usize, group.memory.cores());
         Ok(group)
     }
 
@@ -127,7 +148,7 @@ impl Group {
     }
 
     fn begin(&self, phase: Phase, deadline: Deadline) -> Step<'_> {
-        self.publish(phase);
+        self.publish(phase, deadline.start_ns());
         Step { group: self, phase, deadline }
     }
 
@@ -138,11 +159,33 @@ impl Group {
 
     /// Keeps `error` as the first cause if it means that the group can no longer work together.
     pub fn note_failure(&self, error: CommError) -> CommError {
-        use CommError::{Aborted, PeerDied, PeerLeft, TimedOut};
-        if matches!(error, TimedOut { .. } | PeerDied { .. } | PeerLeft { .. } | Aborted { .. }) {
+        use CommError::{Aborted, PeerDied, PeerLeft, Stuck, TimedOut};
+        if matches!(
+            error,
+            TimedOut { .. } | PeerDied { .. } | PeerLeft { .. } | Aborted { .. } | Stuck { .. }
+        ) {
             let _ = self.broken.set(Arc::new(error.clone()));
         }
         error
+    }
+
+    /// This rank cannot go on: keeps `error` as the first cause, leaves, and tells the others why. Gives the first cause.
+    pub fn fail(&self, error: CommError) -> CommError {
+        let _ = self.broken.set(Arc::new(error.clone()));
+        self.leave(&error.to_string());
+        error
+    }
+
+    /// Fails with the cause when some other rank is gone or the run was aborted: for who waits on something outside the group, such
+    /// as a vendor's library, that needs every rank.
+    pub fn look_after_all(&self, step: &Step<'_>) -> Result<(), CommError> {
+        let me = self.me.rank();
+        let needed = Needed::new(self, || (0..self.me.nranks()).filter(|rank| *rank != me).collect());
+        let aborted = self.halt_word().raised().map(|reason| WaitError::Aborted { reason });
+        match needed.look().map(WaitError::PeerDied).or(aborted) {
+            Some(cause) => Err(self.explain(cause, step.phase, Vec::new())),
+            None => Ok(()),
+        }
     }
 
     /// Waits until every rank has come.
@@ -198,10 +241,12 @@ impl Group {
     /// Leaves, and tells whoever still waits for this rank why. What the rank owns of the memory is its own to give back before.
     pub fn leave(&self, reason: &str) {
         if !self.memory.has_left(self.me.rank()) {
+            fault_point!("rendezvous.leaving");
             self.memory.write_reason(self.me.rank(), reason);
-            self.publish(Phase::Gone);
+            self.publish(Phase::Gone, coarse_monotonic_ns());
             self.memory.card(self.me.rank()).left.raise(NonZeroU32::MIN);
             self.notebook.ring(&self.memory, self.me.rank());
+            fault_point!("rendezvous.left");
         }
     }
 
@@ -210,16 +255,17 @@ impl Group {
     }
 
     pub(crate) fn wait<'a>(&'a self, step: &Step<'_>, needed: &'a dyn Watch) -> Wait<'a> {
-        Wait::until(step.deadline).watching(needed).abort_on(self.abort_word()).spinning(&self.spin)
+        Wait::until(step.deadline).watching(needed).abort_on(self.halt_word()).spinning(&self.spin)
     }
 
-    fn abort_word(&self) -> &StickyWord {
-        &self.memory.header().abort
+    fn halt_word(&self) -> &StickyWord {
+        &self.memory.header().halt
     }
 
-    fn publish(&self, phase: Phase) {
+    /// Shows the phase to all. Its time is shown in seconds, so the coarse clock will do, which is read three times as fast.
+    fn publish(&self, phase: Phase, since_ns: u64) {
         let card = self.memory.card(self.me.rank());
-        card.since_ns.store(monotonic_ns());
+        card.since_ns.store(since_ns);
         card.phase.store(phase.code());
     }
 
@@ -254,12 +300,7 @@ impl Group {
     }
 
     fn died(&self, death: mailbox_atomics::Death, phase: Phase) -> CommError {
-        use comm_context::comm::Death;
-        let how = match death.how {
-            HowDied::Exited(status) => Death::Exited { status },
-            HowDied::Signalled(signal) => Death::Signalled { signal },
-            HowDied::Unknown => Death::Vanished,
-        };
+        let how = how_in_words(death.how);
         let pid = self.memory.pid(death.peer);
         CommError::PeerDied { rank: death.peer, pid, how, phase }
     }
@@ -281,8 +322,17 @@ impl Step<'_> {
 impl Drop for Step<'_> {
     fn drop(&mut self) {
         if !self.group.memory.has_left(self.group.me.rank()) {
-            self.group.publish(Phase::Idle);
+            self.group.publish(Phase::Idle, coarse_monotonic_ns());
         }
+    }
+}
+
+/// How a process died, in the terms of a communicator.
+pub(crate) fn how_in_words(how: HowDied) -> Death {
+    match how {
+        HowDied::Exited(status) => Death::Exited { status },
+        HowDied::Signalled(signal) => Death::Signalled { signal },
+        HowDied::Unknown => Death::Vanished,
     }
 }
 

@@ -4,7 +4,7 @@
 //! Declares the structs of atomic words that are viewed in shared memory.
 #![allow(unsafe_code)]
 
-use mailbox_atomics::{Place, Shared, StickyWord, WordU32, WordU64};
+use mailbox_atomics::{AllowedCores, Place, Shared, StickyWord, WordU32, WordU64};
 use std::mem::offset_of;
 use std::ops::Range;
 
@@ -17,12 +17,16 @@ pub(crate) struct Header {
     pub(crate) nonce: WordU64,
     pub(crate) nranks: WordU64,
     pub(crate) extent: WordU64,
-    reserved: [WordU64; 4],
+    /// One more than the rank that held the meeting; zero in a forked group.
+    pub(crate) host: WordU64,
+    reserved: [WordU64; 3],
     /// The first death that the parent of forked ranks told: see [`crate::verdict`].
     pub(crate) verdict: StickyWord,
-    reserved2: [WordU32; 15],
+    /// Raised by the parent of forked ranks when they shall stop for good.
+    pub(crate) halt: StickyWord,
+    reserved2: [WordU32; 14],
     /// What kernels see as their `CommWorkspace`: the abort word, written by the parent of forked ranks.
-    pub(crate) abort: StickyWord,
+    pub(crate) abort: WordU32,
     reserved3: [WordU32; 15],
     /// The ranks' processes as the host of a meeting knows them; zero in a forked group.
     pub(crate) pids: [WordU32; 64],
@@ -42,6 +46,10 @@ pub(crate) struct Card {
     pub(crate) left: StickyWord,
     /// Bytes of the reason.
     pub(crate) reason_len: WordU32,
+    /// How many of the note slots have ever been used; those after them need no look.
+    pub(crate) slots: WordU32,
+    /// The cores that the rank may run on, from before it signed in.
+    pub(crate) cores: [WordU64; AllowedCores::WORDS],
 }
 
 /// One small message on a card.
@@ -67,13 +75,13 @@ pub const NOTE_BYTES: usize = 192;
 /// Bytes that the group's letter can carry: a vendor's root information of 4108 bytes.
 pub const LETTER_BYTES: usize = 4608;
 /// Exchanges that one rank can have under way at once.
-pub(crate) const NOTES: usize = 24;
+pub(crate) const NOTES: usize = 128;
 pub(crate) const REASON_BYTES: usize = 1024;
 
 const PAGE: usize = 4096;
 const LETTER_AT: usize = PAGE;
 const PLACES_AT: usize = LETTER_AT + 2 * PAGE;
-const CARD_BYTES: usize = 2 * PAGE;
+const CARD_BYTES: usize = 9 * PAGE;
 const REASON_AT: usize = 512;
 const NOTES_AT: usize = 2048;
 const NOTE_STRIDE: usize = 256;
@@ -175,11 +183,15 @@ pub(crate) const fn layout_hash() -> u64 {
         NOTE_STRIDE,
         NOTE_PAYLOAD_AT,
         EXTENT_ALIGN,
+        offset_of!(Header, host),
         offset_of!(Header, verdict),
+        offset_of!(Header, halt),
         offset_of!(Header, abort),
         offset_of!(Header, pids),
         offset_of!(Card, bell),
         offset_of!(Card, left),
+        offset_of!(Card, slots),
+        offset_of!(Card, cores),
     ];
     // FNV-1a over the constants as words.
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;

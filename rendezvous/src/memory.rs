@@ -2,7 +2,7 @@
 
 use crate::layout::{Card, Header, Layout, NoteWords, REASON_BYTES, layout_hash};
 use comm_context::comm::{CommError, Phase};
-use mailbox_atomics::{Place, Region, RegionError, monotonic_ns};
+use mailbox_atomics::{AllowedCores, Place, Region, RegionError, monotonic_ns};
 use std::fmt::Write;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -78,6 +78,23 @@ impl Memory {
     pub(crate) fn pid(&self, rank: u32) -> Option<u32> {
         let told = [self.card(rank).pid.load(), self.header().pids[rank as usize].load()];
         told.into_iter().find(|pid| *pid != 0)
+    }
+
+    /// Whether `rank` has entered its own card, and so depends on no host any more.
+    pub(crate) fn has_signed_in(&self, rank: u32) -> bool {
+        self.card(rank).pid.load() != 0
+    }
+
+    /// The rank that held the meeting, if there was one.
+    pub(crate) fn host(&self) -> Option<u32> {
+        let host = self.header().host.load().checked_sub(1)?;
+        u32::try_from(host).ok().filter(|rank| *rank < self.layout.nranks)
+    }
+
+    /// How many cores the ranks that have signed in may use between them: a launcher may have bound each to its own.
+    pub(crate) fn cores(&self) -> usize {
+        let of = |rank| AllowedCores(std::array::from_fn(|word| self.card(rank).cores[word].load()));
+        (0..self.layout.nranks).map(of).fold(AllowedCores::default(), AllowedCores::or).count()
     }
 
     /// Whether `rank` has left in order.

@@ -17,6 +17,15 @@ impl Lifelines {
         Self { open: Mutex::new((0..nranks).map(|_| None).collect()) }
     }
 
+    /// How `rank` died, or the death that sent it home; `None` while it lives or has not come yet.
+    fn cause(&self, memory: &Memory, me: u32, rank: u32) -> Option<Death> {
+        let death = self.death(memory, rank)?;
+        // A host that dies while it lets the ranks in sends those home that have not entered yet: its death came first.
+        let host = memory.host().filter(|host| !memory.has_signed_in(rank) && ![me, rank].contains(host));
+        let first = host.filter(|host| !memory.has_left(*host)).and_then(|host| self.death(memory, host));
+        Some(first.unwrap_or(death))
+    }
+
     /// How `rank` died; `None` while it lives or has not come yet.
     fn death(&self, memory: &Memory, rank: u32) -> Option<Death> {
         let pid = i32::try_from(memory.pid(rank)?).ok().filter(|pid| *pid > 0)?;
@@ -37,7 +46,7 @@ impl Lifelines {
     pub(crate) fn first_dead(&self, memory: &Memory, me: u32) -> Option<Death> {
         (0..memory.layout.nranks)
             .filter(|rank| *rank != me && !memory.has_left(*rank))
-            .find_map(|rank| self.death(memory, rank))
+            .find_map(|rank| self.cause(memory, me, rank))
     }
 }
 
@@ -64,7 +73,7 @@ impl<F: Fn() -> Vec<u32>> Watch for Needed<'_, F> {
                 let pid = memory.pid(rank).unwrap_or(0) as i32;
                 return Some(Death { peer: rank, pid, how: HowDied::Unknown });
             }
-            self.group.lifelines().death(memory, rank)
+            self.group.lifelines().cause(memory, self.group.me.rank(), rank)
         })
     }
 }

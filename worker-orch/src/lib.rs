@@ -78,6 +78,7 @@ mod board;
 mod builder;
 mod context;
 mod deps;
+mod device_memory;
 mod domain;
 mod exec;
 mod execute;

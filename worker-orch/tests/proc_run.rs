@@ -162,6 +162,7 @@ fn f48_host_buffers_made_after_start_up_are_there_on_every_chip() {
 #[test]
 #[serial]
 fn wo5_a_full_ring_makes_submits_wait() {
+    // WO-5
     let mut worker = plain(2);
     let add = worker.register_function("add", add);
     let x = worker.host_buffer::<f32>(1).unwrap();

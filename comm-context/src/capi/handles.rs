@@ -4,7 +4,7 @@ use super::guarded;
 use crate::comm::{ArgumentError, CommError, Communicator};
 use core::ffi::c_int;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Open communicators by number. Numbers are not used again, so a stale one is never somebody else's.
 pub struct Handles {
@@ -13,16 +13,52 @@ pub struct Handles {
 
 struct Open {
     next: u64,
-    comms: BTreeMap<u64, Arc<Box<dyn Communicator>>>,
+    comms: BTreeMap<u64, Arc<Entry>>,
+}
+
+/// A communicator, and what C callers must repeat when they release a domain.
+pub(super) struct Entry {
+    pub(super) comm: Box<dyn Communicator>,
+    domains: Mutex<BTreeMap<u64, Shape>>,
+}
+
+/// How many members a domain has, and which of them this rank is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub(super) count: usize,
+    pub(super) domain_rank: u32,
+}
+
+impl Entry {
+    fn domains(&self) -> MutexGuard<'_, BTreeMap<u64, Shape>> {
+        self.domains.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn allocated(&self, id: u64, shape: Shape) {
+        self.domains().insert(id, shape);
+    }
+
+    /// Forgets the domain `id` if it has this shape; an unknown one is left for the backend to refuse.
+    pub(super) fn released(&self, id: u64, given: Shape) -> Result<(), CommError> {
+        let mut domains = self.domains();
+        match domains.get(&id) {
+            Some(made) if *made != given => Err(ArgumentError::OtherDomain {
+                count: given.count,
+                domain_rank: given.domain_rank,
+                made_count: made.count,
+                made_rank: made.domain_rank,
+            }
+            .into()),
+            _ => {
+                domains.remove(&id);
+                Ok(())
+            }
+        }
+    }
 }
 
 /// Handles start here: no pointer of a real program looks like it, and small integers passed by mistake are refused.
 const FIRST: u64 = 0xc41b_c033_0000_0001;
-
-/// Two threads of a rank destroy and use a communicator at the same time.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("another thread is inside a call on this communicator; let it return, then destroy")]
-struct InUse;
 
 impl Handles {
     pub(super) const fn new() -> Self {
@@ -33,11 +69,11 @@ impl Handles {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let handle = open.next;
         open.next += 1;
-        open.comms.insert(handle, Arc::new(comm));
+        open.comms.insert(handle, Arc::new(Entry { comm, domains: Mutex::default() }));
         handle
     }
 
-    fn get(&self, handle: u64) -> Result<Arc<Box<dyn Communicator>>, CommError> {
+    fn get(&self, handle: u64) -> Result<Arc<Entry>, CommError> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.comms.get(&handle).cloned().ok_or_else(|| unknown(handle))
     }
@@ -46,9 +82,9 @@ impl Handles {
     pub(super) fn remove(&self, handle: u64) -> Result<Box<dyn Communicator>, CommError> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let comm = open.comms.remove(&handle).ok_or_else(|| unknown(handle))?;
-        Arc::try_unwrap(comm).map_err(|comm| {
-            open.comms.insert(handle, comm);
-            CommError::Backend { what: "not destroyed".to_owned(), source: Arc::new(InUse) }
+        Arc::try_unwrap(comm).map(|entry| entry.comm).map_err(|entry| {
+            open.comms.insert(handle, entry);
+            ArgumentError::HandleInUse { value: handle }.into()
         })
     }
 }
@@ -64,7 +100,10 @@ fn unknown(handle: u64) -> CommError {
 pub(super) fn with_handle(
     call: &str,
     handle: u64,
-    body: impl FnOnce(&dyn Communicator) -> Result<(), CommError>,
+    body: impl FnOnce(&dyn Communicator, &Entry) -> Result<(), CommError>,
 ) -> c_int {
-    guarded(call, || body(super::HANDLES.get(handle)?.as_ref().as_ref()))
+    guarded(call, || {
+        let entry = super::HANDLES.get(handle)?;
+        body(entry.comm.as_ref(), &entry)
+    })
 }

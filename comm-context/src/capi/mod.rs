@@ -15,9 +15,10 @@ use crate::comm::{
     SubsetView, Timeout,
 };
 use core::ffi::{c_char, c_int, c_void};
-use handles::{Handles, with_handle};
+use handles::{Handles, Shape, with_handle};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -32,10 +33,11 @@ std::thread_local!(static LAST_ERROR: RefCell<CString> = RefCell::default());
 /// Keeps and prints a failure.
 fn report(call: &str, error: &dyn core::fmt::Display) {
     let text = format!("{call}: {error}");
-    eprintln!("[chipcomm] {text}");
-    // Only a NUL inside could fail; the texts that carry foreign bytes escape them.
+    // Not `eprintln!`, which panics when nobody reads standard error any more.
+    let _ = writeln!(std::io::stderr(), "[chipcomm] {text}");
     let text = CString::new(text.replace('\0', "\\0")).unwrap_or_default();
-    LAST_ERROR.with(|last| last.replace(text));
+    // A thread that is ending has no text any more.
+    let _ = LAST_ERROR.try_with(|last| last.replace(text));
 }
 
 /// Runs a call: no panic crosses the border, every failure is reported.
@@ -113,7 +115,7 @@ pub unsafe fn init(open: Open, rank: c_int, nranks: c_int, stream: *mut c_void, 
 /// # Safety
 /// `context_out` is NULL or writable.
 pub unsafe fn alloc_windows(handle: u64, size: usize, context_out: *mut u64) -> c_int {
-    with_handle("comm_alloc_windows", handle, |comm| {
+    with_handle("comm_alloc_windows", handle, |comm, _| {
         let out = Out::new(context_out, "device_ctx_out")?;
         out.set(comm.alloc_windows(size, timeout()?)?.context.0);
         Ok(())
@@ -123,7 +125,7 @@ pub unsafe fn alloc_windows(handle: u64, size: usize, context_out: *mut u64) -> 
 /// # Safety
 /// `base_out` is NULL or writable.
 pub unsafe fn get_local_window_base(handle: u64, base_out: *mut u64) -> c_int {
-    with_handle("comm_get_local_window_base", handle, |comm| {
+    with_handle("comm_get_local_window_base", handle, |comm, _| {
         let out = Out::new(base_out, "base_out")?;
         out.set(comm.window()?.base.0);
         Ok(())
@@ -133,7 +135,7 @@ pub unsafe fn get_local_window_base(handle: u64, base_out: *mut u64) -> c_int {
 /// # Safety
 /// `size_out` is NULL or writable.
 pub unsafe fn get_window_size(handle: u64, size_out: *mut usize) -> c_int {
-    with_handle("comm_get_window_size", handle, |comm| {
+    with_handle("comm_get_window_size", handle, |comm, _| {
         let out = Out::new(size_out, "size_out")?;
         out.set(comm.window()?.size);
         Ok(())
@@ -151,7 +153,7 @@ pub unsafe fn derive_context(
     size: usize,
     context_out: *mut u64,
 ) -> c_int {
-    with_handle("comm_derive_context", handle, |comm| {
+    with_handle("comm_derive_context", handle, |comm, _| {
         let out = Out::new(context_out, "device_ctx_out")?;
         // SAFETY: the caller's promise is handed on.
         let ranks = unsafe { ranks(rank_ids, rank_count) }?;
@@ -173,22 +175,23 @@ pub unsafe fn alloc_domain_windows(
     context_out: *mut u64,
     base_out: *mut u64,
 ) -> c_int {
-    with_handle("comm_alloc_domain_windows", handle, |comm| {
+    with_handle("comm_alloc_domain_windows", handle, |comm, entry| {
         let context = Out::new(context_out, "device_ctx_out")?;
         let base = Out::new(base_out, "local_window_base_out")?;
         // SAFETY: the caller's promise is handed on.
         let ranks = unsafe { ranks(rank_ids, rank_count) }?;
         let spec = DomainSpec { id: AllocationId(id), ranks: &ranks, domain_rank, window_size };
         let window = comm.alloc_domain(&spec, timeout()?)?;
+        entry.allocated(id, Shape { count: rank_count, domain_rank });
         context.set(window.context.0);
         base.set(window.base.0);
         Ok(())
     })
 }
 
-/// The members are known from the allocation; the counts are only compared with what can be.
+/// The members are known from the allocation; count and position must be those that it was made with.
 pub fn release_domain_windows(handle: u64, id: u64, rank_count: usize, domain_rank: u32) -> c_int {
-    with_handle("comm_release_domain_windows", handle, |comm| {
+    with_handle("comm_release_domain_windows", handle, |comm, entry| {
         if rank_count == 0 {
             return Err(ArgumentError::NoRanks.into());
         }
@@ -198,13 +201,15 @@ pub fn release_domain_windows(handle: u64, id: u64, rank_count: usize, domain_ra
         if domain_rank as usize >= rank_count {
             return Err(ArgumentError::DomainRank { domain_rank, count: rank_count }.into());
         }
-        comm.release_domain(AllocationId(id), timeout()?)
+        let within = timeout()?;
+        entry.released(id, Shape { count: rank_count, domain_rank })?;
+        comm.release_domain(AllocationId(id), within)
     })
 }
 
 /// Waits for every rank.
 pub fn barrier(handle: u64) -> c_int {
-    with_handle("comm_barrier", handle, |comm| comm.barrier(timeout()?))
+    with_handle("comm_barrier", handle, |comm, _| comm.barrier(timeout()?))
 }
 
 /// Leaves and forgets the handle.
@@ -218,7 +223,7 @@ pub fn destroy(handle: u64) -> c_int {
 
 /// The text of the calling thread's last failure.
 pub fn last_error() -> *const c_char {
-    LAST_ERROR.with(|last| last.borrow().as_ptr())
+    LAST_ERROR.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
 /// Exports the C API of `comm.h` for the backend whose [`Open`](crate::capi::Open) function is given.

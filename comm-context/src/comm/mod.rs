@@ -3,12 +3,14 @@
 mod error;
 mod membership;
 mod phase;
+mod reach;
 mod timeout;
 pub mod validate;
 
 pub use error::{ArgumentError, CommCode, CommError, Death, PathProblem};
 pub use membership::Membership;
 pub use phase::Phase;
+pub use reach::Reach;
 pub use timeout::Timeout;
 
 use crate::abi::DeviceAddr;

@@ -2,10 +2,11 @@
 
 use super::socket::{self, Received};
 use super::wire::Message;
-use super::{Arrival, sleep_on, system};
+use super::{Arrival, Departure, sleep_on, system};
 use crate::layout::layout_hash;
 use crate::memory::Memory;
-use comm_context::comm::{CommError, Death, Phase};
+use comm_context::comm::CommError;
+use mailbox_atomics::{Lifeline, fault_point};
 use std::fmt::Write;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 /// A rank that waits to be let in.
 struct Seat {
     pid: i32,
+    lifeline: Option<Lifeline>,
     socket: OwnedFd,
 }
 
@@ -20,42 +22,32 @@ struct Seat {
 pub(super) fn gather(arrival: &Arrival<'_>, listener: OwnedFd) -> Result<Arc<Memory>, CommError> {
     let mut meeting =
         Meeting { arrival, seats: (0..arrival.me.nranks()).map(|_| None).collect(), unknown: Vec::new() };
-    while !meeting.is_complete() {
-        let waiting: Vec<&OwnedFd> = meeting.sockets().chain([&listener]).collect();
-        sleep_on(&waiting, arrival.deadline);
-        while let Some(socket) =
-            socket::accept(&listener).map_err(|errno| system("accept", errno, arrival.path))?
-        {
-            meeting.greet(socket);
-        }
-        meeting.hear();
-        if let Some((rank, pid)) = meeting.lost() {
-            return Err(meeting.cancel(rank, pid));
-        }
-        if arrival.deadline.has_passed() && !meeting.is_complete() {
-            return Err(arrival.timed_out(meeting.missing(), meeting.table()));
-        }
-    }
-    let nonce = crate::nonce();
-    let memory = match Memory::create(arrival.layout, nonce) {
-        Ok(memory) => memory,
+    let made = meeting.fill(&listener).and_then(|()| {
+        fault_point!("rendezvous.host.complete");
+        let nonce = crate::nonce();
+        Ok((Memory::create(arrival.layout, nonce)?, nonce))
+    });
+    let (memory, nonce) = match made {
+        Ok(made) => made,
         Err(error) => {
-            meeting.tell_all(&Message::Refused {
-                blame: 0,
-                text: format!("rank {}: {error}", arrival.me.rank()),
-            });
+            // Whoever waits here is told what happened, not left to guess from a closed socket.
+            meeting.tell_all(&meeting.farewell(&error));
             return Err(error);
         }
     };
     // Pids by the kernel's word: the group can tell a rank's death even before that rank has entered its own card.
     for (seat, pid) in meeting.seats.iter().zip(&memory.header().pids) {
-        pid.store(seat.as_ref().map_or(0, |seat| seat.pid as u32));
+        pid.store(seat.as_ref().map_or(std::process::id(), |seat| seat.pid as u32));
     }
+    memory.header().host.store(u64::from(arrival.me.rank()) + 1);
+    fault_point!("rendezvous.host.ready");
     // The name is free before anybody can know that the meeting is over.
     drop(listener);
+    fault_point!("rendezvous.host.closed");
     for seat in meeting.seats.iter().flatten() {
         // A rank that has gone away in the meantime is noticed by everybody at the group's first barrier.
         let _ = socket::send(&seat.socket, &Message::Welcome { nonce }, Some(memory.region.fd()));
+        fault_point!("rendezvous.host.welcomed");
     }
     Ok(Arc::new(memory))
 }
@@ -69,6 +61,42 @@ struct Meeting<'a> {
 }
 
 impl Meeting<'_> {
+    /// Seats ranks until all are here.
+    fn fill(&mut self, listener: &OwnedFd) -> Result<(), CommError> {
+        let arrival = self.arrival;
+        while !self.is_complete() {
+            let waiting: Vec<&OwnedFd> = self.sockets().chain([listener]).collect();
+            sleep_on(&waiting, arrival.deadline);
+            while let Some(socket) =
+                socket::accept(listener).map_err(|errno| system("accept", errno, arrival.path))?
+            {
+                self.greet(socket);
+            }
+            self.hear();
+            if let Some(departure) = self.lost() {
+                self.tell_all(&departure.message());
+                return Err(departure.into_error());
+            }
+            if arrival.deadline.has_passed() && !self.is_complete() {
+                return Err(arrival.timed_out(self.missing(), self.table()));
+            }
+        }
+        Ok(())
+    }
+
+    /// What those who wait hear when the host gives up.
+    fn farewell(&self, error: &CommError) -> Message {
+        match error {
+            CommError::TimedOut { .. } => self.answer(),
+            error => Message::Refused { text: format!("rank {}: {error}", self.arrival.me.rank()) },
+        }
+    }
+
+    fn answer(&self) -> Message {
+        let missing = self.missing().into_iter().fold(0, |mask, rank| mask | 1 << rank);
+        Message::Table { missing, text: self.table() }
+    }
+
     fn is_complete(&self) -> bool {
         self.missing().is_empty()
     }
@@ -87,10 +115,12 @@ impl Meeting<'_> {
     /// Lets a visitor of this user speak; others are told to go.
     fn greet(&mut self, socket: OwnedFd) {
         match socket::peer(&socket) {
-            Ok(Ok(pid)) => self.unknown.push(Seat { pid, socket }),
+            Ok(Ok(pid)) => {
+                self.unknown.push(Seat { pid, lifeline: Lifeline::of_process(pid).ok(), socket });
+            }
             Ok(Err(_)) | Err(_) => {
                 let text = "this meeting belongs to another user".to_owned();
-                let _ = socket::send(&socket, &Message::Refused { blame: 0, text }, None);
+                let _ = socket::send(&socket, &Message::Refused { text }, None);
             }
         }
     }
@@ -103,16 +133,16 @@ impl Meeting<'_> {
                 Received::Message(Message::Join { hash, rank, nranks, extent }, _) => {
                     let answer = match self.objection(hash, rank, nranks, extent) {
                         None => Message::Seated { host: self.arrival.me.rank() },
-                        Some(text) => Message::Refused { blame: 0, text },
+                        Some(text) => Message::Refused { text },
                     };
                     let seated = matches!(answer, Message::Seated { .. });
                     if socket::send(&seat.socket, &answer, None).is_ok() && seated {
                         self.seats[rank as usize] = Some(seat);
+                        fault_point!("rendezvous.host.seated");
                     }
                 }
                 Received::Message(Message::Ask, _) => {
-                    let _ =
-                        socket::send(&seat.socket, &Message::Refused { blame: 0, text: self.table() }, None);
+                    let _ = socket::send(&seat.socket, &self.answer(), None);
                 }
                 Received::Message(..) | Received::End => {}
             }
@@ -148,21 +178,20 @@ impl Meeting<'_> {
     }
 
     /// A seated rank that has gone away.
-    fn lost(&self) -> Option<(u32, i32)> {
+    fn lost(&self) -> Option<Departure> {
         self.seats.iter().enumerate().find_map(|(rank, seat)| {
             let seat = seat.as_ref()?;
-            // A seated rank says nothing more, so anything heard from it is its end.
+            // A seated rank says nothing more but that it goes, so anything heard from it is its end.
             match socket::receive(&seat.socket) {
                 Received::Nothing => None,
-                Received::End | Received::Message(..) => Some((rank as u32, seat.pid)),
+                Received::Message(Message::Refused { text }, _) => {
+                    Some(Departure::Left { rank: rank as u32, reason: text })
+                }
+                Received::End | Received::Message(..) => {
+                    Some(Departure::of_process(rank as u32, seat.pid, seat.lifeline.as_ref()))
+                }
             }
         })
-    }
-
-    /// Sends everybody home because `rank` is gone.
-    fn cancel(&self, rank: u32, pid: i32) -> CommError {
-        self.tell_all(&Message::Refused { blame: rank + 1, text: pid.to_string() });
-        CommError::PeerDied { rank, pid: u32::try_from(pid).ok(), how: Death::Vanished, phase: Phase::Init }
     }
 
     fn tell_all(&self, message: &Message) {

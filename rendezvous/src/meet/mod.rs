@@ -4,6 +4,7 @@
 //! seats each rank that comes, tells all at once when one of them goes away, and when everybody is there it gives up the name *before* it
 //! lets anyone in: nobody who was let in can meet the remains of this meeting when it starts the next one at the same path.
 
+mod departure;
 mod guest;
 mod host;
 mod socket;
@@ -12,7 +13,8 @@ mod wire;
 use crate::group::{Group, deadline, layout};
 use crate::path::socket_name;
 use comm_context::comm::{CommError, Membership, Phase, Timeout};
-use mailbox_atomics::Deadline;
+use departure::Departure;
+use mailbox_atomics::{Deadline, fault_call, fault_point, fault_rank};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::OwnedFd;
@@ -33,21 +35,23 @@ impl Group {
     ///
     /// Returns when all are there. Nothing is ever created at the path.
     pub fn meet(path: &Path, me: Membership, extent: usize, within: Timeout) -> Result<Self, CommError> {
-        let arrival = Arrival {
-            path,
-            name: socket_name(path)?,
-            me,
-            layout: layout(me.nranks(), extent)?,
-            deadline: deadline(within)?,
-        };
+        fault_rank!(me.rank());
+        let name = socket_name(path)?;
+        fault_point!("rendezvous.path_checked");
+        let arrival =
+            Arrival { path, name, me, layout: layout(me.nranks(), extent)?, deadline: deadline(within)? };
         loop {
-            let memory = match socket::host(&arrival.name) {
-                Ok(listener) => Some(host::gather(&arrival, listener)?),
+            let memory = match fault_call!("rendezvous.bind").and_then(|()| socket::host(&arrival.name)) {
+                Ok(listener) => {
+                    fault_point!("rendezvous.host.bound");
+                    Some(host::gather(&arrival, listener)?)
+                }
                 Err(Errno::EADDRINUSE) => guest::visit(&arrival)?,
                 Err(errno) => return Err(system("bind", errno, path)),
             };
             // None: the host had just finished with its group, or went away before it knew us; the name is free again.
             if let Some(memory) = memory {
+                fault_point!("rendezvous.attached");
                 return Self::enter_memory(me, memory, arrival.deadline);
             }
             if arrival.deadline.has_passed() {
@@ -61,19 +65,21 @@ impl Group {
 /// Who is at the meeting at `path` right now, one line each; `None` when there is no meeting.
 pub fn who_is_there(path: &Path, within: Timeout) -> Result<Option<String>, CommError> {
     let name = socket_name(path)?;
-    let deadline = deadline(within)?;
-    let Ok(socket) = socket::visit(&name) else { return Ok(None) };
-    if socket::send(&socket, &Message::Ask, None).is_err() {
-        return Ok(None);
-    }
+    Ok(ask(&name, deadline(within)?).map(|(_, table)| table))
+}
+
+/// Asks whoever holds the name who is there: a bit for each rank that is not, and the table.
+fn ask(name: &str, deadline: Deadline) -> Option<(u64, String)> {
+    let socket = socket::visit(name).ok()?;
+    socket::send(&socket, &Message::Ask, None).ok()?;
     loop {
         match socket::receive(&socket) {
-            socket::Received::Message(Message::Refused { text, .. }, _) => return Ok(Some(text)),
-            socket::Received::Message(..) | socket::Received::End => return Ok(None),
+            socket::Received::Message(Message::Table { missing, text }, _) => return Some((missing, text)),
+            socket::Received::Message(..) | socket::Received::End => return None,
             socket::Received::Nothing => sleep_on(&[&socket], deadline),
         }
         if deadline.has_passed() {
-            return Ok(None);
+            return None;
         }
     }
 }

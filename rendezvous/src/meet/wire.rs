@@ -13,6 +13,8 @@ const ASK: u32 = 2;
 const SEATED: u32 = 3;
 const WELCOME: u32 = 4;
 const REFUSED: u32 = 5;
+const LOST: u32 = 6;
+const TABLE: u32 = 7;
 
 /// What is said at a meeting.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,8 +27,12 @@ pub(crate) enum Message {
     Seated { host: u32 },
     /// All are here; the group's memory comes with this message.
     Welcome { nonce: u64 },
-    /// No, and why. `rank` is one more than the rank to blame, 0 for nobody; `how` is how it died if it did.
-    Refused { blame: u32, text: String },
+    /// No, and why. From a seated rank: that it goes, and why.
+    Refused { text: String },
+    /// A seated rank is gone, so the meeting is off; see [`super::Departure`].
+    Lost { departed: u32, pid: u32, reason: String },
+    /// Who is here, as text, and a bit for each rank that is not. The answer to `Ask`; to a seated rank, that the host's time is over.
+    Table { missing: u64, text: String },
 }
 
 impl Message {
@@ -36,7 +42,9 @@ impl Message {
             Self::Ask => (ASK, 0, 0, 0, 0, ""),
             Self::Seated { host } => (SEATED, *host, 0, 0, 0, ""),
             Self::Welcome { nonce } => (WELCOME, 0, 0, *nonce, 0, ""),
-            Self::Refused { blame, text } => (REFUSED, *blame, 0, 0, 0, text.as_str()),
+            Self::Refused { text } => (REFUSED, 0, 0, 0, 0, text.as_str()),
+            Self::Lost { departed, pid, reason } => (LOST, *departed, *pid, 0, 0, reason.as_str()),
+            Self::Table { missing, text } => (TABLE, 0, 0, *missing, 0, text.as_str()),
         };
         let mut bytes = Vec::with_capacity(MESSAGE_BYTES);
         bytes.extend(MAGIC.to_le_bytes());
@@ -63,27 +71,33 @@ impl Message {
             (ASK, (0, 0, 0, 0), []) => Some(Self::Ask),
             (SEATED, (host, 0, 0, 0), []) => Some(Self::Seated { host }),
             (WELCOME, (0, 0, nonce, 0), []) => Some(Self::Welcome { nonce }),
-            (REFUSED, (blame, 0, 0, 0), text) => {
-                let lines = String::from_utf8_lossy(text);
-                let text = lines.lines().map(|line| escape(line, TEXT_BYTES)).collect::<Vec<_>>().join("\n");
-                Some(Self::Refused { blame, text })
-            }
+            (REFUSED, (0, 0, 0, 0), text) => Some(Self::Refused { text: harmless(text) }),
+            (LOST, (departed, pid, 0, 0), text) => Some(Self::Lost { departed, pid, reason: harmless(text) }),
+            (TABLE, (0, 0, missing, 0), text) => Some(Self::Table { missing, text: harmless(text) }),
             _ => None,
         }
     }
+}
+
+/// Lines of a peer's text without anything that a terminal would obey.
+fn harmless(text: &[u8]) -> String {
+    let lines = String::from_utf8_lossy(text);
+    lines.lines().map(|line| escape(line, TEXT_BYTES)).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn all() -> [Message; 5] {
+    fn all() -> [Message; 7] {
         [
             Message::Join { hash: 0x0123_4567_89ab_cdef, rank: 3, nranks: 5, extent: 1 << 35 },
             Message::Ask,
             Message::Seated { host: 2 },
             Message::Welcome { nonce: u64::MAX },
-            Message::Refused { blame: 2, text: "rank 1 is here twice\n  second line".to_owned() },
+            Message::Refused { text: "rank 1 is here twice\n  second line".to_owned() },
+            Message::Lost { departed: 0x0202_0009, pid: 77, reason: "why".to_owned() },
+            Message::Table { missing: 6, text: "rank 0".to_owned() },
         ]
     }
 
@@ -111,8 +125,8 @@ mod tests {
 
     #[test]
     fn text_from_a_peer_is_bounded_and_harmless() {
-        let refused = Message::Refused { blame: 0, text: "\u{1b}[31m".repeat(2000) };
-        let Some(Message::Refused { text, .. }) = Message::decode(&refused.encode()) else { panic!() };
+        let refused = Message::Refused { text: "\u{1b}[31m".repeat(2000) };
+        let Some(Message::Refused { text }) = Message::decode(&refused.encode()) else { panic!() };
         assert!(text.len() <= 2 * TEXT_BYTES && !text.contains('\u{1b}'));
         assert_eq!(Message::decode(&vec![0xff; 48 + TEXT_BYTES + 1]), None);
     }

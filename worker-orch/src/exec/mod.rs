@@ -51,7 +51,7 @@ pub fn serve_if_hand(functions: &[(&str, TaskFn)]) {
     // SAFETY: this is the first thing in `main`, as the documentation asks for; descriptors that a library's initialiser may have opened before have
     // other numbers than those that were there when the process started.
     match unsafe { respawned(MARK) } {
-        Ok(None) => IS_PARENT.get_or_init(|| ()),
+        Ok(None) => *IS_PARENT.get_or_init(|| ()),
         Ok(Some(descriptors)) => std::process::exit(hand::live(descriptors, functions)),
         Err(error) => {
             eprintln!("{error}");

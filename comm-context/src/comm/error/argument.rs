@@ -157,6 +157,29 @@ pub enum ArgumentError {
         what: &'static str,
     },
 
+    /// A domain is released with other numbers than it was allocated with.
+    #[error(
+        "rank_count is {count} and domain_rank {domain_rank}, the domain was allocated with {made_count} and \
+         {made_rank}; pass the same"
+    )]
+    OtherDomain {
+        /// The count that was given.
+        count: usize,
+        /// The position that was given.
+        domain_rank: u32,
+        /// The count of the allocation.
+        made_count: usize,
+        /// The position of the allocation.
+        made_rank: u32,
+    },
+
+    /// A communicator is destroyed while another thread is inside a call on it.
+    #[error("another thread is inside a call on {value:#x}; let it return, then destroy")]
+    HandleInUse {
+        /// The handle.
+        value: u64,
+    },
+
     /// A handle does not belong to a live communicator.
     #[error(
         "{value:#x} is no handle of a live communicator; pass what comm_init returned, before comm_destroy"

@@ -177,6 +177,25 @@ pub enum CommError {
         phase: Phase,
     },
 
+    /// A call into the vendor's library did not come back in time. The thread that made it is lost, and with it
+    /// everything that it holds on the device.
+    #[error(
+        "{function} has not come back in {phase} on rank {rank} after {waited:.1?} of {limit:?}; \
+         end this process, and see what the device and the other ranks are doing"
+    )]
+    Stuck {
+        /// The vendor's function.
+        function: &'static str,
+        /// The rank that called it.
+        rank: u32,
+        /// What this rank was doing.
+        phase: Phase,
+        /// How long it waited.
+        waited: Duration,
+        /// How long it was allowed to.
+        limit: Duration,
+    },
+
     /// The communicator failed before. Repeats the first cause, which is never itself `Broken`.
     #[error("this communicator failed before and can only be destroyed; the first cause: {cause}")]
     Broken {
@@ -233,7 +252,7 @@ impl CommError {
             | Self::UnknownDomain { .. }
             | Self::DomainExists { .. }
             | Self::Closed => CommCode::Invalid,
-            Self::TimedOut { .. } => CommCode::TimedOut,
+            Self::TimedOut { .. } | Self::Stuck { .. } => CommCode::TimedOut,
             Self::PeerDied { .. } => CommCode::PeerDied,
             Self::PeerLeft { .. } => CommCode::PeerLeft,
             Self::PeerFailed { .. } => CommCode::PeerFailed,

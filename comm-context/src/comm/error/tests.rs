@@ -37,6 +37,13 @@ fn one_of_each() -> Vec<CommError> {
             detail: String::new(),
             phase: Phase::AllocWindows,
         },
+        CommError::Stuck {
+            function: "HcclBarrier",
+            rank: 3,
+            phase: Phase::Barrier,
+            waited: Duration::from_millis(2004),
+            limit: Duration::from_secs(2),
+        },
         CommError::broken(&Arc::new(died)),
         CommError::Backend { what: "joining the group; try again".into(), source: Arc::new(std::fmt::Error) },
     ]
@@ -49,6 +56,7 @@ fn the_texts_name_what_where_and_the_next_step() {
     has("timed out in barrier after 2.0s of 2s; ranks [1, 3] had not come");
     has("\nrank 1: idle for 2.1 s\nrank 3: init for 2.0 s");
     has("rank 1 (pid 4321) died (SIGSEGV) in alloc_windows; ");
+    has("HcclBarrier has not come back in barrier on rank 3 after 2.0s of 2s; end this process");
     has("need 8192 bytes, have 4096");
     has("this one has 64, rank 1 has 128");
     has("raise the limit of open files");

@@ -1,0 +1,82 @@
+//! Collectives between processing elements as schedules: written once, proved, and dumped.
+//!
+//! A chip has many processing elements (PEs); each has queues to its neighbours with a few slots. A collective is a
+//! [`Program`]: a function from (rank, step) to one [`Op`] (send, recv, copy, reduce, store), so a schedule of a million
+//! ranks stores nothing. [`prove`] runs it once without time and says whether every rank ends with every contribution
+//! exactly once, and whether it can deadlock with the slots that the queues have. How long it takes is the business of
+//! `ipcq-sim`.
+//!
+//! # Contract
+//! - `CS-1` A channel is one (source, direction) → (destination, direction) pair with one id; a pairing that is not one
+//!   to one is refused, and two ranks that reach each other in both directions have two channels.
+//! - `CS-2` The contribution proof is exact up to [`EXACT_RANKS`] ranks, and wrong with a chance below 2^-100 beyond.
+//! - `CS-3` The deadlock verdict holds for every timing: it does not depend on the order in which ranks run.
+//! - `CS-4` The smallest slot count is exact: one less blocks.
+//! - `CS-5` Data of one chunk never counts for another; every token is received, every held slot is released.
+//! - `CS-6` [`Program::messages`] of every algorithm here is what a run counts.
+//!
+//! # An algorithm in 30 lines
+//! Every rank passes its tile to the east and adds what comes from the west, n − 1 times. This is all of it:
+//! ```
+//! use ccl_schedule::{CreditPoint, Dir, Goal, Land, Op, Program, Tile, prove};
+//!
+//! struct PassAround(u32);
+//!
+//! impl Program for PassAround {
+//!     fn name(&self) -> &str { "pass_around" }
+//!     fn goal(&self) -> Goal { Goal::AllReduce }
+//!     fn ranks(&self) -> u32 { self.0 }
+//!     fn chunks(&self) -> u32 { 1 }
+//!     fn dirs(&self) -> &[Dir] { &[Dir::E, Dir::W] }
+//!     fn peer(&self, rank: u32, dir: Dir) -> Option<(u32, Dir)> {
+//!         (dir == Dir::E).then_some(((rank + 1) % self.0, Dir::W))
+//!     }
+//!     fn op(&self, _rank: u32, step: u32) -> Option<Op> {
+//!         let Some(step) = step.checked_sub(1) else {
+//!             return Some(Op::Send { dir: Dir::E, chunk: 0, from: Tile::Mem(0) });
+//!         };
+//!         let last = step / 3 == self.0 - 2;
+//!         match step % 3 {
+//!             0 => Some(Op::Recv { dir: Dir::W, tile: 0, land: Land::Forward }),
+//!             1 if last => Some(Op::Reduce { from: Tile::Take(Dir::W), to: 0 }),
+//!             1 => Some(Op::Reduce { from: Tile::Held(Dir::W), to: 0 }),
+//!             _ if last => None,
+//!             _ => Some(Op::Send { dir: Dir::E, chunk: 0, from: Tile::Take(Dir::W) }),
+//!         }
+//!     }
+//!     fn messages(&self) -> u64 { u64::from(self.0) * u64::from(self.0 - 1) }
+//! }
+//!
+//! let proof = prove(&PassAround(8), 4, CreditPoint::LastUse).unwrap();
+//! assert_eq!(proof.messages, 56);
+//! // Forwarding out of a slot needs a second one; the proof knows.
+//! let error = prove(&PassAround(8), 1, CreditPoint::LastUse).unwrap_err().to_string();
+//! assert!(error.ends_with("the smallest n_slots that works is 2"));
+//! ```
+//!
+//! # What it does not do
+//! No time, no data types, no rounding: a contribution is a rank, not a number. Programs cannot choose by arrival order
+//! (there is no "receive from anyone"), which is what makes one run decide. Nothing here starts a thread or does I/O but
+//! [`dump`].
+
+#![forbid(unsafe_code)]
+
+pub mod algo;
+mod dump;
+mod multiset;
+pub mod mutate;
+mod op;
+mod program;
+mod prove;
+mod untimed;
+mod wiring;
+
+pub use dump::dump;
+pub use multiset::EXACT_RANKS;
+pub use op::{Dir, Land, Op, Tile};
+pub use program::{Expect, Goal, Program};
+pub use prove::{
+    Blocked, Deadlock, MAX_CELLS, Method, Misuse, Proof, ProofError, Wrong, completes, prove, smallest_slots,
+};
+pub use untimed::CreditPoint;
+pub use wiring::{Channel, NONE, Wiring, WiringError};

@@ -1,0 +1,149 @@
+//! What a schedule is: a function from (rank, step) to an operation, and who is wired to whom.
+
+use crate::op::{Dir, Op};
+use std::fmt;
+
+/// A schedule for a number of ranks. It stores nothing per rank: every method is a function of its arguments.
+///
+/// A rank runs `op(rank, 0)`, `op(rank, 1)`, … until `None`. The same arguments must always give the same answer.
+pub trait Program: Sync {
+    /// The algorithm's name.
+    fn name(&self) -> &str;
+
+    /// What every rank holds at the end.
+    fn goal(&self) -> Goal;
+
+    /// How many ranks take part.
+    fn ranks(&self) -> u32;
+
+    /// Into how many chunks the tensor is cut.
+    fn chunks(&self) -> u32;
+
+    /// How many scratch tiles a rank has beside its chunks; scratch tile i is tile `chunks + i`.
+    fn scratch(&self) -> u32 {
+        0
+    }
+
+    /// The directions in use, each once.
+    fn dirs(&self) -> &[Dir];
+
+    /// Whom a send of `rank` in direction `dir` reaches, and from which direction that rank receives it.
+    /// `None` when `rank` never sends in that direction.
+    fn peer(&self, rank: u32, dir: Dir) -> Option<(u32, Dir)>;
+
+    /// The operation of a rank at a step, `None` after the last one.
+    fn op(&self, rank: u32, step: u32) -> Option<Op>;
+
+    /// How many messages all ranks send together.
+    fn messages(&self) -> u64;
+}
+
+impl<P: Program + ?Sized> Program for Box<P>
+where
+    Box<P>: Sync,
+{
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+    fn goal(&self) -> Goal {
+        (**self).goal()
+    }
+    fn ranks(&self) -> u32 {
+        (**self).ranks()
+    }
+    fn chunks(&self) -> u32 {
+        (**self).chunks()
+    }
+    fn scratch(&self) -> u32 {
+        (**self).scratch()
+    }
+    fn dirs(&self) -> &[Dir] {
+        (**self).dirs()
+    }
+    fn peer(&self, rank: u32, dir: Dir) -> Option<(u32, Dir)> {
+        (**self).peer(rank, dir)
+    }
+    fn op(&self, rank: u32, step: u32) -> Option<Op> {
+        (**self).op(rank, step)
+    }
+    fn messages(&self) -> u64 {
+        (**self).messages()
+    }
+}
+
+/// What a schedule promises about the data at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// Every chunk of every rank holds one contribution of each rank.
+    AllReduce,
+    /// Rank r's chunks `r·per_rank ..` hold one contribution of each rank; its other chunks are not defined.
+    ReduceScatter {
+        /// Chunks that a rank owns.
+        per_rank: u32,
+    },
+    /// Rank r starts with its chunks `r·per_rank ..` only; at the end every rank holds every chunk of its owner.
+    AllGather {
+        /// Chunks that a rank owns.
+        per_rank: u32,
+    },
+    /// Rank r holds what rank r − 1 (mod ranks) started with.
+    Shift,
+}
+
+/// What one chunk of one rank must hold at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// One contribution of each rank.
+    All,
+    /// One contribution of this rank and nothing else.
+    One(u32),
+    /// Anything.
+    Any,
+}
+
+impl Goal {
+    /// What `rank` must hold in `chunk` at the end.
+    pub fn expect(self, ranks: u32, rank: u32, chunk: u32) -> Expect {
+        match self {
+            Goal::AllReduce => Expect::All,
+            Goal::ReduceScatter { per_rank } if chunk / per_rank == rank => Expect::All,
+            Goal::ReduceScatter { .. } => Expect::Any,
+            Goal::AllGather { per_rank } => Expect::One(chunk / per_rank),
+            Goal::Shift => Expect::One(if rank == 0 { ranks - 1 } else { rank - 1 }),
+        }
+    }
+
+    /// The goal of a text, as it is printed.
+    pub fn parse(text: &str) -> Option<Goal> {
+        let (name, per_rank) = match text.split_once(':') {
+            Some((name, count)) => (name, count.parse().ok().filter(|&count| count > 0)),
+            None => (text, None),
+        };
+        match (name, per_rank) {
+            ("all_reduce", None) => Some(Goal::AllReduce),
+            ("shift", None) => Some(Goal::Shift),
+            ("reduce_scatter", Some(per_rank)) => Some(Goal::ReduceScatter { per_rank }),
+            ("all_gather", Some(per_rank)) => Some(Goal::AllGather { per_rank }),
+            _ => None,
+        }
+    }
+
+    /// Whether `rank` contributes to `chunk` at the start.
+    pub fn contributes(self, rank: u32, chunk: u32) -> bool {
+        match self {
+            Goal::AllGather { per_rank } => chunk / per_rank == rank,
+            _ => true,
+        }
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Goal::AllReduce => f.write_str("all_reduce"),
+            Goal::ReduceScatter { per_rank } => write!(f, "reduce_scatter:{per_rank}"),
+            Goal::AllGather { per_rank } => write!(f, "all_gather:{per_rank}"),
+            Goal::Shift => f.write_str("shift"),
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! The communicator: ranks that met by the rendezvous, joined by HCCL, with windows that they reach in each other.
+//!
+//! All waiting for peers is done in the rendezvous, which knows who is dead. The vendor's own waits, for all ranks to
+//! join and in its barrier, are entered only when every rank is known to be on its way there, and watched from
+//! outside: see [`Lane`](crate::Lane).
+
+mod init;
+mod note;
+mod objects;
+mod windows;
+
+pub use init::prepare;
+pub use windows::NoWay;
+
+use crate::device::{Device, VendorPid};
+use crate::error::DeviceError;
+use crate::lane::{Interrupted, Lane, Overrun};
+use crate::window::WindowWay;
+use comm_context::abi::{CommContext, DeviceAddr};
+use comm_context::comm::{
+    AllocationId, ArgumentError, CommError, Communicator, DomainSpec, Phase, Reach, SubsetView, Timeout,
+    Window, validate,
+};
+use mailbox_atomics::Deadline;
+use note::Refusal;
+use objects::Objects;
+use rendezvous::{Group, Step, Topic};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// What releasing may take beyond a deadline that has passed already.
+const RELEASE_GRACE: Duration = Duration::from_millis(500);
+
+/// A rank's communicator on Ascend.
+#[derive(Debug)]
+pub struct HcclComm {
+    group: Group,
+    device: Device,
+    /// `None` once destroyed.
+    lane: Option<Lane<Objects>>,
+    /// The ranks' processes as the driver knows them.
+    pids: Vec<VendorPid>,
+    /// The bound of calls that are given none.
+    within: Timeout,
+    /// One barrier at a time: each is three waits that belong together.
+    turn: Mutex<()>,
+    state: Mutex<State>,
+}
+
+/// Local to the rank. Never locked while waiting.
+#[derive(Debug, Default)]
+struct State {
+    reach: Reach,
+    base: Option<Base>,
+    /// A thread is allocating it.
+    making_base: bool,
+    /// `None` while it is being allocated or released.
+    domains: BTreeMap<AllocationId, Option<Domain>>,
+    /// The way that worked last, and why each better one was refused.
+    way: Option<WindowWay>,
+    refusals: Vec<(WindowWay, Refusal)>,
+}
+
+#[derive(Clone, Debug)]
+struct Base {
+    window: Window,
+    context: CommContext,
+}
+
+#[derive(Debug)]
+struct Domain {
+    members: Vec<u32>,
+    bases: Vec<u64>,
+    context: Range<u64>,
+}
+
+/// The topics of the group's exchanges. The windows' have a stage in the low bits.
+pub(crate) const READY: u32 = 1;
+pub(crate) const JOINED: u32 = 2;
+const RELEASE: u32 = 3;
+const BASE: u32 = 0x10;
+const DOMAIN: u32 = 0x20;
+
+impl HcclComm {
+    /// How windows are shared in this group; `None` before the first.
+    pub fn way(&self) -> Option<WindowWay> {
+        self.state().way
+    }
+
+    /// Why each better way was refused, one text each.
+    pub fn refusals(&self) -> Vec<String> {
+        self.state().refusals.iter().map(|(way, refusal)| refusal_text(*way, refusal)).collect()
+    }
+
+    /// Who is in the group, in which phase, and for how long: one line each.
+    pub fn table(&self) -> String {
+        self.group.table()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn me(&self) -> u32 {
+        self.group.membership().rank()
+    }
+
+    fn everybody(&self) -> Vec<u32> {
+        (0..self.group.membership().nranks()).collect()
+    }
+
+    /// Runs vendor calls until a deadline. One that does not come back breaks the communicator.
+    fn on_lane<T: Send + 'static>(
+        &self,
+        phase: Phase,
+        until: Deadline,
+        job: impl FnOnce(&mut Objects) -> Result<T, DeviceError> + Send + 'static,
+    ) -> Result<T, LaneError> {
+        let lane = self.lane.as_ref().ok_or(LaneError::Broken(CommError::Closed))?;
+        match lane.run(until, job) {
+            Ok(answer) => answer.map_err(LaneError::Device),
+            Err(overrun) => Err(LaneError::Broken(self.group.fail(stuck(&overrun, self.me(), phase)))),
+        }
+    }
+
+    /// The same where any failure is the caller's.
+    fn vendor<T: Send + 'static>(
+        &self,
+        phase: Phase,
+        until: Deadline,
+        job: impl FnOnce(&mut Objects) -> Result<T, DeviceError> + Send + 'static,
+    ) -> Result<T, CommError> {
+        self.on_lane(phase, until, job).map_err(|error| error.in_phase(self.me(), &self.device, phase))
+    }
+
+    fn deadline(&self) -> Result<Deadline, CommError> {
+        deadline(self.within)
+    }
+
+    fn resolve(
+        &self,
+        at: DeviceAddr,
+        len: usize,
+        allowed: fn(&Reach, &Range<u64>) -> bool,
+    ) -> Result<(), CommError> {
+        match at.0.checked_add(len as u64) {
+            Some(end) if allowed(&self.state().reach, &(at.0..end)) => Ok(()),
+            _ => Err(ArgumentError::Unreachable { addr: at, len }.into()),
+        }
+    }
+
+    /// The vendor's barrier, once every rank is known to come.
+    fn device_barrier(&self, step: &Step<'_>) -> Result<(), CommError> {
+        let lane = self.lane.as_ref().ok_or(CommError::Closed)?;
+        let watcher = || self.group.look_after_all(step);
+        match lane.run_watching(step.deadline(), watcher, |objects| objects.barrier()) {
+            Ok(Ok(())) => Ok(()),
+            // The others are waiting for this rank inside the vendor's code: they must hear of it.
+            Ok(Err(error)) => {
+                Err(self.group.fail(device_error(error, self.me(), &self.device, Phase::Barrier)))
+            }
+            Err(Interrupted::Watcher(error)) => Err(error),
+            Err(Interrupted::Overrun(overrun)) => {
+                Err(self.group.fail(stuck(&overrun, self.me(), Phase::Barrier)))
+            }
+        }
+    }
+
+    /// Ends the lane, releasing what is on it.
+    fn release_all(&mut self, until: Deadline) -> Result<(), CommError> {
+        let Some(lane) = self.lane.take() else { return Ok(()) };
+        let me = self.group.membership().rank();
+        let released = lane.run(until, Objects::release).and_then(|released| {
+            lane.close(until)?;
+            Ok(released)
+        });
+        match released {
+            Ok(released) => released.map_err(|error| device_error(error, me, &self.device, Phase::Destroy)),
+            Err(overrun) => {
+                self.device.forget_if_adopted();
+                Err(stuck(&overrun, me, Phase::Destroy))
+            }
+        }
+    }
+}
+
+/// Why a job on the lane gave nothing.
+enum LaneError {
+    Device(DeviceError),
+    /// The lane or the group is of no use any more.
+    Broken(CommError),
+}
+
+impl LaneError {
+    fn in_phase(self, rank: u32, device: &Device, phase: Phase) -> CommError {
+        match self {
+            Self::Device(error) => device_error(error, rank, device, phase),
+            Self::Broken(error) => error,
+        }
+    }
+}
+
+impl Communicator for HcclComm {
+    fn rank(&self) -> u32 {
+        self.me()
+    }
+
+    fn nranks(&self) -> u32 {
+        self.group.membership().nranks()
+    }
+
+    fn alloc_windows(&self, size: usize, within: Timeout) -> Result<Window, CommError> {
+        self.group.check()?;
+        validate::window_size("win_size", size)?;
+        let step = self.group.step(Phase::AllocWindows, within)?;
+        {
+            let mut state = self.state();
+            if state.base.is_some() || state.making_base {
+                return Err(CommError::WindowsExist);
+            }
+            state.making_base = true;
+        }
+        let topic = Topic { kind: BASE, id: 0 };
+        let made = self.allocate(&step, Phase::AllocWindows, topic, None, &self.everybody(), self.me(), size);
+        let mut state = self.state();
+        state.making_base = false;
+        let made = made?;
+        let window = made.window();
+        made.extend(&mut state.reach);
+        state.base = Some(Base { window, context: made.context });
+        Ok(window)
+    }
+
+    fn window(&self) -> Result<Window, CommError> {
+        self.state().base.as_ref().map(|base| base.window).ok_or(CommError::NoWindow)
+    }
+
+    fn derive_context(&self, view: &SubsetView<'_>) -> Result<DeviceAddr, CommError> {
+        self.group.check()?;
+        let base = self.state().base.clone().ok_or(CommError::NoWindow)?;
+        validate::subset(self.group.membership(), view, base.window.size)?;
+        let context = base
+            .context
+            .subset(view.ranks, view.domain_rank, view.offset as u64, view.size as u64)
+            .map_err(|error| CommError::Backend {
+                what: "a bug: the context does not hold together".to_owned(),
+                source: Arc::new(error),
+            })?;
+        let step = self.group.step(Phase::DeriveContext, self.within)?;
+        let at =
+            self.vendor(Phase::DeriveContext, step.deadline(), move |objects| objects.place(&context))?;
+        self.state().reach.add_context(context_range(at));
+        Ok(at)
+    }
+
+    fn alloc_domain(&self, spec: &DomainSpec<'_>, within: Timeout) -> Result<Window, CommError> {
+        self.group.check()?;
+        validate::domain(self.group.membership(), spec)?;
+        let step = self.group.step(Phase::AllocDomain, within)?;
+        {
+            let mut state = self.state();
+            if state.domains.contains_key(&spec.id) {
+                return Err(CommError::DomainExists { id: spec.id });
+            }
+            state.domains.insert(spec.id, None);
+        }
+        let topic = Topic { kind: DOMAIN, id: spec.id.0 };
+        let (key, position, size) = (Some(spec.id), spec.domain_rank, spec.window_size);
+        let made = self.allocate(&step, Phase::AllocDomain, topic, key, spec.ranks, position, size);
+        let mut state = self.state();
+        match made {
+            Ok(made) => {
+                made.extend(&mut state.reach);
+                let domain = Domain {
+                    members: spec.ranks.to_vec(),
+                    bases: made.bases(),
+                    context: context_range(made.context_at),
+                };
+                state.domains.insert(spec.id, Some(domain));
+                Ok(made.window())
+            }
+            Err(error) => {
+                state.domains.remove(&spec.id);
+                Err(error)
+            }
+        }
+    }
+
+    fn release_domain(&self, id: AllocationId, within: Timeout) -> Result<(), CommError> {
+        let domain = {
+            let mut state = self.state();
+            let domain =
+                state.domains.get_mut(&id).and_then(Option::take).ok_or(CommError::UnknownDomain { id })?;
+            state.reach.remove(&domain.bases, &domain.context);
+            domain
+        };
+        let phase = Phase::ReleaseDomain;
+        let until = deadline(within)?;
+        // Everybody lets go of the others' windows before anybody frees its own; when some are gone, ours goes all the
+        // same.
+        let closed = self.vendor(phase, until, move |objects| objects.close_peers(Some(id)));
+        let waited = self.group.step(phase, within).and_then(|step| {
+            self.group.exchange(&step, Topic { kind: RELEASE, id: id.0 }, &domain.members, &[]).map(drop)
+        });
+        let freed = self.vendor(phase, in_time(until)?, move |objects| objects.free(Some(id)));
+        self.state().domains.remove(&id);
+        waited.and(closed).and(freed)
+    }
+
+    fn barrier(&self, within: Timeout) -> Result<(), CommError> {
+        let step = self.group.step(Phase::Barrier, within)?;
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.group.barrier(&step)?;
+        self.device_barrier(&step)?;
+        // Only now has nobody a reason to watch the others any more, so that they may leave.
+        self.group.barrier(&step)
+    }
+
+    fn read(&self, from: DeviceAddr, into: &mut [u8]) -> Result<(), CommError> {
+        if into.is_empty() {
+            return Ok(());
+        }
+        self.resolve(from, into.len(), Reach::may_read)?;
+        let len = into.len();
+        let job = move |objects: &mut Objects| objects.read(from, len);
+        into.copy_from_slice(&self.vendor(Phase::Transfer, self.deadline()?, job)?);
+        Ok(())
+    }
+
+    fn write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), CommError> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.resolve(to, bytes.len(), Reach::may_write)?;
+        let bytes = bytes.to_vec();
+        self.vendor(Phase::Transfer, self.deadline()?, move |objects| objects.write(to, &bytes))
+    }
+
+    /// Leaves at once, without waiting for anybody, and releases everything; the deadline is for the vendor's calls.
+    fn destroy(mut self: Box<Self>, within: Timeout) -> Result<(), CommError> {
+        let broken = self.group.check();
+        let reason = match &broken {
+            Ok(()) => "it destroyed its communicator".to_owned(),
+            Err(error) => format!("it destroyed its communicator, because {}", error.root_cause()),
+        };
+        self.group.leave(&reason);
+        let released = self.release_all(deadline(within)?);
+        broken.and(released)
+    }
+}
+
+impl Drop for HcclComm {
+    fn drop(&mut self) {
+        if let Ok(until) = Deadline::after(RELEASE_GRACE) {
+            // Nobody is left to tell.
+            let _ = self.release_all(until);
+        }
+    }
+}
+
+fn context_range(at: DeviceAddr) -> Range<u64> {
+    at.0..at.0 + size_of::<CommContext>() as u64
+}
+
+fn deadline(within: Timeout) -> Result<Deadline, CommError> {
+    Deadline::after(within.get()).map_err(|_| ArgumentError::Timeout { given: within.get() }.into())
+}
+
+/// The same deadline, or a little time to release things when it has passed.
+fn in_time(until: Deadline) -> Result<Deadline, CommError> {
+    let left = until.left().max(RELEASE_GRACE);
+    Deadline::after(left).map_err(|_| ArgumentError::Timeout { given: left }.into())
+}
+
+/// A vendor call that did not come back, as the communicator's error.
+pub(crate) fn stuck(overrun: &Overrun, rank: u32, phase: Phase) -> CommError {
+    let Overrun { function, waited, limit } = *overrun;
+    CommError::Stuck { function, rank, phase, waited, limit }
+}
+
+/// A device's error as the communicator's, with the rank and the device in it.
+pub(crate) fn device_error(error: DeviceError, rank: u32, device: &Device, phase: Phase) -> CommError {
+    let place = format!("rank {rank} on {}", device.logical());
+    let DeviceError::Vendor(error) = error else {
+        return CommError::Backend { what: format!("{phase} on {place}"), source: Arc::new(error) };
+    };
+    let detail =
+        if error.detail.is_empty() { place } else { format!("{place}; the vendor says: {}", error.detail) };
+    CommError::Vendor {
+        function: error.function,
+        code: error.code.number(),
+        name: error.code.name().unwrap_or("a code without a name"),
+        advice: error.code.advice().unwrap_or("see the vendor's log"),
+        detail,
+        phase,
+    }
+}
+
+fn refusal_text(way: WindowWay, refusal: &Refusal) -> String {
+    format!("{way}: rank {}: {}", refusal.rank, refusal.reason)
+}

@@ -1,0 +1,120 @@
+//! What members tell each other about a step: done, not possible on this machine, or failed.
+
+use comm_context::comm::{CommError, Phase};
+use rendezvous::NOTE_BYTES;
+use worker_errors::{clip, escape};
+
+/// One member's word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Note {
+    /// It did its part; what the others need of it.
+    Done(Vec<u8>),
+    /// Its machine or library does not have this way.
+    Refused(String),
+    /// It could not.
+    Failed(String),
+}
+
+impl Note {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let (tag, bytes) = match self {
+            Self::Done(bytes) => (1, bytes.clone()),
+            Self::Refused(text) => (2, clip(text, NOTE_BYTES - 1).as_bytes().to_vec()),
+            Self::Failed(text) => (3, clip(text, NOTE_BYTES - 1).as_bytes().to_vec()),
+        };
+        [vec![tag], bytes].concat()
+    }
+
+    /// Total: a note that makes no sense is a failure of the peer that wrote it.
+    pub(crate) fn decode(bytes: &[u8]) -> Self {
+        let text = |bytes: &[u8]| escape(&String::from_utf8_lossy(bytes), 4 * NOTE_BYTES).into_owned();
+        match bytes {
+            [1, payload @ ..] => Self::Done(payload.to_vec()),
+            [2, reason @ ..] => Self::Refused(text(reason)),
+            [3, reason @ ..] => Self::Failed(text(reason)),
+            _ => Self::Failed("it sent a note that makes no sense".to_owned()),
+        }
+    }
+}
+
+/// What all notes together mean, the same on every member.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// Everybody did it.
+    Done(Vec<Vec<u8>>),
+    /// Somebody's machine cannot; another way may work.
+    Refused(Refusal),
+    /// Somebody failed.
+    Failed(CommError),
+}
+
+/// Why a way was not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) rank: u32,
+    pub(crate) reason: String,
+}
+
+/// Reads all members' notes. `own` is this rank's own failure, which it knows better than its note can tell.
+pub(crate) fn settle(notes: &[Vec<u8>], members: &[u32], own: Option<CommError>, phase: Phase) -> Verdict {
+    let notes: Vec<(u32, Note)> =
+        members.iter().zip(notes).map(|(rank, note)| (*rank, Note::decode(note))).collect();
+    let failed = notes.iter().find_map(|(rank, note)| match note {
+        Note::Failed(message) => Some(CommError::PeerFailed { rank: *rank, phase, message: message.clone() }),
+        _ => None,
+    });
+    if let Some(failed) = failed {
+        return Verdict::Failed(own.unwrap_or(failed));
+    }
+    let refused = notes.iter().find_map(|(rank, note)| match note {
+        Note::Refused(reason) => Some(Refusal { rank: *rank, reason: reason.clone() }),
+        _ => None,
+    });
+    if let Some(refused) = refused {
+        return Verdict::Refused(refused);
+    }
+    Verdict::Done(
+        notes
+            .into_iter()
+            .map(|(_, note)| match note {
+                Note::Done(payload) => payload,
+                Note::Refused(_) | Note::Failed(_) => Vec::new(),
+            })
+            .collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_survive_the_wire_and_nonsense_is_a_failure() {
+        for note in [Note::Done(vec![7; 168]), Note::Refused("no fabric".into()), Note::Failed("oom".into())]
+        {
+            assert_eq!(Note::decode(&note.encode()), note);
+        }
+        for nonsense in [&[][..], &[0], &[9, 9]] {
+            assert!(matches!(Note::decode(nonsense), Note::Failed(_)));
+        }
+        assert!(Note::Failed("é".repeat(500)).encode().len() <= NOTE_BYTES);
+    }
+
+    // CH-4
+    #[test]
+    fn f28_a_failure_counts_before_a_refusal_and_both_before_success() {
+        let done = Note::Done(vec![1]).encode();
+        let refused = Note::Refused("207000".into()).encode();
+        let failed = Note::Failed("no memory".into()).encode();
+        let phase = Phase::AllocDomain;
+        let all = |notes: [&Vec<u8>; 3]| settle(&notes.map(Clone::clone), &[2, 5, 9], None, phase);
+        assert!(matches!(all([&done, &done, &done]), Verdict::Done(payloads) if payloads == [[1], [1], [1]]));
+        assert!(matches!(all([&done, &refused, &done]), Verdict::Refused(Refusal { rank: 5, .. })));
+        assert!(matches!(
+            all([&refused, &done, &failed]),
+            Verdict::Failed(CommError::PeerFailed { rank: 9, .. })
+        ));
+        let own = settle(std::slice::from_ref(&failed), &[4], Some(CommError::Closed), phase);
+        assert!(matches!(own, Verdict::Failed(CommError::Closed)));
+    }
+}

@@ -1,0 +1,179 @@
+//! What a communicator holds of the vendor's: made, used and released on its lane.
+
+use crate::device::{Device, VendorPid};
+use crate::error::DeviceError;
+use crate::group::{Group, RootInfo};
+use crate::memory::DeviceMemory;
+use crate::stream::Stream;
+use crate::window::{LocalWindow, PeerWindow, WindowTicket, WindowWay};
+use comm_context::abi::{CommContext, DeviceAddr};
+use comm_context::comm::AllocationId;
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// The base window, or a domain's.
+pub(crate) type Key = Option<AllocationId>;
+
+/// The vendor's objects, in no particular order; [`Objects::release`] has the order.
+#[derive(Debug)]
+pub(crate) struct Objects {
+    device: Device,
+    /// `None` once released.
+    stream: Option<Stream>,
+    group: Option<Group>,
+    windows: BTreeMap<Key, Windows>,
+    contexts: Vec<DeviceMemory>,
+}
+
+/// One allocation: this rank's window, the peers' as this rank reaches them, and the context that describes them.
+#[derive(Debug)]
+struct Windows {
+    own: LocalWindow,
+    peers: Vec<PeerWindow>,
+    context: Option<DeviceMemory>,
+}
+
+/// An allocation as the rest of the communicator sees it: numbers.
+#[derive(Debug, Clone)]
+pub(crate) struct Opened {
+    pub(crate) context: CommContext,
+    pub(crate) context_at: DeviceAddr,
+    pub(crate) bases: Vec<DeviceAddr>,
+}
+
+impl Objects {
+    pub(crate) fn new(device: Device, stream: Stream) -> Self {
+        Self { device, stream: Some(stream), group: None, windows: BTreeMap::new(), contexts: Vec::new() }
+    }
+
+    pub(crate) fn join(&mut self, root: &RootInfo, ranks: u32, rank: u32) -> Result<(), DeviceError> {
+        self.group = Some(Group::join(&self.device, root, ranks, rank)?);
+        Ok(())
+    }
+
+    pub(crate) fn root_info(&self) -> Result<RootInfo, DeviceError> {
+        RootInfo::open(&self.device)
+    }
+
+    pub(crate) fn barrier(&self) -> Result<(), DeviceError> {
+        match (&self.group, &self.stream) {
+            (Some(group), Some(stream)) => group.barrier(stream),
+            _ => Err(DeviceError::Released { what: "communicator" }),
+        }
+    }
+
+    /// Makes this rank's window and lets the peers open it.
+    pub(crate) fn make(
+        &mut self,
+        key: Key,
+        way: WindowWay,
+        size: usize,
+        peers: &[VendorPid],
+    ) -> Result<WindowTicket, DeviceError> {
+        let own = LocalWindow::create(&self.device, way, size)?;
+        if !peers.is_empty() {
+            own.allow(peers)?;
+        }
+        let ticket = *own.ticket();
+        self.windows.insert(key, Windows { own, peers: Vec::new(), context: None });
+        Ok(ticket)
+    }
+
+    /// Opens the peers' windows (`None` stands for this rank's own, at position `me`) and puts the context on the device.
+    pub(crate) fn open(
+        &mut self,
+        key: Key,
+        me: u32,
+        tickets: &[Option<WindowTicket>],
+        until: Instant,
+    ) -> Result<Opened, DeviceError> {
+        let windows = self.windows.get_mut(&key).ok_or(DeviceError::Released { what: "window" })?;
+        let mut bases = Vec::with_capacity(tickets.len());
+        for ticket in tickets {
+            bases.push(match ticket {
+                None => windows.own.addr(),
+                Some(ticket) => {
+                    let peer = PeerWindow::open(&self.device, ticket, until)?;
+                    let at = peer.addr();
+                    windows.peers.push(peer);
+                    at
+                }
+            });
+        }
+        let context = CommContext::new(me, &bases, windows.own.size() as u64)
+            .map_err(|_| DeviceError::Nonsense { function: "aclrtMapMem", what: "an impossible address" })?;
+        let memory = self.device.place(&context)?;
+        let context_at = memory.addr();
+        windows.context = Some(memory);
+        Ok(Opened { context, context_at, bases })
+    }
+
+    /// Lets go of the peers' windows; their owners may then free them.
+    pub(crate) fn close_peers(&mut self, key: Key) -> Result<(), DeviceError> {
+        let Some(windows) = self.windows.get_mut(&key) else { return Ok(()) };
+        windows.close_peers()
+    }
+
+    /// Frees this rank's window and its context.
+    pub(crate) fn free(&mut self, key: Key) -> Result<(), DeviceError> {
+        match self.windows.remove(&key) {
+            Some(windows) => windows.free(),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts a further context on the device.
+    pub(crate) fn place(&mut self, context: &CommContext) -> Result<DeviceAddr, DeviceError> {
+        let memory = self.device.place(context)?;
+        let at = memory.addr();
+        self.contexts.push(memory);
+        Ok(at)
+    }
+
+    pub(crate) fn read(&self, from: DeviceAddr, len: usize) -> Result<Vec<u8>, DeviceError> {
+        let mut bytes = vec![0; len];
+        self.device.read(from, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    pub(crate) fn write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.device.write(to, bytes)
+    }
+
+    /// Releases everything, the peers' windows first, and gives the first error.
+    pub(crate) fn release(&mut self) -> Result<(), DeviceError> {
+        let mut first = Ok(());
+        let mut keep = |result: Result<(), DeviceError>| {
+            if first.is_ok() {
+                first = result;
+            }
+        };
+        self.windows.values_mut().for_each(|windows| keep(windows.close_peers()));
+        self.contexts.drain(..).for_each(|context| keep(context.release()));
+        std::mem::take(&mut self.windows).into_values().for_each(|windows| keep(windows.free()));
+        keep(self.group.take().map_or(Ok(()), Group::release));
+        keep(self.stream.take().map_or(Ok(()), Stream::release));
+        first
+    }
+}
+
+impl Windows {
+    fn close_peers(&mut self) -> Result<(), DeviceError> {
+        let closed: Vec<_> = self.peers.drain(..).map(PeerWindow::release).collect();
+        closed.into_iter().collect()
+    }
+
+    fn free(mut self) -> Result<(), DeviceError> {
+        let closed = self.close_peers();
+        let placed = self.context.take().map_or(Ok(()), DeviceMemory::release);
+        closed.and(placed).and(self.own.release())
+    }
+}
+
+impl Device {
+    fn place(&self, context: &CommContext) -> Result<DeviceMemory, DeviceError> {
+        let memory = DeviceMemory::allocate(self, size_of::<CommContext>())?;
+        memory.write(0, context.as_bytes())?;
+        Ok(memory)
+    }
+}

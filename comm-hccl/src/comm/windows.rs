@@ -1,0 +1,257 @@
+//! Allocation of windows: prepare, exchange, open, exchange, and commit or undo on every member.
+
+use super::note::{Note, Refusal, Verdict, settle};
+use super::objects::{Key, Opened};
+use super::{HcclComm, LaneError, context_range, device_error, in_time, refusal_text};
+use crate::window::{WindowTicket, WindowWay};
+use comm_context::abi::{CommContext, DeviceAddr};
+use comm_context::comm::{CommError, Phase, Reach, Window};
+use rendezvous::{Step, Topic};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The stages of an allocation, in the low bits of its topic.
+const MADE: u32 = 0;
+const OPENED: u32 = 1;
+const CLOSED: u32 = 2;
+
+/// An allocation that every member has committed to.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) context: CommContext,
+    pub(super) context_at: DeviceAddr,
+    addrs: Vec<DeviceAddr>,
+    size: usize,
+}
+
+impl Made {
+    pub(super) fn window(&self) -> Window {
+        let base = self.addrs[self.context.rank() as usize];
+        Window { context: self.context_at, base, size: self.size }
+    }
+
+    pub(super) fn bases(&self) -> Vec<u64> {
+        self.addrs.iter().map(|addr| addr.0).collect()
+    }
+
+    pub(super) fn extend(&self, reach: &mut Reach) {
+        reach.add_windows(&self.bases(), self.size);
+        reach.add_context(context_range(self.context_at));
+    }
+}
+
+/// No way to share windows is there.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no way to share a window works for every rank ({}); check the driver, ASCEND_RT_VISIBLE_DEVICES and the CANN version of every rank", .refusals.join("; "))]
+pub struct NoWay {
+    /// One text for each way, best first.
+    pub refusals: Vec<String>,
+}
+
+/// One try of one way.
+enum Tried {
+    Made(Box<Made>),
+    Refused(Refusal),
+}
+
+/// What is being allocated.
+struct Allocation<'a> {
+    phase: Phase,
+    topic: Topic,
+    key: Key,
+    members: &'a [u32],
+    /// The position of this rank among the members.
+    position: u32,
+    asked: usize,
+}
+
+impl HcclComm {
+    /// Allocates a window on every member, by the best way that all of them have.
+    #[expect(clippy::too_many_arguments, reason = "two callers, and each part is theirs")]
+    pub(super) fn allocate(
+        &self,
+        step: &Step<'_>,
+        phase: Phase,
+        topic: Topic,
+        key: Key,
+        members: &[u32],
+        position: u32,
+        asked: usize,
+    ) -> Result<Made, CommError> {
+        let allocation = Allocation { phase, topic, key, members, position, asked };
+        let mut refusals = Vec::new();
+        for way in WindowWay::ALL {
+            match self.try_way(step, &allocation, way)? {
+                Tried::Refused(refusal) => refusals.push((way, refusal)),
+                Tried::Made(made) => {
+                    let mut state = self.state();
+                    state.way = Some(way);
+                    state.refusals = refusals;
+                    return Ok(*made);
+                }
+            }
+        }
+        let refusals = refusals.iter().map(|(way, refusal)| refusal_text(*way, refusal)).collect();
+        let what = format!("{phase} on rank {}", self.me());
+        Err(CommError::Backend { what, source: Arc::new(NoWay { refusals }) })
+    }
+
+    fn try_way(
+        &self,
+        step: &Step<'_>,
+        allocation: &Allocation<'_>,
+        way: WindowWay,
+    ) -> Result<Tried, CommError> {
+        let Allocation { phase, key, asked, members, .. } = *allocation;
+        let peers = members.iter().filter(|rank| **rank != self.me());
+        let peers: Vec<_> = peers.map(|rank| self.pids[*rank as usize]).collect();
+        let made = self.on_lane(phase, step.deadline(), move |objects| objects.make(key, way, asked, &peers));
+        let (note, own) = self
+            .word(phase, made, |ticket| [&(asked as u64).to_le_bytes()[..], &ticket.to_bytes()].concat())?;
+        let verdict = self.tell(step, allocation, MADE, &note, own);
+        let tickets = match verdict.and_then(|verdict| self.agree(allocation, way, verdict)) {
+            Ok(Ok(tickets)) => tickets,
+            Ok(Err(refusal)) => {
+                self.undo(step, allocation)?;
+                return Ok(Tried::Refused(refusal));
+            }
+            Err(error) => {
+                let _ = self.undo(step, allocation);
+                return Err(error);
+            }
+        };
+        self.open(step, allocation, tickets)
+    }
+
+    /// Opens what the others made, and commits when everybody could.
+    fn open(
+        &self,
+        step: &Step<'_>,
+        allocation: &Allocation<'_>,
+        tickets: Vec<WindowTicket>,
+    ) -> Result<Tried, CommError> {
+        let Allocation { phase, key, position, .. } = *allocation;
+        let size = tickets.first().map_or(0, |ticket| ticket.size);
+        let others: Vec<_> = tickets
+            .into_iter()
+            .enumerate()
+            .map(|(at, ticket)| (at != position as usize).then_some(ticket))
+            .collect();
+        let until = Instant::now() + step.deadline().left();
+        let opened =
+            self.on_lane(phase, step.deadline(), move |objects| objects.open(key, position, &others, until));
+        let mut numbers = None;
+        let (note, own) = self.word(phase, opened, |opened| {
+            numbers = Some(opened);
+            Vec::new()
+        })?;
+        // Also the failed ones say so before anybody frees its window: a slower member would find it gone.
+        let verdict = self.tell(step, allocation, OPENED, &note, own);
+        let refused = match (verdict, numbers) {
+            (Ok(Verdict::Done(_)), Some(Opened { context, context_at, bases })) => {
+                return Ok(Tried::Made(Box::new(Made { context, context_at, addrs: bases, size })));
+            }
+            (Ok(Verdict::Refused(refusal)), _) => Ok(Tried::Refused(refusal)),
+            (Ok(Verdict::Failed(error)) | Err(error), _) => Err(error),
+            (Ok(Verdict::Done(_)), None) => Err(CommError::Closed),
+        };
+        let phase = allocation.phase;
+        let _ = self.on_lane(phase, in_time(step.deadline())?, move |objects| objects.close_peers(key));
+        let undone = self
+            .tell(step, allocation, CLOSED, &Note::Done(Vec::new()), None)
+            .map(drop)
+            .and(self.undo(step, allocation));
+        // Why it failed counts before what went wrong in undoing it.
+        let refused = refused?;
+        undone.map(|()| refused)
+    }
+
+    /// Frees this rank's part. What goes wrong here stays with the device, which tells when it is closed.
+    fn undo(&self, step: &Step<'_>, allocation: &Allocation<'_>) -> Result<(), CommError> {
+        let key = allocation.key;
+        match self.on_lane(allocation.phase, in_time(step.deadline())?, move |objects| objects.free(key)) {
+            Ok(()) => Ok(()),
+            Err(LaneError::Device(error)) => {
+                self.device.keep_first_error(Err(error));
+                Ok(())
+            }
+            Err(LaneError::Broken(error)) => Err(error),
+        }
+    }
+
+    /// This rank's note about what its lane answered, and its own error if it failed.
+    fn word<T>(
+        &self,
+        phase: Phase,
+        answer: Result<T, LaneError>,
+        payload: impl FnOnce(T) -> Vec<u8>,
+    ) -> Result<(Note, Option<CommError>), CommError> {
+        Ok(match answer {
+            Ok(value) => (Note::Done(payload(value)), None),
+            Err(LaneError::Device(error)) if error.is_unsupported() => {
+                (Note::Refused(error.to_string()), None)
+            }
+            Err(LaneError::Device(error)) => {
+                let error = device_error(error, self.me(), &self.device, phase);
+                (Note::Failed(error.to_string()), Some(error))
+            }
+            Err(LaneError::Broken(error)) => return Err(error),
+        })
+    }
+
+    fn tell(
+        &self,
+        step: &Step<'_>,
+        allocation: &Allocation<'_>,
+        stage: u32,
+        note: &Note,
+        own: Option<CommError>,
+    ) -> Result<Verdict, CommError> {
+        let topic = Topic { kind: allocation.topic.kind + stage, ..allocation.topic };
+        let notes = self.group.exchange(step, topic, allocation.members, &note.encode())?;
+        Ok(settle(&notes, allocation.members, own, allocation.phase))
+    }
+
+    /// The tickets of all members, if they agree on everything. Nothing of them is believed unchecked.
+    fn agree(
+        &self,
+        allocation: &Allocation<'_>,
+        way: WindowWay,
+        verdict: Verdict,
+    ) -> Result<Result<Vec<WindowTicket>, Refusal>, CommError> {
+        let Allocation { phase, members, position, asked, .. } = *allocation;
+        let payloads = match verdict {
+            Verdict::Done(payloads) => payloads,
+            Verdict::Refused(refusal) => return Ok(Err(refusal)),
+            Verdict::Failed(error) => return Err(error),
+        };
+        let mut tickets: Vec<WindowTicket> = Vec::with_capacity(payloads.len());
+        for (rank, payload) in members.iter().zip(&payloads) {
+            let nonsense = |message: String| CommError::PeerFailed { rank: *rank, phase, message };
+            let (wanted, ticket) = payload
+                .split_first_chunk::<8>()
+                .and_then(|(asked, ticket)| Some((u64::from_le_bytes(*asked), ticket.first_chunk()?)))
+                .ok_or_else(|| nonsense("it sent half a window ticket".to_owned()))?;
+            if wanted != asked as u64 {
+                return Err(self.mismatch("the size of the window", *rank, asked as u64, wanted));
+            }
+            let ticket = WindowTicket::from_bytes(ticket).map_err(|error| nonsense(error.to_string()))?;
+            if ticket.way() != way {
+                return Err(nonsense(format!("it shares its window by {}, not by {way}", ticket.way())));
+            }
+            tickets.push(ticket);
+        }
+        let mine = tickets[position as usize].size;
+        let other = members.iter().zip(&tickets).find(|(_, ticket)| ticket.size != mine);
+        match other {
+            Some((rank, ticket)) => {
+                Err(self.mismatch("the rounded size of the window", *rank, mine as u64, ticket.size as u64))
+            }
+            None => Ok(Ok(tickets)),
+        }
+    }
+
+    fn mismatch(&self, what: &'static str, rank: u32, mine: u64, theirs: u64) -> CommError {
+        CommError::Mismatch { what, rank, mine: format!("{mine} bytes"), theirs: format!("{theirs} bytes") }
+    }
+}

@@ -1,0 +1,83 @@
+/*
+ * What bench_comm holds our figures against, with MPI: program init | barrier ROUNDS | window ROUNDS.
+ * Rank 0 prints nanoseconds: the median of the averages of batches of rounds, without a look at the clock between
+ * them, and the 99th percentile of single rounds.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { WINDOW = 65536, BATCHES = 20 };
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return 1e9 * (double)time.tv_sec + (double)time.tv_nsec;
+}
+
+static int compare(const void *left, const void *right) {
+    const double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+static void make_window(MPI_Win *window) {
+    void *base = NULL;
+    MPI_Win_allocate_shared(WINDOW, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base, window);
+    memset(base, 0, WINDOW);
+}
+
+static void one(int barrier) {
+    if (barrier) {
+        MPI_Barrier(MPI_COMM_WORLD);
+    } else {
+        MPI_Win window;
+        make_window(&window);
+        MPI_Win_free(&window);
+    }
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2) {
+        return 2;
+    }
+    const int init = strcmp(argv[1], "init") == 0, barrier = strcmp(argv[1], "barrier") == 0;
+    const size_t rounds = argc > 2 ? strtoul(argv[2], NULL, 10) : 1;
+    const size_t each = rounds / BATCHES + 1;
+    double *times = malloc(rounds * sizeof *times);
+    double averages[BATCHES] = {0};
+    const double started = now();
+    MPI_Init(&argc, &argv);
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (init) {
+        MPI_Win window;
+        make_window(&window);
+        times[0] = now() - started;
+        MPI_Win_free(&window);
+    } else {
+        for (size_t batch = 0; batch < BATCHES + 5; ++batch) {
+            const double before = now();
+            for (size_t round = 0; round < each; ++round) {
+                one(barrier);
+            }
+            /* The first ones warm up. */
+            averages[batch < 5 ? 0 : batch - 5] = (now() - before) / (double)each;
+        }
+        for (size_t round = 0; round < rounds; ++round) {
+            const double before = now();
+            one(barrier);
+            times[round] = now() - before;
+        }
+    }
+    if (rank == 0) {
+        qsort(times, rounds, sizeof *times, compare);
+        qsort(averages, BATCHES, sizeof *averages, compare);
+        printf("%.0f %.0f\n", init ? times[0] : averages[BATCHES / 2], times[rounds * 99 / 100]);
+    }
+    MPI_Finalize();
+    free(times);
+    return 0;
+}

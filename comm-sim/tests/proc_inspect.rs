@@ -1,0 +1,72 @@
+//! `comm-inspect` on a meeting, on a group, and in wrong use (F44).
+#![allow(missing_docs)]
+
+mod kit;
+
+use comm_context::comm::{Communicator, Membership};
+use comm_sim::SimComm;
+use kit::{Way, far, meeting_place, secs};
+use serial_test::serial;
+use std::process::Command;
+use std::time::Duration;
+
+fn inspect(target: &str) -> (Option<i32>, String, String) {
+    let out =
+        Command::new(env!("CARGO_BIN_EXE_comm-inspect")).args(target.split_whitespace()).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (out.status.code(), text(&out.stdout), text(&out.stderr))
+}
+
+/// Looks until the output is as wanted.
+fn await_output(target: &str, words: &[&str]) {
+    let end = far();
+    while !words.iter().all(|word| inspect(target).1.contains(word)) {
+        assert!(!end.has_passed(), "{target}: {:?} lacks {words:?}", inspect(target));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+#[serial]
+fn f44_a_meeting_and_a_group_can_be_looked_at() {
+    let (_folder, path) = meeting_place();
+    let rank = |rank: u32| {
+        Way::Met(&path).fork(|| {
+            let comm = SimComm::meet(&path, Membership::new(rank, 3).unwrap(), secs(60)).unwrap();
+            if rank != 2 {
+                let _ = comm.barrier(secs(60));
+            }
+            std::thread::sleep(Duration::from_secs(60));
+            0
+        })
+    };
+    let place = path.display().to_string();
+    assert_eq!(inspect(&place).0, Some(1));
+    let first = rank(0);
+    await_output(&place, &["rank  0  pid", "hosts the meeting", "rank  2  not here yet"]);
+    let second = rank(1);
+    await_output(&place, &["rank  1  pid", "waits at the meeting"]);
+    let third = rank(2);
+    let pid = second.pid().to_string();
+    await_output(&pid, &[&format!("rank  1  pid {pid}"), "barrier", "idle", &third.pid().to_string()]);
+    let (code, _, why) = inspect(&place);
+    assert!(code == Some(1) && why.contains("give a pid"), "{why}");
+    drop(first);
+}
+
+#[test]
+fn wrong_use_is_explained() {
+    for (wrong, code, word) in [
+        ("", 2, "comm-inspect PATH"),
+        ("a b", 2, "comm-inspect PATH"),
+        ("4294967294", 1, "there is no process"),
+        ("/no/such/folder/x", 1, "folder"),
+        ("/etc/passwd", 1, "a file"),
+    ] {
+        let (told, _, why) = inspect(wrong);
+        assert!(told == Some(code) && why.contains(word), "{wrong:?}: {told:?} {why}");
+    }
+    let own = std::process::id().to_string();
+    assert!(inspect(&own).2.contains("is a rank of no group"), "{:?}", inspect(&own));
+    assert_eq!(inspect("--help").0, Some(0));
+}

@@ -1,0 +1,327 @@
+//! SIGKILL at every fault point that a rank passes, in every rank, forked and independent (F01, F20, F21).
+//!
+//! A first run of the scene records the points; then each of them is the place where one rank dies. The others must be told who it
+//! was, and nothing may be left: no process, no file, no descriptor; and the next run at the same path works.
+#![allow(missing_docs)]
+
+mod kit;
+
+use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec, SubsetView, Timeout};
+use comm_sim::{Prepared, prepare};
+use kit::{Says, Way, descriptors, far, listing, meeting_place, millis, say, secs};
+use mailbox_atomics::fault::{self, Action, Plan};
+use mailbox_atomics::{Child, HowDied, monotonic_ns};
+use rendezvous::who_is_there;
+use serial_test::serial;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const NRANKS: u32 = 3;
+/// Groups that run at a time: they mostly wait for a death to be noticed.
+const AT_ONCE: usize = 12;
+
+/// Where a rank can die before anybody who matters knows that it is there: nobody can name it, so a deadline must.
+const UNKNOWN_YET: &[&str] = &[
+    // It has told nobody that it exists.
+    "rendezvous.path_checked",
+    "rendezvous.bind",
+    "rendezvous.connect",
+    "rendezvous.connected",
+    // It has asked for a seat, and the host may find it dead before it gives it one.
+    "rendezvous.asked",
+    // It holds the name, and no rank has a seat yet.
+    "rendezvous.host.bound",
+    // Some ranks have a seat, others come later and find no host: they hold the next meeting and wait for it.
+    "rendezvous.host.seated",
+    // The host calls the meeting off, and a rank that comes after that finds nobody who could tell it. That those who are at the meeting
+    // are told is shown in rendezvous/tests/proc_meet.rs.
+    "rendezvous.seated",
+];
+
+/// Everything that a communicator does, in order.
+fn scene(way: Way<'_>, rank: u32, within: Timeout) -> Result<(), CommError> {
+    let comm = way.open(rank, NRANKS, within)?;
+    let played = play(comm.as_ref(), rank, within);
+    let left = comm.destroy(within);
+    played.and(left)
+}
+
+fn play(comm: &dyn Communicator, rank: u32, within: Timeout) -> Result<(), CommError> {
+    let everybody: Vec<u32> = (0..NRANKS).collect();
+    comm.alloc_windows(4096, within)?;
+    comm.derive_context(&SubsetView { ranks: &[rank], domain_rank: 0, offset: 0, size: 64 })?;
+    comm.barrier(within)?;
+    let id = AllocationId(7);
+    comm.alloc_domain(&DomainSpec { id, ranks: &everybody, domain_rank: rank, window_size: 8192 }, within)?;
+    comm.release_domain(id, within)?;
+    comm.barrier(within)
+}
+
+/// One death.
+#[derive(Clone, Debug)]
+struct Case {
+    /// The rank that holds the meeting; `None` for ranks that are forked from prepared memory.
+    host: Option<u32>,
+    victim: u32,
+    point: &'static str,
+    hit: u64,
+    /// Whether it comes after the last thing that another rank needs of this one.
+    harmless: bool,
+}
+
+/// A group under way.
+struct Group {
+    prepared: Option<Prepared>,
+    /// Where independent ranks meet; its folder.
+    place: Option<(tempfile::TempDir, PathBuf)>,
+    says: Says,
+    ranks: Vec<(u32, Child)>,
+    victim_died_ns: Option<u64>,
+}
+
+impl Group {
+    /// Starts the ranks, the host first; `body` gives what each ends with.
+    fn start(
+        host: Option<u32>,
+        place: Option<(tempfile::TempDir, PathBuf)>,
+        body: &dyn Fn(Way<'_>, u32) -> String,
+    ) -> Self {
+        let prepared = host.is_none().then(|| prepare(NRANKS).unwrap());
+        let place = host.map(|_| place.unwrap_or_else(meeting_place));
+        let says = Says::new(NRANKS as usize, 4096);
+        let mut group = Self { prepared, place, says, ranks: Vec::new(), victim_died_ns: None };
+        let first = host.unwrap_or(0);
+        for rank in (0..NRANKS).map(|rank| (rank + first) % NRANKS) {
+            let way = group.way();
+            let child = way.fork(|| {
+                group.says.write(rank as usize, &body(way, rank));
+                0
+            });
+            group.ranks.push((rank, child));
+            if let (true, Some((_, path))) = (rank == first, &group.place) {
+                await_host(path, &group.ranks[0].1);
+            }
+        }
+        group
+    }
+
+    fn way(&self) -> Way<'_> {
+        match (&self.prepared, &self.place) {
+            (Some(prepared), _) => Way::Forked(prepared),
+            (None, Some((_, path))) => Way::Met(path),
+            (None, None) => unreachable!("a group is forked or has a place"),
+        }
+    }
+
+    fn child(&self, rank: u32) -> &Child {
+        &self.ranks.iter().find(|(one, _)| *one == rank).unwrap().1
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ranks.iter().all(|(_, child)| child.try_reap().is_some())
+    }
+}
+
+/// Returns when there is a meeting, or its host is gone.
+fn await_host(path: &Path, host: &Child) {
+    let end = far();
+    while who_is_there(path, secs(5)).unwrap().is_none() && host.lifeline().death().is_none() {
+        assert!(!end.has_passed());
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// The points that each rank passes when nothing goes wrong.
+fn record(host: Option<u32>) -> BTreeMap<u32, Vec<(&'static str, u64)>> {
+    // The names are leaked once: a child cannot hand over its `'static` strings.
+    let mut seen = BTreeMap::new();
+    let group = Group::start(host, None, &|way, rank| {
+        fault::record();
+        scene(way, rank, secs(60)).unwrap();
+        fault::passed().iter().map(|pass| format!("{} {}\n", pass.point, pass.hit)).collect()
+    });
+    for (rank, child) in &group.ranks {
+        assert_eq!(child.reap(far()), Some(HowDied::Exited(0)));
+        let text: &'static str = group.says.read(*rank as usize).leak();
+        let points =
+            text.lines().map(|line| line.split_once(' ').map(|(point, hit)| (point, hit.parse().unwrap())));
+        seen.insert(*rank, points.map(Option::unwrap).collect());
+    }
+    seen
+}
+
+fn cases(host: Option<u32>) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (victim, points) in record(host) {
+        let last_needed = points.iter().rposition(|(point, _)| *point == "barrier.arrived").unwrap();
+        for (at, (point, hit)) in points.iter().enumerate() {
+            cases.push(Case { host, victim, point, hit: *hit, harmless: at >= last_needed });
+        }
+    }
+    cases
+}
+
+impl Case {
+    fn may_be_unknown(&self) -> bool {
+        self.host.is_some() && UNKNOWN_YET.contains(&self.point)
+    }
+
+    fn start(&self) -> Group {
+        let within = if self.may_be_unknown() { millis(400) } else { secs(20) };
+        Group::start(self.host, None, &|way, rank| {
+            let before = descriptors();
+            if rank == self.victim {
+                fault::arm(Plan::one(self.point, self.victim, self.hit, Action::Kill));
+            }
+            let told = scene(way, rank, within);
+            let now = monotonic_ns();
+            let verdict = match told {
+                Ok(()) => "ok".to_owned(),
+                Err(error) => self.judge(&error),
+            };
+            let after = descriptors();
+            let leak = if before == after { String::new() } else { format!("; {before} fds, then {after}") };
+            format!("{now} {verdict}{leak}")
+        })
+    }
+
+    /// Whether the error names the victim.
+    fn judge(&self, error: &CommError) -> String {
+        let victim = self.victim;
+        match error.root_cause() {
+            CommError::PeerDied { rank, pid, .. } if *rank == victim => {
+                // Only the parent knows of a rank that died before it signed in, and it tells the rank.
+                if pid.is_some() || self.point == "rendezvous.joining" { "told" } else { "no pid" }.to_owned()
+            }
+            CommError::PeerLeft { reason, .. } if reason.contains(&format!("rank {victim} ")) => {
+                "told".to_owned()
+            }
+            CommError::TimedOut { missing, .. } if self.may_be_unknown() && missing.contains(&victim) => {
+                "missed".to_owned()
+            }
+            // Another survivor's deadline passed first, and it said so.
+            CommError::PeerLeft { reason, .. }
+                if self.may_be_unknown() && (reason.contains("gave up") || reason.contains("timed out")) =>
+            {
+                "missed".to_owned()
+            }
+            other => format!("wrong: {other}"),
+        }
+    }
+
+    /// Checks an ended group; gives the longest time from the death to a survivor that was told.
+    fn check(&self, group: &Group) -> Result<Option<Duration>, String> {
+        let died_ns = group.victim_died_ns.ok_or("the victim did not die")?;
+        let mut longest = None;
+        for rank in (0..NRANKS).filter(|rank| *rank != self.victim) {
+            let says = group.says.read(rank as usize);
+            let end = group.child(rank).try_reap();
+            let (at, verdict) = says.split_once(' ').ok_or(format!("rank {rank} ended with {end:?}"))?;
+            match verdict {
+                "told" => {
+                    let at: u64 = at.parse().map_err(|_| format!("rank {rank}: {says}"))?;
+                    longest = longest.max(Some(Duration::from_nanos(at.saturating_sub(died_ns))));
+                }
+                "missed" => {}
+                "ok" if self.harmless => {}
+                other => return Err(format!("rank {rank}: {other}")),
+            }
+        }
+        if let Some((folder, _)) = &group.place
+            && !listing(folder.path()).is_empty()
+        {
+            return Err(format!("left at the path: {:?}", listing(folder.path())));
+        }
+        Ok(longest)
+    }
+}
+
+/// Lets the groups run to their end. The parent of forked ranks tells the others of a death that only it can know of.
+fn run(groups: &mut [(Case, Group)]) {
+    let end = far();
+    let mut running = true;
+    while running {
+        running = !groups.iter().all(|(_, group)| group.has_ended());
+        for (case, group) in groups.iter_mut().filter(|(_, group)| group.victim_died_ns.is_none()) {
+            if let Some(how @ HowDied::Signalled(_)) = group.child(case.victim).try_reap() {
+                group.victim_died_ns = Some(monotonic_ns());
+                if case.point == "rendezvous.joining" {
+                    group.prepared.as_ref().unwrap().tell_death(case.victim, how);
+                }
+            }
+        }
+        let hanging = groups.iter().filter(|(_, group)| !group.has_ended()).map(|(case, _)| case);
+        assert!(!end.has_passed(), "these hang: {:#?}", hanging.collect::<Vec<_>>());
+        std::thread::sleep(Duration::from_micros(500));
+    }
+}
+
+/// Kills at every point, and says how many deaths that were and how long the slowest took to be told.
+fn sweep(name: &str, cases: Vec<Case>) {
+    let started = Instant::now();
+    let (shm, temp) = (listing(Path::new("/dev/shm")), folders_of_ours());
+    let (total, mut failed, mut told) = (cases.len(), Vec::new(), Vec::new());
+    assert!(total >= 60, "only {total} points");
+    for some in cases.chunks(AT_ONCE) {
+        let mut groups: Vec<(Case, Group)> = some.iter().map(|case| (case.clone(), case.start())).collect();
+        run(&mut groups);
+        let mut again = Vec::new();
+        for (case, group) in groups {
+            match case.check(&group) {
+                Ok(longest) => told.extend(longest),
+                Err(why) => failed.push(format!("{case:?}: {why}")),
+            }
+            let place = group.place;
+            let next = Group::start(case.host, place, &|way, rank| {
+                scene(way, rank, secs(60)).map_or_else(|error| error.to_string(), |()| "ok".to_owned())
+            });
+            again.push((case, next));
+        }
+        for (case, group) in again {
+            for (rank, child) in &group.ranks {
+                let (end, says) = (child.reap(far()), group.says.read(*rank as usize));
+                if end != Some(HowDied::Exited(0)) || says != "ok" {
+                    failed.push(format!("{case:?}: in the next run rank {rank} ended with {end:?}: {says}"));
+                }
+            }
+        }
+    }
+    assert!(failed.is_empty(), "{} of {total} cases:\n{}", failed.len(), failed.join("\n"));
+    assert_eq!(listing(Path::new("/dev/shm")), shm);
+    assert_eq!(folders_of_ours(), temp);
+    let none = nix::sys::wait::waitpid(None, Some(nix::sys::wait::WaitPidFlag::WNOHANG));
+    assert_eq!(none, Err(nix::errno::Errno::ECHILD), "a process is left");
+    told.sort();
+    let longest = told.last().copied().unwrap_or_default();
+    let p99 = told[told.len() * 99 / 100];
+    say(&format!(
+        "{name}: {total} deaths, told after at most {longest:.1?} (p99 {p99:.1?}), sweep {:.1?}",
+        started.elapsed()
+    ));
+    assert!(longest < Duration::from_secs(5), "a death was told after {longest:?}");
+}
+
+/// What our tests and libraries would leave in the temp folder.
+fn folders_of_ours() -> Vec<String> {
+    listing(&std::env::temp_dir())
+        .into_iter()
+        .filter(|name| name.contains("chipcomm") || name.contains("rootinfo"))
+        .collect()
+}
+
+#[test]
+#[serial]
+fn f20_f21_a_forked_rank_killed_at_any_point_is_named_and_nothing_is_left() {
+    // CS-7, RV-3, RV-6
+    sweep("forked", cases(None));
+}
+
+#[test]
+#[serial]
+fn f20_f21_an_independent_rank_killed_at_any_point_is_named_and_nothing_is_left() {
+    // CS-7, RV-3, RV-4: each rank in turn holds the meeting.
+    for host in 0..NRANKS {
+        sweep(&format!("independent, rank {host} hosts"), cases(Some(host)));
+    }
+}

@@ -1,0 +1,168 @@
+//! Too little memory is an error that says need and have, on every rank, and the communicator goes on (F22, F28).
+//!
+//! # Safety
+//! Forks; see `kit`.
+#![allow(missing_docs)]
+
+mod kit;
+
+use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec, Membership};
+use comm_sim::{SimComm, prepare};
+use kit::{Way, in_processes, meeting_place, secs};
+use mailbox_atomics::fault::{self, Action, Plan};
+use nix::sys::resource::{Resource, setrlimit};
+use serial_test::serial;
+use std::path::PathBuf;
+
+const MIB: usize = 1 << 20;
+
+/// A control group with a memory limit, gone with the value.
+struct MemoryGroup {
+    folder: PathBuf,
+    procs: &'static str,
+}
+
+impl MemoryGroup {
+    /// `None`, with the reason printed, where this process may not make one.
+    fn new(limit: usize) -> Option<Self> {
+        let name = format!("comm-sim-test-{}", std::process::id());
+        let versions = [
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "tasks"),
+            ("/sys/fs/cgroup", "memory.max", "cgroup.procs"),
+        ];
+        for (root, file, procs) in versions {
+            let group = Self { folder: PathBuf::from(root).join(&name), procs };
+            let made = std::fs::create_dir(&group.folder)
+                .and_then(|()| std::fs::write(group.folder.join(file), limit.to_string()));
+            match made {
+                Ok(()) => return Some(group),
+                Err(error) => println!("no memory group at {}: {error}", group.folder.display()),
+            }
+        }
+        None
+    }
+
+    fn enter(&self) {
+        std::fs::write(self.folder.join(self.procs), std::process::id().to_string()).unwrap();
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.folder);
+    }
+}
+
+/// Rank 1 has too little memory for the large window; both are told, and then use smaller ones.
+fn rank_1_fails_and_both_go_on(way: Way<'_>, rank: u32, large: usize) -> Result<(), String> {
+    let text = |error: CommError| error.to_string();
+    let comm = way.open(rank, 2, secs(30)).map_err(text)?;
+    for _ in 0..3 {
+        let told = comm.alloc_windows(large, secs(30));
+        match (rank, told) {
+            (0, Err(CommError::PeerFailed { rank: 1, message, .. })) if message.contains("need") => {}
+            (1, Err(CommError::OutOfMemory { need, have: Some(have), .. }))
+                if need >= large as u64 && have < need => {}
+            (_, other) => return Err(format!("{other:?}")),
+        }
+        comm.barrier(secs(30)).map_err(text)?;
+    }
+    let spec = DomainSpec { id: AllocationId(3), ranks: &[0, 1], domain_rank: rank, window_size: large };
+    let told = comm.alloc_domain(&spec, secs(30));
+    if !matches!(told, Err(CommError::PeerFailed { rank: 1, .. } | CommError::OutOfMemory { .. })) {
+        return Err(format!("{told:?}"));
+    }
+    let window = comm.alloc_windows(MIB, secs(30)).map_err(text)?;
+    comm.write(window.base, &vec![1; MIB]).map_err(text)?;
+    comm.barrier(secs(30)).map_err(text)?;
+    comm.destroy(secs(30)).map_err(text)
+}
+
+#[test]
+#[serial]
+fn f22_f28_a_control_groups_limit_is_an_error_on_every_rank_and_no_signal() {
+    // CS-2, CS-3
+    let Some(limited) = MemoryGroup::new(64 * MIB) else {
+        println!("the limit of a control group is not shown: this process may not make one");
+        return;
+    };
+    let prepared = prepare(2).unwrap();
+    let (_folder, path) = meeting_place();
+    for way in [Way::Forked(&prepared), Way::Met(&path)] {
+        in_processes(2, way, |rank| {
+            if rank == 1 {
+                limited.enter();
+            }
+            rank_1_fails_and_both_go_on(way, rank, 256 * MIB)
+        });
+    }
+}
+
+#[test]
+#[serial]
+fn f22_many_small_windows_run_into_the_limit_in_words_too() {
+    // CS-2
+    let Some(limited) = MemoryGroup::new(48 * MIB) else {
+        println!("the limit of a control group is not shown: this process may not make one");
+        return;
+    };
+    let (_folder, path) = meeting_place();
+    in_processes(1, Way::Met(&path), |_| {
+        limited.enter();
+        let comm = SimComm::meet(&path, Membership::new(0, 1).unwrap(), secs(30)).unwrap();
+        let domain =
+            |id| DomainSpec { id: AllocationId(id), ranks: &[0], domain_rank: 0, window_size: MIB / 2 };
+        let refused =
+            (0..1000).find_map(|id| comm.alloc_domain(&domain(id), secs(30)).err().map(|e| (id, e)));
+        let Some((made, CommError::OutOfMemory { need, have: Some(have), .. })) = refused else {
+            return Err(format!("{refused:?}"));
+        };
+        if have >= need || made < 20 {
+            return Err(format!("after {made} windows: need {need}, have {have}"));
+        }
+        // What is released can be had again.
+        comm.release_domain(AllocationId(0), secs(30)).unwrap();
+        comm.release_domain(AllocationId(1), secs(30)).unwrap();
+        comm.alloc_domain(&domain(5000), secs(30)).map(drop).map_err(|error| error.to_string())
+    });
+}
+
+#[test]
+#[serial]
+fn f22_the_limits_of_a_process_are_errors_of_init() {
+    // CS-2
+    for limit in [Resource::RLIMIT_FSIZE, Resource::RLIMIT_AS] {
+        let (_folder, path) = meeting_place();
+        in_processes(1, Way::Met(&path), |_| {
+            setrlimit(limit, 1 << 30, 1 << 30).unwrap();
+            let told = SimComm::meet(&path, Membership::new(0, 1).unwrap(), secs(30));
+            match told.map(drop) {
+                Err(CommError::OutOfMemory { need, have: Some(have), what }) if have < need => {
+                    if what.contains("ulimit") { Ok(()) } else { Err(what) }
+                }
+                other => Err(format!("{limit:?}: {other:?}")),
+            }
+        });
+    }
+}
+
+#[test]
+#[serial]
+fn f28_a_reservation_that_the_kernel_refuses_is_undone_on_all() {
+    // CS-3
+    let prepared = prepare(2).unwrap();
+    let way = Way::Forked(&prepared);
+    in_processes(2, way, |rank| {
+        let text = |error: CommError| error.to_string();
+        fault::arm(Plan::one("region.reserve", 1, 1, Action::Error(28)));
+        let comm = way.open(rank, 2, secs(30)).map_err(text)?;
+        let told = comm.alloc_windows(8192, secs(30));
+        match (rank, &told) {
+            (0, Err(CommError::PeerFailed { rank: 1, .. })) | (1, Err(CommError::OutOfMemory { .. })) => {}
+            _ => return Err(format!("{told:?}")),
+        }
+        comm.alloc_windows(8192, secs(30)).map_err(text)?;
+        comm.barrier(secs(30)).map_err(text)?;
+        comm.destroy(secs(30)).map_err(text)
+    });
+}

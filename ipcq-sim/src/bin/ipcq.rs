@@ -1,0 +1,5 @@
+//! Proves, times and draws collectives between processing elements. See `ipcq --help`.
+
+fn main() -> std::process::ExitCode {
+    ipcq_sim::cli::ipcq()
+}

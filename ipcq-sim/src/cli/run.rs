@@ -1,0 +1,316 @@
+//! `ipcq run`.
+
+use super::progress::Progress;
+use super::{BadInput, EngineArg, Inputs, Verdict, bad_dist, bad_plan, malformed, names, settings};
+use crate::config::{Config, DType, Fabric, Settings, Topology};
+use crate::dist::{DistError, data_fits};
+use crate::engine::SimError;
+use crate::oplog::OpLog;
+use crate::out::{self, Trace, TraceLimits};
+use crate::placement::{Placement, Policy};
+use crate::schedule_file::ScheduleFile;
+use crate::sim::{Outcome, Report, Simulation, SimulationError, build};
+use crate::units::Decimal;
+use crate::{data, seed};
+use anyhow::Context;
+use ccl_schedule::{Expect, Program, ProofError};
+use clap::Args;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+
+#[derive(Args)]
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    inputs: Inputs,
+    /// An entry of ccl.yaml or a schedule's name, or `all`; may be repeated
+    #[arg(long, value_name = "NAME")]
+    algorithm: Vec<String>,
+    /// A schedule written by `ipcq verify --dump`, instead of an algorithm
+    #[arg(long, value_name = "FILE", conflicts_with = "algorithm")]
+    schedule: Option<PathBuf>,
+    /// Engine
+    #[arg(long, value_enum, default_value_t)]
+    engine: EngineArg,
+    /// Write summary.json, ranks.csv, links.csv, links.svg and trace.json here
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Also write oplog.csv: every movement of data
+    #[arg(long, requires = "out", conflicts_with = "no_data")]
+    op_log: bool,
+    /// Print one JSON object per run instead of the table
+    #[arg(long)]
+    json: bool,
+    /// Prove and time only: no data, and so no bench line
+    #[arg(long)]
+    no_data: bool,
+    /// Ranks that trace.json shows, from 0 on
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    trace_ranks: u32,
+    /// Nanoseconds that trace.json shows, such as 0..2000
+    #[arg(long, value_name = "FROM..TO")]
+    trace_window: Option<String>,
+    /// Most megabytes of trace.json
+    #[arg(long, value_name = "MB", default_value_t = 64)]
+    trace_mb: u64,
+}
+
+pub(super) fn run(args: &RunArgs) -> anyhow::Result<Verdict> {
+    let (config, topology) = args.inputs.load()?;
+    let limits = trace_limits(args)?;
+    let listed = args.schedule.as_deref().map(ScheduleFile::load).transpose();
+    let listed = listed.map_err(|error| BadInput(error.to_string()))?;
+    let names = match &listed {
+        Some(file) => vec![file.name().to_owned()],
+        None => names(&config, &args.algorithm),
+    };
+    let several = names.len() > 1;
+    let mut reports: Vec<Report> = Vec::new();
+    let mut verdict = Verdict::Good;
+    for name in &names {
+        let (settings, program): (Settings, Box<dyn Program>) = match &listed {
+            Some(file) => (file_settings(&config, file)?, Box::new(file.clone())),
+            None => {
+                let settings = settings(&config, name)?;
+                let program = build(&settings, &topology).map_err(|error| bad_plan(&config, name, error))?;
+                (settings, program)
+            }
+        };
+        let dir = args.out.as_ref().map(|dir| if several { dir.join(name) } else { dir.clone() });
+        let one = One { args, config: &config, topology: &topology, settings: &settings, limits };
+        let (report, good) = one.run(&*program, dir.as_deref())?;
+        if args.json {
+            println!("{}", serde_json::to_string(&report)?);
+        }
+        verdict = if good { verdict } else { Verdict::Wrong };
+        reports.push(report);
+    }
+    if !args.json {
+        print!("\n{}", out::table(&reports.iter().collect::<Vec<_>>()));
+    }
+    Ok(verdict)
+}
+
+/// A schedule file brings its own name and ranks; everything else comes from `defaults`.
+fn file_settings(config: &Config, file: &ScheduleFile) -> anyhow::Result<Settings> {
+    let base = settings(config, config.ccl.default_name())?;
+    Ok(Settings { entry: file.name().to_owned(), world_size: Some(file.ranks()), ..base })
+}
+
+fn trace_limits(args: &RunArgs) -> anyhow::Result<TraceLimits> {
+    let mut limits =
+        TraceLimits { ranks: args.trace_ranks, bytes: args.trace_mb << 20, ..TraceLimits::default() };
+    if let Some(text) = &args.trace_window {
+        let bounds = text.split_once("..").map(|(from, to)| (Decimal::parse(from), Decimal::parse(to)));
+        match bounds {
+            Some((Ok(from), Ok(to))) if from < to => (limits.from, limits.until) = (from.ns(), to.ns()),
+            _ => {
+                let why = format!("--trace-window {text}: write two times in ns, such as 0..2000");
+                return Err(BadInput(why).into());
+            }
+        }
+    }
+    Ok(limits)
+}
+
+struct One<'a> {
+    args: &'a RunArgs,
+    config: &'a Config,
+    topology: &'a Topology,
+    settings: &'a Settings,
+    limits: TraceLimits,
+}
+
+impl One<'_> {
+    fn run(&self, program: &dyn Program, dir: Option<&Path>) -> anyhow::Result<(Report, bool)> {
+        let name = &self.settings.entry;
+        let simulation = Simulation::new(program, self.topology, self.settings)
+            .map_err(|error| bad_plan(self.config, name, error))?;
+        let with_data = self.data_wanted(&simulation)?;
+        {
+            let _progress = Progress::start(format!("{name}: proving"), 0);
+            match simulation.prove() {
+                Ok(_) => {}
+                Err(error @ ProofError::TooLarge { .. }) => eprintln!("{name}: not proved: {error}"),
+                Err(error) if malformed(&error) => return Err(BadInput(format!("{name}: {error}")).into()),
+                Err(error) => return Err(anyhow::Error::new(error).context(name.clone())),
+            }
+        }
+        let files = dir.map(Files::create).transpose()?;
+        let trace = match &files {
+            Some(files) => {
+                Some(Trace::new(&simulation.plan, self.limits, BufWriter::new(files.open("trace.json")?)))
+            }
+            None => None,
+        };
+        let log = with_data.then(|| OpLog::new(&simulation.plan));
+        let progress = Progress::start(format!("{name}: timing"), program.messages());
+        let mut probe = (progress, (log, trace));
+        let outcome = simulation.time(self.args.engine.into(), &mut probe).map_err(|error| match error {
+            SimError::Shared { .. } => BadInput(format!("{name}: {error}")).into(),
+            error => anyhow::Error::new(error).context(name.clone()),
+        })?;
+        let (progress, (log, trace)) = probe;
+        drop(progress);
+        let mut good = true;
+        if let (true, Some(log)) = (with_data, &log) {
+            let _progress = Progress::start(format!("{name}: replaying the data"), 0);
+            good = self.data(&simulation, log)?;
+        }
+        if let Some(trace) = trace {
+            let left_out = trace.finish().context("trace.json")?;
+            if left_out > 0 {
+                eprintln!(
+                    "{name}: trace.json reached its limit, {left_out} events are left out (--trace-mb, --trace-window)"
+                );
+            }
+        }
+        if let Some(files) = files {
+            self.write(&files, &simulation, &outcome, log.as_ref())?;
+            files.keep()?;
+        }
+        Ok((outcome.report, good))
+    }
+
+    /// Whether the data is run, after checking that it can be.
+    fn data_wanted(&self, simulation: &Simulation<'_>) -> anyhow::Result<bool> {
+        if self.args.no_data {
+            return Ok(false);
+        }
+        let (name, ranks) = (&self.settings.entry, simulation.plan.program.ranks());
+        let bad = |error: DistError| bad_dist(self.config, name, error);
+        seed::check_range(self.settings, ranks).map_err(bad)?;
+        if self.topology.fabric == Fabric::Cubes {
+            let placement = Placement::uniform(Policy::RowWise, self.topology, ranks);
+            placement.parts(self.topology, ranks, u64::from(ranks), 1).map_err(|error| bad(error.into()))?;
+        }
+        if let Err(error) = data_fits(simulation) {
+            eprintln!("{name}: proved and timed only: {error}");
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Rank r starts with r + 1; replays the log and compares with what the goal asks for. Prints the bench's line.
+    fn data(&self, simulation: &Simulation<'_>, log: &OpLog) -> anyhow::Result<bool> {
+        let (plan, name, dtype) = (&simulation.plan, &self.settings.entry, self.settings.dtype);
+        let (program, ranks) = (plan.program, plan.program.ranks());
+        let mut memory = simulation.memory();
+        for rank in 0..ranks {
+            for chunk in (0..plan.cut.chunks).filter(|&c| program.goal().contributes(rank, c)) {
+                let values = vec![(rank + 1) as f32; plan.cut.len(chunk) as usize];
+                memory.write(rank, chunk, ccl_schedule::Land::Copy, &data::encode(dtype, &values));
+            }
+        }
+        simulation
+            .replay(log, &mut memory)
+            .map_err(|error: SimulationError| anyhow::Error::new(error).context(name.clone()))?;
+        let sum = (1..=u64::from(ranks)).sum::<u64>() as f32;
+        // By chunk, as the goal is; a shard is right when all its chunks are.
+        let (mut ok, mut failures) = (0, Vec::new());
+        for rank in 0..ranks {
+            let wrong = (0..plan.cut.chunks).find_map(|chunk| {
+                let want = match program.goal().expect(ranks, rank, chunk) {
+                    Expect::All => sum,
+                    Expect::One(rank) => (rank + 1) as f32,
+                    Expect::Any => return None,
+                };
+                let (good, text) =
+                    seed::compare(1, |_| data::decode(dtype, memory.tile(rank, chunk)), |_| want);
+                self.refuse_overflow(rank, chunk, &data::decode(dtype, memory.tile(rank, chunk)), dtype)
+                    .err()
+                    .map_or_else(
+                        || (good == 0).then(|| Ok(text[0].replace("rank 0", &format!("rank {rank}")))),
+                        |error| Some(Err(error)),
+                    )
+            });
+            match wrong {
+                None => ok += 1,
+                Some(text) => failures.push(text?),
+            }
+        }
+        failures.truncate(5);
+        let line = seed::line(name, ranks, ok, &failures);
+        if self.args.json {
+            eprintln!("{line}");
+        } else {
+            println!("{line}");
+        }
+        Ok(ok == ranks)
+    }
+
+    fn refuse_overflow(&self, rank: u32, chunk: u32, values: &[f32], dtype: DType) -> anyhow::Result<()> {
+        match values.iter().position(|value| value.is_infinite()) {
+            None => Ok(()),
+            Some(element) => {
+                let (element, largest) = (element as u64, data::largest(dtype));
+                let _ = chunk;
+                let error = DistError::Overflow { rank, element, dtype: dtype.name(), largest };
+                Err(bad_dist(self.config, &self.settings.entry, error))
+            }
+        }
+    }
+
+    fn write(
+        &self,
+        files: &Files,
+        simulation: &Simulation<'_>,
+        outcome: &Outcome,
+        log: Option<&OpLog>,
+    ) -> anyhow::Result<()> {
+        let plan = &simulation.plan;
+        out::summary_json(outcome, &mut BufWriter::new(files.open("summary.json")?))?;
+        out::ranks_csv(plan, outcome, &mut BufWriter::new(files.open("ranks.csv")?))?;
+        out::links_csv(plan, outcome, &mut BufWriter::new(files.open("links.csv")?))?;
+        std::fs::write(files.path("links.svg"), out::heat_svg(plan, outcome)).context("links.svg")?;
+        if let (true, Some(log)) = (self.args.op_log, log) {
+            log.write_csv(&mut BufWriter::new(files.open("oplog.csv")?))?;
+        }
+        Ok(())
+    }
+}
+
+/// Files that appear together at the end, or not at all.
+struct Files {
+    dir: PathBuf,
+    partial: PathBuf,
+    made: bool,
+}
+
+impl Files {
+    fn create(dir: &Path) -> anyhow::Result<Files> {
+        let made = !dir.exists();
+        let partial = dir.join(format!(".partial-{}", std::process::id()));
+        std::fs::create_dir_all(&partial)
+            .map_err(|error| BadInput(format!("--out {}: {error}", dir.display())))?;
+        Ok(Files { dir: dir.to_owned(), partial, made })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.partial.join(name)
+    }
+
+    fn open(&self, name: &str) -> anyhow::Result<File> {
+        File::create(self.path(name)).with_context(|| format!("{}", self.dir.join(name).display()))
+    }
+
+    /// Moves everything to its place.
+    fn keep(&self) -> anyhow::Result<()> {
+        for entry in std::fs::read_dir(&self.partial)? {
+            let entry = entry?;
+            std::fs::rename(entry.path(), self.dir.join(entry.file_name()))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // After `keep` there is nothing left but the empty folder; before, this is what leaves nothing behind.
+        let _ = std::fs::remove_dir_all(&self.partial);
+        if self.made {
+            // Succeeds only when nothing was kept.
+            let _ = std::fs::remove_dir(&self.dir);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! `ipcq sweep`.
+
+use super::progress::Progress;
+use super::{BadInput, EngineArg, Inputs, Verdict, bad_plan, settings};
+use crate::config::Settings;
+use crate::out::{self, Point};
+use crate::probe::Quiet;
+use crate::sim::{Simulation, build};
+use clap::Args;
+use std::path::PathBuf;
+
+#[derive(Args)]
+pub(super) struct SweepArgs {
+    #[command(flatten)]
+    inputs: Inputs,
+    /// Entries of ccl.yaml or schedules' names, separated by commas
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "ring_allreduce_tcm,ring_reduce_scatter_allgather,tree_allreduce,recursive_doubling,hierarchical"
+    )]
+    algorithm: Vec<String>,
+    /// Bytes per rank
+    #[arg(long, value_delimiter = ',', default_value = "256,1024,4096,16384,65536,262144,1048576")]
+    bytes: Vec<u64>,
+    /// Ranks; those that an algorithm or the topology cannot do are left out
+    #[arg(long, value_delimiter = ',', default_value = "4,8,16,32,64,128,256")]
+    ranks: Vec<u32>,
+    /// Engine
+    #[arg(long, value_enum, default_value_t)]
+    engine: EngineArg,
+    /// Write sweep.csv and sweep.svg here
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print one JSON object per run instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn sweep(args: &SweepArgs) -> anyhow::Result<Verdict> {
+    let (config, topology) = args.inputs.load()?;
+    let mut points: Vec<Point> = Vec::new();
+    let total = args.algorithm.len() * args.bytes.len() * args.ranks.len();
+    let mut left_out = Vec::new();
+    for name in &args.algorithm {
+        for &ranks in &args.ranks {
+            for &bytes in &args.bytes {
+                let base = settings(&config, name)?;
+                let settings = Settings {
+                    world_size: Some(ranks),
+                    n_elem: (bytes / base.dtype.bytes()).max(1),
+                    // A sweep asks how time grows with size: slots grow along.
+                    slot_size: base.slot_size.max(bytes),
+                    ..base
+                };
+                let program = match build(&settings, &topology) {
+                    Ok(program) => program,
+                    Err(error) => {
+                        left_out.push(error.to_string());
+                        continue;
+                    }
+                };
+                let simulation = match Simulation::new(&*program, &topology, &settings) {
+                    Ok(simulation) => simulation,
+                    Err(error @ crate::plan::PlanError::TooManyRanks { .. }) => {
+                        left_out.push(error.to_string());
+                        continue;
+                    }
+                    Err(error) => return Err(bad_plan(&config, name, error)),
+                };
+                let label =
+                    format!("{} of {total}: {name}, {ranks} ranks, {}", points.len() + 1, out::size(bytes));
+                let mut probe = (Progress::start(label, program.messages()), Quiet);
+                let report = simulation.time(args.engine.into(), &mut probe)?.report;
+                if args.json {
+                    println!("{}", serde_json::to_string(&report)?);
+                }
+                points.push(report);
+            }
+        }
+    }
+    left_out.dedup();
+    for why in &left_out {
+        eprintln!("left out: {why}");
+    }
+    if points.is_empty() {
+        return Err(BadInput("nothing to sweep: no algorithm can do any of the ranks".to_owned()).into());
+    }
+    if !args.json {
+        print!("{}", out::table(&points.iter().collect::<Vec<_>>()));
+    }
+    if let Some(dir) = &args.out {
+        let bad = |error: std::io::Error| BadInput(format!("--out {}: {error}", dir.display()));
+        std::fs::create_dir_all(dir).map_err(bad)?;
+        let mut csv = Vec::new();
+        out::sweep_csv(&points, &mut csv)?;
+        std::fs::write(dir.join("sweep.csv"), csv).map_err(bad)?;
+        std::fs::write(dir.join("sweep.svg"), out::sweep_svg(&points)).map_err(bad)?;
+    }
+    Ok(Verdict::Good)
+}

@@ -1,0 +1,74 @@
+//! Real numbers in the formats that chips use, as bytes in memory.
+
+use crate::config::DType;
+use half::{bf16, f16};
+
+/// Adds `from` to `to`, element by element, rounding every sum to the format.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn add(dtype: DType, to: &mut [u8], from: &[u8]) {
+    assert_eq!(to.len(), from.len(), "tiles of one chunk have one size");
+    fn each<const N: usize>(to: &mut [u8], from: &[u8], sum: impl Fn([u8; N], [u8; N]) -> [u8; N]) {
+        let (to, _) = to.as_chunks_mut::<N>();
+        let (from, _) = from.as_chunks::<N>();
+        for (a, b) in to.iter_mut().zip(from) {
+            *a = sum(*a, *b);
+        }
+    }
+    match dtype {
+        DType::F16 => each(to, from, |a, b| (f16::from_le_bytes(a) + f16::from_le_bytes(b)).to_le_bytes()),
+        DType::Bf16 => each(to, from, |a, b| (bf16::from_le_bytes(a) + bf16::from_le_bytes(b)).to_le_bytes()),
+        DType::F32 => each(to, from, |a, b| (f32::from_le_bytes(a) + f32::from_le_bytes(b)).to_le_bytes()),
+    }
+}
+
+/// Numbers as bytes of a format, each rounded to the nearest.
+pub fn encode(dtype: DType, values: &[f32]) -> Vec<u8> {
+    match dtype {
+        DType::F16 => values.iter().flat_map(|&v| f16::from_f32(v).to_le_bytes()).collect(),
+        DType::Bf16 => values.iter().flat_map(|&v| bf16::from_f32(v).to_le_bytes()).collect(),
+        DType::F32 => values.iter().flat_map(|&v| v.to_le_bytes()).collect(),
+    }
+}
+
+/// Bytes of a format as numbers.
+pub fn decode(dtype: DType, bytes: &[u8]) -> Vec<f32> {
+    match dtype {
+        DType::F16 => bytes.as_chunks().0.iter().map(|&b| f16::from_le_bytes(b).to_f32()).collect(),
+        DType::Bf16 => bytes.as_chunks().0.iter().map(|&b| bf16::from_le_bytes(b).to_f32()).collect(),
+        DType::F32 => bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect(),
+    }
+}
+
+/// The largest finite number of a format.
+pub fn largest(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => f16::MAX.to_f64(),
+        DType::Bf16 => bf16::MAX.to_f64(),
+        DType::F32 => f64::from(f32::MAX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_round_to_the_format() {
+        for (dtype, want) in [(DType::F16, 2048.0), (DType::Bf16, 2048.0), (DType::F32, 2049.0)] {
+            let mut to = encode(dtype, &[2048.0, 1.5]);
+            add(dtype, &mut to, &encode(dtype, &[1.0, 0.25]));
+            assert_eq!(decode(dtype, &to), [want, 1.75]);
+            assert_eq!(to.len() as u64, 2 * dtype.bytes());
+        }
+    }
+
+    #[test]
+    fn f16_overflows_to_infinity_and_the_limit_is_known() {
+        let mut to = encode(DType::F16, &[65504.0]);
+        add(DType::F16, &mut to, &encode(DType::F16, &[65504.0]));
+        assert!(decode(DType::F16, &to)[0].is_infinite());
+        assert_eq!(largest(DType::F16), 65504.0);
+    }
+}

@@ -1,0 +1,484 @@
+//! The PEs: each runs its program until it blocks. Times live in the slots, so no PE ever needs a global clock.
+//!
+//! What a PE does depends only on the times in its own channels, never on the order in which PEs are looked at. The
+//! engines share this file; they differ in the [`Carrier`] that brings a token to its slot.
+
+use super::{Engine, SimError, Timing};
+use crate::config::{Backpressure, CreditAt, CreditWait};
+use crate::net::Hop;
+use crate::plan::Plan;
+use crate::probe::{Doing, Probe, Source};
+use crate::units::Ps;
+use ccl_schedule::{Dir, Land, NONE, Op, Program, Tile};
+
+/// Brings tokens to their slots.
+pub(super) trait Carrier<G: Program + ?Sized, P: Probe> {
+    fn launch(&mut self, machine: &mut Machine<'_, '_, G, P>, flight: Flight);
+}
+
+/// A token on its way.
+#[derive(Clone, Copy)]
+pub(super) struct Flight {
+    pub(super) at: Ps,
+    pub(super) channel: u32,
+    pub(super) class: u32,
+    /// The sending PE and the number of the token among all that it has sent.
+    pub(super) rank: u32,
+    pub(super) number: u32,
+}
+
+const SENDER_WAITS: u8 = 1;
+const RECEIVER_WAITS: u8 = 2;
+const HELD: u8 = 4;
+const POSTED: u8 = 8;
+const LANDED: u8 = 16;
+
+/// One channel, in one cache line. The time of slot k is the visible time of its token, then the arrival time of its
+/// credit.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Chan {
+    sent: u32,
+    arrived: u32,
+    received: u32,
+    credited: u32,
+    last_visible: Ps,
+    last_credit: Ps,
+    credit_latency: Ps,
+    /// When its wire is free, where it has one of its own.
+    wire_free: Ps,
+    src: u32,
+    dst: u32,
+    flags: u8,
+}
+
+/// One PE.
+#[derive(Clone, Copy)]
+struct Pe {
+    now: Ps,
+    blocked: Ps,
+    step: u32,
+    sent: u32,
+}
+
+/// A posted receive.
+#[derive(Clone, Copy)]
+struct Post {
+    posted: Ps,
+    done: Ps,
+    credit: Ps,
+    tile: u32,
+    land: Land,
+}
+
+pub(super) struct Machine<'a, 'p, G: Program + ?Sized, P: Probe> {
+    pub(super) plan: &'a Plan<'p>,
+    pub(super) probe: &'a mut P,
+    /// When each link is free.
+    pub(super) free: Vec<Ps>,
+    program: &'a G,
+    chans: Vec<Chan>,
+    times: Vec<Ps>,
+    /// Times per channel: a power of two, so that a sequence number finds its slot by masking.
+    stride: usize,
+    mask: u32,
+    slots: u32,
+    pes: Vec<Pe>,
+    posts: Vec<Post>,
+    ready: Vec<u32>,
+    next: Vec<u32>,
+    running: u32,
+    messages: u64,
+}
+
+impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
+    pub(super) fn new(plan: &'a Plan<'p>, program: &'a G, probe: &'a mut P) -> Self {
+        let ranks = plan.program.ranks();
+        // No channel carries more than all messages, so more slots than that only cost memory.
+        let slots = plan.slots.min(plan.program.messages().clamp(1, 1 << 16) as u32);
+        let stride = slots.next_power_of_two();
+        let chans: Vec<Chan> = plan
+            .wiring
+            .channels()
+            .iter()
+            .zip(&plan.credit_latency)
+            .map(|(channel, &credit_latency)| Chan {
+                sent: 0,
+                arrived: 0,
+                received: 0,
+                credited: 0,
+                last_visible: 0,
+                last_credit: 0,
+                credit_latency,
+                wire_free: 0,
+                src: channel.src,
+                dst: channel.dst,
+                flags: 0,
+            })
+            .collect();
+        Machine {
+            plan,
+            probe,
+            free: vec![0; plan.net.links() as usize],
+            program,
+            times: vec![0; chans.len() * stride as usize],
+            chans,
+            stride: stride as usize,
+            mask: stride - 1,
+            slots,
+            pes: (0..ranks).map(|r| Pe { now: plan.start(r), blocked: 0, step: 0, sent: 0 }).collect(),
+            posts: Vec::new(),
+            ready: (0..ranks).rev().collect(),
+            next: Vec::new(),
+            running: ranks,
+            messages: 0,
+        }
+    }
+
+    /// Runs every PE that can go on until none can.
+    pub(super) fn settle<C: Carrier<G, P>>(&mut self, carrier: &mut C) -> Result<(), SimError> {
+        loop {
+            while let Some(rank) = self.ready.pop() {
+                self.advance(carrier, rank)?;
+            }
+            if self.next.is_empty() {
+                return Ok(());
+            }
+            std::mem::swap(&mut self.ready, &mut self.next);
+            if self.ready.len() > 1 {
+                self.ready.reverse();
+            }
+        }
+    }
+
+    pub(super) fn finish(self, engine: Engine, events: u64) -> Result<Timing, SimError> {
+        if self.running > 0 {
+            let waits = |rank: &u32| self.program.op(*rank, self.pes[*rank as usize].step).is_some();
+            let first = (0..self.pes.len() as u32).find(waits).unwrap_or(0);
+            return Err(SimError::Deadlock { blocked: self.running, ranks: self.pes.len() as u32, first });
+        }
+        Ok(Timing {
+            engine,
+            finish: self.pes.iter().map(|pe| pe.now).collect(),
+            blocked: self.pes.iter().map(|pe| pe.blocked).collect(),
+            messages: self.messages,
+            events,
+        })
+    }
+
+    #[cold]
+    fn misuse(&self, rank: u32, step: u32) -> SimError {
+        let op = self.program.op(rank, step).map_or_else(String::new, |op| op.to_string());
+        SimError::Misuse { rank, step, op }
+    }
+
+    #[inline]
+    fn slot(&self, channel: u32, seq: u32) -> usize {
+        channel as usize * self.stride + (seq & self.mask) as usize
+    }
+
+    /// When a PE that waits since `now` for `ready` goes on.
+    #[inline]
+    fn resume(&self, now: Ps, ready: Ps) -> Ps {
+        if ready <= now {
+            return now;
+        }
+        match self.plan.backpressure {
+            Backpressure::Sleep => ready,
+            Backpressure::Poll(interval) => now + (ready - now).div_ceil(interval) * interval,
+        }
+    }
+
+    /// Waits, and accounts for it.
+    #[inline]
+    fn wait(&mut self, rank: u32, pe: &mut Pe, ready: Ps, doing: Doing) {
+        let now = self.resume(pe.now, ready);
+        self.probe.span(rank, doing, pe.now, now);
+        pe.blocked += now - pe.now;
+        pe.now = now;
+    }
+
+    fn advance<C: Carrier<G, P>>(&mut self, carrier: &mut C, rank: u32) -> Result<(), SimError> {
+        let mut pe = self.pes[rank as usize];
+        let result = self.go(carrier, rank, &mut pe);
+        self.pes[rank as usize] = pe;
+        result
+    }
+
+    fn go<C: Carrier<G, P>>(&mut self, carrier: &mut C, rank: u32, pe: &mut Pe) -> Result<(), SimError> {
+        while let Some(op) = self.program.op(rank, pe.step) {
+            let went_on = match op {
+                Op::Send { dir, chunk, from } => self.send(carrier, rank, pe, (dir, chunk, from))?,
+                Op::Recv { dir, tile, land } => self.recv(rank, pe, dir, tile, land)?,
+                Op::RecvAsync { dir, tile, land } => self.post(rank, pe, dir, tile, land)?,
+                Op::Wait { dir } => self.wait_posted(rank, pe, dir)?,
+                Op::Copy { from, to } => self.local(rank, pe, from, to, Land::Copy)?,
+                Op::Reduce { from, to } => self.local(rank, pe, from, to, Land::Reduce)?,
+                Op::Store { from, to } => self.local(rank, pe, Tile::Mem(from), to, Land::Copy)?,
+            };
+            if !went_on {
+                return Ok(());
+            }
+            pe.step += 1;
+        }
+        self.running -= 1;
+        Ok(())
+    }
+
+    #[inline]
+    fn send<C: Carrier<G, P>>(
+        &mut self,
+        carrier: &mut C,
+        rank: u32,
+        pe: &mut Pe,
+        (dir, chunk, from): (Dir, u32, Tile),
+    ) -> Result<bool, SimError> {
+        let channel = self.plan.wiring.tx(rank, dir);
+        let Some(chan) = self.chans.get_mut(channel as usize) else {
+            return Err(self.misuse(rank, pe.step));
+        };
+        let seq = chan.sent;
+        if seq >= self.slots {
+            if seq - chan.credited >= self.slots {
+                chan.flags |= SENDER_WAITS;
+                return Ok(false);
+            }
+            let credit =
+                self.times[channel as usize * self.stride + ((seq - self.slots) & self.mask) as usize];
+            if credit > pe.now {
+                self.wait(rank, pe, credit, Doing::BlockedSend);
+            }
+        }
+        self.chans[channel as usize].sent = seq + 1;
+        let class = self.plan.class(chunk);
+        // A tile is captured at once; a slot is read once more, by the DMA engine, and is free after that.
+        let (held, until) = match from {
+            Tile::Mem(_) => ((NONE, 0), pe.now),
+            Tile::Held(dir) | Tile::Take(dir) => {
+                (self.held(rank, pe, dir)?, pe.now + self.plan.costs[class].read)
+            }
+        };
+        let data = self.source(rank, from, held);
+        self.probe.issued(channel, seq, class, data, (pe.now, until));
+        if let Tile::Take(_) = from {
+            self.chans[held.0 as usize].flags &= !HELD;
+            if self.plan.credit_at == CreditAt::LastUse {
+                self.credit(held.0, until);
+            }
+        }
+        self.messages += 1;
+        let number = pe.sent;
+        pe.sent += 1;
+        carrier.launch(self, Flight { at: pe.now, channel, class: class as u32, rank, number });
+        Ok(true)
+    }
+
+    /// What an operation reads: a tile, the held slot, or the copy that was made of it.
+    fn source(&self, rank: u32, from: Tile, (channel, seq): (u32, u32)) -> Source {
+        match from {
+            Tile::Mem(tile) => Source::Tile(rank, tile),
+            _ if self.plan.credit_at == CreditAt::Copy => Source::Landing(channel),
+            _ => Source::Slot(channel, seq),
+        }
+    }
+
+    /// The held slot of a direction: channel and sequence number.
+    fn held(&self, rank: u32, pe: &Pe, dir: Dir) -> Result<(u32, u32), SimError> {
+        let channel = self.plan.wiring.rx(rank, dir);
+        match self.chans.get(channel as usize) {
+            Some(chan) if chan.flags & HELD != 0 => Ok((channel, chan.received - 1)),
+            _ => Err(self.misuse(rank, pe.step)),
+        }
+    }
+
+    #[inline]
+    fn recv(&mut self, rank: u32, pe: &mut Pe, dir: Dir, tile: u32, land: Land) -> Result<bool, SimError> {
+        let plan = self.plan;
+        let channel = plan.wiring.rx(rank, dir);
+        let Some(chan) = self.chans.get_mut(channel as usize) else {
+            return Err(self.misuse(rank, pe.step));
+        };
+        if chan.flags & (HELD | POSTED) != 0 {
+            return Err(self.misuse(rank, pe.step));
+        }
+        let seq = chan.received;
+        if seq == chan.arrived {
+            chan.flags |= RECEIVER_WAITS;
+            return Ok(false);
+        }
+        chan.received = seq + 1;
+        let slot = channel as usize * self.stride + (seq & self.mask) as usize;
+        let visible = self.times[slot];
+        if visible > pe.now {
+            self.wait(rank, pe, visible, Doing::BlockedRecv);
+        }
+        let costs = &plan.costs[plan.class(tile)];
+        let found = pe.now;
+        let read = found + costs.read;
+        pe.now = read;
+        self.probe.span(rank, Doing::Read, found, read);
+        let data = Source::Slot(channel, seq);
+        match land {
+            Land::Forward => {
+                self.chans[channel as usize].flags |= HELD;
+                if plan.credit_at == CreditAt::Copy {
+                    self.probe.landed(channel, seq, plan.class(tile), found, read);
+                }
+            }
+            Land::Copy => self.probe.wrote(rank, tile, land, data, (found, read)),
+            Land::Reduce => {
+                pe.now += costs.math;
+                self.probe.span(rank, Doing::Math, read, pe.now);
+                // The slot is in use until it has been added, or only until it has been copied out.
+                let used = if plan.credit_at == CreditAt::LastUse { pe.now } else { read };
+                self.probe.wrote(rank, tile, land, data, (found, used));
+            }
+        }
+        let credit = match plan.credit_at {
+            CreditAt::Recv => found,
+            CreditAt::Copy => read,
+            CreditAt::LastUse if land == Land::Forward => return Ok(true),
+            CreditAt::LastUse => pe.now,
+        };
+        let arrival = self.credit(channel, credit);
+        self.wait_credit(pe, arrival);
+        Ok(true)
+    }
+
+    #[inline]
+    fn wait_credit(&self, pe: &mut Pe, arrival: Ps) {
+        if self.plan.credit_wait == CreditWait::Blocking {
+            pe.now = pe.now.max(arrival);
+        }
+    }
+
+    /// Gives the oldest slot of a channel back at `at`; returns when the sender sees it. Credits stay in order.
+    #[inline]
+    pub(super) fn credit(&mut self, channel: u32, at: Ps) -> Ps {
+        let chan = &mut self.chans[channel as usize];
+        let arrival = (at + chan.credit_latency).max(chan.last_credit);
+        chan.last_credit = arrival;
+        let seq = chan.credited;
+        chan.credited = seq + 1;
+        if chan.flags & SENDER_WAITS != 0 {
+            chan.flags &= !SENDER_WAITS;
+            self.next.push(chan.src);
+        }
+        let slot = self.slot(channel, seq);
+        self.times[slot] = arrival;
+        self.probe.credit(channel, seq, arrival);
+        arrival
+    }
+
+    /// Takes a token over the wire that only its channel has.
+    #[inline]
+    pub(super) fn fly(&mut self, flight: Flight, hop: Hop) {
+        let costs = &self.plan.costs[flight.class as usize];
+        let chan = &mut self.chans[flight.channel as usize];
+        let start = (flight.at + u64::from(hop.over)).max(chan.wire_free);
+        let drained = start + costs.link[hop.rate as usize & 3];
+        chan.wire_free = drained;
+        self.probe.link(flight.channel, flight.channel, start, drained);
+        self.deposit(flight.channel, flight.class, drained + u64::from(hop.prop));
+    }
+
+    /// Puts a token into its slot: data, metadata and head become visible in one step. Tokens stay in order.
+    #[inline]
+    pub(super) fn deposit(&mut self, channel: u32, class: u32, tail: Ps) {
+        let write = self.plan.costs[class as usize].write;
+        let chan = &mut self.chans[channel as usize];
+        let visible = (tail + write).max(chan.last_visible);
+        chan.last_visible = visible;
+        let seq = chan.arrived;
+        chan.arrived = seq + 1;
+        let flags = chan.flags;
+        if flags & RECEIVER_WAITS != 0 {
+            chan.flags &= !RECEIVER_WAITS;
+            self.next.push(chan.dst);
+        }
+        let slot = self.slot(channel, seq);
+        self.times[slot] = visible;
+        self.probe.visible(channel, seq, class as usize, tail, visible);
+        if flags & (POSTED | LANDED) == POSTED {
+            self.land(channel);
+        }
+    }
+
+    fn post(&mut self, rank: u32, pe: &mut Pe, dir: Dir, tile: u32, land: Land) -> Result<bool, SimError> {
+        let channel = self.plan.wiring.rx(rank, dir);
+        match self.chans.get_mut(channel as usize) {
+            Some(chan) if chan.flags & (HELD | POSTED) == 0 && land != Land::Forward => chan.flags |= POSTED,
+            _ => return Err(self.misuse(rank, pe.step)),
+        }
+        if self.posts.is_empty() {
+            let none = Post { posted: 0, done: 0, credit: 0, tile: 0, land: Land::Copy };
+            self.posts = vec![none; self.chans.len()];
+        }
+        self.posts[channel as usize] = Post { posted: pe.now, done: 0, credit: 0, tile, land };
+        if self.chans[channel as usize].received < self.chans[channel as usize].arrived {
+            self.land(channel);
+        }
+        Ok(true)
+    }
+
+    /// Reads the slot of a posted receive, without the PE.
+    fn land(&mut self, channel: u32) {
+        let chan = &mut self.chans[channel as usize];
+        chan.flags |= LANDED;
+        let seq = chan.received;
+        chan.received = seq + 1;
+        let post = self.posts[channel as usize];
+        let found = self.times[self.slot(channel, seq)].max(post.posted);
+        let class = self.plan.class(post.tile);
+        let done = found + self.plan.costs[class].read;
+        self.probe.landed(channel, seq, class, found, done);
+        let credit = self.credit(channel, if self.plan.credit_at == CreditAt::Recv { found } else { done });
+        self.posts[channel as usize] = Post { done, credit, ..post };
+    }
+
+    fn wait_posted(&mut self, rank: u32, pe: &mut Pe, dir: Dir) -> Result<bool, SimError> {
+        let channel = self.plan.wiring.rx(rank, dir);
+        let chan = match self.chans.get_mut(channel as usize) {
+            Some(chan) if chan.flags & POSTED != 0 => chan,
+            _ => return Err(self.misuse(rank, pe.step)),
+        };
+        if chan.flags & LANDED == 0 {
+            chan.flags |= RECEIVER_WAITS;
+            return Ok(false);
+        }
+        chan.flags &= !(POSTED | LANDED);
+        let post = self.posts[channel as usize];
+        if post.done > pe.now {
+            self.wait(rank, pe, post.done, Doing::BlockedRecv);
+        }
+        self.wait_credit(pe, post.credit);
+        let from = pe.now;
+        if post.land == Land::Reduce {
+            pe.now += self.plan.costs[self.plan.class(post.tile)].math;
+            self.probe.span(rank, Doing::Math, from, pe.now);
+        }
+        self.probe.wrote(rank, post.tile, post.land, Source::Landing(channel), (from, pe.now));
+        Ok(true)
+    }
+
+    fn local(&mut self, rank: u32, pe: &mut Pe, from: Tile, to: u32, land: Land) -> Result<bool, SimError> {
+        let held = match from {
+            Tile::Mem(_) => (NONE, 0),
+            Tile::Held(dir) | Tile::Take(dir) => self.held(rank, pe, dir)?,
+        };
+        let costs = &self.plan.costs[self.plan.class(to)];
+        let (start, doing) = (pe.now, if land == Land::Copy { Doing::Copy } else { Doing::Math });
+        pe.now += if land == Land::Copy { costs.copy } else { costs.math };
+        self.probe.span(rank, doing, start, pe.now);
+        let data = self.source(rank, from, held);
+        self.probe.wrote(rank, to, land, data, (start, pe.now));
+        if let Tile::Take(_) = from {
+            self.chans[held.0 as usize].flags &= !HELD;
+            if self.plan.credit_at == CreditAt::LastUse {
+                let arrival = self.credit(held.0, pe.now);
+                self.wait_credit(pe, arrival);
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,265 @@
+//! A program on a topology with settings: everything that an engine reads, computed once.
+
+use crate::config::{Backpressure, CreditAt, CreditLatency, CreditWait, Settings, Skew, Topology};
+use crate::net::Net;
+use crate::units::Ps;
+use ccl_schedule::algo::BuildError;
+use ccl_schedule::{CreditPoint, Program, Wiring, WiringError};
+use thiserror::Error;
+
+/// Above this many messages a run must be asked for: it takes minutes.
+pub const MESSAGE_LIMIT: u64 = 4_000_000_000;
+
+/// Why a program cannot run on a topology.
+#[derive(Debug, Error)]
+pub enum PlanError {
+    /// The algorithm cannot be built.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// The program cannot be wired.
+    #[error(transparent)]
+    Wiring(#[from] WiringError),
+    /// More ranks than PEs.
+    #[error(
+        "world_size = {ranks}: the topology has {pes} PEs ({} SIPs x {} cubes x {} PEs)",
+        levels[2], levels[1], levels[0]
+    )]
+    TooManyRanks {
+        /// Ranks asked for.
+        ranks: u32,
+        /// PEs there are.
+        pes: u32,
+        /// PEs per cube, cubes per SIP, SIPs.
+        levels: [u32; 3],
+    },
+    /// A tile does not fit a slot.
+    #[error(
+        "n_elem = {n_elem}: a tile of {tile} bytes ({n_elem} x {dtype} in {chunks} chunks) does not fit slot_size = \
+         {slot} bytes; raise slot_size or cut the tile (split)"
+    )]
+    TileTooLarge {
+        /// Elements of a rank.
+        n_elem: u64,
+        /// Format.
+        dtype: &'static str,
+        /// Chunks they are cut into.
+        chunks: u32,
+        /// Bytes of the largest tile.
+        tile: u64,
+        /// Bytes of a slot.
+        slot: u64,
+    },
+    /// Queues without slots.
+    #[error("n_slots = 0: a queue needs at least one slot")]
+    NoSlots,
+    /// The straggler is no rank.
+    #[error("skew_rank = {rank}: there are only {ranks} ranks")]
+    NoSuchStraggler {
+        /// Rank given.
+        rank: u32,
+        /// Ranks there are.
+        ranks: u32,
+    },
+    /// Too many messages.
+    #[error("{messages} messages are more than the limit of {limit}; use fewer ranks, or raise the limit")]
+    TooManyMessages {
+        /// Messages of the schedule.
+        messages: u64,
+        /// The limit.
+        limit: u64,
+    },
+}
+
+/// How the tensor is cut: the first `larger` chunks have one element more than the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Elements of the tensor.
+    pub elems: u64,
+    /// Chunks.
+    pub chunks: u32,
+    /// Bytes of an element.
+    pub elem_bytes: u64,
+}
+
+impl Cut {
+    /// How many chunks are the larger kind.
+    pub fn larger(&self) -> u32 {
+        (self.elems % u64::from(self.chunks)) as u32
+    }
+
+    /// Elements of a chunk.
+    pub fn len(&self, chunk: u32) -> u64 {
+        self.elems / u64::from(self.chunks) + u64::from(chunk < self.larger())
+    }
+
+    /// Whether the tensor has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.elems == 0
+    }
+
+    /// The first element of a chunk.
+    pub fn start(&self, chunk: u32) -> u64 {
+        u64::from(chunk) * (self.elems / u64::from(self.chunks)) + u64::from(chunk.min(self.larger()))
+    }
+
+    /// Bytes of the larger and the smaller kind.
+    pub fn sizes(&self) -> [u64; 2] {
+        let small = self.elems / u64::from(self.chunks) * self.elem_bytes;
+        [if self.larger() > 0 { small + self.elem_bytes } else { small }, small]
+    }
+}
+
+/// What every action costs for one of the two chunk sizes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Costs {
+    /// Bytes.
+    pub bytes: u64,
+    /// On a link, by bandwidth.
+    pub link: [Ps; 4],
+    /// Writing a slot.
+    pub write: Ps,
+    /// Reading a slot.
+    pub read: Ps,
+    /// Adding.
+    pub math: Ps,
+    /// Copying within the PE.
+    pub copy: Ps,
+}
+
+/// Everything an engine reads.
+pub struct Plan<'p> {
+    /// The schedule.
+    pub program: &'p dyn Program,
+    /// Its channels.
+    pub wiring: Wiring,
+    /// Their paths.
+    pub net: Net,
+    /// How the tensor is cut.
+    pub cut: Cut,
+    /// Costs of the two chunk sizes, the larger first.
+    pub costs: [Costs; 2],
+    /// Chunks from this one on are the smaller kind.
+    pub(crate) smaller_from: u32,
+    /// Slots per queue.
+    pub slots: u32,
+    /// How a PE waits.
+    pub backpressure: Backpressure,
+    /// When a credit goes back.
+    pub credit_at: CreditAt,
+    /// Whether a receive waits for its credit.
+    pub credit_wait: CreditWait,
+    /// Latency of a credit, per channel.
+    pub credit_latency: Vec<Ps>,
+    /// Stragglers.
+    pub skew: Skew,
+}
+
+impl<'p> Plan<'p> {
+    /// Wires, routes and prices a program; `limit` bounds its messages.
+    pub fn new(
+        program: &'p dyn Program,
+        topology: &Topology,
+        settings: &Settings,
+        limit: u64,
+    ) -> Result<Plan<'p>, PlanError> {
+        let ranks = program.ranks();
+        if topology.fabric == crate::config::Fabric::Cubes && ranks > topology.pe_count() {
+            let levels = topology.levels();
+            return Err(PlanError::TooManyRanks { ranks, pes: topology.pe_count(), levels });
+        }
+        if settings.n_slots == 0 {
+            return Err(PlanError::NoSlots);
+        }
+        if let Skew::One(rank, _) = settings.skew
+            && rank >= ranks
+        {
+            return Err(PlanError::NoSuchStraggler { rank, ranks });
+        }
+        if program.messages() > limit {
+            return Err(PlanError::TooManyMessages { messages: program.messages(), limit });
+        }
+        let cut =
+            Cut { elems: settings.n_elem, chunks: program.chunks(), elem_bytes: settings.dtype.bytes() };
+        let [tile, _] = cut.sizes();
+        if tile > settings.slot_size {
+            return Err(PlanError::TileTooLarge {
+                n_elem: settings.n_elem,
+                dtype: settings.dtype.name(),
+                chunks: cut.chunks,
+                tile,
+                slot: settings.slot_size,
+            });
+        }
+        let wiring = Wiring::install(program)?;
+        let net = Net::new(topology, &wiring);
+        let memory = topology.memory(settings.buffer_kind);
+        let costs = cut.sizes().map(|bytes| Costs {
+            bytes,
+            link: net.rates().map(|rate| rate.time(bytes)),
+            write: memory.access(bytes),
+            read: memory.access(bytes),
+            math: topology.math.time(bytes),
+            copy: topology.copy.time(bytes),
+        });
+        let credit_latency = (0..wiring.channels().len() as u32)
+            .map(|channel| {
+                let slowest = net.path(channel).map(|hop| net.rates()[hop.rate as usize]);
+                let drain =
+                    slowest.reduce(|a, b| a.min(b)).map_or(0, |rate| rate.time(settings.credit_bytes));
+                let way: u64 = net.path(channel).map(|hop| u64::from(hop.over) + u64::from(hop.prop)).sum();
+                match settings.credit_latency {
+                    CreditLatency::Drain => drain,
+                    CreditLatency::Path => drain + way,
+                }
+            })
+            .collect();
+        Ok(Plan {
+            program,
+            wiring,
+            net,
+            cut,
+            costs,
+            smaller_from: if cut.larger() > 0 { cut.larger() } else { 0 },
+            slots: settings.n_slots,
+            backpressure: settings.backpressure,
+            credit_at: settings.credit_at,
+            credit_wait: settings.credit_wait,
+            credit_latency,
+            skew: settings.skew,
+        })
+    }
+
+    /// The size class of a tile; scratch tiles count as the largest chunk.
+    #[inline]
+    pub(crate) fn class(&self, tile: u32) -> usize {
+        usize::from(tile >= self.smaller_from && tile < self.cut.chunks)
+    }
+
+    /// When a rank starts.
+    pub fn start(&self, rank: u32) -> Ps {
+        match self.skew {
+            Skew::None => 0,
+            Skew::One(late, by) => {
+                if rank == late {
+                    by
+                } else {
+                    0
+                }
+            }
+            Skew::Random(seed, below) => {
+                let mut x = seed ^ u64::from(rank).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+                if below == 0 { 0 } else { (x ^ (x >> 31)) % below }
+            }
+        }
+    }
+
+    /// How the untimed proof must treat held slots to match the settings.
+    pub fn credit_point(&self) -> CreditPoint {
+        match self.credit_at {
+            CreditAt::LastUse => CreditPoint::LastUse,
+            CreditAt::Copy | CreditAt::Recv => CreditPoint::Recv,
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What a run is reported by: slots in use, link use, and use over time.
+
+use crate::net::{LinkRole, Net};
+use crate::plan::Plan;
+use crate::probe::{Probe, Source};
+use crate::units::Ps;
+
+/// Bins of the use over time.
+pub const BINS: usize = 256;
+
+/// Groups of links whose use over time is kept: PE ports, UCIe, SIP links, wires.
+pub const GROUPS: usize = 4;
+
+/// The names of the groups.
+pub const GROUP_NAMES: [&str; GROUPS] = ["PE ports", "UCIe", "SIP links", "wires"];
+
+/// Counts slots, links and time bins while an engine runs.
+pub struct Stats {
+    slots: usize,
+    issues: Vec<Ps>,
+    credits: Vec<Ps>,
+    merges: Vec<Merge>,
+    most_slots: u32,
+    /// Busy time per link.
+    pub busy: Vec<Ps>,
+    /// Tokens per link.
+    pub tokens: Vec<u32>,
+    group: Vec<u8>,
+    bins: [[u64; BINS]; GROUPS],
+    width: Ps,
+}
+
+/// Issues and credits of a channel are told in their own order; this merges them by time.
+#[derive(Clone, Copy, Default)]
+struct Merge {
+    issued: u32,
+    issues_done: u32,
+    credited: u32,
+    credits_done: u32,
+}
+
+impl Stats {
+    /// For one run of a plan.
+    pub fn new(plan: &Plan<'_>) -> Stats {
+        let channels = plan.wiring.channels().len();
+        let slots = plan.slots.min(plan.program.messages().clamp(1, 1 << 16) as u32) as usize;
+        let links = plan.net.links();
+        Stats {
+            slots,
+            issues: vec![0; channels * slots],
+            credits: vec![0; channels * slots],
+            merges: vec![Merge::default(); channels],
+            most_slots: 0,
+            busy: vec![0; links as usize],
+            tokens: vec![0; links as usize],
+            group: (0..links).map(|link| group(&plan.net, link) as u8).collect(),
+            bins: [[0; BINS]; GROUPS],
+            width: 1,
+        }
+    }
+
+    fn merge(&mut self, channel: usize, last: Last) {
+        let merge = &mut self.merges[channel];
+        let base = channel * self.slots;
+        loop {
+            let issue = (merge.issues_done < merge.issued)
+                .then(|| self.issues[base + merge.issues_done as usize % self.slots]);
+            let credit = (merge.credits_done < merge.credited)
+                .then(|| self.credits[base + merge.credits_done as usize % self.slots]);
+            match (issue, credit, last) {
+                // A send that waits for a credit goes out at the very time of the credit: the credit counts first.
+                (Some(issue), Some(credit), _) if credit <= issue => merge.credits_done += 1,
+                (Some(_), Some(_), _) | (Some(_), None, Last::Yes) => {
+                    merge.issues_done += 1;
+                    self.most_slots = self.most_slots.max(merge.issues_done - merge.credits_done);
+                }
+                _ => return,
+            }
+        }
+    }
+
+    /// The most slots of one queue that were in use at one time.
+    pub fn most_slots(&mut self) -> u32 {
+        for channel in 0..self.merges.len() {
+            self.merge(channel, Last::Yes);
+        }
+        self.most_slots
+    }
+
+    /// Busy picoseconds per bin and group, and the width of a bin.
+    pub fn bins(&self) -> (&[[u64; BINS]; GROUPS], Ps) {
+        (&self.bins, self.width)
+    }
+
+    fn spread(&mut self, group: usize, mut from: Ps, to: Ps) {
+        while to > self.width * BINS as Ps {
+            for bins in &mut self.bins {
+                for i in 0..BINS / 2 {
+                    bins[i] = bins[2 * i] + bins[2 * i + 1];
+                }
+                bins[BINS / 2..].fill(0);
+            }
+            self.width *= 2;
+        }
+        while from < to {
+            let bin = from / self.width;
+            let end = to.min((bin + 1) * self.width);
+            self.bins[group][bin as usize] += end - from;
+            from = end;
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Last {
+    Yes,
+    No,
+}
+
+/// The group of a link.
+pub fn group(net: &Net, link: u32) -> usize {
+    match net.role(link) {
+        LinkRole::PeOut(_) | LinkRole::PeIn(_) => 0,
+        LinkRole::Ucie(..) => 1,
+        LinkRole::Sip(..) => 2,
+        LinkRole::Wire(_) => 3,
+    }
+}
+
+impl Probe for Stats {
+    fn issued(&mut self, channel: u32, _seq: u32, _class: usize, _from: Source, (at, _): (Ps, Ps)) {
+        let merge = &mut self.merges[channel as usize];
+        self.issues[channel as usize * self.slots + merge.issued as usize % self.slots] = at;
+        merge.issued += 1;
+        self.merge(channel as usize, Last::No);
+    }
+
+    fn credit(&mut self, channel: u32, _seq: u32, at: Ps) {
+        let merge = &mut self.merges[channel as usize];
+        self.credits[channel as usize * self.slots + merge.credited as usize % self.slots] = at;
+        merge.credited += 1;
+        self.merge(channel as usize, Last::No);
+    }
+
+    fn link(&mut self, link: u32, _channel: u32, from: Ps, to: Ps) {
+        self.busy[link as usize] += to - from;
+        self.tokens[link as usize] += 1;
+        self.spread(self.group[link as usize] as usize, from, to);
+    }
+}

@@ -1,0 +1,84 @@
+//! A rank that goes away from a meeting.
+
+use super::wire::Message;
+use crate::group::how_in_words;
+use crate::verdict;
+use comm_context::comm::{CommError, Phase};
+use mailbox_atomics::{Deadline, HowDied, Lifeline};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// A process closes its sockets a little before the system says that it is gone and how.
+const LAST_BREATH: Duration = Duration::from_millis(50);
+
+/// Who went, and what is known of the reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Departure {
+    /// Its process is gone.
+    Died { rank: u32, pid: u32, how: HowDied },
+    /// It lives, and does not wait any longer.
+    Left { rank: u32, reason: String },
+}
+
+impl Departure {
+    /// The connection to `rank` is closed: finds out what became of its process.
+    pub(super) fn of_process(rank: u32, pid: i32, lifeline: Option<&Lifeline>) -> Self {
+        let soon = Deadline::after(LAST_BREATH);
+        let lives = matches!((lifeline, soon), (Some(line), Ok(soon)) if !line.wait_for_death(soon));
+        if lives {
+            return Self::Left { rank, reason: "it closed its connection to the meeting".to_owned() };
+        }
+        let how = lifeline.and_then(Lifeline::death).unwrap_or(HowDied::Unknown);
+        Self::Died { rank, pid: pid.unsigned_abs(), how }
+    }
+
+    pub(super) fn message(&self) -> Message {
+        match self {
+            Self::Died { rank, pid, how } => Message::Lost {
+                departed: verdict::encode(*rank, *how).get(),
+                pid: *pid,
+                reason: String::new(),
+            },
+            Self::Left { rank, reason } => Message::Lost {
+                departed: verdict::encode(*rank, HowDied::Unknown).get(),
+                pid: 0,
+                reason: reason.clone(),
+            },
+        }
+    }
+
+    /// What [`message`](Self::message) told; `None` when it makes no sense in a group of `nranks`.
+    pub(super) fn decode(departed: u32, pid: u32, reason: String, nranks: u32) -> Option<Self> {
+        let death = verdict::decode(NonZeroU32::new(departed)?, nranks)?;
+        Some(match pid {
+            0 => Self::Left { rank: death.peer, reason },
+            pid => Self::Died { rank: death.peer, pid, how: death.how },
+        })
+    }
+
+    pub(super) fn into_error(self) -> CommError {
+        match self {
+            Self::Died { rank, pid, how } => {
+                CommError::PeerDied { rank, pid: Some(pid), how: how_in_words(how), phase: Phase::Init }
+            }
+            Self::Left { rank, reason } => CommError::PeerLeft { rank, reason, phase: Phase::Init },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_became_of_a_rank_survives_the_wire() {
+        let died = Departure::Died { rank: 3, pid: 77, how: HowDied::Signalled(9) };
+        let left = Departure::Left { rank: 0, reason: "enough".to_owned() };
+        for departure in [died, left] {
+            let Message::Lost { departed, pid, reason } = departure.message() else { panic!() };
+            assert_eq!(Departure::decode(departed, pid, reason.clone(), 4), Some(departure.clone()));
+            assert_eq!(Departure::decode(0, pid, reason, 4), None);
+        }
+        assert_eq!(Departure::decode(u32::MAX, 1, String::new(), 4), None);
+    }
+}

@@ -86,7 +86,7 @@ pub fn bring_up(
         phase = enter(BringUpPhase::Device);
         let mut chip = Chip {
             id: config.device(),
-            device: device::open(platform, config.device())?,
+            device: device::open(platform, config.device(), within)?,
             comm: None,
             window: None,
             buffers: Vec::new(),

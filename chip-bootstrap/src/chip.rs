@@ -1,13 +1,14 @@
 //! A chip that is up: its communicator, window and buffers, and what tasks do with them.
 
 use crate::config::{ChipConfig, PartKind};
-use crate::device::{Device, Entry, Kernel, join};
+use crate::device::{ChipMemory, Device, Entry, Kernel, join};
 use crate::failure::comm_failure;
 use crate::host::HostSpan;
 use comm_context::abi::{DeviceAddr, TensorDesc};
 use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec, Membership, Timeout, Window};
-use mailbox_atomics::RegionError;
+use mailbox_atomics::{Region, RegionError};
 use std::path::Path;
+use std::sync::Arc;
 use worker_errors::{ErrorCode, Failure};
 
 /// A named part of a chip's window.
@@ -85,14 +86,32 @@ impl Chip {
         self.member(|comm| comm.release_domain(id, self.within))
     }
 
-    /// Copies device bytes of this chip out.
+    /// Copies device bytes of this chip out: of a window, or of memory of its own.
     pub fn read(&self, from: DeviceAddr, into: &mut [u8]) -> Result<(), Failure> {
-        self.member(|comm| comm.read(from, into))
+        match (self.window_read(from, into), self.device.memory()) {
+            (Err(CommError::Argument(_) | CommError::Closed), Some(memory)) => memory.read(from, into),
+            (done, _) => done.map_err(|error| self.no_window(&error)),
+        }
     }
 
-    /// Copies bytes into device memory of this chip.
+    /// Copies bytes into device memory of this chip: into a window, or into memory of its own.
     pub fn write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), Failure> {
-        self.member(|comm| comm.write(to, bytes))
+        match (self.window_write(to, bytes), self.device.memory()) {
+            (Err(CommError::Argument(_) | CommError::Closed), Some(memory)) => memory.write(to, bytes),
+            (done, _) => done.map_err(|error| self.no_window(&error)),
+        }
+    }
+
+    fn window_read(&self, from: DeviceAddr, into: &mut [u8]) -> Result<(), CommError> {
+        self.comm.as_deref().ok_or(CommError::Closed)?.read(from, into)
+    }
+
+    fn window_write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), CommError> {
+        self.comm.as_deref().ok_or(CommError::Closed)?.write(to, bytes)
+    }
+
+    fn no_window(&self, error: &CommError) -> Failure {
+        if self.comm.is_none() { no_communicator() } else { comm_failure(error) }
     }
 
     fn member<T>(&self, call: impl FnOnce(&dyn Communicator) -> Result<T, CommError>) -> Result<T, Failure> {
@@ -104,9 +123,20 @@ impl Chip {
         self.device.load(path, symbol)
     }
 
-    /// Runs a kernel to its end.
-    pub fn launch(&mut self, kernel: Kernel, tensors: &[TensorDesc], scalars: &[u64]) -> Result<(), Failure> {
-        self.device.launch(kernel, tensors, scalars)
+    /// Runs a kernel to its end. Its tensors may lie in windows, in memory of the device, and in the regions `host`.
+    pub fn launch(
+        &mut self,
+        kernel: Kernel,
+        tensors: &[TensorDesc],
+        scalars: &[u64],
+        host: &[Arc<Region>],
+    ) -> Result<(), Failure> {
+        self.device.launch(kernel, tensors, scalars, host)
+    }
+
+    /// The device's own memory; `None` where chips use the host's, as in the simulation.
+    pub fn memory(&self) -> Option<&dyn ChipMemory> {
+        self.device.memory()
     }
 
     /// Copies every part that is marked so to its host buffer. Called after a task and before it is told done.

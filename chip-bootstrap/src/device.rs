@@ -1,12 +1,16 @@
 //! What a chip's process does with its device, whatever the platform.
 
+use crate::ascend::AscendDevice;
 use crate::failure::comm_failure;
 use crate::platform::Platform;
 use crate::sim::SimDevice;
-use comm_context::abi::TensorDesc;
+use comm_context::abi::{DeviceAddr, TensorDesc};
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
+use comm_hccl::LogicalDevice;
+use mailbox_atomics::Region;
 use rendezvous::Prepared;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use worker_errors::{ErrorCode, Failure};
 
 /// How a chip finds its group.
@@ -35,27 +39,45 @@ pub trait Device {
     /// Loads `symbol` of the kernel binary at `path`; once for each pair.
     fn load(&mut self, path: &Path, symbol: &str) -> Result<Kernel, Failure>;
 
-    /// Runs a kernel to its end.
-    fn launch(&mut self, kernel: Kernel, tensors: &[TensorDesc], scalars: &[u64]) -> Result<(), Failure>;
+    /// Runs a kernel to its end. Tensors may lie in device memory or in the regions `host`.
+    fn launch(
+        &mut self,
+        kernel: Kernel,
+        tensors: &[TensorDesc],
+        scalars: &[u64],
+        host: &[Arc<Region>],
+    ) -> Result<(), Failure>;
+
+    /// The device's own memory; `None` where chips use the host's, as in the simulation.
+    fn memory(&self) -> Option<&dyn ChipMemory>;
 
     /// Gives the device back. Called once, after the communicator is gone.
     fn close(&mut self) -> Result<(), Failure>;
 }
 
+/// Memory that only the device reaches, beside its windows.
+pub trait ChipMemory {
+    /// Allocates so many bytes; what is in them is undefined.
+    fn allocate(&self, bytes: usize) -> Result<DeviceAddr, Failure>;
+
+    /// Frees what [`allocate`](Self::allocate) gave.
+    fn free(&self, addr: DeviceAddr) -> Result<(), Failure>;
+
+    /// Copies bytes of one allocation out.
+    fn read(&self, from: DeviceAddr, into: &mut [u8]) -> Result<(), Failure>;
+
+    /// Copies bytes into one allocation.
+    fn write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), Failure>;
+}
+
 /// Takes the device.
-pub(crate) fn open(platform: Platform, device: i32) -> Result<Box<dyn Device>, Failure> {
-    if device < 0 {
-        return Err(Failure::new(
-            ErrorCode::Invalid,
-            format!("there is no device {device}; devices count from 0"),
-        ));
-    }
+pub(crate) fn open(platform: Platform, device: i32, within: Timeout) -> Result<Box<dyn Device>, Failure> {
+    let logical = u32::try_from(device).map_err(|_| {
+        Failure::new(ErrorCode::Invalid, format!("there is no device {device}; devices count from 0"))
+    })?;
     match platform {
         Platform::Sim => Ok(Box::new(SimDevice::new())),
-        Platform::A2a3 | Platform::A5 => Err(Failure::new(
-            ErrorCode::Load,
-            format!("this build has no backend for {platform}; use -p sim"),
-        )),
+        Platform::A2a3 | Platform::A5 => Ok(Box::new(AscendDevice::open(LogicalDevice(logical), within)?)),
     }
 }
 

@@ -31,6 +31,7 @@
 //! # What it does not do
 //! It starts no process and schedules no task.
 
+mod ascend;
 mod bring_up;
 mod chip;
 mod config;
@@ -43,7 +44,7 @@ mod sim;
 pub use bring_up::{BringUpPhase, bring_up, bring_up_and_publish};
 pub use chip::{Buffer, Chip};
 pub use config::{BUFFER_ALIGN, ChipConfig, ConfigError, MAX_PARTS, PartKind};
-pub use device::{Device, Entry, Kernel};
+pub use device::{ChipMemory, Device, Entry, Kernel};
 pub use failure::comm_failure;
 pub use host::HostSpan;
 pub use platform::{Platform, UnknownPlatform};

@@ -5,12 +5,14 @@
 //! breaks the contract takes its process down, which is why every chip has a process of its own.
 #![allow(unsafe_code)]
 
-use crate::device::{Device, Entry, Kernel};
+use crate::device::{ChipMemory, Device, Entry, Kernel};
 use comm_context::abi::TensorDesc;
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
 use comm_sim::SimComm;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use mailbox_atomics::Region;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use worker_errors::{ErrorCode, Failure};
 
 type KernelEntry = unsafe extern "C" fn(*mut i64);
@@ -89,7 +91,17 @@ impl Device for SimDevice {
         Ok(Kernel(self.kernels.len() - 1))
     }
 
-    fn launch(&mut self, kernel: Kernel, tensors: &[TensorDesc], scalars: &[u64]) -> Result<(), Failure> {
+    fn memory(&self) -> Option<&dyn ChipMemory> {
+        None
+    }
+
+    fn launch(
+        &mut self,
+        kernel: Kernel,
+        tensors: &[TensorDesc],
+        scalars: &[u64],
+        _host: &[Arc<Region>],
+    ) -> Result<(), Failure> {
         let Some(loaded) = self.kernels.get(kernel.0) else {
             return Err(Failure::new(ErrorCode::Internal, format!("kernel {} was never loaded", kernel.0)));
         };

@@ -76,6 +76,16 @@ impl Drop for KernelBinary {
 }
 
 impl Kernel<'_> {
+    /// Queues the kernel as one block and waits for its end, so that everything it uses has only to outlive the call.
+    ///
+    /// Safe to call, and no safer than the kernel: it runs on the device, or, on the double, in this process, with whatever
+    /// addresses it is given. Naming a kernel file is the user's word for it, as it is for the simulation.
+    pub fn run(&self, stream: &Stream, args: &[u64]) -> Result<(), DeviceError> {
+        // SAFETY: the kernel is what the user named; binary and arguments outlive the wait below.
+        unsafe { self.launch(stream, 1, args) }?;
+        stream.synchronize()
+    }
+
     /// Queues the kernel on a stream with `args` as its block of 64-bit arguments.
     ///
     /// # Safety

@@ -81,7 +81,9 @@ impl ChipExecutor {
             _ => Err(nonsense()),
         })?;
         match ready {
-            Ready::Kernel(kernel) => self.chip.launch(*kernel, &frame.tensors, &frame.scalars)?,
+            Ready::Kernel(kernel) => {
+                self.chip.launch(*kernel, &frame.tensors, &frame.scalars, &self.heaps)?
+            }
             Ready::Function(function) => function(&mut Task {
                 tensors: &frame.tensors,
                 scalars: &frame.scalars,
@@ -122,6 +124,9 @@ impl Executor for ChipExecutor {
             Some(Kind::ReleaseDomain) => {
                 let &[id] = frame.scalars.as_slice() else { return Err(nonsense()) };
                 self.chip.release_domain(AllocationId(id)).map(|()| Vec::new())
+            }
+            Some(Kind::Malloc | Kind::Free | Kind::CopyIn | Kind::CopyOut) => {
+                crate::device_memory::execute(&self.chip, frame, &self.heaps)
             }
             Some(Kind::Shutdown) | None => Err(nonsense()),
         }
@@ -203,6 +208,6 @@ fn wrong_hand(what: &str, hand: &str) -> Failure {
 }
 
 /// The parent wrote a frame that this hand does not understand.
-fn nonsense() -> Failure {
+pub(crate) fn nonsense() -> Failure {
     Failure::new(ErrorCode::Protocol, "the frame makes no sense to this hand")
 }

@@ -17,6 +17,9 @@ use worker_errors::{ErrorCode, Failure};
 pub(crate) const SLOT_BYTES: usize = 2048;
 pub(crate) const BODY_AT: usize = 32;
 
+/// The program of a frame that runs none.
+const NO_PROGRAM: u32 = u32::MAX;
+
 /// What a frame asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -33,11 +36,29 @@ pub(crate) enum Kind {
     ReleaseDomain = 5,
     /// Stop.
     Shutdown = 6,
+    /// Allocate memory on the chip: scalar is the size; the answer is the address.
+    Malloc = 7,
+    /// Free it: scalar is the address.
+    Free = 8,
+    /// Copy to the chip: scalars are address there, address in a heap, length.
+    CopyIn = 9,
+    /// Copy from the chip: the same scalars.
+    CopyOut = 10,
 }
 
 impl Kind {
-    const ALL: [Self; 6] =
-        [Self::Task, Self::Learn, Self::Join, Self::AllocDomain, Self::ReleaseDomain, Self::Shutdown];
+    const ALL: [Self; 10] = [
+        Self::Task,
+        Self::Learn,
+        Self::Join,
+        Self::AllocDomain,
+        Self::ReleaseDomain,
+        Self::Shutdown,
+        Self::Malloc,
+        Self::Free,
+        Self::CopyIn,
+        Self::CopyOut,
+    ];
 }
 
 /// A task of another hand that must be done first.
@@ -73,7 +94,7 @@ pub(crate) struct Frame<'a> {
 
 impl<'a> Frame<'a> {
     pub(crate) fn new(kind: Kind, run: u64) -> Self {
-        Self { kind, run, program: 0, prerequisites: &[], scalars: &[], blob: &[], tensors: &[] }
+        Self { kind, run, program: NO_PROGRAM, prerequisites: &[], scalars: &[], blob: &[], tensors: &[] }
     }
 
     /// Writes everything but the sequence number through `put(offset, bytes)`; fails when it does not fit.

@@ -49,6 +49,7 @@ mod board;
 mod builder;
 mod context;
 mod deps;
+mod device_memory;
 mod domain;
 mod execute;
 mod frame;

@@ -1,5 +1,6 @@
 //! Host memory that all hands of a Worker see at the same address, whenever it was made.
 
+use crate::device_memory::Remote;
 use bytemuck::Pod;
 use chip_bootstrap::HostSpan;
 use comm_context::abi::{DType, DeviceAddr, TensorDesc};
@@ -193,23 +194,38 @@ pub fn flat_tensor(addr: DeviceAddr, dtype: DType, count: usize) -> Result<Tenso
         .map_err(|error| Failure::new(ErrorCode::Invalid, error.to_string()))
 }
 
-/// Memory of one chip, made and freed by the parent.
+/// Memory of one chip, made by the parent. It goes when this is dropped; a device is told so with the next call.
 #[derive(Debug)]
 pub struct ChipMemory {
-    pub(crate) piece: Piece,
+    pub(crate) backing: Backing,
     pub(crate) chip: usize,
+}
+
+/// Where a chip's memory is.
+#[derive(Debug)]
+pub(crate) enum Backing {
+    /// In the heap, which simulated chips share with the host.
+    Heap(Piece),
+    /// On the device.
+    Device(Remote),
 }
 
 impl ChipMemory {
     /// Where it is, as the chip sees it.
     pub fn addr(&self) -> DeviceAddr {
-        DeviceAddr(self.piece.addr())
+        match &self.backing {
+            Backing::Heap(piece) => DeviceAddr(piece.addr()),
+            Backing::Device(remote) => DeviceAddr(remote.addr),
+        }
     }
 
     /// How many bytes.
     #[expect(clippy::len_without_is_empty, reason = "memory of no bytes is never made")]
     pub fn len(&self) -> usize {
-        self.piece.range.len()
+        match &self.backing {
+            Backing::Heap(piece) => piece.range.len(),
+            Backing::Device(remote) => remote.len,
+        }
     }
 
     /// Which chip.

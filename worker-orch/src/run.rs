@@ -202,7 +202,7 @@ impl<'w> Orchestrator<'w> {
 }
 
 /// The earliest failure of a run, as its hand tells it.
-fn first_failure(hands: &Hands, programs: &Programs, run: u64) -> Failure {
+pub(crate) fn first_failure(hands: &Hands, programs: &Programs, run: u64) -> Failure {
     let failed =
         (0..hands.hands.len()).filter(|hand| hands.board.hand(*hand).progress.failed_run.load() == run);
     let first = failed.min_by_key(|hand| hands.board.hand(*hand).progress.failed_at.load());

@@ -1,5 +1,6 @@
 //! A task as the function that runs it sees it.
 
+use crate::device_memory::in_heap;
 use bytemuck::Pod;
 use chip_bootstrap::Chip;
 use comm_context::abi::{DeviceAddr, TensorDesc};
@@ -44,7 +45,7 @@ impl Task<'_> {
         let (addr, count) = self.contiguous::<T>(index)?;
         let mut elements = vec![T::zeroed(); count];
         let bytes = bytemuck::cast_slice_mut(&mut elements);
-        match self.in_heap(addr, bytes.len()) {
+        match in_heap(self.heaps, addr, bytes.len()) {
             Some((heap, at)) => {
                 heap.read(at, bytes).map_err(|error| crate::memory::region_failure(&error))?
             }
@@ -61,7 +62,7 @@ impl Task<'_> {
             return Err(Failure::new(ErrorCode::Invalid, text));
         }
         let bytes = bytemuck::cast_slice(elements);
-        match self.in_heap(addr, bytes.len()) {
+        match in_heap(self.heaps, addr, bytes.len()) {
             Some((heap, at)) => heap.write(at, bytes).map_err(|error| crate::memory::region_failure(&error)),
             None => self.window()?.write(DeviceAddr(addr), bytes),
         }
@@ -81,14 +82,6 @@ impl Task<'_> {
             )));
         }
         Ok((tensor.addr + tensor.start_offset * size, tensor.extent as usize))
-    }
-
-    /// The heap that holds these bytes, and where.
-    fn in_heap(&self, addr: u64, len: usize) -> Option<(&Region, usize)> {
-        self.heaps.iter().find_map(|heap| {
-            let at = addr.checked_sub(heap.base().as_ptr() as u64)? as usize;
-            (at.checked_add(len)? <= heap.len()).then_some((heap.as_ref(), at))
-        })
     }
 
     fn window(&self) -> Result<&Chip, Failure> {

@@ -47,6 +47,10 @@ impl Trace {
             Kind::Join => What::Command("join the group"),
             Kind::AllocDomain => What::Command("allocate a domain"),
             Kind::ReleaseDomain => What::Command("release a domain"),
+            Kind::Malloc => What::Command("allocate memory"),
+            Kind::Free => What::Command("free memory"),
+            Kind::CopyIn => What::Command("copy to the chip"),
+            Kind::CopyOut => What::Command("copy from the chip"),
             Kind::Shutdown => return,
         };
         self.waiting[hand].push_back((seq, what));

@@ -2,9 +2,10 @@
 
 use crate::builder::{CHIP_LEVEL, WorkerBuilder};
 use crate::context::ChipContext;
+use crate::device_memory::Dropped;
 use crate::domain::Base;
 use crate::hands::Hands;
-use crate::memory::{ChipMemory, Element, Heap, HostBuffer, region_failure};
+use crate::memory::{Backing, ChipMemory, Element, Heap, HostBuffer, region_failure};
 use crate::program::{DEFAULT_SYMBOL, Definition, OrchestrationFn, Program, Programs, TaskFn};
 use crate::run::Orchestrator;
 use crate::trace::Trace;
@@ -33,6 +34,8 @@ pub struct Worker {
     pub(crate) hands: Option<Hands>,
     pub(crate) contexts: Vec<ChipContext>,
     pub(crate) base: Base,
+    /// Memory of devices that users let go of.
+    pub(crate) dropped: Dropped,
     runs: u64,
 }
 
@@ -62,6 +65,7 @@ impl Worker {
             hands: None,
             contexts: Vec::new(),
             base: Base::default(),
+            dropped: Dropped::default(),
             runs: 0,
         }
     }
@@ -166,15 +170,14 @@ impl Worker {
         body: impl FnOnce(&mut Orchestrator<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let deadline = deadline(self.run_within)?;
-        let hands = self.hands.as_mut().ok_or_else(|| not_up("run"))?;
-        hands.check()?;
-        // Two numbers a run: one for its tasks, one for the clean-up that must not be skipped when they failed.
-        self.runs += 2;
-        let run = self.runs - 1;
+        self.must_be_up("run")?;
+        self.free_dropped()?;
+        let run = self.next_run();
         let span = tracing::debug_span!("run", number = run / 2 + 1);
         let _entered = span.enter();
         self.heap.set_in_run(true);
         let next_level = self.chips.len() + self.workers.len();
+        let hands = self.hands.as_mut().ok_or_else(|| not_up("run"))?;
         let mut orchestrator =
             Orchestrator::new(hands, &self.programs, &mut self.base, next_level, run, deadline);
         let said = body(&mut orchestrator);
@@ -198,17 +201,27 @@ impl Worker {
             );
             return Err(invalid(text, "chip_alloc"));
         }
-        Ok(ChipMemory { piece: self.heap.take(bytes)?, chip })
+        let backing = match self.settings.platform {
+            Platform::Sim => Backing::Heap(self.heap.take(bytes)?),
+            Platform::A2a3 | Platform::A5 => Backing::Device(self.remote_alloc(chip, bytes)?),
+        };
+        Ok(ChipMemory { backing, chip })
     }
 
     /// Copies bytes to a chip: into memory made by [`chip_alloc`](Self::chip_alloc), or into one of its window's buffers.
     pub fn copy_to(&mut self, chip: usize, to: DeviceAddr, bytes: &[u8]) -> Result<(), Failure> {
+        if self.settings.platform != Platform::Sim {
+            return self.remote_copy_to(chip, to, bytes);
+        }
         let (region, at) = self.chip_bytes(chip, to, bytes.len(), "copy_to")?;
         region.write(at, bytes).map_err(|error| region_failure(&error))
     }
 
     /// Copies bytes from a chip, as they are there now.
-    pub fn copy_from(&self, chip: usize, from: DeviceAddr, into: &mut [u8]) -> Result<(), Failure> {
+    pub fn copy_from(&mut self, chip: usize, from: DeviceAddr, into: &mut [u8]) -> Result<(), Failure> {
+        if self.settings.platform != Platform::Sim {
+            return self.remote_copy_from(chip, from, into);
+        }
         let (region, at) = self.chip_bytes(chip, from, into.len(), "copy_from")?;
         region.read(at, into).map_err(|error| region_failure(&error))
     }
@@ -245,8 +258,16 @@ impl Worker {
         let _entered = span.enter();
         self.contexts.clear();
         self.base = Base::default();
+        // The devices free everything themselves.
+        self.dropped = Dropped::default();
         let traced = hands.trace.take().map_or(Ok(()), |trace| self.write_trace(&hands, &trace));
         hands.close(self.settings.close_within.get()).and(traced)
+    }
+
+    /// Two numbers a run: one for its tasks, one for the clean-up that must not be skipped when they failed.
+    pub(crate) fn next_run(&mut self) -> u64 {
+        self.runs += 2;
+        self.runs - 1
     }
 
     fn write_trace(&self, hands: &Hands, trace: &Trace) -> Result<(), Failure> {
@@ -306,6 +327,6 @@ fn invalid(text: String, phase: &'static str) -> Failure {
     Failure::new(ErrorCode::Invalid, text).in_phase(phase)
 }
 
-fn not_up(call: &'static str) -> Failure {
+pub(crate) fn not_up(call: &'static str) -> Failure {
     invalid("the Worker is not up; call init first".to_owned(), call)
 }

@@ -1,0 +1,426 @@
+//! An Ascend device, driven through the vendor's public calls. Nothing here has run on hardware; it is tested on the
+//! vendor double.
+//!
+//! # What is assumed of kernels
+//! A kernel binary is what `aclrtBinaryLoadFromFile` takes. Its function is launched with one block, and its block of
+//! arguments is the list that the simulation passes: for each tensor the address of its descriptor, then the scalars. The
+//! descriptors are copied to device memory first, so the addresses are the device's. A tensor in host memory is staged:
+//! its bytes go to the device before the launch, and what the kernel changed of them comes back after it.
+
+use crate::device::{ChipMemory, Device, Entry, Kernel};
+use comm_context::abi::{DeviceAddr, TensorDesc};
+use comm_context::comm::{CommError, Communicator, Membership, Timeout};
+use comm_hccl::{
+    Device as Opened, DeviceError, DeviceMemory, HcclComm, KernelBinary, Lane, LogicalDevice, NotStarted,
+    Overrun, Runtime, Stream, Vendor, VisibleDevices,
+};
+use mailbox_atomics::{Deadline, LONGEST_WAIT, Region};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use worker_errors::{ErrorCode, Failure};
+
+/// What a device that is given back waits for calls that were left behind.
+const LEFT_BEHIND: Duration = Duration::from_secs(3);
+
+/// A device, opened, used and closed on a lane of its own.
+pub(crate) struct AscendDevice {
+    lane: Lane<Held>,
+    /// `None` once closed.
+    device: Option<Opened>,
+    kernels: Vec<(PathBuf, String)>,
+    within: Timeout,
+}
+
+/// What lives on the lane.
+struct Held {
+    runtime: Runtime,
+    device: Option<Opened>,
+    stream: Option<Stream>,
+    /// In the order of the kernels; a binary with several symbols is loaded once for each.
+    binaries: Vec<(KernelBinary, String)>,
+    memory: BTreeMap<u64, DeviceMemory>,
+}
+
+impl AscendDevice {
+    /// Loads the vendor's libraries, in this process, and opens the device.
+    pub(crate) fn open(device: LogicalDevice, within: Timeout) -> Result<Self, Failure> {
+        let lane =
+            Lane::start(deadline(within.get())?, move || Held::open(device)).map_err(
+                |error| match error {
+                    NotStarted::State(failure) => failure,
+                    NotStarted::Overrun(overrun) => overrun_failure(&overrun),
+                    NotStarted::Thread(error) => {
+                        Failure::new(ErrorCode::System, format!("the vendor's thread: {error}"))
+                    }
+                },
+            )?;
+        let opened = lane.run(deadline(within.get())?, |held| held.device.clone());
+        let device = opened.map_err(|overrun| overrun_failure(&overrun))?;
+        Ok(Self { lane, device, kernels: Vec::new(), within })
+    }
+
+    fn run<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        job: impl FnOnce(&mut Held) -> Result<T, DeviceError> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let answer = self.lane.run(deadline(limit)?, job).map_err(|overrun| overrun_failure(&overrun))?;
+        answer.map_err(device_failure)
+    }
+}
+
+impl Held {
+    fn open(logical: LogicalDevice) -> Result<Self, Failure> {
+        let vendor = Vendor::load(None).map_err(|error| Failure::new(ErrorCode::Load, error.to_string()))?;
+        let runtime = Runtime::start(vendor).map_err(device_failure)?;
+        let opened = VisibleDevices::from_env()
+            .map_err(DeviceError::from)
+            .and_then(|list| Opened::open(runtime, logical, &list))
+            .and_then(|device| Ok((Stream::create(&device)?, device)));
+        match opened {
+            Ok((stream, device)) => Ok(Self {
+                runtime,
+                device: Some(device),
+                stream: Some(stream),
+                binaries: Vec::new(),
+                memory: BTreeMap::new(),
+            }),
+            Err(error) => {
+                // Nobody will come back for it.
+                let _ = runtime.finalise();
+                Err(device_failure(error))
+            }
+        }
+    }
+
+    fn device(&self) -> Result<&Opened, DeviceError> {
+        self.device.as_ref().ok_or(DeviceError::Released { what: "device" })
+    }
+
+    fn load(&mut self, path: &Path, symbol: &str) -> Result<(), DeviceError> {
+        let binary = KernelBinary::load(self.device()?, path)?;
+        binary.kernel(symbol)?;
+        self.binaries.push((binary, symbol.to_owned()));
+        Ok(())
+    }
+
+    /// Launches a kernel and waits for its end. Gives what the staged tensors then hold.
+    fn launch(
+        &mut self,
+        kernel: usize,
+        mut tensors: Vec<TensorDesc>,
+        scalars: &[u64],
+        staged: &[Staged],
+    ) -> Result<Vec<Vec<u8>>, DeviceError> {
+        let device = self.device()?.clone();
+        let stream = self.stream.as_ref().ok_or(DeviceError::Released { what: "stream" })?;
+        let (binary, symbol) = self.binaries.get(kernel).ok_or(DeviceError::Released { what: "kernel" })?;
+        let mut copies: BTreeMap<(u64, u64), DeviceMemory> = BTreeMap::new();
+        for part in staged {
+            let buffer = (tensors[part.tensor].addr, tensors[part.tensor].size);
+            // Two tensors over one buffer stay over one buffer.
+            let memory = match copies.entry(buffer) {
+                std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
+                std::collections::btree_map::Entry::Vacant(new) => {
+                    new.insert(DeviceMemory::allocate(&device, buffer.1 as usize)?)
+                }
+            };
+            memory.write(part.offset, &part.bytes)?;
+        }
+        let mut back = Vec::with_capacity(staged.len());
+        let homes: Vec<(u64, u64)> =
+            staged.iter().map(|part| (tensors[part.tensor].addr, tensors[part.tensor].size)).collect();
+        for (part, home) in staged.iter().zip(&homes) {
+            tensors[part.tensor].addr = copies[home].addr().0;
+        }
+        let args = place_arguments(&device, &tensors, scalars)?;
+        binary.kernel(symbol)?.run(stream, &args.block)?;
+        for (part, home) in staged.iter().zip(&homes) {
+            let mut bytes = vec![0; part.bytes.len()];
+            copies[home].read(part.offset, &mut bytes)?;
+            back.push(bytes);
+        }
+        Ok(back)
+    }
+
+    fn holding(&self, addr: DeviceAddr, len: usize) -> Result<(&DeviceMemory, usize), DeviceError> {
+        let found = self.memory.range(..=addr.0).next_back().map(|(_, memory)| memory);
+        let offset = |memory: &DeviceMemory| (addr.0 - memory.addr().0) as usize;
+        match found {
+            Some(memory) if offset(memory).checked_add(len).is_some_and(|end| end <= memory.size()) => {
+                Ok((memory, offset(memory)))
+            }
+            other => Err(DeviceError::OutOfRange {
+                offset: other.map_or(0, offset),
+                len,
+                size: other.map_or(0, DeviceMemory::size),
+            }),
+        }
+    }
+
+    /// Releases everything in order, waits for what was left behind, and gives the first error.
+    fn close(&mut self, until: Deadline) -> Result<(), DeviceError> {
+        let mut first = Ok(());
+        let mut keep = |result: Result<(), DeviceError>| {
+            if first.is_ok() {
+                first = result;
+            }
+        };
+        std::mem::take(&mut self.memory).into_values().for_each(|memory| keep(memory.release()));
+        self.binaries.drain(..).for_each(|(binary, _)| keep(binary.release()));
+        keep(self.stream.take().map_or(Ok(()), Stream::release));
+        keep(self.device.take().map_or(Ok(()), |device| device.close_within(until)));
+        keep(self.runtime.finalise());
+        first
+    }
+}
+
+/// A kernel's block of arguments; the descriptors stay on the device as long as it does.
+struct Arguments {
+    block: Vec<u64>,
+    _descriptors: Option<DeviceMemory>,
+}
+
+fn place_arguments(
+    device: &Opened,
+    tensors: &[TensorDesc],
+    scalars: &[u64],
+) -> Result<Arguments, DeviceError> {
+    let mut block = Vec::with_capacity(tensors.len() + scalars.len());
+    let descriptors = match tensors.len() {
+        0 => None,
+        count => {
+            let memory = DeviceMemory::allocate(device, count * size_of::<TensorDesc>())?;
+            let bytes: Vec<u8> = tensors.iter().flat_map(|tensor| tensor.as_bytes()).copied().collect();
+            memory.write(0, &bytes)?;
+            Some(memory)
+        }
+    };
+    let start = descriptors.as_ref().map_or(0, |memory| memory.addr().0);
+    block.extend((0..tensors.len()).map(|at| start + (at * size_of::<TensorDesc>()) as u64));
+    block.extend(scalars);
+    Ok(Arguments { block, _descriptors: descriptors })
+}
+
+/// The elements of a tensor that lies in host memory, on their way to the device.
+struct Staged {
+    tensor: usize,
+    /// Where its elements start in the buffer under it.
+    offset: usize,
+    bytes: Vec<u8>,
+}
+
+/// Where a staged tensor's elements are on the host.
+struct Home<'a> {
+    region: &'a Region,
+    at: usize,
+}
+
+/// The region that holds these bytes, and where in it.
+fn in_host(host: &[Arc<Region>], addr: u64, len: usize) -> Option<Home<'_>> {
+    host.iter().find_map(|region| {
+        let at = addr.checked_sub(region.base().as_ptr() as u64)? as usize;
+        (at.checked_add(len)? <= region.len()).then_some(Home { region, at })
+    })
+}
+
+/// Copies the tensors that lie in host memory.
+fn stage<'a>(
+    tensors: &[TensorDesc],
+    host: &'a [Arc<Region>],
+) -> Result<(Vec<Staged>, Vec<Home<'a>>), Failure> {
+    let (mut staged, mut homes) = (Vec::new(), Vec::new());
+    for (tensor, desc) in tensors.iter().enumerate() {
+        // A tensor's buffer is on the host as a whole or not at all.
+        if in_host(host, desc.addr, desc.size as usize).is_none() {
+            continue;
+        }
+        let element =
+            desc.dtype().map_err(|error| Failure::new(ErrorCode::Invalid, error.to_string()))?.size();
+        let offset = desc.start_offset.saturating_mul(element) as usize;
+        let len = desc.extent.saturating_mul(element) as usize;
+        let home = in_host(host, desc.addr.saturating_add(offset as u64), len)
+            .filter(|_| offset.saturating_add(len) <= desc.size as usize)
+            .ok_or_else(|| {
+                Failure::new(ErrorCode::Invalid, format!("tensor {tensor} reaches beyond its buffer"))
+            })?;
+        let mut bytes = vec![0; len];
+        home.region
+            .read(home.at, &mut bytes)
+            .map_err(|error| Failure::new(ErrorCode::System, error.to_string()))?;
+        if len > 0 {
+            staged.push(Staged { tensor, offset, bytes });
+            homes.push(home);
+        }
+    }
+    Ok((staged, homes))
+}
+
+/// Writes back what the kernel changed, and nothing else: another task may be reading the rest.
+fn write_back(home: &Home<'_>, before: &[u8], after: &[u8]) -> Result<(), Failure> {
+    let differs = |at: &usize| before[*at] != after[*at];
+    let mut at = 0;
+    while let Some(start) = (at..after.len()).find(differs) {
+        let end = (start..after.len()).find(|at| !differs(at)).unwrap_or(after.len());
+        let written = home.region.write(home.at + start, &after[start..end]);
+        written.map_err(|error| Failure::new(ErrorCode::System, error.to_string()))?;
+        at = end;
+    }
+    Ok(())
+}
+
+impl Device for AscendDevice {
+    fn communicator(
+        &self,
+        entry: &Entry,
+        me: Membership,
+        within: Timeout,
+    ) -> Result<Box<dyn Communicator>, CommError> {
+        let device = self.device.as_ref().ok_or(CommError::Closed)?;
+        let comm = match entry {
+            Entry::Forked(prepared) => HcclComm::join(device, prepared, me.rank(), within)?,
+            Entry::Path(path) => HcclComm::meet(device, path, me, within)?,
+        };
+        Ok(Box::new(comm))
+    }
+
+    fn load(&mut self, path: &Path, symbol: &str) -> Result<Kernel, Failure> {
+        let known = self.kernels.iter().position(|(file, name)| file == path && name == symbol);
+        if let Some(known) = known {
+            return Ok(Kernel(known));
+        }
+        let (file, name) = (path.to_owned(), symbol.to_owned());
+        self.run(self.within.get(), move |held| held.load(&file, &name)).map_err(|failure| {
+            let text = format!("kernel {} `{symbol}` cannot be loaded", path.display());
+            Failure::new(ErrorCode::Load, text).in_phase("load_kernel").caused_by(failure)
+        })?;
+        self.kernels.push((path.to_owned(), symbol.to_owned()));
+        Ok(Kernel(self.kernels.len() - 1))
+    }
+
+    /// How long a kernel may run is for the parent of this process to say.
+    fn launch(
+        &mut self,
+        kernel: Kernel,
+        tensors: &[TensorDesc],
+        scalars: &[u64],
+        host: &[Arc<Region>],
+    ) -> Result<(), Failure> {
+        let (staged, homes) = stage(tensors, host)?;
+        let before: Vec<Vec<u8>> = staged.iter().map(|part| part.bytes.clone()).collect();
+        let (tensors, scalars) = (tensors.to_vec(), scalars.to_vec());
+        let job = move |held: &mut Held| held.launch(kernel.0, tensors, &scalars, &staged);
+        let after = self.run(LONGEST_WAIT, job)?;
+        homes
+            .iter()
+            .zip(&before)
+            .zip(&after)
+            .try_for_each(|((home, before), after)| write_back(home, before, after))
+    }
+
+    fn memory(&self) -> Option<&dyn ChipMemory> {
+        Some(self)
+    }
+
+    fn close(&mut self) -> Result<(), Failure> {
+        self.device = None;
+        let until = deadline(LEFT_BEHIND)?;
+        self.run(self.within.get().max(2 * LEFT_BEHIND), move |held| held.close(until))
+    }
+}
+
+impl ChipMemory for AscendDevice {
+    fn allocate(&self, bytes: usize) -> Result<DeviceAddr, Failure> {
+        self.run(self.within.get(), move |held| {
+            let memory = DeviceMemory::allocate(held.device()?, bytes)?;
+            let addr = memory.addr();
+            held.memory.insert(addr.0, memory);
+            Ok(addr)
+        })
+    }
+
+    fn free(&self, addr: DeviceAddr) -> Result<(), Failure> {
+        self.run(self.within.get(), move |held| {
+            let memory =
+                held.memory.remove(&addr.0).ok_or(DeviceError::Released { what: "device memory" })?;
+            memory.release()
+        })
+    }
+
+    fn read(&self, from: DeviceAddr, into: &mut [u8]) -> Result<(), Failure> {
+        let len = into.len();
+        let bytes = self.run(self.within.get(), move |held| {
+            let (memory, offset) = held.holding(from, len)?;
+            let mut bytes = vec![0; len];
+            memory.read(offset, &mut bytes)?;
+            Ok(bytes)
+        })?;
+        into.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), Failure> {
+        let bytes = bytes.to_vec();
+        self.run(self.within.get(), move |held| {
+            let (memory, offset) = held.holding(to, bytes.len())?;
+            memory.write(offset, &bytes)
+        })
+    }
+}
+
+fn deadline(limit: Duration) -> Result<Deadline, Failure> {
+    Deadline::after(limit).map_err(|error| Failure::new(ErrorCode::Invalid, error.to_string()))
+}
+
+fn overrun_failure(overrun: &Overrun) -> Failure {
+    let text = format!("{overrun}; end this process, and see `npu-smi info` for the state of the device");
+    Failure::new(ErrorCode::TimedOut, text)
+}
+
+fn device_failure(error: DeviceError) -> Failure {
+    let code = match &error {
+        DeviceError::Vendor(_) => ErrorCode::Vendor,
+        DeviceError::OutOfRange { .. } | DeviceError::BadSize { .. } | DeviceError::NoSuchDevice { .. } => {
+            ErrorCode::Invalid
+        }
+        _ => ErrorCode::Internal,
+    };
+    Failure::new(code, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use comm_context::abi::DType;
+
+    fn host(bytes: &[u8]) -> Arc<Region> {
+        let region = Region::create("host", 4096).unwrap();
+        region.write(0, bytes).unwrap();
+        Arc::new(region)
+    }
+
+    #[test]
+    fn only_the_elements_of_tensors_in_host_memory_are_staged() {
+        let region = host(&[1, 2, 3, 4, 5, 6, 7, 8]);
+        let base = DeviceAddr(region.base().as_ptr() as u64);
+        let inside = TensorDesc::builder(base, 8, DType::Uint8, &[3]).start_offset(2).build().unwrap();
+        let elsewhere = TensorDesc::builder(DeviceAddr(4096), 8, DType::Uint8, &[8]).build().unwrap();
+        let regions = [region];
+        let (staged, homes) = stage(&[elsewhere, inside], &regions).unwrap();
+        assert_eq!((staged.len(), homes[0].at), (1, 2));
+        assert_eq!((staged[0].tensor, staged[0].offset, staged[0].bytes.as_slice()), (1, 2, &[3, 4, 5][..]));
+    }
+
+    #[test]
+    fn bytes_that_the_kernel_did_not_change_are_not_written() {
+        let region = host(&[9, 9, 9, 9, 9]);
+        let home = Home { region: &region, at: 0 };
+        // Others wrote nines meanwhile; this kernel saw ones and changed the second and the last.
+        write_back(&home, &[1, 1, 1, 1, 1], &[1, 2, 1, 1, 3]).unwrap();
+        let mut now = [0; 5];
+        region.read(0, &mut now).unwrap();
+        assert_eq!(now, [9, 2, 9, 9, 3]);
+    }
+}

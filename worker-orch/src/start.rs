@@ -46,9 +46,8 @@ pub(crate) fn start(worker: &mut Worker) -> Result<(), Failure> {
         .map_err(|error| Failure::new(ErrorCode::System, error.to_string()).in_phase("init"))?;
     let board = board(names.len())?;
     let group = prepare_group(worker)?;
-    if worker.settings.trace.is_some() {
-        board.parent().trace.store(1);
-    }
+    let trace = Trace::wanted(worker.settings.trace.as_deref(), names.len());
+    board.parent().trace.store(trace.is_some().into());
     let children = fork_all(worker, &names, &channels, &board, group.as_ref())?;
     let mut hands = Hands::new(board, children, group, &worker.programs);
     let progress = Progress::new(&hands, &channels, &names);
@@ -56,10 +55,14 @@ pub(crate) fn start(worker: &mut Worker) -> Result<(), Failure> {
     progress.finish();
     match gathered {
         Ok(ready) => {
-            hands.trace = worker.settings.trace.as_ref().map(|path| Trace::new(path, names.len()));
+            hands.trace = trace;
             worker.contexts =
                 worker.chips.iter().zip(&ready).map(|(config, chip)| context(config, chip)).collect();
             worker.base = base_of(&worker.chips);
+            for (chip, context) in worker.contexts.iter().enumerate() {
+                let (device, rank, window) = (context.device, context.rank, context.window_size);
+                tracing::info!(chip, device, rank, window, "chip is up");
+            }
             worker.hands = Some(hands);
             Ok(())
         }

@@ -17,6 +17,33 @@
 #include <type_traits>
 
 #include "comm_context.h"
+#include "tensor.h"
+
+/* Before a kernel's function, before a function that it calls, and before the type of what lies in a chip's
+ * memory. Here they say little; an Ascend core's compiler wants to know. */
+#define COMM_KERNEL extern "C"
+#define COMM_DEVICE
+#define COMM_GM
+
+/* What an argument of a kernel points at. */
+template <typename T>
+inline T *comm_pointer(int64_t arg) {
+    return reinterpret_cast<T *>(static_cast<uintptr_t>(arg));
+}
+
+/* A tensor without gaps, as a kernel works on it. */
+template <typename T>
+struct CommSpan {
+    T *data;
+    size_t count;
+};
+
+/* The tensor behind an argument of a kernel. Unchecked: T is the type that its dtype says. */
+template <typename T>
+inline CommSpan<T> comm_tensor(int64_t arg) {
+    const auto *tensor = comm_pointer<const TensorDesc>(arg);
+    return CommSpan<T>{tensor_data<T>(tensor), static_cast<size_t>(tensor->extent)};
+}
 
 /* Where rank pe has what this rank has at local_ptr. Unchecked: local_ptr is in the window, pe < rankNum. */
 template <typename T>
@@ -41,6 +68,24 @@ namespace comm_detail {
 /* Some microseconds of pauses: longer than a hand-over between two cores, far below a time slice. */
 constexpr int kSpins = 256;
 
+/* How many cores this process may use. */
+inline int cores() {
+    static int known = 0;
+    /* Relaxed: whoever finds 0 counts for itself and comes to the same number. */
+    int count = __atomic_load_n(&known, __ATOMIC_RELAXED);
+    if (count == 0) {
+        cpu_set_t mine;
+        count = sched_getaffinity(0, sizeof(mine), &mine) == 0 ? CPU_COUNT(&mine) : 1;
+        __atomic_store_n(&known, count, __ATOMIC_RELAXED);
+    }
+    return count;
+}
+
+/* With a core for each rank a wait is over in a moment; without, spinning keeps the awaited rank from its core. */
+inline int spins(const CommContext *ctx) {
+    return ctx->rankNum <= static_cast<uint32_t>(cores()) ? kSpins : 0;
+}
+
 inline void pause() {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
@@ -52,18 +97,21 @@ inline void pause() {
 /* Waits until satisfied() or an abort: spins a little, then gives the core away, as often as it takes. */
 template <typename Satisfied>
 inline bool wait_until(const CommContext *ctx, Satisfied satisfied) {
-    for (int round = 0;; ++round) {
-        if (satisfied()) {
-            return true;
-        }
+    if (satisfied()) {
+        return true;
+    }
+    for (int left = spins(ctx);; --left) {
         if (comm_aborted(ctx)) {
             return false;
         }
-        if (round < kSpins) {
+        if (left > 0) {
             pause();
         } else {
-            round = kSpins;
+            left = 0;
             sched_yield();
+        }
+        if (satisfied()) {
+            return true;
         }
     }
 }
@@ -108,11 +156,16 @@ typedef struct CommPhaseBarrier {
 
 static_assert(sizeof(CommPhaseBarrier) == 4096, "CommPhaseBarrier: size");
 
+/* How many times this rank has been through a barrier. The same on all ranks between two barriers. */
+inline uint32_t comm_phase(const CommContext *ctx, const CommPhaseBarrier *barrier) {
+    /* Only this rank writes the word. */
+    return __atomic_load_n(&barrier->slot[ctx->rankId].epoch, __ATOMIC_ACQUIRE);
+}
+
 /* True once every rank has come; what a rank wrote before, every rank sees after. False if aborted first. */
 [[nodiscard]] inline bool comm_phase_barrier(const CommContext *ctx, CommPhaseBarrier *barrier) {
     const uint32_t me = ctx->rankId;
-    /* Only this rank writes the word. */
-    const uint32_t epoch = __atomic_load_n(&barrier->slot[me].epoch, __ATOMIC_ACQUIRE) + 1;
+    const uint32_t epoch = comm_phase(ctx, barrier) + 1;
     for (uint32_t step = 1; step <= ctx->rankNum; ++step) {
         const uint32_t peer = (me + step) % ctx->rankNum;
         CommPhaseBarrier *theirs = CommRemotePtr(ctx, barrier, static_cast<int>(peer));

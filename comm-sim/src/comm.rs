@@ -16,6 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Addresses that each rank has for its windows, base and domains together. Only addresses: memory is reserved by window.
 pub const EXTENT: usize = 64 << 30;
 
+/// What a context takes.
+const CONTEXT: usize = size_of::<CommContext>().next_multiple_of(PAGE);
+
 /// The topics of the group's exchanges.
 const BASE: u32 = 1;
 const DOMAIN: u32 = 2;
@@ -142,25 +145,17 @@ impl SimComm {
         }
     }
 
-    /// Memory for a window of `asked` bytes and for its context.
+    /// Memory for a window of `asked` bytes and, behind it, for its context: one reservation, since all ranks share one object and the
+    /// kernel lets one of them at a time change what is behind it.
     fn reserve(&self, asked: usize) -> Result<(Range<usize>, Range<usize>), CommError> {
-        let region = self.group.region();
-        let mut state = self.state();
-        let own = state.arena.take(region, asked).map_err(region_error)?;
-        match state.arena.take(region, size_of::<CommContext>()) {
-            Ok(context) => Ok((own, context)),
-            Err(error) => {
-                let _ = state.arena.give_back(region, own);
-                Err(region_error(error))
-            }
-        }
+        let window = asked.next_multiple_of(PAGE);
+        let both = self.state().arena.take(self.group.region(), window + CONTEXT).map_err(region_error)?;
+        let border = both.start + window;
+        Ok((both.start..border, border..both.end))
     }
 
     fn free(&self, own: Range<usize>, context: Range<usize>) -> Result<(), CommError> {
-        let region = self.group.region();
-        let mut state = self.state();
-        let freed = state.arena.give_back(region, own);
-        freed.and(state.arena.give_back(region, context)).map_err(region_error)
+        self.state().arena.give_back(self.group.region(), own.start..context.end).map_err(region_error)
     }
 
     /// A peer's window must lie in that peer's own extent: its note is not believed.

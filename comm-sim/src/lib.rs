@@ -12,6 +12,9 @@
 //! - **CS-4** What was allocated and released can be allocated again, any number of times, without growth.
 //! - **CS-5** In a forked group all windows have one address everywhere.
 //! - **CS-6** Nothing that a C caller passes crashes: NULL, stale handles, wrong counts are errors with a text.
+//! - **CS-7** A rank that dies, at any point after the others can know of it, is named to every rank that still needs it, and leaves nothing
+//!   behind: no process, no file, no shared memory; the next group at the same path works.
+//! - **CS-8** Calls may be made from any thread and from many at once (up to 128 collective ones of a rank); one waits for its own peers only.
 //!
 //! # Example
 //! ```
@@ -26,6 +29,11 @@
 //! Box::new(comm).destroy(Timeout::DEFAULT)?;
 //! # Ok::<_, comm_context::comm::CommError>(())
 //! ```
+//!
+//! # From C, C++ and Python
+//! `cargo build --release -p comm-sim` makes `target/release/libcomm_sim.so`; the headers are in `comm-context/include`. `tests/c` has a
+//! program in each language. `cargo run -p comm-sim --bin comm-inspect -- PATH|PID` shows who is at a meeting, or where the ranks of a
+//! process's group are.
 //!
 //! # What it does not do
 //! It does not start processes and does not run kernels. It does not keep ranks of one user from writing into each other's windows:

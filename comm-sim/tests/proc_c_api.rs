@@ -132,38 +132,3 @@ fn python_uses_the_library_through_ctypes() {
         command
     });
 }
-
-/// A plan that makes a rank panic inside a call: the caller gets an error, and so does its peer.
-#[test]
-fn a_panic_does_not_cross_into_c() {
-    let folder = tempfile::tempdir().unwrap();
-    let program = compile("ranks.c", folder.path());
-    let path = folder.path().join("rootinfo");
-    let start = |rank: &str| {
-        let mut command = Command::new(&program);
-        command.args([rank, "2"]).arg(&path).env("CHIPCOMM_TIMEOUT_S", TIMEOUT_S);
-        command.env("CHIPCOMM_FAULT_PLAN", "comm-sim.reserve@1=panic");
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-    };
-    let (peer, panicking) = (start("0"), start("1"));
-    let said = |child: std::process::Child| {
-        let out = child.wait_with_output().unwrap();
-        assert_eq!(out.status.code(), Some(1), "a check fails; nothing crashes");
-        String::from_utf8_lossy(&out.stderr).into_owned()
-    };
-    let own = said(panicking);
-    assert!(own.contains("comm_alloc_windows: a bug in the library: it panicked"), "{own}");
-    let told = said(peer);
-    assert!(told.contains("rank 1 (pid") && told.contains("in alloc_windows"), "{told}");
-}
-
-#[test]
-fn a_fault_plan_that_makes_no_sense_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let program = compile("misuse.c", folder.path());
-    let mut command = Command::new(&program);
-    let out =
-        command.arg(folder.path().join("x")).env("CHIPCOMM_FAULT_PLAN", "kill everything").output().unwrap();
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.code() == Some(2) && said.contains("is no fault"), "{} {said}", out.status);
-}

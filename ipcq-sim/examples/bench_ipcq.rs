@@ -1,54 +1,179 @@
-//! quick
-use ccl_schedule::algo::{self, Shape};
-use ipcq_sim::{config::*, engine::*, plan::*, probe::*};
+//! The speed figures of the simulator, each beside its limit. `--json` prints one object per line.
+//!
+//! Times are CPU time of the one thread that works, where the system tells it (so a busy machine does not count), else
+//! wall time; every figure is the best of a few runs.
+
+use ccl_schedule::algo::{self, Ring, RingKind, Shape, TreeAllReduce};
+use ccl_schedule::{CreditPoint, Program, prove};
+use ipcq_sim::bound::bounds;
+use ipcq_sim::config::{Config, Fabric, Settings, Topology};
+use ipcq_sim::engine::{Engine, Timing, run_as};
+use ipcq_sim::plan::Plan;
+use ipcq_sim::probe::Quiet;
+use ipcq_sim::seed;
+use ipcq_sim::units::Rate;
 use std::time::Instant;
-fn go(
-    name: &str,
-    ranks: u32,
-    split: u32,
-    engine: Engine,
-    fabric: Fabric,
-    elems: u64,
-    topo: impl Fn(&mut Topology),
-) {
-    let mut t = Topology { fabric, ..Topology::default() };
-    topo(&mut t);
-    let s = Settings { n_elem: elems, slot_size: 1 << 30, ..Settings::default() };
-    let p = algo::build(name, ranks, &Shape { split, window: 4, ..Shape::default() }).unwrap();
-    let a = Instant::now();
-    let plan = Plan::new(&*p, &t, &s, u64::MAX).unwrap();
-    let b = Instant::now();
-    let r = run(&plan, engine, &mut Quiet).unwrap();
-    let d = b.elapsed().as_secs_f64();
-    println!(
-        "{name} {ranks} {split} {:?} plan {:.3}s run {:.3}s  {:.1} Mmsg/s {:.1} Mev/s time {} hash {:x}",
-        r.engine,
-        (b - a).as_secs_f64(),
-        d,
-        r.messages as f64 / d / 1e6,
-        r.events as f64 / d / 1e6,
-        r.time(),
-        r.hash()
+
+#[derive(Clone, Copy)]
+enum Limit {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+fn main() {
+    let json = std::env::args().any(|arg| arg == "--json");
+    let line = |case: &str, value: f64, unit: &str, limit: Limit| {
+        let (word, bound, held) = match limit {
+            Limit::AtLeast(bound) => ("at least", bound, value >= bound),
+            Limit::AtMost(bound) => ("at most", bound, value <= bound),
+        };
+        let ratio = value / bound;
+        if json {
+            println!(
+                "{{\"bench\":\"ipcq\",\"case\":\"{case}\",\"value\":{value:.4},\"unit\":\"{unit}\",\"limit\":\"{word}\",\
+                 \"limit_value\":{bound},\"ratio\":{ratio:.4},\"held\":{held}}}"
+            );
+        } else {
+            let verdict = if held { "ok" } else { "MISSED" };
+            println!("{case:<58} {value:>10.3} {unit:<14} {word} {bound:<6} {ratio:>6.2}x {verdict}");
+        }
+    };
+
+    // First, while nothing else has raised the peak of memory.
+    let (seconds, _) = tree(1_000_000, 1);
+    line("engine A, tree of 10^6 PEs, with planning", seconds, "s", Limit::AtMost(5.0));
+    if let Some(peak) = peak_memory() {
+        line("engine A, tree of 10^6 PEs, peak memory", peak, "GiB", Limit::AtMost(2.0));
+    }
+
+    let ring = |ranks, split| Ring::new(RingKind::AllReduce, ranks, &shape(split)).expect("a ring");
+    let settings = Settings { n_elem: 1 << 19, slot_size: 1 << 30, ..Settings::default() };
+    let best = best(5, || timed(&ring(4096, 1), &direct(), &settings, Engine::A));
+    line(
+        "engine A, ring of 4096",
+        best.1.messages as f64 / best.0 / 1e6,
+        "Mmessages/s",
+        Limit::AtLeast(30.0),
+    );
+
+    let mut chip = Topology::default();
+    (chip.cubes.w, chip.cubes.h, chip.sips.w) = (16, 16, 32);
+    let small = Settings { n_elem: 4096, ..settings.clone() };
+    let wide = TreeAllReduce::new(65_536, 8).expect("a tree");
+    let best_b = self::best(3, || timed(&wide, &chip, &small, Engine::B));
+    line(
+        "engine B, tree on 65536 PEs",
+        best_b.1.events as f64 / best_b.0 / 1e6,
+        "Mevents/s",
+        Limit::AtLeast(15.0),
+    );
+
+    let config = Config::load(None, None).expect("the shipped files");
+    let (topology, entry) = (
+        config.topology.topology().expect("valid"),
+        config.ccl.settings("ring_allreduce_tcm").expect("valid"),
+    );
+    let (seconds, _) = self::best(5, || {
+        let start = clock();
+        let run = seed::run(&topology, &entry, Engine::Auto).expect("the bench runs");
+        assert_eq!(run.line(), " ring_allreduce_tcm (ws=256): 256 OK");
+        (clock() - start, ())
+    });
+    line("the seed's bench, 256 ranks, data and replay", seconds * 1e3, "ms", Limit::AtMost(20.0));
+
+    let (seconds, _) = self::best(2, || {
+        let start = clock();
+        prove(&ring(4096, 1), 4, CreditPoint::LastUse).expect("the ring is right");
+        (clock() - start, ())
+    });
+    line("proof of the ring of 4096", seconds, "s", Limit::AtMost(3.0));
+
+    let cost = |ranks: u32| {
+        let (seconds, timing) = self::best(if ranks < 100_000 { 20 } else { 2 }, || tree_only(ranks, 8));
+        seconds / timing.messages as f64 * 1e9
+    };
+    let costs: Vec<f64> = [1_000, 10_000, 100_000, 1_000_000].into_iter().map(cost).collect();
+    let spread = costs.iter().copied().fold(0.0, f64::max) / costs.iter().copied().fold(f64::MAX, f64::min);
+    line("cost per message, largest over smallest, 10^3 to 10^6 PEs", spread, "x", Limit::AtMost(3.0));
+
+    // Where bandwidth decides: 1 MiB per rank on wires of 8 GB/s, and 1 MiB per message on the built-in wires.
+    let mut slow = direct();
+    slow.direct.rate = Rate::whole(8);
+    line(
+        "optimal ring of 4096, 1 MiB per rank, 8 GB/s wires",
+        efficiency(&ring(4096, 2), &slow, &settings),
+        "of the bound",
+        Limit::AtLeast(0.95),
+    );
+    let large = Settings { n_elem: 1 << 31, slot_size: 1 << 30, ..Settings::default() };
+    line(
+        "optimal ring of 4096, 1 MiB per message, 128 GB/s wires",
+        efficiency(&ring(4096, 4), &direct(), &large),
+        "of the bound",
+        Limit::AtLeast(0.95),
     );
 }
-fn main() {
-    go("ring_reduce_scatter_allgather", 4096, 1, Engine::A, Fabric::Direct, 1 << 19, |_| ());
-    go("ring_reduce_scatter_allgather", 1024, 1, Engine::B, Fabric::Direct, 1 << 19, |_| ());
-    go("ring_accumulate", 4096, 1, Engine::A, Fabric::Direct, 8, |_| ());
-    for n in [1000, 10_000, 100_000, 1_000_000] {
-        go("tree_allreduce", n, 8, Engine::A, Fabric::Direct, 4096, |_| ());
-        go("tree_allreduce", n, 8, Engine::B, Fabric::Direct, 4096, |_| ());
+
+fn shape(split: u32) -> Shape {
+    Shape { split, window: 4, ..Shape::default() }
+}
+
+fn direct() -> Topology {
+    Topology { fabric: Fabric::Direct, ..Topology::default() }
+}
+
+fn timed<P: Program>(program: &P, topology: &Topology, settings: &Settings, engine: Engine) -> (f64, Timing) {
+    let plan = Plan::new(program, topology, settings, u64::MAX).expect("a plan");
+    let start = clock();
+    let timing = run_as(&plan, program, engine, &mut Quiet).expect("a run");
+    (clock() - start, timing)
+}
+
+fn efficiency(ring: &Ring, topology: &Topology, settings: &Settings) -> f64 {
+    let plan = Plan::new(ring, topology, settings, u64::MAX).expect("a plan");
+    let timing = run_as(&plan, ring, Engine::A, &mut Quiet).expect("a run");
+    bounds(&plan).most() as f64 / timing.time() as f64
+}
+
+fn tree_only(ranks: u32, chunks: u32) -> (f64, Timing) {
+    let settings = Settings { n_elem: 4096, ..Settings::default() };
+    timed(&TreeAllReduce::new(ranks, chunks).expect("a tree"), &direct(), &settings, Engine::A)
+}
+
+/// With building, wiring and routing.
+fn tree(ranks: u32, chunks: u32) -> (f64, Timing) {
+    let start = clock();
+    let settings = Settings { n_elem: 32, ..Settings::default() };
+    let program = algo::build("tree_allreduce", ranks, &shape(chunks)).expect("a tree");
+    let plan = Plan::new(&*program, &direct(), &settings, u64::MAX).expect("a plan");
+    let timing = run_as(&plan, &*program, Engine::Auto, &mut Quiet).expect("a run");
+    (clock() - start, timing)
+}
+
+fn best<T>(times: u32, mut run: impl FnMut() -> (f64, T)) -> (f64, T) {
+    let mut best = run();
+    for _ in 1..times {
+        let next = run();
+        if next.0 < best.0 {
+            best = next;
+        }
     }
-    let big = |t: &mut Topology| {
-        t.cubes.w = 16;
-        t.cubes.h = 16;
-        t.sips.w = 32;
+    best
+}
+
+/// Seconds of CPU time of this thread, else of wall time.
+fn clock() -> f64 {
+    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    let cpu = || -> Option<f64> {
+        let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+        text.split(' ').next()?.parse::<f64>().ok().map(|ns| ns / 1e9)
     };
-    go("tree_allreduce", 65536, 8, Engine::B, Fabric::Cubes, 4096, big);
-    go("mesh_allreduce", 65536, 1, Engine::B, Fabric::Cubes, 32, big);
-    let s = Instant::now();
-    let p =
-        algo::build("ring_reduce_scatter_allgather", 4096, &Shape { window: 4, ..Shape::default() }).unwrap();
-    ccl_schedule::prove(&*p, 4, ccl_schedule::CreditPoint::LastUse).unwrap();
-    println!("proof {:.3}", s.elapsed().as_secs_f64());
+    cpu().unwrap_or_else(|| START.get_or_init(Instant::now).elapsed().as_secs_f64())
+}
+
+/// The most memory that this process has had, in GiB.
+fn peak_memory() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find(|line| line.starts_with("VmHWM"))?;
+    line.split_whitespace().nth(1)?.parse::<f64>().ok().map(|kib| kib / (1 << 20) as f64)
 }

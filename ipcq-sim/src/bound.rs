@@ -66,7 +66,7 @@ fn port(plan: &Plan<'_>) -> Ps {
     let mut counted = vec![false; plan.net.links() as usize];
     let mut capacity = 0;
     for channel in 0..plan.wiring.channels().len() as u32 {
-        let hop = plan.net.path(channel)[0];
+        let Some(hop) = plan.net.path(channel).next() else { continue };
         if !std::mem::replace(&mut counted[hop.link as usize], true) {
             capacity += plan.net.rates()[hop.rate as usize].micro();
         }
@@ -79,9 +79,8 @@ fn latency(plan: &Plan<'_>) -> Ps {
     let ranks = plan.program.ranks();
     let costs = if plan.costs[1].bytes > 0 { &plan.costs[1] } else { &plan.costs[0] };
     let weight = |channel: u32| -> Ps {
-        let path = plan.net.path(channel);
-        let way: Ps = path.iter().map(|hop| u64::from(hop.over) + u64::from(hop.prop)).sum();
-        let drain = path.iter().map(|hop| costs.link[hop.rate as usize]).max().unwrap_or(0);
+        let way: Ps = plan.net.path(channel).map(|hop| u64::from(hop.over) + u64::from(hop.prop)).sum();
+        let drain = plan.net.path(channel).map(|hop| costs.link[hop.rate as usize]).max().unwrap_or(0);
         way + drain + costs.write + costs.read
     };
     // Channels are numbered by their source, so those of one rank lie together.

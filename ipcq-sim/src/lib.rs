@@ -1,5 +1,71 @@
-//! x
+//! Times collectives between processing elements (PEs), link by link, beside the lower bound.
+//!
+//! A schedule of `ccl-schedule` is put on a topology of SIPs, cubes and PEs (or on a wire per channel), and run: each PE has
+//! queues with slots, a send takes its token over the links of a path, a recv waits, reads the slot and gives a credit
+//! back. The result is the finish time of every rank, the use of every link, and a bound that no schedule can beat. The data
+//! itself can be carried along: every movement is logged and replayed on real f16, bf16 or f32 memory.
+//!
+//! ```
+//! use ipcq_sim::config::{Settings, Topology};
+//! use ipcq_sim::engine::Engine;
+//! use ipcq_sim::probe::Quiet;
+//! use ipcq_sim::sim::{Simulation, build};
+//!
+//! let topology = Topology::default(); // 2 SIPs x 4x4 cubes x 8 PEs
+//! let settings = Settings { algorithm: "tree_allreduce".into(), world_size: Some(64), ..Settings::default() };
+//! let program = build(&settings, &topology)?;
+//! let simulation = Simulation::new(&*program, &topology, &settings)?;
+//! simulation.prove()?;
+//! let outcome = simulation.time(Engine::Auto, &mut Quiet)?;
+//! assert!(outcome.report.time_ps >= outcome.report.lower_bound_ps);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Timing rules
+//! Times are integer picoseconds, bandwidths fractions; a transfer time rounds up to the next picosecond.
+//! 1. A *send* waits until fewer than `n_slots` tokens of its queue are out (woken, or looking again every poll interval),
+//!    then issues and returns at once. A tile is captured at issue. A held slot is read once more, by the DMA engine.
+//! 2. *Hop* i of the path: start = max(head + overhead, link free at); link free at = start + bytes / bandwidth; the head
+//!    moves on at start + propagation. Each direction of a wire is a link of its own.
+//! 3. A token is *visible* when its slowest hop has drained and the rest of the path is done, plus the write into the slot
+//!    memory: data, metadata and queue head in one step, in order per queue.
+//! 4. A *recv* waits for visible, reads the slot, and lands it (copy, add, or hold to forward). The credit leaves at the
+//!    recv, after the read, or after the last use; it takes its bytes over the bottleneck, or the whole path; the recv
+//!    waits for it or not. Credits use no data link.
+//! 5. *Math* takes setup + bytes / rate. All PEs start together unless a skew is given.
+//!
+//! Worked example, with the built-in topology: PE 7 (cube 0) sends 1024 bytes to PE 8 (cube 1), which adds them.
+//!
+//! | part | ps |
+//! |---|---|
+//! | PE CPU 2 ns + scheduler 1 ns, before the PE's way out | 3 000 |
+//! | crossbar 2 ns + UCIe port 8 ns out + 8 ns in, before the UCIe link | 18 000 |
+//! | crossbar 2 ns, before the way into PE 8 | 2 000 |
+//! | propagation 2 + 10 + 2 mm at 10 ps/mm | 140 |
+//! | drain: 1024 bytes at 128 GB/s, the slowest of 256, 128, 256 | 8 000 |
+//! | slot write: 1024 bytes into TCM at 512 GB/s | 2 000 |
+//! | **visible** | **33 140** |
+//! | slot read 2 000, addition 2 000 | 4 000 |
+//! | **PE 8 is done** | **37 140** |
+//!
+//! # Contract
+//! - `IQ-1` Where no two channels share a link (but the way out of one PE), engines A and B give every rank the same times.
+//! - `IQ-2` An uncontended token takes propagation + overheads + bytes / bottleneck, plus slot write and read.
+//! - `IQ-3` The same input gives the same times and the same hash, on every run and machine.
+//! - `IQ-4` Engine B processes events in the order (time, PE, number of the token); nothing depends on addresses or threads.
+//! - `IQ-5` No run is faster than its lower bound.
+//! - `IQ-6` Slot memories differ by exactly setup + bytes / bandwidth + bytes / bank, once per write and once per read.
+//! - `IQ-7` Replay of the log gives the same bytes as direct execution, or names a slot that was used after its credit.
+//! - `IQ-8` Bad input is one sentence with file, key and value; nothing is written and the exit code is 2.
+//!
+//! # What it does not model
+//! Compute traffic beside the collective, HBM refresh and efficiency, packet headers, retransmission, routing around a busy
+//! link, finite buffers inside the network (a token waits at a link without blocking the link before it), contention of
+//! slot memory between queues, and the host's launch of the kernels. `vc_chunk_size` is read and not used. The bounds hold
+//! for the channels and the chunk size of the schedule, not for every possible wiring.
+
 #![forbid(unsafe_code)]
+
 pub mod bound;
 #[cfg(feature = "cli")]
 pub mod cli;

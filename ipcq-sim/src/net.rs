@@ -19,6 +19,24 @@ pub struct Hop {
     pub rate: u32,
 }
 
+/// A hop as it is stored: eight bytes, so that the paths of large systems fit the caches.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    pub(crate) link: u32,
+    /// Index of its overhead, propagation and bandwidth in [`Net::kinds`].
+    pub(crate) kind: u16,
+    /// 1 at the end of a path.
+    pub(crate) last: u16,
+}
+
+/// Overhead, propagation and bandwidth, which many hops share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub(crate) over: u32,
+    pub(crate) prop: u32,
+    pub(crate) rate: u32,
+}
+
 /// Where a PE is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -59,7 +77,8 @@ const S: u32 = 3;
 pub struct Net {
     topology: Topology,
     starts: Vec<u32>,
-    hops: Vec<Hop>,
+    steps: Vec<Step>,
+    kinds: Vec<Kind>,
     links: u32,
     exclusive: Exclusive,
     wire: Option<Hop>,
@@ -81,7 +100,8 @@ impl Net {
         let mut net = Net {
             topology: *topology,
             starts: Vec::with_capacity(channels.len() + 1),
-            hops: Vec::new(),
+            steps: Vec::new(),
+            kinds: Vec::new(),
             links: 0,
             exclusive: Exclusive::Yes,
             wire: None,
@@ -95,19 +115,22 @@ impl Net {
             }
         };
         for (id, channel) in channels.iter().enumerate() {
-            net.starts.push(net.hops.len() as u32);
+            net.starts.push(net.steps.len() as u32);
             match topology.fabric {
                 Fabric::Direct => {
                     let over = net.send_over() + topology.overheads.noc as u32;
                     let prop = topology.direct.propagation as u32;
                     let hop = Hop { link: id as u32, over, prop, rate: DIRECT };
                     net.wire = Some(hop);
-                    net.hops.push(hop);
+                    net.store(hop);
                 }
                 Fabric::Cubes => net.route(channel.src, channel.dst),
             }
+            if let Some(step) = net.steps.last_mut() {
+                step.last = 1;
+            }
         }
-        net.starts.push(net.hops.len() as u32);
+        net.starts.push(net.steps.len() as u32);
         net.exclusive = net.find_shared(channels);
         net
     }
@@ -120,8 +143,37 @@ impl Net {
 
     /// The hops of a channel.
     #[inline]
-    pub fn path(&self, channel: u32) -> &[Hop] {
-        &self.hops[self.starts[channel as usize] as usize..self.starts[channel as usize + 1] as usize]
+    pub fn path(&self, channel: u32) -> impl Iterator<Item = Hop> + '_ {
+        let range = self.starts[channel as usize] as usize..self.starts[channel as usize + 1] as usize;
+        self.steps[range].iter().map(|step| {
+            let kind = self.kinds[step.kind as usize];
+            Hop { link: step.link, over: kind.over, prop: kind.prop, rate: kind.rate }
+        })
+    }
+
+    /// Where the path of a channel starts in [`Net::steps`].
+    #[inline]
+    pub(crate) fn start(&self, channel: u32) -> u32 {
+        self.starts[channel as usize]
+    }
+
+    /// All paths, one after the other.
+    pub(crate) fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// What hops have in common.
+    pub(crate) fn kinds(&self) -> &[Kind] {
+        &self.kinds
+    }
+
+    fn store(&mut self, hop: Hop) {
+        let kind = Kind { over: hop.over, prop: hop.prop, rate: hop.rate };
+        let index = self.kinds.iter().position(|&known| known == kind).unwrap_or_else(|| {
+            self.kinds.push(kind);
+            self.kinds.len() - 1
+        });
+        self.steps.push(Step { link: hop.link, kind: index as u16, last: 0 });
     }
 
     /// With a wire per channel: the one hop that every path is, but for the link, which is the channel's number.
@@ -137,7 +189,7 @@ impl Net {
 
     /// The shortest time that a head spends on any hop.
     pub(crate) fn shortest_hop(&self) -> u32 {
-        self.hops.iter().map(|hop| hop.over + hop.prop).min().unwrap_or(0)
+        self.kinds.iter().map(|kind| kind.over + kind.prop).min().unwrap_or(0)
     }
 
     /// Whether links are shared.
@@ -175,7 +227,7 @@ impl Net {
     fn push(&mut self, link: u32, over: Ps, rate: u32) {
         let t = &self.topology;
         let prop = [t.pe, t.ucie, t.sip, t.direct][rate as usize].propagation as u32;
-        self.hops.push(Hop { link, over: over as u32, prop, rate });
+        self.store(Hop { link, over: over as u32, prop, rate });
     }
 
     /// PE out, UCIe along x then y, over the SIP's cube 0 to another SIP, UCIe again, PE in.
@@ -211,13 +263,12 @@ impl Net {
             self.push(self.sip(to, 1), o.fabric_switch + o.pcie_endpoint + o.m_cpu, SIP);
             return;
         }
-        let mut enter = o.io_cpu;
-        walk(grid, from, to, |sip, dir| {
-            let link = self.sip(sip, dir);
-            self.push(link, std::mem::take(&mut enter) + 2 * o.pcie_endpoint, SIP);
-        });
-        if let Some(last) = self.hops.last_mut() {
-            last.over += o.m_cpu as u32;
+        let mut links = Vec::new();
+        walk(grid, from, to, |sip, dir| links.push(self.sip(sip, dir)));
+        for (i, &link) in links.iter().enumerate() {
+            let enter = if i == 0 { o.io_cpu } else { 0 };
+            let leave = if i + 1 == links.len() { o.m_cpu } else { 0 };
+            self.push(link, enter + 2 * o.pcie_endpoint + leave, SIP);
         }
     }
 
@@ -230,7 +281,7 @@ impl Net {
         }
         let mut user = vec![NOBODY; self.links as usize];
         for (id, channel) in channels.iter().enumerate() {
-            for (i, hop) in self.path(id as u32).iter().enumerate() {
+            for (i, hop) in self.path(id as u32).enumerate() {
                 let own_port = i == 0 && hop.link == 2 * channel.src;
                 if user[hop.link as usize] != NOBODY && !own_port {
                     return Exclusive::No(hop.link);

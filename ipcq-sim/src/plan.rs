@@ -203,11 +203,10 @@ impl<'p> Plan<'p> {
         });
         let credit_latency = (0..wiring.channels().len() as u32)
             .map(|channel| {
-                let path = net.path(channel);
-                let slowest = path.iter().map(|hop| net.rates()[hop.rate as usize]);
+                let slowest = net.path(channel).map(|hop| net.rates()[hop.rate as usize]);
                 let drain =
                     slowest.reduce(|a, b| a.min(b)).map_or(0, |rate| rate.time(settings.credit_bytes));
-                let way: u64 = path.iter().map(|hop| u64::from(hop.over) + u64::from(hop.prop)).sum();
+                let way: u64 = net.path(channel).map(|hop| u64::from(hop.over) + u64::from(hop.prop)).sum();
                 match settings.credit_latency {
                     CreditLatency::Drain => drain,
                     CreditLatency::Path => drain + way,

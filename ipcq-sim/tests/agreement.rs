@@ -30,12 +30,14 @@ prop_compose! {
         rates in prop::array::uniform6(rate()),
         times in prop::array::uniform8(0u64..20_000),
     ) -> Topology {
-        let mut t = Topology::default();
-        t.fabric = if direct { Fabric::Direct } else { Fabric::Cubes };
-        t.cubes = Grid { w: grid.0, h: grid.1, wraps: grid.2 };
-        t.sips = Grid { w: sips.0, h: sips.1, wraps: sips.2 == SipLinks::Torus };
-        t.sip_links = sips.2;
-        t.pes = pes;
+        let mut t = Topology {
+            fabric: if direct { Fabric::Direct } else { Fabric::Cubes },
+            cubes: Grid { w: grid.0, h: grid.1, wraps: grid.2 },
+            sips: Grid { w: sips.0, h: sips.1, wraps: sips.2 == SipLinks::Torus },
+            sip_links: sips.2,
+            pes,
+            ..Topology::default()
+        };
         (t.pe.rate, t.ucie.rate, t.sip.rate, t.direct.rate) = (rates[0], rates[1], rates[2], rates[3]);
         (t.math.rate, t.hbm.rate) = (rates[4], rates[5]);
         (t.pe.propagation, t.ucie.propagation, t.sip.propagation) = (times[0], times[1], times[2]);

@@ -171,7 +171,7 @@ impl Program for Flood {
         let per = self.slow + 1;
         match rank {
             0 if step < self.count => Some(Op::Send { dir: Dir::E, chunk: 0, from: Tile::Mem(0) }),
-            1 if step < self.count * per && step % per == 0 => {
+            1 if step < self.count * per && step.is_multiple_of(per) => {
                 Some(Op::Recv { dir: Dir::W, tile: 0, land: Land::Copy })
             }
             1 if step < self.count * per => Some(Op::Reduce { from: Tile::Mem(0), to: 0 }),

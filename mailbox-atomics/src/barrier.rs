@@ -6,6 +6,9 @@ use crate::wait::{Wait, WaitError};
 use crate::word::{Listener, WordU32, WordU64};
 use core::num::NonZeroU32;
 
+/// Looks at a party that is not there yet before those are woken that sleep.
+const GLANCES: u32 = 128;
+
 /// One party's place at a barrier, in shared memory, written by that party only. Zero-filled is a fresh place.
 #[cfg_attr(not(loom), repr(C, align(128)))]
 #[derive(Debug, Default)]
@@ -55,8 +58,11 @@ impl<'a> Barrier<'a> {
         let mine = &self.places[self.me];
         fault_point!("barrier.arriving");
         let phase = mine.phase.load() + 1;
-        mine.phase
-            .ring(phase, self.others().map(|(_, other)| Listener::tagged(&other.parked_on, tag(self.me))));
+        mine.phase.store(phase);
+        if how.is_eager() {
+            self.glance(phase);
+        }
+        mine.phase.notify(self.others().map(|(_, other)| Listener::tagged(&other.parked_on, tag(self.me))));
         fault_point!("barrier.arrived");
         // From the last party down: where parties start in order, one park on the last of them covers all.
         for (number, other) in self.others().rev() {
@@ -66,6 +72,22 @@ impl<'a> Barrier<'a> {
         }
         fault_point!("barrier.passed");
         Ok(phase)
+    }
+
+    /// Looks for the others while our own store is still on its way to them, so that the two transfers overlap, and only then is it
+    /// time to see who must be woken. That keeps nobody asleep for more than some microseconds: the looks are few, and who has parked for
+    /// this phase has reached it, so that with two parties it is found at once.
+    fn glance(&self, phase: u64) {
+        for (_, other) in self.others().rev() {
+            let mut looks = 0;
+            while !reached(other.phase.load(), phase) {
+                looks += 1;
+                if looks == GLANCES {
+                    return;
+                }
+                core::hint::spin_loop();
+            }
+        }
     }
 
     /// The parties that have not reached the phase that this one is in.

@@ -6,6 +6,8 @@
 //! process with one in [`PLAN_VARIABLE`]. A run that [records](record) lists every point that it [passed], so that a sweep enumerates
 //! points instead of naming them.
 //!
+//! All orderings here are relaxed: the one atomic is a hint about a state that has a lock.
+//!
 //! # The plan as text
 //! Entries separated by `;`, each `point@rank#hit=action`: `rendezvous.seated@1#2=kill;region.reserve=error:12`.
 //! `@rank` is left out for any rank, `#hit` for the first time. Actions: `error:ERRNO` (at calls only), `panic`, `exit:CODE`, `kill`,
@@ -183,7 +185,7 @@ struct State {
 static STATE: Mutex<State> =
     Mutex::new(State { plan: Plan { faults: Vec::new() }, rank: None, hits: BTreeMap::new(), record: None });
 
-/// What a point does before it looks any further. Relaxed throughout: a hint about `STATE`, which has a lock.
+/// What a point does before it looks any further: a hint about `STATE`.
 static MODE: AtomicU8 = AtomicU8::new(ASK_ENVIRONMENT);
 const ASK_ENVIRONMENT: u8 = 0;
 const IDLE: u8 = 1;

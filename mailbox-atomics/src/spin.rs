@@ -33,6 +33,11 @@ impl SpinBudget {
         Self { ns: AtomicU32::new(MOST_NS), crowded: parties > cores }
     }
 
+    /// Whether there are more parties than cores.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.crowded
+    }
+
     /// Looks again and again until `ready` answers or the budget is spent.
     pub(crate) fn spin<T>(&self, mut ready: impl FnMut() -> Option<T>, deadline: Deadline) -> Option<T> {
         // Relaxed: a hint that only this process uses and that orders nothing.

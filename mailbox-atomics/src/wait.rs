@@ -82,6 +82,11 @@ impl<'a> Wait<'a> {
         self
     }
 
+    /// Whether spinning pays because every party has a core.
+    pub(crate) fn is_eager(&self) -> bool {
+        self.spin.is_some_and(|budget| !budget.is_crowded())
+    }
+
     /// When this wait ends at the latest.
     pub fn deadline(&self) -> Deadline {
         self.deadline

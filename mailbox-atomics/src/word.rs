@@ -54,6 +54,13 @@ macro_rules! word {
             #[inline]
             pub fn ring<'a>(&self, value: $value, listeners: impl IntoIterator<Item = Listener<'a>>) {
                 self.store(value);
+                self.notify(listeners);
+            }
+
+            /// Wakes those of `listeners` that parked on this word before its last [`store`](Self::store): the second half of
+            /// [`ring`](Self::ring), for a writer that has something to do in between.
+            #[inline]
+            pub fn notify<'a>(&self, listeners: impl IntoIterator<Item = Listener<'a>>) {
                 // Pairs with the fence in `Listener::announce`: either we see the flag, or the listener sees the value.
                 store_load_fence(Site::RingFence);
                 let mut parked = false;

@@ -45,9 +45,20 @@ impl Prepared {
         self.memory.header().verdict.raise(verdict::encode(rank, how));
     }
 
-    /// Stops everybody: waits end, and kernels that look at their workspace's abort word return.
-    pub fn abort(&self, reason: NonZeroU32) {
-        self.memory.header().abort.raise(reason);
+    /// Stops everybody for good: waits end, and kernels that look at their workspace's abort word return.
+    pub fn halt(&self, reason: NonZeroU32) {
+        self.memory.header().halt.raise(reason);
+        self.cancel_kernels();
+    }
+
+    /// Has kernels that look at their abort word return; the group itself goes on.
+    pub fn cancel_kernels(&self) {
+        self.memory.header().abort.store(1);
+    }
+
+    /// Lets kernels wait again. To be called when none runs.
+    pub fn resume_kernels(&self) {
+        self.memory.header().abort.store(0);
     }
 
     /// One line for each rank: process, phase, since when.
@@ -169,7 +180,7 @@ impl Group {
     pub fn look_after_all(&self, step: &Step<'_>) -> Result<(), CommError> {
         let me = self.me.rank();
         let needed = Needed::new(self, || (0..self.me.nranks()).filter(|rank| *rank != me).collect());
-        let aborted = self.abort_word().raised().map(|reason| WaitError::Aborted { reason });
+        let aborted = self.halt_word().raised().map(|reason| WaitError::Aborted { reason });
         match needed.look().map(WaitError::PeerDied).or(aborted) {
             Some(cause) => Err(self.explain(cause, step.phase, Vec::new())),
             None => Ok(()),
@@ -243,11 +254,11 @@ impl Group {
     }
 
     pub(crate) fn wait<'a>(&'a self, step: &Step<'_>, needed: &'a dyn Watch) -> Wait<'a> {
-        Wait::until(step.deadline).watching(needed).abort_on(self.abort_word()).spinning(&self.spin)
+        Wait::until(step.deadline).watching(needed).abort_on(self.halt_word()).spinning(&self.spin)
     }
 
-    fn abort_word(&self) -> &StickyWord {
-        &self.memory.header().abort
+    fn halt_word(&self) -> &StickyWord {
+        &self.memory.header().halt
     }
 
     /// Shows the phase to all. Its time is shown in seconds, so the coarse clock will do, which is read three times as fast.

@@ -22,9 +22,11 @@ pub(crate) struct Header {
     reserved: [WordU64; 3],
     /// The first death that the parent of forked ranks told: see [`crate::verdict`].
     pub(crate) verdict: StickyWord,
-    reserved2: [WordU32; 15],
+    /// Raised by the parent of forked ranks when they shall stop for good.
+    pub(crate) halt: StickyWord,
+    reserved2: [WordU32; 14],
     /// What kernels see as their `CommWorkspace`: the abort word, written by the parent of forked ranks.
-    pub(crate) abort: StickyWord,
+    pub(crate) abort: WordU32,
     reserved3: [WordU32; 15],
     /// The ranks' processes as the host of a meeting knows them; zero in a forked group.
     pub(crate) pids: [WordU32; 64],
@@ -183,6 +185,7 @@ pub(crate) const fn layout_hash() -> u64 {
         EXTENT_ALIGN,
         offset_of!(Header, host),
         offset_of!(Header, verdict),
+        offset_of!(Header, halt),
         offset_of!(Header, abort),
         offset_of!(Header, pids),
         offset_of!(Card, bell),

@@ -14,6 +14,9 @@
 //!   topics do not wait for it.
 //! - **RV-6** A group that lost a rank it needed stays broken, and every later call repeats the first cause.
 //! - **RV-7** A rank that leaves says why, and whoever waits for it hears that, unless a death explains it better.
+//! - **RV-8** Members that disagree on who the members are hear it on every side, however late one comes, and may try again.
+//! - **RV-9** Whoever waits at a meeting that ends is told how: a death with its rank and cause, a rank that gave up, or a deadline with those
+//!   who are missing. A rank that comes after that starts the next meeting.
 //!
 //! # Example
 //! ```

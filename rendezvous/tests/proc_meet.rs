@@ -368,3 +368,58 @@ fn f44_a_group_can_be_looked_at_from_outside() {
     let own = Region::create("other", 4096).unwrap();
     assert!(own.len() == 4096 && groups_of(std::process::id()).unwrap().len() == 1);
 }
+
+#[test]
+#[serial]
+fn f07_a_meeting_whose_time_is_over_is_not_taken_for_a_death() {
+    // RV-9: first the host's deadline passes, then a guest's.
+    let short = Timeout::new(Duration::from_millis(300)).unwrap();
+    for (host_within, guest_within) in [(short, secs(60)), (secs(60), short)] {
+        let (_folder, path) = path();
+        let path = &path;
+        let expect = |told: Result<Group, CommError>, within: Timeout| match told.map(drop) {
+            Err(CommError::TimedOut { missing, table, .. })
+                if missing == [2] && table.contains("not here yet") =>
+            {
+                Ok(())
+            }
+            Err(CommError::PeerLeft { rank: 1, reason, .. })
+                if within != short && reason.contains("gave up") =>
+            {
+                Ok(())
+            }
+            other => Err(format!("{other:?}")),
+        };
+        let host = rank(move || expect(meet(path, 0, 3, host_within), host_within));
+        await_table(path, |table| table.contains("hosts the meeting"));
+        let guest = rank(move || expect(meet(path, 1, 3, guest_within), guest_within));
+        all_fine(vec![host, guest]);
+    }
+}
+
+#[test]
+#[serial]
+fn members_that_name_others_are_all_told_however_late_and_may_try_again() {
+    // RV-8
+    let (_prepared, children) = forked(2, |group| {
+        let me = group.membership().rank();
+        let step = group.step(Phase::AllocDomain, secs(60)).unwrap();
+        let topic = Topic { kind: 1, id: 5 };
+        for round in 0..3 {
+            if me == round % 2 {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            let members = if me == 0 { [0, 1] } else { [1, 0] };
+            match group.exchange(&step, topic, &members, &[me as u8]) {
+                Err(CommError::Mismatch { rank, .. }) if rank == 1 - me => {}
+                other => return Err(format!("{other:?}")),
+            }
+            group.barrier(&step).map_err(|error| error.to_string())?;
+            let notes =
+                group.exchange(&step, topic, &[1, 0], &[me as u8]).map_err(|error| error.to_string())?;
+            assert_eq!(notes, [[1], [0]]);
+        }
+        Ok(())
+    });
+    all_fine(children);
+}

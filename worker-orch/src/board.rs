@@ -22,6 +22,8 @@ pub(crate) struct ParentWords {
     pub(crate) abort: StickyWord,
     /// Hands go home when they have nothing left to do.
     pub(crate) shutdown: StickyWord,
+    /// The last run that was cancelled because a task of it failed.
+    pub(crate) cancelled_run: WordU64,
     /// 1 when hands shall note the times of their tasks.
     pub(crate) trace: WordU32,
 }

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_does_not_fit_is_refused() {
+    fn f35_a_task_that_does_not_fit_is_refused() {
         let scalars = vec![0; SLOT_BYTES / 8];
         let frame = Frame { scalars: &scalars, ..Frame::new(Kind::Task, 1) };
         let told = frame.write(|_, _| panic!("nothing is written")).unwrap_err();

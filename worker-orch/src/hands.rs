@@ -37,13 +37,18 @@ pub(crate) struct Hands {
     pub(crate) hands: Vec<Hand>,
     pub(crate) group: Option<Prepared>,
     spin: SpinBudget,
+    /// The run that is on.
+    pub(crate) run: u64,
     /// How a hand died, once one did: everything later repeats it.
     fatal: Option<Failure>,
+    /// A task had failed before that: it is the first cause.
+    pub(crate) failed_before: bool,
     pub(crate) trace: Option<Trace>,
 }
 
 impl Watch for Hands {
     fn look(&self) -> Option<Death> {
+        self.cancel_failed_run();
         self.hands.iter().enumerate().find_map(|(number, hand)| {
             let how = hand.child.lifeline().death()?;
             Some(Death { peer: number as u32, pid: hand.child.pid(), how })
@@ -62,12 +67,47 @@ impl Hands {
         let spin = SpinBudget::for_parties(children.len() + 1);
         let hands =
             children.into_iter().map(|(name, child)| Hand { name, child, sent: 0, seen_done: 0, known });
-        Self { board, hands: hands.collect(), group, spin, fatal: None, trace: None }
+        Self {
+            board,
+            hands: hands.collect(),
+            group,
+            spin,
+            run: 0,
+            fatal: None,
+            failed_before: false,
+            trace: None,
+        }
     }
 
     /// Fails with the first cause when a hand died.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         self.fatal.as_ref().map_or(Ok(()), |first| Err(first.clone()))
+    }
+
+    /// Whether a task of the run that is on has failed.
+    pub(crate) fn run_failed(&self) -> bool {
+        (0..self.hands.len()).any(|hand| self.board.hand(hand).progress.failed_run.load() == self.run)
+    }
+
+    /// Once a task has failed, kernels that wait for it would wait in vain: they are told to return.
+    fn cancel_failed_run(&self) {
+        let cancelled = &self.board.parent().cancelled_run;
+        if cancelled.load() != self.run && self.run_failed() {
+            cancelled.store(self.run);
+            if let Some(group) = &self.group {
+                group.cancel_kernels();
+            }
+        }
+    }
+
+    /// After a cancelled run has drained, kernels may wait again.
+    pub(crate) fn settle_cancelled_run(&self) {
+        if let Some(group) = &self.group
+            && self.board.parent().cancelled_run.load() == self.run
+            && self.fatal.is_none()
+        {
+            group.resume_kernels();
+        }
     }
 
     /// Sends a frame and returns its number. Waits while the hand's ring is full.
@@ -160,6 +200,7 @@ impl Hands {
         let failure = failure.in_phase("run");
         let advice = format!("the Worker lost a hand and must be closed and initialised again: {failure}");
         self.fatal = Some(Failure::new(failure.root_cause().code, advice));
+        self.failed_before = self.run_failed();
         self.stop_everybody();
         failure
     }
@@ -167,7 +208,7 @@ impl Hands {
     fn stop_everybody(&mut self) {
         self.board.parent().abort.raise(NonZeroU32::MIN);
         if let Some(group) = &self.group {
-            group.abort(NonZeroU32::MIN);
+            group.halt(NonZeroU32::MIN);
         }
         // A moment for kernels that look at their abort word; those that do not are killed when the hands are dropped.
         let Ok(grace) = Deadline::after(GRACE) else { return };

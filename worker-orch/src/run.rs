@@ -44,6 +44,7 @@ impl<'w> Orchestrator<'w> {
         run: u64,
         deadline: Deadline,
     ) -> Self {
+        hands.run = run;
         Self {
             hands,
             programs,
@@ -190,12 +191,13 @@ impl<'w> Orchestrator<'w> {
         Err(failure)
     }
 
-    /// Waits for everything that was submitted, and says what failed first.
+    /// Waits for everything that was submitted, and says what failed first. A failure explains a deadline that passes later.
     pub(crate) fn finish(&mut self) -> Result<(), Failure> {
-        self.hands.drain(self.deadline)?;
-        let failed = (0..self.hands.hands.len())
-            .any(|hand| self.hands.board.hand(hand).progress.failed_run.load() == self.run);
-        if failed { Err(first_failure(self.hands, self.programs, self.run)) } else { Ok(()) }
+        let drained = self.hands.drain(self.deadline);
+        self.hands.settle_cancelled_run();
+        // Tasks that fail because a lost hand made everybody stop are not the cause.
+        let failed = if drained.is_ok() { self.hands.run_failed() } else { self.hands.failed_before };
+        if failed { Err(first_failure(self.hands, self.programs, self.run)) } else { drained }
     }
 }
 

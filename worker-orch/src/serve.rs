@@ -44,7 +44,14 @@ pub(crate) fn serve(board: &Board, me: usize, executor: &mut dyn Executor) {
             await_needs(board, me, &frame, &spin)
         };
         let start_ns = if tracing { monotonic_ns() } else { 0 };
-        let outcome = ready.and_then(|()| run_guarded(board, executor, &frame).map_err(Refusal::Failed));
+        let outcome = ready
+            .and_then(|()| run_guarded(board, executor, &frame).map_err(Refusal::Failed))
+            .and_then(|answer| {
+                // F46: it may have returned only because its wait was cancelled; what it wrote cannot be trusted.
+                let cancelled =
+                    frame.kind == Some(Kind::Task) && board.parent().cancelled_run.load() == frame.run;
+                if cancelled { Err(Refusal::Followed) } else { Ok(answer) }
+            });
         if tracing {
             board.times(me, seq).start_ns.store(start_ns);
             board.times(me, seq).end_ns.store(monotonic_ns());

@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use serial_test::serial;
 use std::time::{Duration, Instant};
 use support::{children_of, grouped, kernel, plain, secs, text, traces};
-use worker_orch::{Access, Args, ChipConfig, ErrorCode, Failure, Task, Worker};
+use worker_orch::{Access, Args, ChipConfig, ErrorCode, Failure, Program, Task, Worker};
 
 fn far() -> Deadline {
     Deadline::after(Duration::from_secs(60)).unwrap()
@@ -373,4 +373,144 @@ fn f06_a_run_has_one_deadline() {
     assert_eq!(told.unwrap_err().root_cause().code, ErrorCode::TimedOut);
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     assert!(secs(1).get() > Duration::ZERO);
+}
+
+fn refuse(_: &mut Task<'_>) -> Result<(), Failure> {
+    Err(Failure::new(ErrorCode::Task, format!("head of the text {} tail of the text", "x".repeat(100_000))))
+}
+
+/// Submits the barrier kernel to all chips but `absent`, and `other` to that one.
+fn meet_without(worker: &mut Worker, wait: Program, absent: usize, other: Program) -> Result<(), Failure> {
+    let contexts = worker.chip_contexts()?.to_vec();
+    worker.run(|orch| {
+        for (chip, context) in contexts.iter().enumerate().filter(|(chip, _)| *chip != absent) {
+            let args = Args::new().scalar(context.device_ctx.0).scalar(context.buffer("barrier")?.addr.0);
+            orch.submit_next_level(wait, &args, chip)?;
+        }
+        orch.submit_next_level(other, &Args::new(), absent).map(drop)
+    })
+}
+
+#[test]
+#[serial]
+fn f46_kernels_that_wait_for_a_failed_task_are_told_and_the_worker_stays_usable() {
+    let folder = tempfile::tempdir().unwrap();
+    let so = kernel(folder.path(), "polite", POLITE);
+    let mut worker = grouped(3, 16);
+    let wait = worker.register_kernel(&so).unwrap();
+    let (refuse, nothing) =
+        (worker.register_function("refuse", refuse), worker.register_function("nothing", nothing));
+    worker.init().unwrap();
+    for _ in 0..3 {
+        let started = Instant::now();
+        let told = text(&meet_without(&mut worker, wait, 1, refuse).unwrap_err());
+        assert!(told.contains("`refuse` failed on chip 1"), "{told}");
+        // F34: the text is cut where all can see it, head and tail kept.
+        for part in ["head of the text", "bytes cut", "tail of the text"] {
+            assert!(told.contains(part), "{part} is missing");
+        }
+        assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+        worker
+            .run(|orch| {
+                (0..3).try_for_each(|chip| orch.submit_next_level(nothing, &Args::new(), chip).map(drop))
+            })
+            .unwrap();
+    }
+}
+
+#[test]
+#[serial]
+fn f07_a_deadline_that_passes_does_not_hide_the_failure_behind_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let so = kernel(folder.path(), "rude", RUDE);
+    let mut worker = grouped(2, 16);
+    let (wait, refuse) = (worker.register_kernel(&so).unwrap(), worker.register_function("refuse", refuse));
+    worker.init().unwrap();
+    worker.set_run_within(Timeout::new(Duration::from_millis(300)).unwrap());
+    let told = text(&meet_without(&mut worker, wait, 1, refuse).unwrap_err());
+    assert!(told.contains("`refuse` failed on chip 1") && told.contains("head of the text"), "{told}");
+}
+
+#[test]
+#[serial]
+fn f04_chips_hold_only_the_descriptors_they_need() {
+    let secret = std::fs::File::open("/proc/self/status").unwrap();
+    let mut worker = grouped(3, 16);
+    worker.init().unwrap();
+    for chip in children_of(std::process::id()) {
+        let held: Vec<String> = std::fs::read_dir(format!("/proc/{chip}/fd"))
+            .unwrap()
+            .flatten()
+            .filter(|entry| !["0", "1", "2"].contains(&entry.file_name().to_string_lossy().as_ref()))
+            .map(|entry| std::fs::read_link(entry.path()).unwrap().to_string_lossy().into_owned())
+            .collect();
+        // Its leash, its voice, and the memory of its group.
+        assert_eq!(held.len(), 3, "{held:?}");
+        assert!(
+            held.iter().all(|name| name.starts_with("pipe:") || name.contains("chipcomm-group")),
+            "{held:?}"
+        );
+    }
+    drop(secret);
+}
+
+#[test]
+#[serial]
+fn f42_sixteen_chips_on_one_core_make_progress() {
+    let folder = tempfile::tempdir().unwrap();
+    let so = kernel(folder.path(), "polite", POLITE);
+    let doomed = parent(|| {
+        let mut only = nix::sched::CpuSet::new();
+        only.set(0).unwrap();
+        nix::sched::sched_setaffinity(Pid::from_raw(0), &only).unwrap();
+        let mut worker = grouped(16, 16);
+        let wait = worker.register_kernel(&so).unwrap();
+        worker.init().unwrap();
+        let contexts = worker.chip_contexts().unwrap().to_vec();
+        let args: Vec<(usize, Args)> = contexts
+            .iter()
+            .map(|context| {
+                Args::new().scalar(context.device_ctx.0).scalar(context.buffer("barrier").unwrap().addr.0)
+            })
+            .enumerate()
+            .collect();
+        let ran = worker.run(|orch| (0..100).try_for_each(|_| orch.submit_group(wait, &args).map(drop)));
+        i32::from(ran.is_err())
+    });
+    assert_eq!(doomed.reap(far()), Some(HowDied::Exited(0)));
+}
+
+#[test]
+#[serial]
+fn f05_time_before_a_run_is_not_charged_to_it() {
+    let mut worker = plain(2);
+    let nothing = worker.register_function("nothing", nothing);
+    worker.set_run_within(Timeout::new(Duration::from_millis(400)).unwrap());
+    worker.init().unwrap();
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(500));
+        worker.run(|orch| orch.submit_next_level(nothing, &Args::new(), 0)).unwrap();
+    }
+}
+
+fn finish_late(_: &mut Task<'_>) -> Result<(), Failure> {
+    std::thread::sleep(Duration::from_millis(400));
+    Ok(())
+}
+
+#[test]
+#[serial]
+fn f32_a_late_reply_does_not_erase_the_shutdown() {
+    let mut worker = plain(2);
+    let finish_late = worker.register_function("finish_late", finish_late);
+    worker.init().unwrap();
+    worker.set_run_within(Timeout::new(Duration::from_millis(100)).unwrap());
+    worker
+        .run(|orch| {
+            (0..2).try_for_each(|chip| orch.submit_next_level(finish_late, &Args::new(), chip).map(drop))
+        })
+        .unwrap_err();
+    // Both answer after the shutdown was raised.
+    worker.close().unwrap();
+    assert!(children_of(std::process::id()).is_empty());
 }

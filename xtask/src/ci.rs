@@ -2,6 +2,7 @@
 
 mod loom;
 mod miri;
+mod readme;
 
 use std::process::{Command, ExitCode};
 
@@ -33,6 +34,7 @@ const LANES: &[Lane<'_>] = &[
         about: "what `cargo xtask test` runs",
         run: &|at| test::lane(at, &test::Args::default()),
     },
+    Lane { name: "readme", about: "the README's commands run", run: &readme::lane },
     Lane { name: "alone", about: "each library builds without the others' features", run: &alone },
     Lane { name: "docs", about: "no warning from rustdoc", run: &docs },
     Lane { name: "loom", about: "the models hold and their mutants are rejected", run: &loom::lane },

@@ -16,7 +16,7 @@ pub(crate) enum Uses {
 
 /// One crate of the workspace. A member inside another member's folder belongs to that one's row.
 pub(crate) struct Row {
-    /// Name of the crate, which is also its folder.
+    /// Name of the crate.
     pub(crate) name: &'static str,
     /// Crates that it may use.
     pub(crate) uses: Uses,
@@ -45,7 +45,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("worker-orch", Uses::AllEarlier, Some(Layer::Worker)),
     row("ccl-schedule", Uses::Apart(&[]), None),
     row("ipcq-sim", Uses::Apart(&["ccl-schedule"]), None),
-    row("examples", Uses::AllEarlier, Some(Layer::Examples)),
+    row("chipcomm-examples", Uses::AllEarlier, Some(Layer::Examples)),
     row("xtask", Uses::Apart(&[]), None),
 ];
 

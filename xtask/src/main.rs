@@ -7,6 +7,7 @@ mod ci;
 mod console;
 mod fuzz;
 mod hw_test;
+mod kernels;
 mod lane;
 mod layers;
 mod tally;
@@ -42,6 +43,8 @@ enum Command {
     HwTest(hw_test::Args),
     /// The declarations of comm-hccl, against the vendor's own headers
     AbiCheck(abi_check::Args),
+    /// The examples' kernels, with the vendor's compiler for Ascend cores
+    Kernels(kernels::Args),
     /// The fuzz targets, with cargo-fuzz
     Fuzz(fuzz::Args),
 }
@@ -66,6 +69,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Bench(args) => bench::run(&ws, &args),
         Command::HwTest(args) => hw_test::run(&ws, &args),
         Command::AbiCheck(args) => abi_check::run(&ws, &args),
+        Command::Kernels(args) => kernels::run(&ws, &args),
         Command::Fuzz(args) => fuzz::run(&ws, &args),
     }
 }

@@ -6,7 +6,7 @@
 
 mod mpi;
 
-use bench_kit::{Bench, Contestant, Figure, Pace, Samples, SpinPingPong, alternate, fork_and_wait};
+use bench_kit::{Bench, Contestant, Figure, Samples, SpinPingPong, alternate, fork_and_wait};
 use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec, Timeout};
 use comm_sim::{Prepared, SimComm, prepare};
 use mailbox_atomics::{Child, Deadline, HowDied};
@@ -136,7 +136,7 @@ fn beside_spin(
 ) -> Result<Beside, Box<dyn std::error::Error>> {
     let prepared = [prepare(ranks as u32)?, prepare(ranks as u32)?];
     let (mut seat, mut timed) = (Seat::new(&prepared[0], None), Seat::new(&prepared[1], Some(Vec::new())));
-    let (eager, patient) = (SpinPingPong::new(Pace::Eager)?, SpinPingPong::new(Pace::Patient)?);
+    let (eager, patient) = (SpinPingPong::new()?, SpinPingPong::patient()?);
     let (mut played, mut played_too) = (0, 0);
     let samples = {
         let mut ours = |me: usize, rounds: u64| seat.play(me, rounds, act);

@@ -3,7 +3,7 @@
 //! A PE that is woken runs ahead of the event time on its own clock; that is safe, because all it does to others is to
 //! send tokens at or after its clock, and those take their turn in the queue.
 
-use super::calendar::{Calendar, Event};
+use super::calendar::{Calendar, Event, Place};
 use super::machine::{Carrier, Flight, Machine};
 use super::{Engine, SimError, Timing};
 use crate::probe::Probe;
@@ -16,18 +16,22 @@ struct Queue {
 impl<G: Program + ?Sized, P: Probe> Carrier<G, P> for Queue {
     #[inline]
     fn launch(&mut self, machine: &mut Machine<'_, '_, G, P>, flight: Flight) {
-        let over = machine.plan.net.path(flight.channel)[0].over;
+        let net = &machine.plan.net;
+        let at = net.start(flight.channel);
+        let over = net.kinds()[net.steps()[at as usize].kind as usize].over;
         self.calendar.push(Event {
             time: flight.at + u64::from(over),
             tail: flight.at,
             rank: flight.rank,
             number: flight.number,
             channel: flight.channel,
-            hop: 0,
-            class: flight.class as u16,
+            place: Place::new(at, flight.class),
         });
     }
 }
+
+/// Events whose memory is fetched ahead, all at once, so that the misses overlap.
+const AHEAD: usize = 16;
 
 pub(super) fn run<G: Program + ?Sized, P: Probe>(
     mut machine: Machine<'_, '_, G, P>,
@@ -35,29 +39,34 @@ pub(super) fn run<G: Program + ?Sized, P: Probe>(
     let plan = machine.plan;
     let mut queue = Queue { calendar: Calendar::new(plan.net.shortest_hop()) };
     machine.settle(&mut queue)?;
+    let (steps, kinds) = (plan.net.steps(), plan.net.kinds());
     let mut events = 0u64;
     // Tokens of one channel never overtake each other, so the arrival number is the sequence number.
     while let Some(event) = queue.calendar.pop() {
-        events += 1;
-        let path = plan.net.path(event.channel);
-        let hop = path[event.hop as usize];
-        let prop = u64::from(hop.prop);
-        let free = &mut machine.free[hop.link as usize];
-        let start = event.time.max(*free);
-        let drained = start + plan.costs[event.class as usize].link[hop.rate as usize & 3];
-        *free = drained;
-        machine.probe.link(hop.link, event.channel, start, drained);
-        let tail = (drained + prop).max(event.tail + u64::from(hop.over) + prop);
-        match path.get(event.hop as usize + 1) {
-            Some(next) => queue.calendar.push(Event {
-                time: start + prop + u64::from(next.over),
-                tail,
-                hop: event.hop + 1,
-                ..event
-            }),
-            None => machine.deposit(event.channel, u32::from(event.class), tail),
+        if events.is_multiple_of(AHEAD as u64) {
+            let soon = queue.calendar.soon(AHEAD);
+            let links = soon.iter().map(|event| steps[event.place.step()].link as usize);
+            std::hint::black_box(links.fold(0, |sum, link| sum ^ machine.free[link]));
         }
-        machine.settle(&mut queue)?;
+        events += 1;
+        let at = event.place.step();
+        let (step, class) = (steps[at], event.place.class());
+        let kind = kinds[step.kind as usize];
+        let prop = u64::from(kind.prop);
+        let free = &mut machine.free[step.link as usize];
+        let start = event.time.max(*free);
+        let drained = start + plan.costs[class].link[kind.rate as usize & 3];
+        *free = drained;
+        machine.probe.link(step.link, event.channel, start, drained);
+        let tail = (drained + prop).max(event.tail + u64::from(kind.over) + prop);
+        if step.last == 0 {
+            let over = u64::from(kinds[steps[at + 1].kind as usize].over);
+            let place = event.place.next();
+            queue.calendar.push(Event { time: start + prop + over, tail, place, ..event });
+        } else {
+            machine.deposit(event.channel, class as u32, tail);
+            machine.settle(&mut queue)?;
+        }
     }
     machine.finish(Engine::B, events)
 }

@@ -45,7 +45,7 @@ mod tests {
     fn times_and_sizes_read_well() {
         assert_eq!(duration(1_678_040), "1.678 us");
         assert_eq!(duration(125), "0.125 ns");
-        assert_eq!(duration(52_006_500_000), "52.006 ms");
+        assert_eq!(duration(52_006_600_000), "52.007 ms");
         assert_eq!(
             (size(16), size(4096), size(1 << 20), size(1000)),
             ("16 B".into(), "4 KiB".into(), "1 MiB".into(), "1000 B".into())

@@ -36,7 +36,7 @@ pub(super) fn in_step(tree: &Tree<'_>) -> Vec<Finding> {
         }
     }
     for backend in backends {
-        if !tree.under(&format!("{backend}/src"), ".rs").any(|(_, text)| text.contains("export_c_api!(")) {
+        if !tree.under(backend, ".rs").any(|(_, text)| text.contains("export_c_api!(")) {
             findings.push(format!(
                 "{backend} does not export the C API of comm.h; see comm_context::export_c_api!"
             ));

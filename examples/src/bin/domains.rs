@@ -1,0 +1,124 @@
+//! Two domains that overlap, in one run: the front half of the chips, and the back half in reverse.
+//!
+//! The chip in the middle is in both, with another rank in each. Both domains sum their members' inputs with the
+//! allreduce kernel, each in its own window.
+
+use chipcomm_examples::{Job, Options, Rows, SIGNAL_BYTES, Stop, UNTOUCHED, main as run, rows_that_fit};
+use clap::Parser;
+use comm_context::abi::DType;
+use std::process::ExitCode;
+use worker_orch::{Access, Args, Domain, Failure, Orchestrator, Program};
+
+/// Sums inside two overlapping groups of chips, 256 floats each
+#[derive(Parser)]
+#[command(after_help = "Example: {0, 1, 2} and {4, 3, 2} of five chips\n  \
+    cargo run --release --bin domains -- -d 0-4")]
+struct Cli {
+    #[command(flatten)]
+    options: Options,
+}
+
+/// A domain to be.
+struct Plan {
+    name: &'static str,
+    /// Its members, in the order of their ranks.
+    chips: Vec<usize>,
+    /// What each of them gets: a row for each iteration of a batch.
+    outputs: Vec<Rows>,
+}
+
+/// Inputs of odd iterations are greater by 1, so that what is left of the last iteration cannot pass for the next.
+const VARIANTS: u32 = 2;
+/// Sums of more floats than this would round.
+const MOST_FLOATS: usize = 200_000;
+
+fn main() -> ExitCode {
+    run(|cli: &Cli| {
+        let (devices, count) = (cli.options.devices_or(3)?, cli.options.count_or(256));
+        let n = devices.ids().len();
+        if n < 2 || count > MOST_FLOATS {
+            return Err(Stop::Usage(format!("give two chips or more, and {MOST_FLOATS} floats or fewer")));
+        }
+        let mut job = Job::new("domains", &cli.options, devices, count)?;
+        let mut worker = job.worker().build().map_err(Stop::before_start)?;
+        let kernel = job.kernel(&mut worker, "allreduce")?;
+        let most = rows_that_fit(2 * n * count * size_of::<f32>()).min(cli.options.iters.get());
+        let rows = |members: usize, rows| {
+            (0..members).map(|_| Rows::new(&worker, rows, count)).collect::<Result<Vec<_>, Failure>>()
+        };
+        let inputs = rows(n, VARIANTS)?;
+        for (chip, input) in inputs.iter().enumerate() {
+            input.fill(|variant, i| i as f64 + 100.0 * chip as f64 + f64::from(variant))?;
+        }
+        let front: Vec<usize> = (0..=n / 2).collect();
+        // Of two chips both are in both.
+        let back: Vec<usize> = (if n == 2 { 0 } else { n / 2 }..n).rev().collect();
+        let plans = [
+            Plan { name: "front", outputs: rows(front.len(), most)?, chips: front },
+            Plan { name: "back", outputs: rows(back.len(), most)?, chips: back },
+        ];
+
+        job.bring_up(&mut worker)?;
+        job.batches(most, |job, batch| {
+            plans.iter().flat_map(|plan| &plan.outputs).try_for_each(|output| output.reset(UNTOUCHED))?;
+            job.run(&mut worker, |orch| {
+                // They live until this run is over.
+                let domains = [plans[0].allocate(orch, count)?, plans[1].allocate(orch, count)?];
+                for iteration in batch.clone() {
+                    for (plan, domain) in plans.iter().zip(&domains) {
+                        plan.submit(orch, domain, kernel, &inputs, iteration, iteration - batch.start)?;
+                    }
+                }
+                Ok(())
+            })?;
+            for plan in &plans {
+                for (chip, output) in plan.chips.iter().zip(&plan.outputs) {
+                    let expected = |iteration: u32| move |i: usize| Some(plan.sum(i, iteration));
+                    for (iteration, got) in batch.clone().zip(output.to_vec().chunks(count)) {
+                        job.checked(*chip).check(iteration, got, expected(iteration), 0.0);
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        job.finish(worker)
+    })
+}
+
+impl Plan {
+    fn allocate(&self, orch: &mut Orchestrator<'_>, count: usize) -> Result<Domain, Failure> {
+        let buffers = [
+            ("signals", DType::Uint32, SIGNAL_BYTES / size_of::<u32>()),
+            ("data", DType::Float32, 2 * count),
+        ];
+        let window = SIGNAL_BYTES + (2 * count * size_of::<f32>()).next_multiple_of(64);
+        orch.allocate_domain(self.name, &self.chips, window, &buffers)
+    }
+
+    /// One sum inside the domain.
+    fn submit(
+        &self,
+        orch: &mut Orchestrator<'_>,
+        domain: &Domain,
+        kernel: Program,
+        inputs: &[Rows],
+        iteration: u32,
+        row: u32,
+    ) -> Result<(), Failure> {
+        let tasks = domain.contexts().iter().zip(&self.outputs).map(|(member, output)| {
+            let args = Args::new()
+                .tensor(&inputs[member.chip].tensor(iteration % VARIANTS)?, Access::Input)
+                .tensor(&output.tensor(row)?, Access::Output)
+                .scalar(member.buffers["data"].0)
+                .scalar(member.buffers["signals"].0)
+                .scalar(member.device_ctx.0);
+            Ok((member.chip, args))
+        });
+        orch.submit_group(kernel, &tasks.collect::<Result<Vec<_>, Failure>>()?).map(drop)
+    }
+
+    fn sum(&self, i: usize, iteration: u32) -> f64 {
+        let of_chip = |chip: &usize| i as f64 + 100.0 * *chip as f64 + f64::from(iteration % VARIANTS);
+        self.chips.iter().map(of_chip).sum()
+    }
+}

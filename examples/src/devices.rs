@@ -1,0 +1,102 @@
+//! Lists of devices, as users write them.
+
+use comm_context::abi::COMM_MAX_RANK_NUM as MAX_RANKS;
+use std::str::FromStr;
+
+/// Devices, each once, in the order given; at least one and at most 64.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Devices(Vec<i32>);
+
+impl Devices {
+    /// Devices 0 to `count` - 1.
+    pub fn first(count: usize) -> Result<Self, String> {
+        if count == 0 {
+            return Err("at least one device is needed".to_owned());
+        }
+        if count > MAX_RANKS {
+            return Err(format!("{count} ranks are too many; a group has at most {MAX_RANKS}"));
+        }
+        Ok(Self((0..count as i32).collect()))
+    }
+
+    /// The ids, in order.
+    pub fn ids(&self) -> &[i32] {
+        &self.0
+    }
+}
+
+impl FromStr for Devices {
+    type Err = String;
+
+    /// `4` (a count), `0-3` (a range), `0,2,5` (ids), or ranges and ids with commas between them.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(count) = text.parse() {
+            return Self::first(count);
+        }
+        let mut ids = Vec::new();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last) = (id(first, text)?, id(last, text)?);
+            if first > last {
+                return Err(format!("{part} runs backwards; write {last}-{first}"));
+            }
+            for id in first..=last {
+                if ids.contains(&id) {
+                    return Err(format!("device {id} is named twice"));
+                }
+                ids.push(id);
+            }
+        }
+        Ok(Self(ids))
+    }
+}
+
+/// One id. As many devices as ranks: nobody has more in one host, and a slip of the keyboard is noticed.
+fn id(text: &str, list: &str) -> Result<i32, String> {
+    let known = text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<i32>().ok()).flatten();
+    match known {
+        Some(id) if (id as usize) < MAX_RANKS => Ok(id),
+        Some(id) => Err(format!("there is no device {id}; devices are 0 to {}", MAX_RANKS - 1)),
+        None => Err(format!("{list:?} is no list of devices; write 0-3, or 0,2,5, or a count such as 4")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(text: &str) -> Vec<i32> {
+        text.parse::<Devices>().unwrap().0
+    }
+
+    #[test]
+    fn counts_ranges_and_lists_are_read() {
+        assert_eq!(ids("3"), [0, 1, 2]);
+        assert_eq!(ids("2-4"), [2, 3, 4]);
+        assert_eq!(ids("5,0,2"), [5, 0, 2]);
+        assert_eq!(ids("0,4-6"), [0, 4, 5, 6]);
+        assert_eq!(ids("64").len(), 64);
+    }
+
+    #[test]
+    fn everything_else_is_refused_with_a_reason() {
+        for (text, reason) in [
+            ("0", "at least one"),
+            ("65", "too many"),
+            ("99999999999999999999", "no list"),
+            ("1,64", "0 to 63"),
+            ("3-1", "backwards"),
+            ("1,1", "twice"),
+            ("0-2,1", "twice"),
+            ("", "no list"),
+            ("a", "no list"),
+            ("-1", "no list"),
+            ("0,", "no list"),
+            ("+1,2", "no list"),
+            ("0 1", "no list"),
+        ] {
+            let told = text.parse::<Devices>().unwrap_err();
+            assert!(told.contains(reason), "{text:?}: {told}");
+        }
+    }
+}

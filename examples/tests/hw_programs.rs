@@ -1,0 +1,44 @@
+//! Every program on Ascend devices, or on the vendor's double: `cargo xtask hw-test --layer examples`.
+
+use std::process::Command;
+
+/// The first `chips` of the devices that hw-test names; `None` when it names fewer.
+fn devices(chips: usize) -> Option<String> {
+    let all = std::env::var("CHIPCOMM_DEVICES").expect("cargo xtask hw-test sets CHIPCOMM_DEVICES");
+    let some: Vec<&str> = all.split(',').take(chips).collect();
+    (some.len() == chips).then(|| some.join(","))
+}
+
+fn right(program: &str, chips: usize) {
+    let platform = std::env::var("CHIPCOMM_PLATFORM").expect("cargo xtask hw-test sets CHIPCOMM_PLATFORM");
+    let Some(devices) = devices(chips) else {
+        assert_ne!(chips, 2, "these tests need two devices; name them with --devices");
+        println!("fewer than {chips} devices were named; {program} was not run on {chips}");
+        return;
+    };
+    let ran =
+        Command::new(program).args(["-p", &platform, "-d", &devices, "--iters", "100"]).output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert_eq!(ran.status.code(), Some(0), "{program} on {chips} chips\n{out}{err}");
+}
+
+macro_rules! programs {
+    ($($test:ident: $program:literal),+ $(,)?) => {
+        $(#[test]
+        #[ignore = "needs Ascend devices or the double"]
+        fn $test() {
+            right(env!(concat!("CARGO_BIN_EXE_", $program)), 2);
+            right(env!(concat!("CARGO_BIN_EXE_", $program)), 4);
+        })+
+    };
+}
+
+programs! {
+    allreduce_is_right: "allreduce",
+    allgather_is_right: "allgather",
+    reduce_scatter_is_right: "reduce_scatter",
+    treduce_is_right: "treduce",
+    tp_ffn_is_right: "tp_ffn",
+    domains_is_right: "domains",
+    hello_is_right: "hello",
+}

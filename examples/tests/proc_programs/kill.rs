@@ -1,0 +1,158 @@
+//! Programs and chips that are killed, stuck or wrong in the middle: a clean error, and nothing is left.
+
+use crate::support::{Ended, children_of, command, compile, ended, eventually, is_alive, kill_9, run};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const CHIPS: usize = 4;
+
+/// A program that goes on for ever, its chips, and a temporary folder of its own.
+struct Running {
+    program: Child,
+    chips: Vec<u32>,
+    temp: tempfile::TempDir,
+}
+
+fn start(name: &str) -> Running {
+    let temp = tempfile::tempdir().unwrap();
+    let mut command = command(name, &["-d", &CHIPS.to_string(), "--iters", "4000000000"]);
+    command.env("TMPDIR", temp.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let program = command.spawn().unwrap();
+    let pid = program.id();
+    let expected = CHIPS + usize::from(name == "tp_ffn");
+    let chips = eventually("bring-up", || Some(children_of(pid)).filter(|chips| chips.len() == expected));
+    // Some iterations.
+    std::thread::sleep(Duration::from_millis(200));
+    Running { program, chips, temp }
+}
+
+/// Ends within half a minute, whatever happens.
+fn end_of(mut program: Child) -> Ended {
+    let code = eventually("the program's end", || program.try_wait().unwrap());
+    let output = program.wait_with_output().unwrap();
+    assert_eq!(output.status, code);
+    ended(output)
+}
+
+fn is_empty(folder: &Path) -> bool {
+    std::fs::read_dir(folder).unwrap().next().is_none()
+}
+
+/// Memory that a process shares and that others could find by a name.
+fn named_memory(pid: u32) -> Vec<String> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let shared =
+        maps.lines().filter(|line| line.split_whitespace().nth(1).is_some_and(|may| may.ends_with('s')));
+    let named =
+        |line: &&str| line.contains(" /") && !line.contains(" /memfd:") && !line.ends_with("(deleted)");
+    shared.filter(named).map(str::to_owned).collect()
+}
+
+#[test]
+fn f02_a_killed_chip_is_told_and_nothing_is_left() {
+    for (name, victim) in [("allreduce", 0), ("allreduce", 3), ("treduce", 1), ("domains", 2), ("tp_ffn", 1)]
+    {
+        let running = start(name);
+        for chip in &running.chips {
+            assert_eq!(named_memory(*chip), [""; 0], "F21: memory of a chip has a name");
+        }
+        kill_9(running.chips[victim]);
+        let killed = Instant::now();
+        let end = end_of(running.program);
+        assert!(killed.elapsed() < Duration::from_secs(10), "{:?}", killed.elapsed());
+        assert_eq!(end.code, Some(3), "{name}\n{}{}", end.out, end.err);
+        assert!(end.err.contains(&format!("chip {victim}")) && end.err.contains("SIGKILL"), "{}", end.err);
+        assert!(running.chips.iter().all(|chip| !is_alive(*chip)), "a chip outlives its program");
+        assert!(is_empty(running.temp.path()), "something is left in the temporary folder");
+    }
+}
+
+#[test]
+fn f03_chips_go_with_a_killed_program() {
+    for name in ["allreduce", "domains"] {
+        let mut running = start(name);
+        kill_9(running.program.id());
+        running.program.wait().unwrap();
+        let killed = Instant::now();
+        eventually("the chips' end", || running.chips.iter().all(|chip| !is_alive(*chip)).then_some(()));
+        assert!(killed.elapsed() < Duration::from_secs(10), "{:?}", killed.elapsed());
+        assert!(is_empty(running.temp.path()));
+    }
+}
+
+#[test]
+fn a_killed_rank_is_told_by_all_others() {
+    let mut command = command("ranks_by_hand", &["--spawn", "4", "--iters", "4000000000"]);
+    let program = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = program.id();
+    let ranks = eventually("all ranks", || Some(children_of(pid)).filter(|ranks| ranks.len() == 3));
+    std::thread::sleep(Duration::from_millis(300));
+    kill_9(ranks[1]);
+    let end = end_of(program);
+    assert_eq!(end.code, Some(3), "{}{}", end.out, end.err);
+    assert!(end.err.matches("died").count() >= 3 && end.err.contains("rank 2"), "{}", end.err);
+    assert!(ranks.iter().all(|rank| !is_alive(*rank)));
+}
+
+#[test]
+fn f44_a_kernel_that_waits_for_ever_ends_at_the_deadline_with_a_table() {
+    let folder = tempfile::tempdir().unwrap();
+    // Rank 1 waits for a signal that nobody gives; everybody else waits for rank 1.
+    let stuck = compile(
+        folder.path(),
+        "stuck",
+        "#include \"comm_kernel.h\"\nCOMM_KERNEL void kernel_entry(int64_t *args) {\n\
+         const auto *ctx = comm_pointer<const CommContext>(args[4]);\n\
+         auto *signals = comm_pointer<CommPhaseBarrier>(args[3]);\n\
+         if (ctx->rankId == 1 && !comm_wait(ctx, &signals->slot[63].reserved[0], 1u)) return;\n\
+         (void)comm_phase_barrier(ctx, signals);\n}\n",
+    );
+    let end = run("allreduce", &["-d", "3", "--timeout", "1", "--kernel", stuck.to_str().unwrap()]);
+    assert_eq!(end.code, Some(3), "{}{}", end.out, end.err);
+    assert!(end.err.contains("chip 1") && end.err.contains("in frame"), "{}", end.err);
+    assert!(end.err.lines().count() >= 4, "the table has a line for each chip:\n{}", end.err);
+}
+
+#[test]
+fn f33_a_kernel_that_crashes_fails_the_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let crash = compile(
+        folder.path(),
+        "crash",
+        "#include \"comm_kernel.h\"\nCOMM_KERNEL void kernel_entry(int64_t *args) {\n\
+         const auto *ctx = comm_pointer<const CommContext>(args[4]);\n\
+         if (ctx->rankId == 1) __builtin_trap();\n\
+         (void)comm_phase_barrier(ctx, comm_pointer<CommPhaseBarrier>(args[3]));\n}\n",
+    );
+    let end = run("allreduce", &["-d", "3", "--kernel", crash.to_str().unwrap()]);
+    assert_eq!(end.code, Some(3), "{}{}", end.out, end.err);
+    assert!(end.err.contains("chip 1") && end.err.contains("SIG"), "{}", end.err);
+}
+
+/// Ranks that a launcher starts; says so where it is not installed.
+fn under(launcher: &str, options: &[&str], known_as: &str) {
+    if Command::new(launcher).arg("--version").output().is_err() {
+        println!("{launcher} is not installed; nothing was tested with it");
+        return;
+    }
+    let mut command = Command::new(launcher);
+    command.args(options).args(["-n", "4", crate::support::program("ranks_by_hand"), "--iters", "50"]);
+    for variable in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] {
+        command.env(variable, "1");
+    }
+    let end = ended(command.output().unwrap());
+    assert_eq!(end.code, Some(0), "{}{}", end.out, end.err);
+    assert_eq!(end.out.matches("is right after 50 rounds").count(), 4, "{}", end.out);
+    assert!(end.out.contains(known_as), "{}", end.out);
+}
+
+#[test]
+fn ranks_meet_under_open_mpi() {
+    under("mpirun.openmpi", &["--oversubscribe"], "Open MPI");
+}
+
+#[test]
+fn ranks_meet_under_mpich() {
+    under("mpirun.mpich", &[], "PMI");
+}

@@ -1,0 +1,106 @@
+//! What the tests share: programs as processes, and a compiler for kernels.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// The programs that run on a Worker with any number of chips from 2.
+pub(crate) const COLLECTIVES: [&str; 6] =
+    ["allreduce", "allgather", "reduce_scatter", "treduce", "domains", "hello"];
+
+/// Where cargo put a program.
+pub(crate) fn program(name: &str) -> &'static str {
+    match name {
+        "allreduce" => env!("CARGO_BIN_EXE_allreduce"),
+        "allgather" => env!("CARGO_BIN_EXE_allgather"),
+        "reduce_scatter" => env!("CARGO_BIN_EXE_reduce_scatter"),
+        "treduce" => env!("CARGO_BIN_EXE_treduce"),
+        "tp_ffn" => env!("CARGO_BIN_EXE_tp_ffn"),
+        "domains" => env!("CARGO_BIN_EXE_domains"),
+        "hello" => env!("CARGO_BIN_EXE_hello"),
+        "ranks_by_hand" => env!("CARGO_BIN_EXE_ranks_by_hand"),
+        _ => panic!("there is no program {name}"),
+    }
+}
+
+/// A program with its arguments, away from the settings of whoever runs the tests.
+pub(crate) fn command(name: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(program(name));
+    command.args(args);
+    for variable in ["CHIPCOMM_TIMEOUT_S", "RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// How a program ended.
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+/// Runs a program to its end.
+pub(crate) fn run(name: &str, args: &[&str]) -> Ended {
+    ended(command(name, args).output().expect("the program starts"))
+}
+
+pub(crate) fn ended(output: Output) -> Ended {
+    Ended {
+        code: output.status.code(),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// Compiles a kernel and gives the path of its shared object.
+pub(crate) fn compile(folder: &Path, name: &str, source: &str) -> PathBuf {
+    let (from, to) = (folder.join(format!("{name}.cpp")), folder.join(format!("{name}.so")));
+    std::fs::write(&from, source).unwrap();
+    let mut compiler = cc::Build::new();
+    compiler.cpp(true).cargo_metadata(false).opt_level(2).host(TARGET).target(TARGET);
+    let mut command = Command::new(compiler.get_compiler().path());
+    let kernels = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels");
+    command.args(["-std=c++17", "-O2", "-fPIC", "-shared", "-I", comm_context::INCLUDE_DIR, "-I", kernels]);
+    let ran = command.arg(&from).arg("-o").arg(&to).output().expect("a C++ compiler");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    to
+}
+
+/// Any target of the host's family names the same compiler, and a test has no build script to ask.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Waits until `found` gives something; panics with `what` after half a minute.
+pub(crate) fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The children of a process, by `/proc`.
+pub(crate) fn children_of(parent: u32) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").unwrap();
+    let pids = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| stat(*pid).is_some_and(|(state, of)| state != 'Z' && of == parent)).collect()
+}
+
+/// Whether a process is there and not only waiting to be reaped.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    stat(pid).is_some_and(|(state, _)| state != 'Z')
+}
+
+/// State and parent of a process.
+fn stat(pid: u32) -> Option<(char, u32)> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = text.rsplit_once(") ")?.1.split(' ');
+    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
+}
+
+pub(crate) fn kill_9(pid: u32) {
+    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
+}

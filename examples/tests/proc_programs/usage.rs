@@ -1,0 +1,107 @@
+//! What cannot be done is refused in one line, with exit code 2, before anything starts.
+
+use crate::support::{command, compile, ended, run};
+
+/// Refused with exit code 2, in one line of stderr that says `reason`; nothing else was printed.
+fn refused(name: &str, args: &[&str], reason: &str) {
+    let ended = run(name, args);
+    assert_eq!(ended.code, Some(2), "{name} {args:?}\n{}{}", ended.out, ended.err);
+    assert_eq!((ended.out.as_str(), ended.err.lines().count()), ("", 1), "{name} {args:?}\n{}", ended.err);
+    assert!(ended.err.starts_with("error: ") && ended.err.contains(reason), "{name} {args:?}\n{}", ended.err);
+}
+
+#[test]
+fn wrong_flags_and_values_are_refused() {
+    refused("allreduce", &["--fast"], "--fast");
+    refused("allreduce", &["--iter", "3"], "'--iters'");
+    refused("allreduce", &["--iters", "0"], "--iters");
+    refused("allreduce", &["--count", "0"], "--count");
+    refused("allreduce", &["--count", "-3"], "-3");
+    refused("allreduce", &["--timeout", "0"], "--timeout");
+    refused("allreduce", &["--timeout", "soon"], "such as 120");
+    refused("allreduce", &["-p", "tpu"], "choose sim");
+    refused("allreduce", &["extra"], "extra");
+    refused("allreduce", &["-q", "--json"], "--json");
+}
+
+#[test]
+fn devices_that_are_not_there_and_too_many_ranks_are_refused() {
+    refused("allreduce", &["-d", "64,1"], "there is no device 64");
+    refused("allreduce", &["-d", "65"], "at most 64");
+    refused("allreduce", &["-d", "0"], "at least one");
+    refused("allgather", &["-d", "1,1"], "twice");
+    refused("hello", &["-d", "x"], "0,2,5");
+    refused("domains", &["-d", "1"], "two chips");
+    refused("tp_ffn", &["-d", "9"], "2 to 8");
+    refused("tp_ffn", &["-d", "1"], "2 to 8");
+    refused("ranks_by_hand", &["--spawn", "65"], "at most 64");
+    refused("ranks_by_hand", &["--rank", "4", "--nranks", "4"], "4");
+}
+
+#[test]
+fn a_root_that_is_no_rank_is_refused() {
+    refused("treduce", &["--root", "2"], "ranks are 0 to 1");
+    refused("treduce", &["-d", "0,5", "--root", "5"], "ranks are 0 to 1");
+    refused("treduce", &["--root", "-1"], "-1");
+}
+
+#[test]
+fn a_kernel_that_is_not_there_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().join("kernel.txt");
+    std::fs::write(&text, "no code").unwrap();
+    let real = compile(folder.path(), "k", "extern \"C\" void entry(long *) {}\n");
+    let real = real.to_str().unwrap();
+    for name in ["allreduce", "treduce", "domains", "tp_ffn", "hello"] {
+        refused(name, &["--kernel", "no/such.so"], "there is no file no/such.so");
+        refused(name, &["--kernel", text.to_str().unwrap()], "kernel.txt");
+        refused(name, &["--kernel", real], "has no `kernel_entry`");
+        refused(name, &["--kernel", &format!("{real}:enrty")], "has no `enrty`");
+    }
+}
+
+#[test]
+fn a_trace_that_cannot_be_written_is_refused() {
+    refused("allreduce", &["--trace", "no/such/folder/t.json"], "no/such/folder/t.json");
+}
+
+#[test]
+fn a_bad_timeout_in_the_environment_is_refused() {
+    for name in ["allreduce", "ranks_by_hand"] {
+        let args: &[&str] = if name == "allreduce" { &[] } else { &["--spawn", "2"] };
+        let ended = ended(command(name, args).env("CHIPCOMM_TIMEOUT_S", "soon").output().unwrap());
+        assert_eq!(ended.code, Some(2), "{}", ended.err);
+        assert!(ended.err.contains("CHIPCOMM_TIMEOUT_S"), "{}", ended.err);
+    }
+}
+
+#[test]
+fn a_rank_that_does_not_know_which_one_it_is_explains_itself() {
+    refused("ranks_by_hand", &[], "--spawn 4");
+}
+
+#[test]
+fn every_program_helps_with_an_example() {
+    for name in
+        ["allreduce", "allgather", "reduce_scatter", "treduce", "tp_ffn", "domains", "hello", "ranks_by_hand"]
+    {
+        let ended = run(name, &["--help"]);
+        assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""));
+        assert!(ended.out.contains("Example"), "{}", ended.out);
+        let flags: &[&str] = match name {
+            "ranks_by_hand" => &["--iters", "--count", "--timeout", "--json", "--quiet"],
+            _ => &[
+                "--platform",
+                "--devices",
+                "--iters",
+                "--count",
+                "--kernel",
+                "--timeout",
+                "--trace",
+                "--json",
+                "--quiet",
+            ],
+        };
+        flags.iter().for_each(|flag| assert!(ended.out.contains(flag), "{name} has no {flag}"));
+    }
+}

@@ -1,0 +1,254 @@
+//! The programs as a user runs them: lines, files, exit codes, and one sentence for every mistake.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn ipcq(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ipcq")).args(args).output().unwrap()
+}
+
+fn bench(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ccl_allreduce")).args(args).output().unwrap()
+}
+
+/// 64 PEs: what does not need the whole system runs on a part of it.
+const SMALL: [&str; 4] = ["--set", "cubes.w=2", "--set", "cubes.h=2"];
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// IQ-8: exit code 2, one sentence with these parts, and nothing written.
+fn refused(args: &[&str], parts: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let mut args = args.to_vec();
+    if args[0] == "run" {
+        args.extend(["--out", out.to_str().unwrap()]);
+    }
+    let output = ipcq(&args);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {error}");
+    for part in parts {
+        assert!(error.contains(part), "{args:?}: {part:?} is not in {error:?}");
+    }
+    assert!(text(&output.stdout).is_empty(), "{args:?}");
+    assert!(!out.exists(), "{args:?} wrote something");
+}
+
+fn file(folder: &Path, name: &str, content: &str) -> String {
+    let path = folder.join(name);
+    fs::write(&path, content).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn iq8_bad_input_is_one_sentence_and_exit_code_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let ccl = |content: &str| file(folder.path(), "ccl.yaml", content);
+    let topology = |content: &str| file(folder.path(), "topology.yaml", content);
+
+    // Unknown keys, with their line.
+    let unknown = ccl("defaults:\n  n_slots: 4\n  n_slot: 5\n");
+    refused(&["run", "--ccl", &unknown], &["ccl.yaml:3", "n_slot"]);
+    let unknown = topology("cubes:\n  w: 4\n  depth: 3\n");
+    refused(&["run", "--topology", &unknown], &["topology.yaml:3", "depth"]);
+    refused(&["run", "--set", "n_slotz=3"], &["--set", "n_slotz"]);
+    refused(&["run", "--set", "cubes.q=3"], &["--set", "q"]);
+    refused(&["run", "--set", "n_slots"], &["--set n_slots", "key=value"]);
+    refused(&["run", "--set", "n_slots={a: b}"], &["plain words"]);
+
+    // Not YAML, not a number, no file.
+    let broken = ccl("defaults: [1, 2\n");
+    refused(&["run", "--ccl", &broken], &["ccl.yaml:"]);
+    let word = topology("cubes:\n  w: many\n");
+    refused(&["run", "--topology", &word], &["topology.yaml:2"]);
+    refused(&["run", "--ccl", "/does/not/exist.yaml"], &["/does/not/exist.yaml", "cannot be read"]);
+
+    // Impossible meshes and systems.
+    let mesh = ccl(
+        "algorithms:\n  m:\n    algorithm: mesh_allreduce\n    world_size: 8\n    mesh_w: 3\n    mesh_h: 3\n",
+    );
+    refused(
+        &["run", "--ccl", &mesh, "--algorithm", "m"],
+        &["ccl.yaml:5", "3x3 has 9 places", "world_size is 8"],
+    );
+    refused(&["run", "--algorithm", "mesh_allreduce", "--world-size", "7"], &["command line", "7x1"]);
+    let sips = topology("sips:\n  count: 5\n  w: 2\n  h: 2\n");
+    refused(&["run", "--topology", &sips], &["topology.yaml:2", "sips.count = 5", "2 x 2 = 4"]);
+    let zero = topology("cubes:\n  w: 0\n");
+    refused(&["run", "--topology", &zero], &["topology.yaml:2", "cubes.w = 0", "from 1"]);
+    refused(&["run", "--set", "links.pe.gbps=0"], &["links.pe.gbps = 0", "above 0"]);
+
+    // World sizes.
+    refused(&["run", "--world-size", "300"], &["command line", "world_size = 300", "256 PEs"]);
+    refused(&["run", "--world-size", "9"], &["8 shards", "world_size = 9"]);
+    refused(&["run", "--algorithm", "recursive_doubling", "--world-size", "12"], &["power of two", "12"]);
+
+    // Tiles, slots, formats, stragglers, engines.
+    refused(&["run", "--n-elem", "4096"], &["n_elem = 4096", "8192 bytes", "slot_size = 4096"]);
+    let slots = ccl("defaults:\n  n_slots: 0\n");
+    refused(&["run", "--ccl", &slots, "--algorithm", "ring_accumulate"], &["ccl.yaml:2", "n_slots = 0"]);
+    refused(&["run", "--set", "fabric=direct", "--world-size", "362"], &["dtype = f16", "65703", "65504"]);
+    refused(&["run", "--set", "skew_rank=999", "--set", "skew_ns=1"], &["skew_rank = 999", "256 ranks"]);
+    refused(
+        &["run", "--algorithm", "tree_allreduce", "--engine", "a"],
+        &["engine A is not exact", "--engine b"],
+    );
+    refused(&["run", "--algorithm", "rong"], &["algorithm = rong", "ring_allreduce_tcm"]);
+    refused(&["run", "--trace-window", "9..3"], &["--trace-window 9..3"]);
+}
+
+#[test]
+fn a_rounded_f16_sum_that_leaves_the_format_is_refused_too() {
+    // 1 + ... + 361 fits on paper; rounding at every addition carries some rank over the edge, or it does not: never a
+    // wrong answer either way.
+    let output = ipcq(&["run", "--set", "fabric=direct", "--world-size", "361"]);
+    match output.status.code() {
+        Some(0) => assert!(text(&output.stdout).contains("(ws=361): 361 OK")),
+        Some(2) => assert!(text(&output.stderr).contains("dtype = f16")),
+        other => panic!("{other:?}: {}", text(&output.stderr)),
+    }
+}
+
+#[test]
+fn a_schedule_file_with_a_missing_peer_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let dumped = folder.path().join("ring.json");
+    let path = dumped.to_str().unwrap();
+    let output = ipcq(&["verify", "--algorithm", "ring_8", "--dump", path]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    // Read back, it is proved and runs.
+    let output = ipcq(&["verify", "--schedule", path]);
+    assert!(text(&output.stdout).contains("every contribution exactly once"), "{}", text(&output.stderr));
+    let output = ipcq(&["run", "--schedule", path]);
+    assert!(text(&output.stdout).starts_with(" ring_accumulate (ws=8): 8 OK"), "{}", text(&output.stderr));
+
+    let original = fs::read_to_string(&dumped).unwrap();
+    let line = "    {\"src\": 3, \"dir\": \"E\", \"dst\": 4, \"from\": \"W\"},\n";
+    assert!(original.contains(line));
+    let missing = file(folder.path(), "missing.json", &original.replace(line, ""));
+    refused(&["verify", "--schedule", &missing], &["missing.json", "rank 3", "send(E", "no peer"]);
+    let shared = file(
+        folder.path(),
+        "shared.json",
+        &original.replace("\"src\": 3, \"dir\": \"E\", \"dst\": 4", "\"src\": 3, \"dir\": \"E\", \"dst\": 5"),
+    );
+    refused(&["verify", "--schedule", &shared], &["shared.json", "both send into direction W of rank 5"]);
+    let nowhere = file(folder.path(), "nowhere.json", &original.replace("\"dst\": 4", "\"dst\": 40"));
+    refused(&["verify", "--schedule", &nowhere], &["nowhere.json", "rank 40", "only 8 ranks"]);
+    let typo = file(folder.path(), "typo.json", &original.replace("\"goal\"", "\"gaol\""));
+    refused(&["verify", "--schedule", &typo], &["typo.json", "gaol"]);
+    // Wrong, but well-formed: exit code 1.
+    let wrong = original.replacen(
+        "{\"op\": \"reduce\", \"held\": \"W\", \"to\": 1}",
+        "{\"op\": \"copy\", \"held\": \"W\", \"to\": 1}",
+        1,
+    );
+    let wrong = file(folder.path(), "wrong.json", &wrong);
+    let output = ipcq(&["verify", "--schedule", &wrong]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stdout).contains("WRONG: rank 0 ends with a wrong chunk 0"),
+        "{}",
+        text(&output.stdout)
+    );
+}
+
+#[test]
+fn a_deadlock_is_told_with_the_cycle_and_exit_code_1() {
+    let output = ipcq(&["verify", "--algorithm", "ring_16", "--set", "n_slots=1"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stdout);
+    assert!(
+        said.contains("deadlock with n_slots = 1") && said.contains("smallest n_slots that works is 2"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_bench_prints_its_line_last() {
+    for args in
+        [["--algorithm", "ring_16"], ["--algorithm", "tree_allreduce_7"], ["--algorithm", "mesh_allreduce_4"]]
+    {
+        let output = bench(&args);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let last = text(&output.stdout).lines().last().unwrap().to_owned();
+        assert!(last.starts_with(' ') && last.ends_with(" OK"), "{last:?}");
+    }
+    let configs = concat!(env!("CARGO_MANIFEST_DIR"), "/configs");
+    let (ccl, topology) = (format!("{configs}/ccl.yaml"), format!("{configs}/topology.yaml"));
+    let output = bench(&["--ccl", &ccl, "--topology", &topology]);
+    assert_eq!(text(&output.stdout).lines().last(), Some(" ring_allreduce_tcm (ws=256): 256 OK"));
+    assert_eq!(bench(&["--algorithm", "hello_send"]).status.code(), Some(2));
+}
+
+#[test]
+fn iq3_runs_write_the_same_files_every_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut seen: Option<Vec<Vec<u8>>> = None;
+    for run in 0..3 {
+        let out = folder.path().join(format!("run{run}"));
+        let args = ["run", "--algorithm", "hierarchical", "--op-log", "--out", out.to_str().unwrap()];
+        let output = ipcq(&[&args[..], &SMALL].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let names = ["summary.json", "ranks.csv", "links.csv", "links.svg", "trace.json", "oplog.csv"];
+        let files: Vec<Vec<u8>> = names.iter().map(|name| fs::read(out.join(name)).unwrap()).collect();
+        assert_eq!(fs::read_dir(&out).unwrap().count(), names.len(), "nothing else is left there");
+        assert!(seen.get_or_insert_with(|| files.clone()) == &files);
+    }
+    let files = seen.unwrap();
+    let summary: serde_json::Value = serde_json::from_slice(&files[0]).unwrap();
+    assert_eq!(summary["ranks"], 64);
+    assert!(summary["bounds_ps"]["cut"].as_u64().unwrap() > 0);
+    let trace: serde_json::Value = serde_json::from_slice(&files[4]).unwrap();
+    assert!(trace["traceEvents"].as_array().unwrap().len() > 1000);
+    assert_eq!(text(&files[1]).lines().count(), 65);
+    assert!(text(&files[3]).starts_with("<svg "));
+}
+
+#[test]
+fn a_trace_stays_within_its_limits() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let output = ipcq(
+        &[
+            &["run", "--out", out, "--trace-mb", "1", "--trace-ranks", "4", "--trace-window", "0..500"],
+            &SMALL[..],
+        ]
+        .concat(),
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let bytes = fs::read(folder.path().join("trace.json")).unwrap();
+    assert!(bytes.len() <= (1 << 20) + 4096);
+    let trace: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+    for event in trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["pid"] == 1) {
+        assert!(event["tid"].as_u64().unwrap() < 4);
+        assert!(event["ts"].as_f64().unwrap_or(0.0) < 0.5);
+    }
+}
+
+#[test]
+fn json_lint_and_sweep_answer() {
+    let output = ipcq(&[&["run", "--json", "--algorithm", "all"], &SMALL[..]].concat());
+    let lines = text(&output.stdout);
+    assert!(lines.lines().count() >= 13);
+    for line in lines.lines() {
+        let report: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(report["time_ps"].as_u64() >= report["lower_bound_ps"].as_u64());
+    }
+    let output = ipcq(&[&["lint"], &SMALL[..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let output = ipcq(&[&["lint", "--set", "n_slots=1"], &SMALL[..]].concat());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("ring_8: n_slots = 1: the schedule deadlocks"));
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let args = ["sweep", "--bytes", "256,4096", "--ranks", "4,8,12", "--out", out];
+    let output = ipcq(&args);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("left out: recursive_doubling"));
+    assert!(fs::read_to_string(folder.path().join("sweep.svg")).unwrap().contains("polyline"));
+    assert!(fs::read_to_string(folder.path().join("sweep.csv")).unwrap().lines().count() > 20);
+}

@@ -6,6 +6,9 @@
 //! arguments is the list that the simulation passes: for each tensor the address of its descriptor, then the scalars. The
 //! descriptors are copied to device memory first, so the addresses are the device's. A tensor in host memory is staged:
 //! its bytes go to the device before the launch, and what the kernel changed of them comes back after it.
+//!
+//! Closing a device resets it and leaves the vendor's runtime as it is: it cannot be started a second time in a process,
+//! and a process may bring a chip up again. The end of the process ends it.
 
 use crate::device::{ChipMemory, Device, Entry, Kernel};
 use comm_context::abi::{DeviceAddr, TensorDesc};
@@ -35,7 +38,7 @@ pub(crate) struct AscendDevice {
 
 /// What lives on the lane.
 struct Held {
-    runtime: Runtime,
+    /// `None` once closed.
     device: Option<Opened>,
     stream: Option<Stream>,
     /// In the order of the kernels; a binary with several symbols is loaded once for each.
@@ -75,24 +78,12 @@ impl Held {
     fn open(logical: LogicalDevice) -> Result<Self, Failure> {
         let vendor = Vendor::load(None).map_err(|error| Failure::new(ErrorCode::Load, error.to_string()))?;
         let runtime = Runtime::start(vendor).map_err(device_failure)?;
-        let opened = VisibleDevices::from_env()
+        let (stream, device) = VisibleDevices::from_env()
             .map_err(DeviceError::from)
             .and_then(|list| Opened::open(runtime, logical, &list))
-            .and_then(|device| Ok((Stream::create(&device)?, device)));
-        match opened {
-            Ok((stream, device)) => Ok(Self {
-                runtime,
-                device: Some(device),
-                stream: Some(stream),
-                binaries: Vec::new(),
-                memory: BTreeMap::new(),
-            }),
-            Err(error) => {
-                // Nobody will come back for it.
-                let _ = runtime.finalise();
-                Err(device_failure(error))
-            }
-        }
+            .and_then(|device| Ok((Stream::create(&device)?, device)))
+            .map_err(device_failure)?;
+        Ok(Self { device: Some(device), stream: Some(stream), binaries: Vec::new(), memory: BTreeMap::new() })
     }
 
     fn device(&self) -> Result<&Opened, DeviceError> {
@@ -152,11 +143,7 @@ impl Held {
             Some(memory) if offset(memory).checked_add(len).is_some_and(|end| end <= memory.size()) => {
                 Ok((memory, offset(memory)))
             }
-            other => Err(DeviceError::OutOfRange {
-                offset: other.map_or(0, offset),
-                len,
-                size: other.map_or(0, DeviceMemory::size),
-            }),
+            _ => Err(DeviceError::NotAllocated { addr, len }),
         }
     }
 
@@ -172,7 +159,6 @@ impl Held {
         self.binaries.drain(..).for_each(|(binary, _)| keep(binary.release()));
         keep(self.stream.take().map_or(Ok(()), Stream::release));
         keep(self.device.take().map_or(Ok(()), |device| device.close_within(until)));
-        keep(self.runtime.finalise());
         first
     }
 }
@@ -382,7 +368,7 @@ fn overrun_failure(overrun: &Overrun) -> Failure {
 fn device_failure(error: DeviceError) -> Failure {
     let code = match &error {
         DeviceError::Vendor(_) => ErrorCode::Vendor,
-        DeviceError::OutOfRange { .. } | DeviceError::BadSize { .. } | DeviceError::NoSuchDevice { .. } => {
+        DeviceError::NotAllocated { .. } | DeviceError::BadSize { .. } | DeviceError::NoSuchDevice { .. } => {
             ErrorCode::Invalid
         }
         _ => ErrorCode::Internal,

@@ -2,6 +2,7 @@
 
 use crate::ids::{LogicalDevice, VisibleDevice, VisibleDevicesError};
 use crate::result::VendorError;
+use comm_context::abi::DeviceAddr;
 use std::time::Duration;
 
 /// Why a device operation failed.
@@ -73,6 +74,16 @@ pub enum DeviceError {
         device: LogicalDevice,
         /// Streams, memories, mappings and the like.
         holders: usize,
+    },
+    /// An address that nothing was allocated at.
+    #[error(
+        "{len} bytes at {addr} are not inside one allocation of this device; take addresses from what was allocated"
+    )]
+    NotAllocated {
+        /// Where they start.
+        addr: DeviceAddr,
+        /// How many.
+        len: usize,
     },
     /// Something is used after its end.
     #[error("the {what} is released already")]

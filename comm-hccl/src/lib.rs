@@ -1,10 +1,10 @@
 //! comm-hccl: the Ascend backend (layer L1a). It finds and loads the vendor's ACL and HCCL libraries at run
-//! time, drives one device, shares windows of its memory with peers by the best way that the machine offers,
-//! and turns each vendor code into an error that a person can act on.
+//! time, drives one device, brings up a communicator whose ranks reach each other's windows by the best way that
+//! the machine offers, and turns each vendor code into an error that a person can act on.
 //!
 //! Nothing here has run on hardware. The declarations are compared with the vendor's own headers
 //! (`cargo xtask abi-check`), and sequence, clean-up and failures are tested on `cann-sim`, a double of the vendor's
-//! libraries that belongs to this project.
+//! libraries that belongs to this project (`cargo xtask hw-test --layer comm --double`).
 //!
 //! # Contract
 //! - [`sys`] declares, [`result`](VendorError) names codes, the rest is typed and releases what it makes.
@@ -13,8 +13,21 @@
 //! - [`Runtime`] → [`Device`] → [`Stream`], [`DeviceMemory`], [`KernelBinary`], [`LocalWindow`],
 //!   [`PeerWindow`], [`Group`]. Each has `release`, which gives the vendor's answer, and a `Drop` that does
 //!   the same and leaves its error to [`Device::close`].
-//! - No call here waits on a peer with a bound of its own, except [`PeerWindow::open`]: what the vendor
-//!   blocks in, the parent process ends.
+//! - [`HcclComm`] is the [`Communicator`](comm_context::comm::Communicator). Ranks that one parent forks
+//!   [join](HcclComm::join) what it [prepared](prepare); others [meet](HcclComm::meet) at a path. From C it is
+//!   `libcomm_hccl.so` (the crate `comm-hccl-c`), where the caller owns device and stream.
+//! - No object of the device layer waits with a bound of its own, except [`PeerWindow::open`]. The communicator does:
+//!   its vendor calls run on a [`Lane`], a thread that is left behind when a call does not come back.
+//!
+//! # A vendor call that hangs
+//! `HcclCommInitRootInfo` and `HcclBarrier` wait for all ranks inside the vendor's code, for minutes, and nothing can
+//! end them but the end of the process. So ranks enter them only when every rank is known to be coming, watch each
+//! other while inside, and return at the deadline, or as soon as a rank is dead or has failed, with the
+//! function's name ([`CommError::Stuck`](comm_context::comm::CommError::Stuck) when it is this rank's own call). The
+//! communicator is then of no use, and what the lost thread holds stays until its call returns or the process
+//! ends: [`destroy`](comm_context::comm::Communicator::destroy) and [`Device::close_within`] wait for it as long as they are
+//! allowed to. A watchdog that killed the process was decided against: the process is the caller's. Inside a
+//! Worker the parent kills what does not go.
 //!
 //! # Invariants
 //! - **HC-1** Every vendor declaration is in a table of [`sys`], and every table entry is compared with the
@@ -29,30 +42,42 @@
 //! - **HC-6** The thread's ACL context after a call is what it was before.
 //! - **HC-7** A window is zero before a peer can reach it.
 //! - **HC-8** After [`Device::abandon`] nothing is released any more.
+//! - **CH-1** All ranks share their windows by one way, the best that each of them has; why each better one was refused,
+//!   and by whom, is kept.
+//! - **CH-2** No call of a communicator waits for the vendor beyond its deadline; the error names the function. What lives
+//!   on a lane is made, used and released there.
+//! - **CH-3** A window is zero before any peer knows of it.
+//! - **CH-4** An allocation succeeds on every member or on none, and leaves the communicator usable either way.
+//! - **CH-5** A rank that dies or fails is named to the others at once, everything that is not lost with a hung call is
+//!   released, and later calls repeat the first cause.
+//! - **CH-6** The barrier's switch of the ACL context reaches no thread but the communicator's own.
+//! - **CH-7** From C, device and stream stay the caller's, and a wrong argument is refused before the vendor is touched.
 //!
 //! # Example
 //! ```no_run
+//! use comm_context::comm::{Communicator, Membership, Timeout};
 //! use comm_hccl::*;
-//! use std::time::{Duration, Instant};
 //!
-//! # fn exchange(ticket: &WindowTicket) -> WindowTicket { *ticket }
-//! # fn peer_pids() -> Vec<VendorPid> { vec![] }
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (rank, nranks) = (0, 2);
 //! let runtime = Runtime::start(Vendor::load(None)?)?;
-//! let device = Device::open(runtime, LogicalDevice(0), &VisibleDevices::from_env()?)?;
-//! let window = LocalWindow::create(&device, WindowWay::Fabric, 1 << 20)?;
-//! window.allow(&peer_pids())?;
-//! let peer = PeerWindow::open(&device, &exchange(window.ticket()), Instant::now() + Duration::from_secs(120))?;
-//! device.write(peer.addr(), b"hello")?;
-//! peer.release()?;
-//! window.release()?;
+//! let device = Device::open(runtime, LogicalDevice(rank), &VisibleDevices::from_env()?)?;
+//! let me = Membership::new(rank, nranks)?;
+//! let comm = HcclComm::meet(&device, "/tmp/my-job/rootinfo".as_ref(), me, Timeout::DEFAULT)?;
+//! let window = comm.alloc_windows(1 << 20, Timeout::DEFAULT)?;
+//! println!("windows by {:?}; refused: {:?}", comm.way(), comm.refusals());
+//! comm.write(window.base, b"hello")?;
+//! comm.barrier(Timeout::DEFAULT)?;
+//! Box::new(comm).destroy(Timeout::DEFAULT)?;
 //! device.close()?;
 //! runtime.finalise()?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # Ok(())
+//! # }
 //! ```
 //!
 //! # What it does not do
 //! It has no collectives of its own (HCCL's are declared in [`sys`] and callable there), uses no private
-//! vendor structure, and enforces no deadline inside a vendor call.
+//! vendor structure, and cannot end a vendor call that hangs. One machine only.
 
 #![deny(unsafe_code)]
 

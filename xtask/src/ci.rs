@@ -12,7 +12,7 @@ use crate::cargo::{appended, cargo};
 use crate::console::{Console, Show};
 use crate::lane::{self, Lane, Outcome, Report, Setting};
 use crate::workspace::Workspace;
-use crate::{test, tidy};
+use crate::{abi_check, test, tidy};
 
 /// Which lanes to run.
 #[derive(clap::Args)]
@@ -39,6 +39,11 @@ const LANES: &[Lane<'_>] = &[
     Lane { name: "docs", about: "no warning from rustdoc", run: &docs },
     Lane { name: "loom", about: "the models hold and their mutants are rejected", run: &loom::lane },
     Lane { name: "miri", about: "unit tests under miri", run: &miri::lane },
+    Lane {
+        name: "abi",
+        about: "comm-hccl's declarations against the vendor's headers",
+        run: &abi_check::lane,
+    },
 ];
 
 /// The command itself.

@@ -3,7 +3,7 @@
 //! the vendor double, and the result says so.
 //!
 //! Test programs learn what to use from the environment: `CHIPCOMM_PLATFORM`, `CHIPCOMM_DEVICES` (ids with commas) and,
-//! on the double, `CHIPCOMM_CANN_LIB_DIR`. They run one at a time, one test at a time, so that no two tests share a
+//! on the double, `CHIPCOMM_CANN_LIB_DIR` for its libraries and `CANN_SIM_DIR` for its session. They run one at a time, one test at a time, so that no two tests share a
 //! device.
 
 use std::path::{Path, PathBuf};
@@ -95,11 +95,22 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
         });
         command.args(["--", "--ignored", "--test-threads=1"]);
         command.env("CHIPCOMM_PLATFORM", &platform).env("CHIPCOMM_DEVICES", &listed);
-        if let Some(folder) = &library_folder {
-            command.env("CHIPCOMM_CANN_LIB_DIR", folder);
-        }
+        let Some(folder) = &library_folder else {
+            let log = setting.console.run(&mut command)?;
+            return Ok(Outcome::Ran(Report::tests(Tally::of(&log.lines), log.failure)));
+        };
+        command.env("CHIPCOMM_CANN_LIB_DIR", folder).env("CANN_SIM_DIR", fresh_session(ws)?);
         let log = setting.console.run(&mut command)?;
-        Ok(Outcome::Ran(Report::tests(Tally::of(&log.lines), log.failure)))
+        let (mut tally, mut failure) = (Tally::of(&log.lines), log.failure);
+        // What only a double can do: every number of ranks, every way to share windows, every fault.
+        for (_, program, test) in DOUBLE_ONLY.iter().filter(|(name, ..)| crates.contains(name)) {
+            let args =
+                ["test", "--package", "comm-hccl", "--test", program, "--", "--ignored", "--exact", test];
+            let log = setting.console.run(&mut cargo(&ws.root, args))?;
+            tally += Tally::of(&log.lines);
+            failure = failure.or(log.failure);
+        }
+        Ok(Outcome::Ran(Report::tests(tally, failure)))
     };
     type Run<'a> = Box<dyn Fn(&Setting<'_>) -> Result<Outcome> + 'a>;
     let runs: Vec<(String, String, Run<'_>)> = layers
@@ -118,6 +129,22 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
         format!("ran on hardware: {platform}, devices {listed}")
     };
     Ok(lane::run_all(&Setting { ws, console: &console }, &lanes, &[label]))
+}
+
+/// Ignored tests that make sessions of the double themselves: crate, program, test.
+const DOUBLE_ONLY: &[(&str, &str, &str)] = &[
+    ("comm-hccl", "conformance_double", "all_sizes_and_ways"),
+    ("comm-hccl", "proc_comm_faults", "f11_every_vendor_call_in_every_way"),
+];
+
+/// An empty folder for a session of the double; what the last run left in it is of no use.
+fn fresh_session(ws: &Workspace) -> Result<PathBuf> {
+    let folder = ws.target.join("hw-test-double");
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder).with_context(|| format!("cannot empty {}", folder.display()))?;
+    }
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    Ok(folder)
 }
 
 fn name_of(layer: Layer) -> String {

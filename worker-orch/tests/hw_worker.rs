@@ -1,0 +1,253 @@
+//! Workers on devices: `cargo xtask hw-test --layer worker`, with `--double` where there is none.
+
+mod support;
+
+use cann_sim::Kind;
+use comm_context::abi::DType;
+use comm_context::comm::Membership;
+use std::path::{Path, PathBuf};
+use support::{kernel, secs, text};
+use worker_orch::*;
+
+const HOW: &str = "run `cargo xtask hw-test --layer worker`, with --double where there is no device";
+const COUNT: usize = 256;
+
+/// The devices to use. A run without them has tested nothing, so it fails.
+fn devices() -> Vec<i32> {
+    let listed =
+        std::env::var("CHIPCOMM_DEVICES").unwrap_or_else(|error| panic!("CHIPCOMM_DEVICES: {error}; {HOW}"));
+    listed
+        .split(',')
+        .map(|id| id.parse().unwrap_or_else(|_| panic!("CHIPCOMM_DEVICES={listed}; {HOW}")))
+        .collect()
+}
+
+/// The session of the double, when this runs on one.
+fn double() -> Option<cann_sim::Session> {
+    std::env::var_os("CANN_SIM_DIR").map(|dir| cann_sim::Session::create(Path::new(&dir)).unwrap())
+}
+
+/// How many processes the double has seen so far.
+fn seen() -> usize {
+    double().map_or(0, |session| session.report().unwrap().processes.len())
+}
+
+/// Every process since then released everything itself; the runtime lasts as long as its process.
+fn assert_released_since(before: usize, processes: usize) {
+    let Some(session) = double() else { return };
+    let report = session.report().unwrap();
+    let ours = &report.processes[before..];
+    let live = ours.iter().flat_map(|process| &process.live).filter(|(kind, _)| *kind != Kind::Runtime);
+    let reclaimed = ours.iter().flat_map(|process| &process.reclaimed);
+    assert!(ours.len() == processes && live.chain(reclaimed).count() == 0, "{report}");
+}
+
+/// A kernel by name: compiled here for the double, given for a device.
+fn program(folder: &Path, name: &str, source: &str) -> PathBuf {
+    if double().is_some() {
+        return kernel(folder, name, source);
+    }
+    let given = std::env::var_os("CHIPCOMM_HW_KERNELS");
+    let given = given.expect(
+        "CHIPCOMM_HW_KERNELS: a folder with the kernels of this test, built with the vendor's compiler",
+    );
+    Path::new(&given).join(format!("{name}.o"))
+}
+
+fn plain() -> Worker {
+    let name = std::env::var("CHIPCOMM_PLATFORM")
+        .unwrap_or_else(|error| panic!("CHIPCOMM_PLATFORM: {error}; {HOW}"));
+    let builder = Worker::builder().platform(name.parse().unwrap()).devices(&devices());
+    builder.init_within(secs(120)).run_within(secs(120)).close_within(secs(20)).build().unwrap()
+}
+
+/// A Worker whose chips form a group, each with a buffer `data` of [`COUNT`] floats.
+fn grouped() -> Worker {
+    let mut worker = plain();
+    let chips = devices().len() as u32;
+    let configs = devices().into_iter().enumerate().map(|(rank, device)| {
+        let me = Membership::new(rank as u32, chips).unwrap();
+        ChipConfig::new(device)
+            .communicator(me)
+            .window(1 << 16)
+            .buffer("data", DType::Float32, COUNT)
+            .region("signals", 64)
+    });
+    worker.configure_chips(configs.collect()).unwrap();
+    worker
+}
+
+const ADD: &str = r#"
+#include "tensor.h"
+// out = in + the scalar
+extern "C" void kernel_entry(int64_t *args) {
+    const TensorDesc *in = reinterpret_cast<const TensorDesc *>(args[0]);
+    const TensorDesc *out = reinterpret_cast<const TensorDesc *>(args[1]);
+    const float *from = reinterpret_cast<const float *>(in->addr) + in->start_offset;
+    float *to = reinterpret_cast<float *>(out->addr) + out->start_offset;
+    for (uint64_t i = 0; i < in->extent; i++) to[i] = from[i] + static_cast<float>(args[2]);
+}
+"#;
+
+/// Only scalars: the context, and the address of a float in this rank's window, which goes to the next rank's.
+const PASS: &str = r#"
+#include "comm_kernel.h"
+extern "C" void kernel_entry(int64_t *args) {
+    CommContext *ctx = reinterpret_cast<CommContext *>(args[0]);
+    float *mine = reinterpret_cast<float *>(args[1]);
+    *CommRemotePtr(ctx, mine, (ctx->rankId + 1) % ctx->rankNum) = static_cast<float>(ctx->rankId + 1);
+}
+"#;
+
+// WO-1, WO-3
+#[test]
+#[ignore = "needs devices: cargo xtask hw-test --layer worker"]
+fn chips_run_kernels_on_host_buffers_windows_and_memory_of_their_own() {
+    let (before, folder) = (seen(), tempfile::tempdir().unwrap());
+    let mut worker = grouped();
+    let chips = devices().len();
+    let add = worker.register_kernel(&program(folder.path(), "add", ADD)).unwrap();
+    let early = worker.host_buffer::<f32>(COUNT).unwrap();
+    worker.init().unwrap();
+    let pass = worker.register_kernel(&program(folder.path(), "pass", PASS)).unwrap();
+    let late = worker.host_buffer::<f32>(COUNT).unwrap();
+    early.write(&[1.0; COUNT]).unwrap();
+    let contexts = worker.chip_contexts().unwrap().to_vec();
+    let memory: Vec<ChipMemory> =
+        (0..chips).map(|chip| worker.chip_alloc(chip, COUNT * 4).unwrap()).collect();
+    let own = |chip: usize| flat_tensor(memory[chip].addr(), DType::Float32, COUNT).unwrap();
+    let last = chips - 1;
+    // One chain over host buffer, chip memory, window and a host buffer again; the last two steps on another chip.
+    worker
+        .run(|orch| {
+            let step = |from, to, plus| {
+                Args::new().tensor(&from, Access::Input).tensor(&to, Access::Output).scalar(plus)
+            };
+            orch.submit_next_level(add, &step(early.tensor(), own(0), 1), 0)?;
+            orch.submit_next_level(add, &step(own(0), contexts[0].buffer("data")?.tensor()?, 2), 0)?;
+            orch.submit_next_level(add, &step(contexts[0].buffer("data")?.tensor()?, late.tensor(), 4), 0)?;
+            orch.submit_next_level(add, &step(late.tensor(), own(last), 8), last)?;
+            orch.submit_next_level(add, &step(own(last), early.tensor(), 16), last)
+        })
+        .unwrap();
+    assert_eq!(late.to_vec(), vec![8.0; COUNT]);
+    assert_eq!(early.to_vec(), vec![32.0; COUNT]);
+    let mut bytes = [0; 4];
+    worker.copy_from(0, contexts[0].buffer("data").unwrap().addr, &mut bytes).unwrap();
+    assert_eq!(f32::from_le_bytes(bytes), 4.0, "the window, read by the parent");
+    worker.copy_to(last, memory[last].addr(), &7.5_f32.to_le_bytes()).unwrap();
+    worker.copy_from(last, memory[last].addr(), &mut bytes).unwrap();
+    assert_eq!(f32::from_le_bytes(bytes), 7.5, "what was copied to the chip");
+    drop(memory);
+
+    worker
+        .run(|orch| {
+            for (chip, context) in contexts.iter().enumerate() {
+                let args = Args::new().scalar(context.device_ctx.0).scalar(context.buffer("data")?.addr.0);
+                orch.submit_next_level(pass, &args, chip)?;
+            }
+            Ok(())
+        })
+        .unwrap();
+    for chip in 0..chips {
+        worker.copy_from(chip, contexts[chip].buffer("data").unwrap().addr, &mut bytes).unwrap();
+        let writer = (chip + chips - 1) % chips;
+        assert_eq!(f32::from_le_bytes(bytes), (writer + 1) as f32, "what chip {writer} passed on");
+    }
+    let outside = worker.copy_from(0, comm_context::abi::DeviceAddr(64), &mut bytes).unwrap_err();
+    assert!(text(&outside).contains("4 bytes at 0x40"), "{outside}");
+    worker.close().unwrap();
+    assert_released_since(before, chips);
+}
+
+// WO-8, F27
+#[test]
+#[ignore = "needs devices: cargo xtask hw-test --layer worker"]
+fn f27_domains_are_made_in_a_run_and_go_with_it() {
+    let (before, folder) = (seen(), tempfile::tempdir().unwrap());
+    let mut worker = plain();
+    let pass = worker.register_kernel(&program(folder.path(), "pass", PASS)).unwrap();
+    let chips: Vec<usize> = (0..devices().len()).collect();
+    worker.init().unwrap();
+    for _ in 0..3 {
+        let domain = worker
+            .run(|orch| {
+                let domain = orch.allocate_domain("pair", &chips, 4096, &[("x", DType::Float32, 16)])?;
+                for context in domain.contexts() {
+                    let args = Args::new().scalar(context.device_ctx.0).scalar(context.buffers["x"].0);
+                    orch.submit_next_level(pass, &args, context.chip)?;
+                }
+                Ok(domain)
+            })
+            .unwrap();
+        assert_eq!(domain.contexts().len(), chips.len());
+    }
+    worker.close().unwrap();
+    assert_released_since(before, chips.len());
+}
+
+fn refuses(_: &mut Task<'_>) -> Result<(), Failure> {
+    Err(Failure::new(ErrorCode::Task, "no, thank you"))
+}
+
+fn dies(_: &mut Task<'_>) -> Result<(), Failure> {
+    std::process::abort()
+}
+
+// WO-2, WO-4, F33
+#[test]
+#[ignore = "needs devices: cargo xtask hw-test --layer worker"]
+fn f33_what_fails_on_a_device_reaches_run_and_the_next_run_is_clean() {
+    let (before, folder) = (seen(), tempfile::tempdir().unwrap());
+    let mut worker = plain();
+    let refuses = worker.register_function("refuses", refuses);
+    let add = worker.register_kernel(&program(folder.path(), "add", ADD)).unwrap();
+    let path = program(folder.path(), "other", ADD);
+    let missing = worker.register_kernel_symbol(&path, "no_such_kernel").unwrap();
+    worker.init().unwrap();
+    let x = worker.host_buffer::<f32>(COUNT).unwrap();
+    let told = worker.run(|orch| orch.submit_next_level(refuses, &Args::new(), 0)).unwrap_err();
+    assert!(text(&told).contains("no, thank you") && text(&told).contains("chip 0"), "{told}");
+    let told = worker.run(|orch| orch.submit_next_level(missing, &Args::new(), 0)).unwrap_err();
+    assert!(text(&told).contains("no_such_kernel"), "{told}");
+    let args = Args::new().tensor(&x.tensor(), Access::Input).tensor(&x.tensor(), Access::InOut).scalar(5);
+    worker.run(|orch| orch.submit_next_level(add, &args, 0)).unwrap();
+    assert_eq!(x.to_vec(), vec![5.0; COUNT]);
+    worker.close().unwrap();
+    assert_released_since(before, devices().len());
+}
+
+// WO-4, F02
+#[test]
+#[ignore = "needs devices: cargo xtask hw-test --layer worker"]
+fn f02_a_chip_that_dies_ends_the_run_and_the_next_init_works() {
+    let mut worker = grouped();
+    let dies = worker.register_function("dies", dies);
+    worker.init().unwrap();
+    let told = worker.run(|orch| orch.submit_next_level(dies, &Args::new(), 1)).unwrap_err();
+    assert!(text(&told).contains("chip 1") && text(&told).contains("SIGABRT"), "{told}");
+    let again = worker.run(|_| Ok(())).unwrap_err();
+    assert!(text(&again).contains("chip 1"), "{again}");
+    let _ = worker.close();
+    worker.init().unwrap();
+    worker.run(|_| Ok(())).unwrap();
+    worker.close().unwrap();
+}
+
+// WO-1, F01
+#[test]
+#[ignore = "needs devices: cargo xtask hw-test --layer worker"]
+fn f01_a_device_that_is_not_there_fails_init_with_its_phase() {
+    let name = std::env::var("CHIPCOMM_PLATFORM").unwrap();
+    let mut worker = Worker::builder()
+        .platform(name.parse().unwrap())
+        .devices(&[devices()[0], 63])
+        .init_within(secs(60))
+        .build()
+        .unwrap();
+    let told = text(&worker.init().unwrap_err());
+    assert!(
+        told.contains("chip 1 bootstrap failed") && told.contains("63") && told.contains("device"),
+        "{told}"
+    );
+}

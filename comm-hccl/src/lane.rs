@@ -139,9 +139,9 @@ impl<S: 'static> Lane<S> {
         }
     }
 
-    /// Whether it is inside a vendor call right now.
-    pub fn is_inside(&self) -> bool {
-        self.inside.function().is_some()
+    /// The vendor function that it is in right now.
+    pub fn inside(&self) -> Option<&'static str> {
+        self.inside.function()
     }
 
     /// Releases the state on its thread and waits for that until the deadline.

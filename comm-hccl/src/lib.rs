@@ -42,8 +42,8 @@
 //! - **HC-6** The thread's ACL context after a call is what it was before.
 //! - **HC-7** A window is zero before a peer can reach it.
 //! - **HC-8** After [`Device::abandon`] nothing is released any more.
-//! - **CH-1** All ranks share their windows by one way, the best that each of them has; why each better one was refused,
-//!   and by whom, is kept.
+//! - **CH-1** All members share a window by one way, the best that each of them has; why each better one was refused,
+//!   and by whom, is kept, and a way that was refused once is not tried again.
 //! - **CH-2** No call of a communicator waits for the vendor beyond its deadline; the error names the function. What lives
 //!   on a lane is made, used and released there.
 //! - **CH-3** A window is zero before any peer knows of it.

@@ -28,6 +28,11 @@ pub enum WindowWay {
 impl WindowWay {
     /// Best first.
     pub const ALL: [Self; 3] = [Self::Fabric, Self::Shareable, Self::IpcKey];
+
+    /// Its place in [`Self::ALL`].
+    pub(crate) fn position(self) -> usize {
+        self as usize - 1
+    }
 }
 
 impl fmt::Display for WindowWay {

@@ -177,14 +177,14 @@ impl Group {
         error
     }
 
-    /// Fails with the cause when some other rank is gone or the run was aborted: for who waits on something outside the group, such
-    /// as a vendor's library, that needs every rank.
+    /// Tells the cause when some other rank is gone or the run was aborted: for who waits on something outside the group, such
+    /// as a vendor's library, that needs every rank. Keeps nothing; see [`note_failure`](Self::note_failure).
     pub fn look_after_all(&self, step: &Step<'_>) -> Result<(), CommError> {
         let me = self.me.rank();
         let needed = Needed::new(self, || (0..self.me.nranks()).filter(|rank| *rank != me).collect());
         let aborted = self.halt_word().raised().map(|reason| WaitError::Aborted { reason });
         match needed.look().map(WaitError::PeerDied).or(aborted) {
-            Some(cause) => Err(self.explain(cause, step.phase, Vec::new())),
+            Some(cause) => Err(self.describe(cause, step.phase, Vec::new())),
             None => Ok(()),
         }
     }
@@ -272,7 +272,11 @@ impl Group {
 
     /// Why a wait ended, in the words of a communicator: the first cause that can be found, not what followed from it.
     pub(crate) fn explain(&self, error: WaitError, phase: Phase, missing: Vec<u32>) -> CommError {
-        let error = match (self.told_death(), error) {
+        self.note_failure(self.describe(error, phase, missing))
+    }
+
+    fn describe(&self, error: WaitError, phase: Phase, missing: Vec<u32>) -> CommError {
+        match (self.told_death(), error) {
             (Some(death), _) => self.died(death, phase),
             (None, WaitError::TimedOut { waited, limit }) => {
                 CommError::TimedOut { phase, waited, limit, missing, table: self.table() }
@@ -291,8 +295,7 @@ impl Group {
                 }
             }
             (None, WaitError::PeerDied(death)) => self.died(death, phase),
-        };
-        self.note_failure(error)
+        }
     }
 
     /// What the parent of forked ranks told, if anything.

@@ -5,9 +5,10 @@ use crate::frame::{Frame, Kind, Received};
 use crate::memory::{Heap, Piece, region_failure};
 use crate::run::first_failure;
 use crate::worker::{Worker, deadline, not_up};
-use chip_bootstrap::Chip;
+use chip_bootstrap::{Chip, Platform};
 use comm_context::abi::DeviceAddr;
 use mailbox_atomics::Region;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use worker_errors::{ErrorCode, Failure};
 
@@ -123,6 +124,43 @@ impl Worker {
     }
 }
 
+/// Whose addresses the tensors of a task are. Simulated chips, and all hands for host memory, have one address space; a
+/// device has its own, and two devices use the same numbers for different memory.
+#[derive(Debug, Default)]
+pub(crate) struct Spaces {
+    /// Host memory, when the chips have spaces of their own.
+    host: Option<Vec<Range<u64>>>,
+}
+
+/// Addresses have fewer bits than this, on hosts and on devices.
+const SPACE_BITS: u32 = 52;
+
+impl Spaces {
+    pub(crate) fn of(worker: &Worker) -> Self {
+        if worker.settings.platform == Platform::Sim {
+            return Self::default();
+        }
+        let heaps = worker.heaps_above.iter().chain([worker.heap.region()]);
+        let range = |heap: &Arc<Region>| {
+            let start = heap.base().as_ptr() as u64;
+            start..start + heap.len() as u64
+        };
+        Self { host: Some(heaps.map(range).collect()) }
+    }
+
+    /// A range that no other chip's memory has.
+    pub(crate) fn tell_apart(&self, range: Range<u64>, chip: usize) -> Range<u64> {
+        let shared = |host: &[Range<u64>]| host.iter().any(|h| h.start <= range.start && range.end <= h.end);
+        match &self.host {
+            Some(host) if !shared(host) => {
+                let space = (chip as u64 + 1) << SPACE_BITS;
+                range.start | space..range.end | space
+            }
+            _ => range,
+        }
+    }
+}
+
 /// The chip's side of a command on its memory.
 pub(crate) fn execute(chip: &Chip, frame: &Received, heaps: &[Arc<Region>]) -> Result<Vec<u8>, Failure> {
     let memory = || chip.memory().ok_or_else(nonsense);
@@ -152,4 +190,20 @@ pub(crate) fn in_heap(heaps: &[Arc<Region>], addr: u64, len: usize) -> Option<(&
         let at = addr.checked_sub(heap.base().as_ptr() as u64)? as usize;
         (at.checked_add(len)? <= heap.len()).then_some((heap.as_ref(), at))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_address_on_two_devices_is_not_the_same_memory() {
+        let one = Spaces::default();
+        assert_eq!(one.tell_apart(64..128, 1), 64..128);
+        let many = Spaces { host: Some(vec![0x1000..0x2000, 0x9000..0xa000]) };
+        assert_eq!(many.tell_apart(0x1000..0x1100, 1), 0x1000..0x1100, "host memory is everybody's");
+        let (first, second) = (many.tell_apart(0x5000..0x6000, 0), many.tell_apart(0x5000..0x6000, 1));
+        assert!(first.end <= second.start, "{first:?} {second:?}");
+        assert_eq!((first.end - first.start, second.end - second.start), (0x1000, 0x1000));
+    }
 }

@@ -2,6 +2,7 @@
 
 use crate::args::Args;
 use crate::deps::{Tracker, condense};
+use crate::device_memory::Spaces;
 use crate::domain::{Base, Domains};
 use crate::frame::{Frame, Kind, Prerequisite};
 use crate::hands::Hands;
@@ -29,6 +30,7 @@ pub struct Orchestrator<'w> {
     pub(crate) base: &'w mut Base,
     /// Hands `0..next_level` are chips or Workers, the others are sub-workers.
     pub(crate) next_level: usize,
+    spaces: Spaces,
     tracker: Tracker,
     needs: Vec<Prerequisite>,
     failed: Option<Failure>,
@@ -41,6 +43,7 @@ impl<'w> Orchestrator<'w> {
         programs: &'w Programs,
         base: &'w mut Base,
         next_level: usize,
+        spaces: Spaces,
         run: u64,
         deadline: Deadline,
     ) -> Self {
@@ -53,6 +56,7 @@ impl<'w> Orchestrator<'w> {
             domains: Domains::default(),
             base,
             next_level,
+            spaces,
             tracker: Tracker::default(),
             needs: Vec::new(),
             failed: None,
@@ -90,7 +94,7 @@ impl<'w> Orchestrator<'w> {
             let task = self.next_task(*to);
             self.needs.clear();
             for (range, access) in args.ranges() {
-                self.tracker.enter(range, access, task, &mut self.needs);
+                self.tracker.enter(self.spaces.tell_apart(range, *to), access, task, &mut self.needs);
             }
             all_needs.push(std::mem::take(&mut self.needs));
         }
@@ -131,7 +135,7 @@ impl<'w> Orchestrator<'w> {
         let task = self.next_task(to);
         self.needs.clear();
         for (range, access) in args.ranges() {
-            self.tracker.enter(range, access, task, &mut self.needs);
+            self.tracker.enter(self.spaces.tell_apart(range, to), access, task, &mut self.needs);
         }
         let mut needs = std::mem::take(&mut self.needs);
         if !needs.is_empty() {

@@ -2,7 +2,7 @@
 
 use crate::builder::{CHIP_LEVEL, WorkerBuilder};
 use crate::context::ChipContext;
-use crate::device_memory::Dropped;
+use crate::device_memory::{Dropped, Spaces};
 use crate::domain::Base;
 use crate::hands::Hands;
 use crate::memory::{Backing, ChipMemory, Element, Heap, HostBuffer, region_failure};
@@ -177,9 +177,10 @@ impl Worker {
         let _entered = span.enter();
         self.heap.set_in_run(true);
         let next_level = self.chips.len() + self.workers.len();
+        let spaces = Spaces::of(self);
         let hands = self.hands.as_mut().ok_or_else(|| not_up("run"))?;
         let mut orchestrator =
-            Orchestrator::new(hands, &self.programs, &mut self.base, next_level, run, deadline);
+            Orchestrator::new(hands, &self.programs, &mut self.base, next_level, spaces, run, deadline);
         let said = body(&mut orchestrator);
         let finished = orchestrator.finish();
         let swept = orchestrator.sweep_domains(run + 1);

@@ -149,8 +149,8 @@ fn chips_run_kernels_on_host_buffers_windows_and_memory_of_their_own() {
             Ok(())
         })
         .unwrap();
-    for chip in 0..chips {
-        worker.copy_from(chip, contexts[chip].buffer("data").unwrap().addr, &mut bytes).unwrap();
+    for (chip, context) in contexts.iter().enumerate() {
+        worker.copy_from(chip, context.buffer("data").unwrap().addr, &mut bytes).unwrap();
         let writer = (chip + chips - 1) % chips;
         assert_eq!(f32::from_le_bytes(bytes), (writer + 1) as f32, "what chip {writer} passed on");
     }
@@ -184,6 +184,42 @@ fn f27_domains_are_made_in_a_run_and_go_with_it() {
     }
     worker.close().unwrap();
     assert_released_since(before, chips.len());
+}
+
+/// Tells the next rank that this one is here, and waits for the one before it.
+const MEET: &str = r#"
+#include "comm_kernel.h"
+#include "tensor.h"
+extern "C" void kernel_entry(int64_t *args) {
+    const TensorDesc *mine = reinterpret_cast<const TensorDesc *>(args[0]);
+    CommContext *ctx = reinterpret_cast<CommContext *>(args[1]);
+    volatile float *here = reinterpret_cast<volatile float *>(mine->addr);
+    *CommRemotePtr(ctx, here, (ctx->rankId + 1) % ctx->rankNum) = 1.0f;
+    while (*here == 0.0f) {
+    }
+}
+"#;
+
+// WO-3: windows of several devices stand at the same addresses, and tasks on them need not wait for each other.
+#[test]
+#[ignore = "needs devices: cargo xtask hw-test --layer worker"]
+fn tasks_on_the_windows_of_several_devices_overlap() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut worker = grouped();
+    let meet = worker.register_kernel(&program(folder.path(), "meet", MEET)).unwrap();
+    worker.init().unwrap();
+    let contexts = worker.chip_contexts().unwrap().to_vec();
+    worker
+        .run(|orch| {
+            for (chip, context) in contexts.iter().enumerate() {
+                let data = context.buffer("data")?.tensor()?;
+                let args = Args::new().tensor(&data, Access::InOut).scalar(context.device_ctx.0);
+                orch.submit_next_level(meet, &args, chip)?;
+            }
+            Ok(())
+        })
+        .unwrap();
+    worker.close().unwrap();
 }
 
 fn refuses(_: &mut Task<'_>) -> Result<(), Failure> {

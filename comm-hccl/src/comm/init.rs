@@ -4,9 +4,9 @@
 //! Takes a stream of a C caller's on its word.
 #![allow(unsafe_code)]
 
-use super::note::{Note, Verdict, settle};
+use super::note::{Note, Refusal, Verdict, settle};
 use super::objects::Objects;
-use super::{HcclComm, JOINED, READY, RELEASE_GRACE, State, device_error, stuck};
+use super::{HcclComm, JOINED, READY, RELEASE_GRACE, State, device_error, interrupted, stuck};
 use crate::device::{Device, Handle, VendorPid};
 use crate::error::DeviceError;
 use crate::group::RootInfo;
@@ -95,7 +95,7 @@ impl HcclComm {
                 Err(error) => {
                     let bound = Deadline::after(RELEASE_GRACE).unwrap_or(until);
                     // A lane that waits inside the vendor's code is left to it; it cleans up when it comes back.
-                    if !lane.is_inside() {
+                    if lane.inside().is_none() {
                         let _ = lane.close(bound);
                     }
                     Err(error)
@@ -200,7 +200,9 @@ impl Entry<'_> {
             Ok(Ok(())) => {}
             // The others wait for this rank inside HCCL; leaving is what they look out for.
             Ok(Err(error)) => return Err(self.group.fail(self.error(error))),
-            Err(Interrupted::Watcher(error)) => return Err(blame(error)),
+            Err(Interrupted::Watcher(error)) => {
+                return Err(blame(interrupted(self.group, lane, error, Phase::Init, self.until)));
+            }
             Err(Interrupted::Overrun(overrun)) => {
                 return Err(self.group.fail(stuck(&overrun, self.me(), Phase::Init)));
             }
@@ -248,8 +250,8 @@ impl Entry<'_> {
         match settle(&notes, &everybody, own, Phase::Init) {
             Verdict::Done(payloads) => Ok(payloads),
             Verdict::Failed(error) => Err(error),
-            Verdict::Refused(refusal) => {
-                Err(CommError::PeerFailed { rank: refusal.rank, phase: Phase::Init, message: refusal.reason })
+            Verdict::Refused { first: Refusal { rank, reason: message }, .. } => {
+                Err(CommError::PeerFailed { rank, phase: Phase::Init, message })
             }
         }
     }

@@ -161,7 +161,9 @@ impl HcclComm {
             Ok(Err(error)) => {
                 Err(self.group.fail(device_error(error, self.me(), &self.device, Phase::Barrier)))
             }
-            Err(Interrupted::Watcher(error)) => Err(error),
+            Err(Interrupted::Watcher(error)) => {
+                Err(interrupted(&self.group, lane, error, Phase::Barrier, step.deadline()))
+            }
             Err(Interrupted::Overrun(overrun)) => {
                 Err(self.group.fail(stuck(&overrun, self.me(), Phase::Barrier)))
             }
@@ -372,6 +374,27 @@ fn deadline(within: Timeout) -> Result<Deadline, CommError> {
 fn in_time(until: Deadline) -> Result<Deadline, CommError> {
     let left = until.left().max(RELEASE_GRACE);
     Deadline::after(left).map_err(|_| ArgumentError::Timeout { given: left }.into())
+}
+
+/// Where all ranks wait for each other inside the vendor's code.
+const COLLECTIVE: [&str; 2] = ["HcclCommInitRootInfo", "HcclBarrier"];
+
+/// What ended a wait for the lane from outside. A peer that has given up did so because of this rank, when this one's own
+/// call does not come back from where nobody waits for anybody.
+fn interrupted(
+    group: &Group,
+    lane: &Lane<Objects>,
+    error: CommError,
+    phase: Phase,
+    until: Deadline,
+) -> CommError {
+    match (&error, lane.inside().filter(|function| !COLLECTIVE.contains(function))) {
+        (CommError::PeerLeft { .. }, Some(function)) => {
+            let overrun = Overrun { function, waited: until.elapsed(), limit: until.limit() };
+            group.fail(stuck(&overrun, group.membership().rank(), phase))
+        }
+        _ => group.note_failure(error),
+    }
 }
 
 /// A vendor call that did not come back, as the communicator's error.

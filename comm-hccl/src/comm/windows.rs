@@ -51,7 +51,16 @@ pub struct NoWay {
 /// One try of one way.
 enum Tried {
     Made(Box<Made>),
-    Refused(Refusal),
+    /// It does not work for everybody: who refused, if anybody did, and which way is next, in the order of the ways.
+    Next(Option<Refusal>, usize),
+}
+
+/// What the notes about the windows that were made mean.
+enum Agreed {
+    /// Everybody has one, by one way.
+    On(Vec<WindowTicket>),
+    /// As in [`Tried`].
+    Next(Option<Refusal>, usize),
 }
 
 /// What is being allocated.
@@ -79,10 +88,18 @@ impl HcclComm {
         asked: usize,
     ) -> Result<Made, CommError> {
         let allocation = Allocation { phase, topic, key, members, position, asked };
-        let mut refusals = Vec::new();
-        for way in WindowWay::ALL {
+        // What was refused once is not tried again. Members may know different things, and then agree.
+        let (mut at, mut refusals) = {
+            let state = self.state();
+            let known = WindowWay::ALL.iter().position(|way| Some(*way) == state.way);
+            (known.unwrap_or(0), state.refusals.clone())
+        };
+        while let Some(way) = WindowWay::ALL.get(at).copied() {
             match self.try_way(step, &allocation, way)? {
-                Tried::Refused(refusal) => refusals.push((way, refusal)),
+                Tried::Next(refusal, next) => {
+                    refusals.extend(refusal.map(|refusal| (way, refusal)));
+                    at = next;
+                }
                 Tried::Made(made) => {
                     let mut state = self.state();
                     state.way = Some(way);
@@ -106,21 +123,21 @@ impl HcclComm {
         let peers = members.iter().filter(|rank| **rank != self.me());
         let peers: Vec<_> = peers.map(|rank| self.pids[*rank as usize]).collect();
         let made = self.on_lane(phase, step.deadline(), move |objects| objects.make(key, way, asked, &peers));
-        let (note, own) = self
-            .word(phase, made, |ticket| [&(asked as u64).to_le_bytes()[..], &ticket.to_bytes()].concat())?;
+        let (note, own) = self.word(phase, way, made, |ticket| {
+            [&(asked as u64).to_le_bytes()[..], &ticket.to_bytes()].concat()
+        })?;
         let verdict = self.tell(step, allocation, MADE, &note, own);
-        let tickets = match verdict.and_then(|verdict| self.agree(allocation, way, verdict)) {
-            Ok(Ok(tickets)) => tickets,
-            Ok(Err(refusal)) => {
+        match verdict.and_then(|verdict| self.agree(allocation, verdict)) {
+            Ok(Agreed::On(tickets)) => self.open(step, allocation, way, tickets),
+            Ok(Agreed::Next(refusal, next)) => {
                 self.undo(step, allocation)?;
-                return Ok(Tried::Refused(refusal));
+                Ok(Tried::Next(refusal, next))
             }
             Err(error) => {
                 let _ = self.undo(step, allocation);
-                return Err(error);
+                Err(error)
             }
-        };
-        self.open(step, allocation, tickets)
+        }
     }
 
     /// Opens what the others made, and commits when everybody could.
@@ -128,6 +145,7 @@ impl HcclComm {
         &self,
         step: &Step<'_>,
         allocation: &Allocation<'_>,
+        way: WindowWay,
         tickets: Vec<WindowTicket>,
     ) -> Result<Tried, CommError> {
         let Allocation { phase, key, position, .. } = *allocation;
@@ -141,7 +159,7 @@ impl HcclComm {
         let opened =
             self.on_lane(phase, step.deadline(), move |objects| objects.open(key, position, &others, until));
         let mut numbers = None;
-        let (note, own) = self.word(phase, opened, |opened| {
+        let (note, own) = self.word(phase, way, opened, |opened| {
             numbers = Some(opened);
             Vec::new()
         })?;
@@ -151,7 +169,7 @@ impl HcclComm {
             (Ok(Verdict::Done(_)), Some(Opened { context, context_at, bases })) => {
                 return Ok(Tried::Made(Box::new(Made { context, context_at, addrs: bases, size })));
             }
-            (Ok(Verdict::Refused(refusal)), _) => Ok(Tried::Refused(refusal)),
+            (Ok(Verdict::Refused { next, first, .. }), _) => Ok(Tried::Next(Some(first), next)),
             (Ok(Verdict::Failed(error)) | Err(error), _) => Err(error),
             (Ok(Verdict::Done(_)), None) => Err(CommError::Closed),
         };
@@ -183,13 +201,14 @@ impl HcclComm {
     fn word<T>(
         &self,
         phase: Phase,
+        way: WindowWay,
         answer: Result<T, LaneError>,
         payload: impl FnOnce(T) -> Vec<u8>,
     ) -> Result<(Note, Option<CommError>), CommError> {
         Ok(match answer {
             Ok(value) => (Note::Done(payload(value)), None),
             Err(LaneError::Device(error)) if error.is_unsupported() => {
-                (Note::Refused(error.to_string()), None)
+                (Note::Refused(way, error.to_string()), None)
             }
             Err(LaneError::Device(error)) => {
                 let error = device_error(error, self.me(), &self.device, phase);
@@ -213,20 +232,16 @@ impl HcclComm {
     }
 
     /// The tickets of all members, if they agree on everything. Nothing of them is believed unchecked.
-    fn agree(
-        &self,
-        allocation: &Allocation<'_>,
-        way: WindowWay,
-        verdict: Verdict,
-    ) -> Result<Result<Vec<WindowTicket>, Refusal>, CommError> {
+    fn agree(&self, allocation: &Allocation<'_>, verdict: Verdict) -> Result<Agreed, CommError> {
         let Allocation { phase, members, position, asked, .. } = *allocation;
-        let payloads = match verdict {
-            Verdict::Done(payloads) => payloads,
-            Verdict::Refused(refusal) => return Ok(Err(refusal)),
+        let (payloads, refused) = match verdict {
+            Verdict::Done(payloads) => (payloads, None),
+            Verdict::Refused { payloads, first, next } => (payloads, Some((first, next))),
             Verdict::Failed(error) => return Err(error),
         };
         let mut tickets: Vec<WindowTicket> = Vec::with_capacity(payloads.len());
-        for (rank, payload) in members.iter().zip(&payloads) {
+        let told = |(_, payload): &(&u32, &Vec<u8>)| refused.is_none() || !payload.is_empty();
+        for (rank, payload) in members.iter().zip(&payloads).filter(told) {
             let nonsense = |message: String| CommError::PeerFailed { rank: *rank, phase, message };
             let (wanted, ticket) = payload
                 .split_first_chunk::<8>()
@@ -235,19 +250,22 @@ impl HcclComm {
             if wanted != asked as u64 {
                 return Err(self.mismatch("the size of the window", *rank, asked as u64, wanted));
             }
-            let ticket = WindowTicket::from_bytes(ticket).map_err(|error| nonsense(error.to_string()))?;
-            if ticket.way() != way {
-                return Err(nonsense(format!("it shares its window by {}, not by {way}", ticket.way())));
-            }
-            tickets.push(ticket);
+            tickets.push(WindowTicket::from_bytes(ticket).map_err(|error| nonsense(error.to_string()))?);
+        }
+        // Whoever knows that a way does not work began with a later one; there all meet.
+        let latest = tickets.iter().map(|ticket| ticket.way().position()).max().unwrap_or(0);
+        if let Some((first, next)) = refused {
+            return Ok(Agreed::Next(Some(first), next.max(latest)));
+        }
+        if tickets.iter().any(|ticket| ticket.way().position() != latest) {
+            return Ok(Agreed::Next(None, latest));
         }
         let mine = tickets[position as usize].size;
-        let other = members.iter().zip(&tickets).find(|(_, ticket)| ticket.size != mine);
-        match other {
+        match members.iter().zip(&tickets).find(|(_, ticket)| ticket.size != mine) {
             Some((rank, ticket)) => {
                 Err(self.mismatch("the rounded size of the window", *rank, mine as u64, ticket.size as u64))
             }
-            None => Ok(Ok(tickets)),
+            None => Ok(Agreed::On(tickets)),
         }
     }
 

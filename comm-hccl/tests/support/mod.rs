@@ -16,7 +16,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Far above what any part takes, even on a loaded machine; a hang is then a failure and not a stuck run.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(400);
 
 /// A session in a directory of its own.
 pub(crate) struct Double {

@@ -5,6 +5,7 @@ use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-changed=kernels");
+    println!("cargo::rerun-if-env-changed=CXX");
     println!("cargo::rerun-if-changed={}", comm_context::INCLUDE_DIR);
     if let Err(error) = compile_all() {
         println!("cargo::error={error}");

@@ -8,7 +8,10 @@ use crate::stamp::{Nonce, StampError};
 use crate::writer::Writer;
 use mailbox_atomics::{Region, RegionError, Wait, WaitError};
 use std::fmt;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+/// How the memory is called in errors.
+const LABEL: &str = "chipcomm-bootstrap";
 
 /// Why a set could not be made, or one of its mailboxes not be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -103,12 +106,21 @@ impl ChannelSet {
         if count == 0 {
             return Err(SetError::NoChips);
         }
-        let region = Region::create("chipcomm-bootstrap", count.saturating_mul(MAILBOX_SIZE))?;
+        let region = Region::create(LABEL, count.saturating_mul(MAILBOX_SIZE))?;
         let set = Self { region, nonce: Nonce::random(), count };
         for chip in 0..count {
             set.mailbox(chip).stamp(set.nonce);
         }
         Ok(set)
+    }
+
+    /// The set that another process made and handed over: its descriptor, its size and its nonce.
+    pub fn attach(fd: OwnedFd, count: usize, nonce: Nonce) -> Result<Self, SetError> {
+        if count == 0 {
+            return Err(SetError::NoChips);
+        }
+        let region = Region::attach(fd, LABEL, count.saturating_mul(MAILBOX_SIZE))?;
+        Ok(Self { region, nonce, count })
     }
 
     /// How many chips.
@@ -117,7 +129,7 @@ impl ChannelSet {
         self.count
     }
 
-    /// The descriptor of the memory, to be kept by children that hand it on. A child that only uses the set does not need it.
+    /// The descriptor of the memory, for a process that is to [`attach`](Self::attach). A forked child that only uses the set does not need it.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.region.fd()
     }

@@ -52,10 +52,11 @@ fn what_goes_in_comes_out() {
 fn a_process_that_got_descriptor_and_nonce_can_publish() {
     let set = ChannelSet::create(2).unwrap();
     let handed_on = set.fd().try_clone_to_owned().unwrap();
-    let there = Region::attach(handed_on, "t", 2 * MAILBOX_SIZE).unwrap();
-    let mailbox = Mailbox::at(&there, MAILBOX_SIZE).unwrap();
-    mailbox.writer(nonce(set.nonce().get())).unwrap().publish_success(&ready()).unwrap();
+    let there = ChannelSet::attach(handed_on, 2, nonce(set.nonce().get())).unwrap();
+    there.writer(1).unwrap().publish_success(&ready()).unwrap();
     assert_eq!(set.reader(1).unwrap().wait(&soon()), Ok(Reply::Success(ready())));
+    let other = |count| ChannelSet::attach(set.fd().try_clone_to_owned().unwrap(), count, set.nonce());
+    assert!(other(0).is_err() && other(3).is_err() && other(usize::MAX).is_err());
 }
 
 /// BC-1: the bytes that a C++ reader finds.

@@ -197,6 +197,11 @@ impl ChipConfig {
         self.parts.iter().map(|part| (part.name.as_str(), part.kind))
     }
 
+    /// What each part is loaded from and stored to, in the same order.
+    pub fn hosts(&self) -> impl Iterator<Item = [Option<&HostSpan>; 2]> {
+        self.parts.iter().map(|part| [part.load.as_ref(), part.store.as_ref()])
+    }
+
     /// Where every part starts in the window.
     pub fn carve(&self) -> Result<Vec<usize>, ConfigError> {
         if self.parts.len() > MAX_PARTS {

@@ -1,7 +1,7 @@
 //! The simulation backend: each rank is a process, its windows are shared memory, and a kernel gets a `CommContext` whose
 //! addresses work.
 //!
-//! [`SimComm`] implements [`Communicator`](comm_context::comm::Communicator). Ranks that one parent forks [join](SimComm::join) a group that it
+//! [`SimComm`] implements [`Communicator`]. Ranks that one parent forks [join](SimComm::join) a group that it
 //! [prepared](prepare) before, and then every window has the same address in all of them and in the parent. Ranks that were started
 //! by anything else [meet](SimComm::meet) at a path. From C, C++ and Python the same is `libcomm_sim.so` with `comm.h`.
 //!

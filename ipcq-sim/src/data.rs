@@ -1,6 +1,7 @@
 //! Real numbers in the formats that chips use, as bytes in memory.
 
 use crate::config::DType;
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 /// Adds `from` to `to`, element by element, rounding every sum to the format.
@@ -17,10 +18,34 @@ pub fn add(dtype: DType, to: &mut [u8], from: &[u8]) {
         }
     }
     match dtype {
-        DType::F16 => each(to, from, |a, b| (f16::from_le_bytes(a) + f16::from_le_bytes(b)).to_le_bytes()),
+        DType::F16 => {
+            // Eight at a time: the conversions then are one instruction each.
+            let whole = to.len() / 16 * 16;
+            each::<16>(&mut to[..whole], &from[..whole], add_eight);
+            let (to, from) = (&mut to[whole..], &from[whole..]);
+            each(to, from, |a, b| (f16::from_le_bytes(a) + f16::from_le_bytes(b)).to_le_bytes());
+        }
         DType::Bf16 => each(to, from, |a, b| (bf16::from_le_bytes(a) + bf16::from_le_bytes(b)).to_le_bytes()),
         DType::F32 => each(to, from, |a, b| (f32::from_le_bytes(a) + f32::from_le_bytes(b)).to_le_bytes()),
     }
+}
+
+fn add_eight(a: [u8; 16], b: [u8; 16]) -> [u8; 16] {
+    let wide = |bytes: [u8; 16]| {
+        let halves: [f16; 8] = std::array::from_fn(|i| f16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]));
+        let mut floats = [0f32; 8];
+        halves.convert_to_f32_slice(&mut floats);
+        floats
+    };
+    let (a, b) = (wide(a), wide(b));
+    let sums: [f32; 8] = std::array::from_fn(|i| a[i] + b[i]);
+    let mut halves = [f16::ZERO; 8];
+    halves.convert_from_f32_slice(&sums);
+    let mut bytes = [0; 16];
+    for (pair, half) in bytes.as_chunks_mut().0.iter_mut().zip(halves) {
+        *pair = half.to_le_bytes();
+    }
+    bytes
 }
 
 /// Numbers as bytes of a format, each rounded to the nearest.
@@ -62,6 +87,17 @@ mod tests {
             assert_eq!(decode(dtype, &to), [want, 1.75]);
             assert_eq!(to.len() as u64, 2 * dtype.bytes());
         }
+    }
+
+    #[test]
+    fn eight_sums_at_a_time_are_the_same_as_one() {
+        let a: Vec<f32> = (0..19).map(|i| i as f32 * 113.7 - 900.0).collect();
+        let b: Vec<f32> = (0..19).map(|i| i as f32 * -7.3 + 4000.0).collect();
+        let mut sums = encode(DType::F16, &a);
+        add(DType::F16, &mut sums, &encode(DType::F16, &b));
+        let want: Vec<f32> =
+            a.iter().zip(&b).map(|(&a, &b)| (f16::from_f32(a) + f16::from_f32(b)).to_f32()).collect();
+        assert_eq!(decode(DType::F16, &sums), want);
     }
 
     #[test]

@@ -6,7 +6,6 @@ use crate::plan::Plan;
 use crate::probe::{Probe, Source};
 use crate::units::Ps;
 use ccl_schedule::{Land, NONE};
-use std::collections::VecDeque;
 use std::io::{self, Write};
 use thiserror::Error;
 
@@ -80,12 +79,9 @@ pub enum ReplayError {
 impl OpLog {
     /// For one run of a plan.
     pub fn new(plan: &Plan<'_>) -> OpLog {
-        OpLog {
-            records: Vec::new(),
-            sizes: plan.cut.sizes(),
-            smaller_from: plan.smaller_from,
-            chunks: plan.cut.chunks,
-        }
+        // A message is issued, becomes visible, and is landed.
+        let records = Vec::with_capacity(3 * plan.program.messages().min(1 << 24) as usize);
+        OpLog { records, sizes: plan.cut.sizes(), smaller_from: plan.smaller_from, chunks: plan.cut.chunks }
     }
 
     /// All records, in the order in which causes come before effects.
@@ -99,9 +95,28 @@ impl OpLog {
 
     /// Record numbers in the order of start times; equal times keep causes before effects.
     fn order(&self) -> Vec<u32> {
-        let mut order: Vec<u32> = (0..self.records.len() as u32).collect();
-        order.sort_by_key(|&i| self.records[i as usize].start);
-        order
+        // By radix: times are small numbers, and a pass keeps the order of the one before.
+        const BITS: u32 = 11;
+        let last = self.records.iter().map(|record| record.start).max().unwrap_or(0);
+        let mut order: Vec<(Ps, u32)> = self.records.iter().map(|record| record.start).zip(0..).collect();
+        let mut sorted = order.clone();
+        for shift in (0..Ps::BITS - last.leading_zeros()).step_by(BITS as usize) {
+            let digit = |key: Ps| (key >> shift) as usize & ((1 << BITS) - 1);
+            let mut places = [0u32; (1 << BITS) + 1];
+            for &(key, _) in &order {
+                places[digit(key) + 1] += 1;
+            }
+            for i in 1..places.len() {
+                places[i] += places[i - 1];
+            }
+            for &(key, i) in &order {
+                let place = &mut places[digit(key)];
+                sorted[*place as usize] = (key, i);
+                *place += 1;
+            }
+            std::mem::swap(&mut order, &mut sorted);
+        }
+        order.into_iter().map(|(_, i)| i).collect()
     }
 
     /// Writes the log as CSV, in the order of start times.
@@ -138,10 +153,11 @@ impl OpLog {
             bytes: vec![0; channels * used * size],
             holds: vec![(NONE, 0); channels * used],
         };
-        let mut wires: Vec<VecDeque<Vec<u8>>> = vec![VecDeque::new(); channels];
+        // No more tokens of a channel can be on their way than it has slots.
+        let mut wires: Vec<u8> = vec![0; channels * used * size];
+        let wire = |channel: u32, seq: u32| (channel as usize * used + seq as usize % used) * size;
         let mut landings: Vec<Vec<u8>> = vec![Vec::new(); channels];
         let mut data = Vec::new();
-        let mut spare: Vec<Vec<u8>> = Vec::new();
         for i in self.order() {
             let record = &self.records[i as usize];
             data.clear();
@@ -152,21 +168,15 @@ impl OpLog {
                 }
                 Some(Source::Landing(channel)) => data.extend_from_slice(&landings[channel as usize]),
                 None => {
-                    if let Target::Slot(channel, _) = record.to
-                        && let Some(token) = wires[channel as usize].pop_front()
-                    {
-                        data.extend_from_slice(&token);
-                        spare.push(token);
+                    if let Target::Slot(channel, seq) = record.to {
+                        data.extend_from_slice(&wires[wire(channel, seq)..][..size]);
                     }
                 }
             }
             data.truncate(record.bytes as usize);
             match record.to {
-                Target::Wire(channel, _) => {
-                    let mut token = spare.pop().unwrap_or_default();
-                    token.clear();
-                    token.extend_from_slice(&data);
-                    wires[channel as usize].push_back(token);
+                Target::Wire(channel, seq) => {
+                    wires[wire(channel, seq)..][..data.len()].copy_from_slice(&data);
                 }
                 Target::Slot(channel, seq) => state.write(plan, channel, seq, record, &data)?,
                 Target::Landing(channel) => data.clone_into(&mut landings[channel as usize]),

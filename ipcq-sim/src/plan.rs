@@ -7,7 +7,7 @@ use ccl_schedule::algo::BuildError;
 use ccl_schedule::{CreditPoint, Program, Wiring, WiringError};
 use thiserror::Error;
 
-/// Above this many messages a run must be asked for: it takes minutes.
+/// Above this many messages a simulation is refused: it would take minutes.
 pub const MESSAGE_LIMIT: u64 = 4_000_000_000;
 
 /// Why a program cannot run on a topology.
@@ -61,10 +61,12 @@ pub enum PlanError {
         ranks: u32,
     },
     /// Too many messages.
-    #[error("{messages} messages are more than the limit of {limit}; use fewer ranks, or raise the limit")]
+    #[error("{messages} messages are more than the limit of {limit} (world_size = {ranks}); use fewer ranks")]
     TooManyMessages {
         /// Messages of the schedule.
         messages: u64,
+        /// Its ranks.
+        ranks: u32,
         /// The limit.
         limit: u64,
     },
@@ -176,7 +178,7 @@ impl<'p> Plan<'p> {
             return Err(PlanError::NoSuchStraggler { rank, ranks });
         }
         if program.messages() > limit {
-            return Err(PlanError::TooManyMessages { messages: program.messages(), limit });
+            return Err(PlanError::TooManyMessages { messages: program.messages(), ranks, limit });
         }
         let cut =
             Cut { elems: settings.n_elem, chunks: program.chunks(), elem_bytes: settings.dtype.bytes() };

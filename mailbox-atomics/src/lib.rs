@@ -3,7 +3,7 @@
 //! Processes that share memory need three things: words whose stores publish what was written before them, a wait that ends,
 //! and protocols in which no message can be lost or erased. This crate has the words ([`WordU32`], [`WordU64`],
 //! [`WordI32`], [`StickyWord`]), the wait ([`Wait::on`]), the memory ([`Region`]), the knowledge of who is alive
-//! ([`Peers`]), the forked process that ends with its parent ([`Child`]), and three protocols made of them: [`OneShot`], the request/reply mailbox ([`Requester`], [`Responder`]) and
+//! ([`Peers`]), the child process that ends with its parent ([`Child`]), and three protocols made of them: [`OneShot`], the request/reply mailbox ([`Requester`], [`Responder`]) and
 //! the phase [`Barrier`].
 //!
 //! # Contract
@@ -41,7 +41,7 @@
 //! ```
 //!
 //! # What it does not do
-//! It passes no descriptors between running processes, and knows nothing of ranks or chips. It is not a queue. It does not protect the payload from a hostile peer: copy it
+//! It passes no descriptors between processes that run already, and knows nothing of ranks or chips. It is not a queue. It does not protect the payload from a hostile peer: copy it
 //! out, then check it. Linux on little-endian processors only.
 
 #[cfg(not(all(target_os = "linux", target_endian = "little")))]
@@ -59,12 +59,16 @@ mod liveness;
 mod loom_futex;
 mod mailbox;
 #[cfg(not(loom))]
+mod mapping;
+#[cfg(not(loom))]
 mod memory;
 mod one_shot;
 #[cfg(not(loom))]
 mod process;
 #[cfg(not(loom))]
 mod region;
+#[cfg(not(loom))]
+mod respawn;
 mod spin;
 mod sync;
 mod sys;
@@ -84,6 +88,8 @@ pub use one_shot::{AlreadyPublished, OneShot};
 pub use process::{Child, PANIC_EXIT_CODE};
 #[cfg(not(loom))]
 pub use region::{Region, RegionError, Shared};
+#[cfg(not(loom))]
+pub use respawn::{NotRespawned, respawned};
 pub use spin::{AllowedCores, SpinBudget};
 #[cfg(loom)]
 pub use sync::{Site, mutants};

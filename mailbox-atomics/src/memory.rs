@@ -13,12 +13,17 @@ use std::sync::Mutex;
 ///
 /// It is so small a part of what there was that a whole group of processes can spend theirs at once, and so short-lived
 /// that what others take in the meantime does not matter.
-static CREDIT: Mutex<Credit> = Mutex::new(Credit { bytes: 0, until_ns: 0 });
+///
+/// A fresh process starts with a little that nobody looked for: bring-up should not pay for reading the limits.
+static CREDIT: Mutex<Credit> = Mutex::new(Credit { pid: 0, bytes: 0, until_ns: 0 });
+const CREDIT_AT_FIRST: u64 = 1 << 20;
 const CREDIT_PART: u64 = 256;
 const CREDIT_MOST: u64 = 16 << 20;
 const CREDIT_NS: u64 = 100_000_000;
 
 struct Credit {
+    /// Whose: a forked child starts anew.
+    pid: u32,
     bytes: u64,
     until_ns: u64,
 }
@@ -30,12 +35,15 @@ pub(crate) fn check_available(label: &str, need: usize) -> Result<(), RegionErro
     // Never waited for: in a forked child the lock may be held by a thread that is no more.
     let mut credit = CREDIT.try_lock().ok();
     let now = monotonic_ns();
-    if let Some(credit) = &mut credit
-        && need <= credit.bytes
-        && now < credit.until_ns
-    {
-        credit.bytes -= need;
-        return Ok(());
+    if let Some(credit) = &mut credit {
+        let pid = std::process::id();
+        if credit.pid != pid {
+            **credit = Credit { pid, bytes: CREDIT_AT_FIRST, until_ns: u64::MAX };
+        }
+        if need <= credit.bytes && now < credit.until_ns {
+            credit.bytes -= need;
+            return Ok(());
+        }
     }
     match tightest() {
         Some((have, limit)) if need > have => {

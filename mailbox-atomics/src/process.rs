@@ -17,7 +17,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 /// What a child ends with after a panic, as Rust programs do.
 pub const PANIC_EXIT_CODE: i32 = 101;
 
-/// A forked child process. Dropping it kills and reaps it.
+/// A child process, forked or started anew. Dropping it kills and reaps it.
 #[derive(Debug)]
 pub struct Child {
     pid: Pid,
@@ -68,12 +68,21 @@ impl Child {
             }
             ForkResult::Parent { child } => {
                 drop((leash_end, voice_end));
-                // An old kernel, or one that hides pidfds, leaves the pipe, which is as good while nobody else holds its end.
-                let lifeline =
-                    open(child.as_raw()).unwrap_or_else(|_| Lifeline::of_pipe(child.as_raw(), voice));
-                Ok(Self { pid: child, lifeline, _leash: leash, ended: Cell::new(None) })
+                Ok(Self::watched(child, open, leash, voice))
             }
         }
+    }
+
+    /// A process that was just started, with the other ends of its leash and its voice.
+    pub(crate) fn watched(
+        pid: Pid,
+        open: impl FnOnce(i32) -> nix::Result<Lifeline>,
+        leash: OwnedFd,
+        voice: OwnedFd,
+    ) -> Self {
+        // An old kernel, or one that hides pidfds, leaves the pipe, which is as good while nobody else holds its end.
+        let lifeline = open(pid.as_raw()).unwrap_or_else(|_| Lifeline::of_pipe(pid.as_raw(), voice));
+        Self { pid, lifeline, _leash: leash, ended: Cell::new(None) }
     }
 
     /// The child's process id.
@@ -132,7 +141,7 @@ impl Drop for Child {
 }
 
 /// Sets up a fresh child: signals as a new program has them, the leash, only the descriptors it needs, panics told without locks.
-fn enter(leash_end: &OwnedFd, keep: Vec<i32>) {
+pub(crate) fn enter(leash_end: &OwnedFd, keep: Vec<i32>) {
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
     // SIGSEGV and SIGBUS too: the standard library's handler returns from one that was sent by `kill`, and the child would live on.
     use Signal::{SIGBUS, SIGCHLD, SIGHUP, SIGINT, SIGPIPE, SIGSEGV, SIGTERM};
@@ -151,22 +160,27 @@ fn enter(leash_end: &OwnedFd, keep: Vec<i32>) {
     }));
 }
 
-/// Has the kernel send SIGKILL to this process when the other end of `leash_end` is closed, and ends it when that has happened already.
+/// Binds this process to the other end of `leash_end`, and ends it when that has been closed already.
 fn hang_on(leash_end: &OwnedFd) {
+    leash_to(leash_end, std::process::id() as i32);
+    let mut poll = libc::pollfd { fd: leash_end.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: poll on a live local.
+    unsafe { libc::poll(&mut poll, 1, 0) };
+    if poll.revents & libc::POLLHUP != 0 {
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(1) }
+    }
+}
+
+/// Has the kernel send SIGKILL to process `pid`, which holds `leash_end` too, when the other end of it is closed.
+pub(crate) fn leash_to(leash_end: &OwnedFd, pid: i32) {
     let fd = leash_end.as_raw_fd();
-    // SAFETY: fcntl with integers on a descriptor that we own; poll on a live local.
-    let gone = unsafe {
-        libc::fcntl(fd, libc::F_SETOWN, libc::getpid());
+    // SAFETY: fcntl with integers on a descriptor that we own.
+    unsafe {
+        libc::fcntl(fd, libc::F_SETOWN, pid);
         // F_SETSIG is Linux's 10 on all its processors; it chooses the signal that O_ASYNC sends.
         libc::fcntl(fd, 10, libc::SIGKILL);
         libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC);
-        let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        libc::poll(&mut poll, 1, 0);
-        poll.revents & libc::POLLHUP != 0
-    };
-    if gone {
-        // SAFETY: ends the process at once.
-        unsafe { libc::_exit(1) }
     }
 }
 

@@ -9,15 +9,16 @@
 use crate::barrier::Place;
 use crate::fault_call;
 use crate::mailbox::MailboxWords;
+use crate::mapping::Mapping;
 use crate::memory;
 use crate::word::{StickyWord, WordI32, WordU32, WordU64};
+use core::num::NonZeroUsize;
 use core::ops::Range;
 use core::ptr::NonNull;
-use memmap2::{MmapOptions, MmapRaw};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Why a region could not be made, joined or used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,6 +54,21 @@ pub enum RegionError {
     /// The object's size could still change below its users.
     #[error("the shared object's size is not sealed; refusing to map what another process could shrink")]
     NotSealed,
+    /// It must have the addresses that it has in another process, and something else has them here.
+    #[error(
+        "the addresses {at:#x} to {end:#x} of `{label}` are taken in process {pid}; \
+         it cannot share addresses with the process that made them"
+    )]
+    AddressTaken {
+        /// What the memory is for.
+        label: String,
+        /// Its first address.
+        at: usize,
+        /// The first address after it.
+        end: usize,
+        /// The process in which they are taken.
+        pid: u32,
+    },
     /// A range or word that is not inside the region.
     #[error("bytes {start}..{end} are outside the region of {len} bytes")]
     OutOfBounds {
@@ -106,7 +122,7 @@ unsafe impl Shared for Place {}
 /// It is inherited by a fork at the same address, or handed on as a descriptor.
 #[derive(Debug)]
 pub struct Region {
-    map: MmapRaw,
+    map: Mapping,
     fd: OwnedFd,
     label: String,
 }
@@ -127,9 +143,7 @@ impl Region {
 
     /// Like [`create`](Self::create), with addresses but no memory behind them until [`reserve`](Self::reserve).
     pub fn create_sparse(label: &str, len: usize) -> Result<Self, RegionError> {
-        if len == 0 || len > isize::MAX as usize {
-            return Err(RegionError::BadLength { len });
-        }
+        checked_len(len)?;
         memory::check_file_size_limit(label, len)?;
         let fd = fault_call!("region.create")
             .and_then(|()| memfd_create(label, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING))
@@ -137,28 +151,37 @@ impl Region {
         nix::unistd::ftruncate(&fd, len as i64).map_err(system("ftruncate"))?;
         let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
         fcntl(&fd, FcntlArg::F_ADD_SEALS(seals)).map_err(system("fcntl(F_ADD_SEALS)"))?;
-        Self::map(fd, label, len)
+        Self::over(fd, label, len, Mapping::with_room)
     }
 
     /// Maps a region that another process made and handed over. Its size must be `len` and sealed.
     pub fn attach(fd: OwnedFd, label: &str, len: usize) -> Result<Self, RegionError> {
-        let found = nix::sys::stat::fstat(&fd).map_err(system("fstat"))?.st_size as u64;
-        if found != len as u64 {
-            return Err(RegionError::WrongSize { expected: len as u64, found });
-        }
-        // Descriptors without seals (plain files) answer EINVAL here.
-        let seals = fcntl(&fd, FcntlArg::F_GET_SEALS).map_or(SealFlag::empty(), SealFlag::from_bits_truncate);
-        if !seals.contains(SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW) {
-            return Err(RegionError::NotSealed);
-        }
-        Self::map(fd, label, len)
+        check_sealed(&fd, len)?;
+        // Not where regions are made: it would be in the way of one that has to be at its address.
+        Self::over(fd, label, len, Mapping::anywhere)
     }
 
-    fn map(fd: OwnedFd, label: &str, len: usize) -> Result<Self, RegionError> {
-        let mapped = fault_call!("region.map").and_then(|()| {
-            let map = MmapOptions::new().len(len).map_raw(fd.as_raw_fd());
-            map.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)))
-        });
+    /// Like [`attach`](Self::attach), at the address `at`, where the other process has it. Refused when something is there in this process;
+    /// nothing ever is replaced.
+    pub fn attach_at(fd: OwnedFd, label: &str, len: usize, at: NonNull<u8>) -> Result<Self, RegionError> {
+        check_sealed(&fd, len)?;
+        Self::over(fd, label, len, |fd, len| Mapping::at(fd, len, at)).map_err(|error| match error {
+            RegionError::System { errno: Errno::EEXIST, .. } => {
+                let (at, pid) = (at.addr().get(), std::process::id());
+                RegionError::AddressTaken { label: label.to_owned(), at, end: at.saturating_add(len), pid }
+            }
+            error => error,
+        })
+    }
+
+    fn over(
+        fd: OwnedFd,
+        label: &str,
+        len: usize,
+        map: impl FnOnce(BorrowedFd<'_>, NonZeroUsize) -> Result<Mapping, Errno>,
+    ) -> Result<Self, RegionError> {
+        let bytes = checked_len(len)?;
+        let mapped = fault_call!("region.map").and_then(|()| map(fd.as_fd(), bytes));
         let map = mapped.map_err(|errno| match errno {
             Errno::ENOMEM => memory::address_space(label, len),
             errno => RegionError::System { call: "mmap", errno },
@@ -193,8 +216,7 @@ impl Region {
 
     /// Where it stands in this process.
     pub fn base(&self) -> NonNull<u8> {
-        // A mapping is never at address 0.
-        NonNull::new(self.map.as_mut_ptr()).unwrap_or(NonNull::dangling())
+        self.map.base()
     }
 
     /// The descriptor, to hand on.
@@ -252,6 +274,26 @@ impl Region {
             Err(RegionError::OutOfBounds { start: range.start, end: range.end, len: self.len() })
         }
     }
+}
+
+fn checked_len(len: usize) -> Result<NonZeroUsize, RegionError> {
+    NonZeroUsize::new(len)
+        .filter(|len| len.get() <= isize::MAX as usize)
+        .ok_or(RegionError::BadLength { len })
+}
+
+/// The object behind `fd` has `len` bytes, and nobody can change that.
+fn check_sealed(fd: &OwnedFd, len: usize) -> Result<(), RegionError> {
+    let found = nix::sys::stat::fstat(fd).map_err(system("fstat"))?.st_size as u64;
+    if found != len as u64 {
+        return Err(RegionError::WrongSize { expected: len as u64, found });
+    }
+    // Descriptors without seals (plain files) answer EINVAL here.
+    let seals = fcntl(fd, FcntlArg::F_GET_SEALS).map_or(SealFlag::empty(), SealFlag::from_bits_truncate);
+    if !seals.contains(SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW) {
+        return Err(RegionError::NotSealed);
+    }
+    Ok(())
 }
 
 fn range_of(offset: usize, len: usize) -> Range<usize> {
@@ -314,6 +356,39 @@ mod tests {
         two.read(100, &mut copy).unwrap();
         assert_eq!(two.words::<WordU64>(64).unwrap().load(), 77);
         assert_eq!(&copy, b"payload");
+    }
+
+    #[test]
+    fn a_region_attached_at_an_address_has_it_and_taken_addresses_are_refused() {
+        let one = Region::create("t", 8192).unwrap();
+        let (at, fd) = (one.base(), one.fd().try_clone_to_owned().unwrap());
+        let again = || fd.try_clone().unwrap();
+        let taken = Region::attach_at(again(), "t", 8192, at).unwrap_err();
+        assert!(matches!(taken, RegionError::AddressTaken { end, .. } if end == at.addr().get() + 8192));
+        one.write(0, b"still there").unwrap();
+        drop(one);
+        let two = Region::attach_at(again(), "t", 8192, at).unwrap();
+        let mut copy = [0; 11];
+        two.read(0, &mut copy).unwrap();
+        assert_eq!((two.base(), &copy), (at, b"still there"));
+        let wrong = Region::attach_at(again(), "t", 4096, at).unwrap_err();
+        assert_eq!(wrong, RegionError::WrongSize { expected: 4096, found: 8192 });
+    }
+
+    #[test]
+    fn regions_of_all_sizes_find_room_side_by_side() {
+        let regions: Vec<Region> =
+            (0..40).map(|step| Region::create_sparse("t", (1 << step) + 1).unwrap()).collect();
+        for (index, region) in regions.iter().enumerate() {
+            let range =
+                |region: &Region| (region.base().addr().get(), region.base().addr().get() + region.len());
+            let (start, end) = range(region);
+            let apart = regions
+                .iter()
+                .enumerate()
+                .all(|(other, apart)| other == index || range(apart).1 <= start || end <= range(apart).0);
+            assert!(apart);
+        }
     }
 
     #[test]

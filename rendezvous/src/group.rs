@@ -14,10 +14,11 @@ use std::num::{NonZeroI32, NonZeroU32};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// The memory of a group whose ranks are about to be forked. Made by the parent; every rank joins it after the fork, at the same address.
+/// The memory of a group whose ranks are about to be started. Made by their parent; every rank joins it at the same address: after the fork, or
+/// with a [`Ticket`](crate::Ticket).
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    memory: Arc<Memory>,
+    pub(crate) memory: Arc<Memory>,
 }
 
 impl Prepared {
@@ -97,7 +98,8 @@ impl Group {
         let nranks = me.nranks();
         let mut group = Self {
             notebook: Notebook::new(nranks),
-            spin: SpinBudget::for_parties(nranks as usize),
+            // Until all are in, whoever starts the ranks needs a core as well.
+            spin: SpinBudget::for_parties(nranks as usize + 1),
             lifelines: Lifelines::new(nranks),
             broken: OnceLock::new(),
             at_barrier: Mutex::new(()),

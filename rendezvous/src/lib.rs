@@ -48,6 +48,7 @@ mod meet;
 mod memory;
 mod notes;
 mod path;
+mod ticket;
 mod verdict;
 mod watch;
 
@@ -59,6 +60,7 @@ pub use meet::{MeetError, who_is_there};
 pub use memory::region_error;
 pub use notes::Topic;
 pub use path::PathError;
+pub use ticket::Ticket;
 
 /// A number that no other meeting has had: the standard library's per-process random keys, the time and the process.
 fn nonce() -> u64 {

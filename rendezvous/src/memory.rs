@@ -33,7 +33,11 @@ impl Memory {
 
     /// Memory that another rank made for the meeting `nonce`.
     pub(crate) fn attach(fd: OwnedFd, layout: Layout, nonce: u64) -> Result<Self, CommError> {
-        let region = Region::attach(fd, LABEL, layout.total()).map_err(region_error)?;
+        Self::of_group(Region::attach(fd, LABEL, layout.total()).map_err(region_error)?, layout, nonce)
+    }
+
+    /// A region that is said to be the memory of the meeting `nonce`.
+    pub(crate) fn of_group(region: Region, layout: Layout, nonce: u64) -> Result<Self, CommError> {
         let memory = Self { region, layout };
         let header = memory.header();
         let found = (header.hash.load(), header.nonce.load(), header.nranks.load(), header.extent.load());

@@ -9,6 +9,7 @@
 use crate::frame::SLOT_BYTES;
 use mailbox_atomics::{Listener, Region, RegionError, Shared, StickyWord, WordU32, WordU64};
 use std::num::NonZeroU32;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// Slots in a ring: tasks that may be waiting at one hand before a submit has to wait.
 pub(crate) const RING: u64 = 64;
@@ -100,6 +101,9 @@ const _: () = {
     assert!(size_of::<ParentWords>() <= FLAGS_AT);
 };
 
+/// How the memory is called in errors.
+const LABEL: &str = "chipcomm-worker";
+
 #[derive(Debug)]
 pub(crate) struct Board {
     region: Region,
@@ -108,8 +112,18 @@ pub(crate) struct Board {
 
 impl Board {
     pub(crate) fn create(hands: usize) -> Result<Self, RegionError> {
-        let region = Region::create("chipcomm-worker", HANDS_AT + hands * HAND_BYTES)?;
+        let region = Region::create(LABEL, HANDS_AT + hands * HAND_BYTES)?;
         Ok(Self { region, hands })
+    }
+
+    /// The board of `hands` hands that the parent handed over.
+    pub(crate) fn attach(fd: OwnedFd, hands: usize) -> Result<Self, RegionError> {
+        let len = hands.saturating_mul(HAND_BYTES).saturating_add(HANDS_AT);
+        Ok(Self { region: Region::attach(fd, LABEL, len)?, hands })
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.region.fd()
     }
 
     pub(crate) fn hands(&self) -> usize {

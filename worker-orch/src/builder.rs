@@ -1,5 +1,6 @@
 //! What a Worker shall be, before it is one.
 
+use crate::exec::Start;
 use crate::memory::Heap;
 use crate::program::Programs;
 use crate::worker::Worker;
@@ -23,6 +24,7 @@ pub const CHIP_LEVEL: u32 = 3;
 #[must_use]
 pub struct WorkerBuilder {
     pub(crate) level: u32,
+    pub(crate) start: Start,
     pub(crate) platform: Platform,
     pub(crate) devices: Vec<i32>,
     pub(crate) sub_workers: usize,
@@ -36,6 +38,7 @@ impl Default for WorkerBuilder {
     fn default() -> Self {
         Self {
             level: CHIP_LEVEL,
+            start: Start::default(),
             platform: Platform::Sim,
             devices: Vec::new(),
             sub_workers: 0,
@@ -51,6 +54,12 @@ impl WorkerBuilder {
     /// 3 for the chips of one host (the default), more for a Worker of Workers.
     pub fn level(mut self, level: u32) -> Self {
         self.level = level;
+        self
+    }
+
+    /// How the processes are started; by fork unless said otherwise.
+    pub fn start(mut self, start: Start) -> Self {
+        self.start = start;
         self
     }
 
@@ -104,6 +113,10 @@ impl WorkerBuilder {
         }
         if self.level > CHIP_LEVEL && !self.devices.is_empty() {
             let text = "a Worker of Workers has no devices of its own; give them to its child Workers";
+            return Err(bad(text.to_owned()));
+        }
+        if self.level > CHIP_LEVEL && self.start == Start::Exec {
+            let text = "a Worker of Workers starts its child Workers by fork; give Start::Exec to those of level 3, which start the chips";
             return Err(bad(text.to_owned()));
         }
         for (index, device) in self.devices.iter().enumerate() {

@@ -63,6 +63,7 @@ impl Domain {
 impl Orchestrator<'_> {
     /// Makes a domain of `chips`, in this order, each with a window of `window_size` bytes in which `buffers` (name, type, count) stand one after the other. Waits for the
     /// earlier tasks of these chips first.
+    #[tracing::instrument(level = "debug", skip(self, buffers))]
     pub fn allocate_domain(
         &mut self,
         name: &str,
@@ -175,6 +176,7 @@ impl Orchestrator<'_> {
     }
 
     /// Releases the domains of this run, as commands of `sweep`, a run of their own that no failure of this one touches.
+    #[tracing::instrument(level = "trace", skip(self))]
     pub(crate) fn sweep_domains(&mut self, sweep: u64) -> Result<(), Failure> {
         let live = std::mem::take(&mut self.domains.live);
         if live.is_empty() {

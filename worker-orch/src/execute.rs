@@ -1,7 +1,7 @@
 //! What a hand does with its frames: on a chip, on a sub-worker, and on a Worker of the next level.
 
 use crate::frame::{Kind, Received};
-use crate::program::{Definition, Programs, orchestration_fn, task_fn};
+use crate::program::{Definition, Functions, Programs};
 use crate::serve::Executor;
 use crate::task::Task;
 use crate::worker::Worker;
@@ -23,11 +23,13 @@ enum Ready {
 /// The programs that a hand knows.
 struct Known {
     programs: Vec<Ready>,
+    functions: Functions,
 }
 
 impl Known {
     fn new(programs: &Programs) -> Self {
-        Self { programs: programs.iter().cloned().map(Ready::NotYet).collect() }
+        let functions = programs.functions.clone();
+        Self { programs: programs.iter().cloned().map(Ready::NotYet).collect(), functions }
     }
 
     fn learn(&mut self, frame: &Received) -> Result<(), Failure> {
@@ -45,8 +47,13 @@ impl Known {
         let slot = self.programs.get_mut(frame.program as usize).ok_or_else(nonsense)?;
         if let Ready::NotYet(definition) = slot {
             let ready = match definition {
-                Definition::Function { address, .. } => Ready::Function(task_fn(*address)),
-                Definition::Orchestration { address, .. } => Ready::Orchestration(orchestration_fn(*address)),
+                Definition::Function { name, address } => {
+                    Ready::Function(self.functions.task(name, *address)?)
+                }
+                Definition::Orchestration { address, .. } => {
+                    let function = self.functions.orchestration(*address);
+                    Ready::Orchestration(function.ok_or_else(|| wrong_hand("an orchestration", "this hand"))?)
+                }
                 kernel @ Definition::Kernel { .. } => load(kernel)?,
             };
             *slot = ready;

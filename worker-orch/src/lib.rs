@@ -34,12 +34,41 @@
 //! - **WO-4** After a failed task the next run starts clean. After a dead hand every call repeats the cause until the Worker is closed.
 //! - **WO-5** Submitting never grows memory: a full ring makes the submit wait.
 //! - **WO-6** Hands never outlive the parent, and `close` ends within its deadline whatever the hands do.
-//! - **WO-7** A host buffer has one address in parent and hands, whenever it was made.
+//! - **WO-7** A host buffer has one address in parent and hands, whenever it was made and however they were started.
 //! - **WO-8** A domain's memory goes when the run has drained, also when the run failed.
 //!
-//! # What users may not do
-//! Hands are forked. A function that runs on a hand must not use locks, loggers or standard output that other threads of the parent may have held at that moment;
-//! it may allocate, compute, use its [`Task`] and write to files that it opens. Initialise the Worker before starting threads where you can.
+//! # How hands are started, and what users may not do
+//! By default hands are **forked**: copies of the parent in which only the thread that called [`Worker::init`] exists. A function that runs on a hand must not use
+//! locks, loggers or standard output that other threads of the parent may have held at that moment; it may allocate, compute, use its [`Task`] and
+//! write to files that it opens. Initialise the Worker before starting threads where you can.
+//!
+//! Where a copy of the parent is out of the question (a library that does not survive a fork, threads whose locks the functions need, a host that counts the
+//! parent's memory again for every chip), hands are started by **exec**: new processes of the same program. Then functions may use whatever they like, but
+//! what they find is a fresh program: no state of the parent's is there, `main` must call [`serve_if_hand`] first thing, and only functions in its table can run.
+//!
+//! ```standalone_crate
+//! use worker_orch::{Access, Args, Failure, Start, Task, Worker, serve_if_hand};
+//!
+//! fn double(task: &mut Task<'_>) -> Result<(), Failure> {
+//!     let input = task.read::<f32>(0)?;
+//!     task.write(0, &input.iter().map(|x| 2.0 * x).collect::<Vec<_>>())
+//! }
+//!
+//! fn main() -> Result<(), Failure> {
+//!     serve_if_hand(&[("double", double)]);
+//!     // Only the parent comes here.
+//!     let mut worker = Worker::builder().start(Start::Exec).devices(&[0, 1]).build()?;
+//!     let double = worker.register_function("double", double);
+//!     let x = worker.host_buffer::<f32>(2)?;
+//!     worker.init()?;
+//!     x.write(&[1.0, 2.0])?;
+//!     worker.run(|orch| orch.submit_next_level(double, &Args::new().tensor(&x.tensor(), Access::InOut), 1))?;
+//!     assert_eq!(x.to_vec(), [2.0, 4.0]);
+//!     worker.close()
+//! }
+//! ```
+//!
+//! A Worker of Workers forks its child Workers; those of level 3 may start their chips by exec.
 //!
 //! # What it does not do
 //! It does not cross machines, does not retry, and does not move memory behind the user's back.
@@ -51,9 +80,11 @@ mod context;
 mod deps;
 mod device_memory;
 mod domain;
+mod exec;
 mod execute;
 mod frame;
 mod hands;
+mod life;
 mod memory;
 mod program;
 mod progress;
@@ -69,6 +100,7 @@ pub use builder::{CHIP_LEVEL, WorkerBuilder};
 pub use chip_bootstrap::{ChipConfig, HostSpan, PartKind, Platform};
 pub use context::{ChipBuffer, ChipContext};
 pub use domain::{Domain, DomainContext};
+pub use exec::{Start, serve_if_hand};
 pub use memory::{ChipMemory, Element, HostBuffer, flat_tensor};
 pub use program::{OrchestrationFn, Program, TaskFn};
 pub use run::{Orchestrator, TaskId};

@@ -1,12 +1,14 @@
 //! What hands can run.
 //!
 //! # Safety
-//! Turns the address of a function back into the function, in a process that was forked from the one where the address was taken.
+//! Turns the address of a function back into the function, in a process that was forked from the one where the address was taken. A process that was not finds
+//! functions by name.
 #![allow(unsafe_code)]
 
 use crate::run::Orchestrator;
 use crate::task::Task;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use worker_errors::{ErrorCode, Failure};
 
 /// A Rust function that runs on a chip or a sub-worker.
@@ -91,26 +93,69 @@ impl Definition {
 
 pub(crate) const DEFAULT_SYMBOL: &str = "kernel_entry";
 
-/// The function behind an address that [`Definition::function`] took.
-pub(crate) fn task_fn(address: usize) -> TaskFn {
-    // SAFETY: the address was taken from a `TaskFn` in the process from which this one was forked (or in this one), so the same code
-    // stands there; the parent is the only writer of the frame that carried it.
-    unsafe { std::mem::transmute::<usize, TaskFn>(address) }
+/// How a hand finds the function behind a definition.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Functions {
+    /// Where it was in the process that this one was forked from.
+    #[default]
+    Inherited,
+    /// In the table that `main` gave to `serve_if_hand`.
+    Named(Arc<[(String, TaskFn)]>),
 }
 
-/// The function behind an address that [`Definition::orchestration`] took.
-pub(crate) fn orchestration_fn(address: usize) -> OrchestrationFn {
-    // SAFETY: as in `task_fn`, for an `OrchestrationFn`.
-    unsafe { std::mem::transmute::<usize, OrchestrationFn>(address) }
+impl Functions {
+    pub(crate) fn by_name(table: &[(&str, TaskFn)]) -> Self {
+        Self::Named(table.iter().map(|(name, function)| ((*name).to_owned(), *function)).collect())
+    }
+
+    /// The function that was defined by [`Definition::function`].
+    pub(crate) fn task(&self, name: &str, address: usize) -> Result<TaskFn, Failure> {
+        let Self::Named(table) = self else {
+            // SAFETY: the address was taken from a `TaskFn` in the process from which this one was forked (or in this one), so the same code
+            // stands there; the parent is the only writer of the frame that carried it.
+            return Ok(unsafe { std::mem::transmute::<usize, TaskFn>(address) });
+        };
+        let mut found = table.iter().filter(|(known, _)| known == name);
+        match (found.next(), found.next()) {
+            (Some((_, function)), None) => Ok(*function),
+            (Some(_), Some(_)) => {
+                let text = format!(
+                    "`{name}` is twice in the table that main gives to serve_if_hand; name each function once"
+                );
+                Err(Failure::new(ErrorCode::Invalid, text))
+            }
+            (None, _) => {
+                let text = format!(
+                    "`{name}` is not in the table that main gives to serve_if_hand; add `(\"{name}\", its function)` to it"
+                );
+                Err(Failure::new(ErrorCode::Invalid, text))
+            }
+        }
+    }
+
+    /// The function that was defined by [`Definition::orchestration`]; `None` where no Worker of Workers can be.
+    pub(crate) fn orchestration(&self, address: usize) -> Option<OrchestrationFn> {
+        match self {
+            // SAFETY: as in `task`, for an `OrchestrationFn`.
+            Self::Inherited => Some(unsafe { std::mem::transmute::<usize, OrchestrationFn>(address) }),
+            Self::Named(_) => None,
+        }
+    }
 }
 
 /// The programs of a Worker, in the order of their registration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Programs {
     list: Vec<Definition>,
+    pub(crate) functions: Functions,
 }
 
 impl Programs {
+    /// What a hand that was not forked knows of its Worker's programs.
+    pub(crate) fn of_hand(list: Vec<Definition>, functions: Functions) -> Self {
+        Self { list, functions }
+    }
+
     pub(crate) fn add(&mut self, definition: Definition) -> Program {
         if let Some(known) = self.list.iter().position(|known| *known == definition) {
             return Program(known as u32);
@@ -156,6 +201,15 @@ mod tests {
         for nonsense in [&[][..], &[1], &[9, 0, 0], &[1, 255, 255, 0], &[2, 1, 0, 7]] {
             assert_eq!(Definition::decode(nonsense), None);
         }
+    }
+
+    #[test]
+    fn functions_are_found_by_name_where_addresses_mean_nothing() {
+        let table = Functions::by_name(&[("nothing", nothing), ("two", nothing), ("two", nothing)]);
+        assert!(table.task("nothing", 1).is_ok());
+        assert!(table.task("nothin", 1).unwrap_err().to_string().contains("(\"nothin\", "));
+        assert!(table.task("two", 1).unwrap_err().to_string().contains("once"));
+        assert!(table.orchestration(1).is_none());
     }
 
     #[test]

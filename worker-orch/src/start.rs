@@ -9,15 +9,15 @@
 use crate::board::{Board, MAX_HANDS};
 use crate::context::{ChipBuffer, ChipContext};
 use crate::domain::Base;
-use crate::execute::{ChipExecutor, SubExecutor, WorkerExecutor};
+use crate::exec::{self, Start};
 use crate::hands::{Hands, bring_up_table, death_code};
+use crate::life::{ChipPost, NOT_UP, Post, chip_main, sub_main, worker_main};
 use crate::memory::region_failure;
 use crate::progress::Progress;
-use crate::serve::serve;
 use crate::trace::Trace;
 use crate::worker::{Worker, deadline};
 use bootstrap_channel::{ChannelSet, GatherError, Success};
-use chip_bootstrap::{BringUpPhase, ChipConfig, Entry, PartKind, bring_up_and_publish, comm_failure};
+use chip_bootstrap::{BringUpPhase, ChipConfig, PartKind, comm_failure};
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::Membership;
 use mailbox_atomics::{Child, Region, Wait, WaitError};
@@ -26,11 +26,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use worker_errors::{ErrorCode, Failure};
 
-/// What a hand ends with when it could not be brought up; the reason is on its channel.
-const NOT_UP: i32 = 3;
-
 /// Brings the Worker up, or leaves it as it was.
 pub(crate) fn start(worker: &mut Worker) -> Result<(), Failure> {
+    let how = worker.settings.start;
+    exec::check(how)?;
     let names = hand_names(worker);
     if names.is_empty() {
         // A Worker without hands is up at once, and its runs are empty.
@@ -46,25 +45,32 @@ pub(crate) fn start(worker: &mut Worker) -> Result<(), Failure> {
         .map_err(|error| Failure::new(ErrorCode::System, error.to_string()).in_phase("init"))?;
     let board = board(names.len())?;
     let group = prepare_group(worker)?;
-    if worker.settings.trace.is_some() {
-        board.parent().trace.store(1);
-    }
-    let children = fork_all(worker, &names, &channels, &board, group.as_ref())?;
+    let trace = Trace::wanted(worker.settings.trace.as_deref(), names.len());
+    board.parent().trace.store(trace.is_some().into());
+    let heaps: Vec<Arc<Region>> = worker.heaps_above.iter().chain([worker.heap.region()]).cloned().collect();
+    let children = match how {
+        Start::Fork => fork_all(worker, &names, &channels, &board, group.as_ref(), &heaps),
+        Start::Exec => exec::spawn_all(worker, &names, &channels, &board, group.as_ref(), &heaps),
+    }?;
     let mut hands = Hands::new(board, children, group, &worker.programs);
     let progress = Progress::new(&hands, &channels, &names);
     let gathered = channels.gather(&Wait::until(deadline).watching(&progress));
     progress.finish();
     match gathered {
         Ok(ready) => {
-            hands.trace = worker.settings.trace.as_ref().map(|path| Trace::new(path, names.len()));
+            hands.trace = trace;
             worker.contexts =
                 worker.chips.iter().zip(&ready).map(|(config, chip)| context(config, chip)).collect();
             worker.base = base_of(&worker.chips);
+            for (chip, context) in worker.contexts.iter().enumerate() {
+                let (device, rank, window) = (context.device, context.rank, context.window_size);
+                tracing::info!(chip, device, rank, window, "chip is up");
+            }
             worker.hands = Some(hands);
             Ok(())
         }
         // Dropping the hands kills and reaps all of them.
-        Err(error) => Err(explain(error, &hands, &channels, &names)),
+        Err(error) => Err(explain(error, how, &hands, &channels, &names)),
     }
 }
 
@@ -101,9 +107,9 @@ fn fork_all(
     channels: &ChannelSet,
     board: &Board,
     group: Option<&Prepared>,
+    heaps: &[Arc<Region>],
 ) -> Result<Vec<(String, Child)>, Failure> {
-    let mut heaps: Vec<Arc<Region>> = worker.heaps_above.clone();
-    heaps.push(worker.heap.region().clone());
+    let programs = worker.programs.clone();
     let mut children = Vec::with_capacity(names.len());
     let (chips, workers) = (worker.chips.len(), worker.workers.len());
     for (number, name) in names.iter().enumerate() {
@@ -113,14 +119,17 @@ fn fork_all(
             keep.extend(group.map(|group| group.region().fd()));
         } else if number < chips + workers {
             heap_fds = worker.workers[number - chips].1.own_heaps();
-            keep.extend(heap_fds.iter().map(|heap| heap.fd()));
+            // Those above too: that Worker may start its own hands by exec.
+            keep.extend(heap_fds.iter().chain(heaps).map(|heap| heap.fd()));
         }
+        let post = Post { number, channels, board, programs: &programs, heaps };
         let body = || match number {
-            chip if chip < chips => chip_main(worker, chip, channels, board, group, &heaps),
-            below if below < chips + workers => {
-                worker_main(worker, below - chips, below, channels, board, &heaps)
+            chip if chip < chips => {
+                let (platform, within) = (worker.settings.platform, worker.init_within);
+                chip_main(&post, &ChipPost { platform, config: &worker.chips[chip], chips, group, within })
             }
-            _ => sub_main(worker, number, channels, board, &heaps),
+            below if below < chips + workers => worker_main(&post, &mut worker.workers[below - chips].1),
+            _ => sub_main(&post),
         };
         // SAFETY: see the head of this file. Values with closed descriptors (the parent's other children) are not touched by the bodies, and
         // the child ends without running destructors.
@@ -140,74 +149,6 @@ impl Worker {
         let below = self.workers.iter().flat_map(|(_, child)| child.own_heaps());
         std::iter::once(self.heap.region().clone()).chain(below).collect()
     }
-}
-
-/// The life of a chip's process.
-fn chip_main(
-    worker: &Worker,
-    chip: usize,
-    channels: &ChannelSet,
-    board: &Board,
-    group: Option<&Prepared>,
-    heaps: &[Arc<Region>],
-) -> i32 {
-    let Ok(mut channel) = channels.writer(chip) else { return NOT_UP };
-    let entry = group.map(|group| Entry::Forked(group.clone()));
-    let config = &worker.chips[chip];
-    let brought = bring_up_and_publish(
-        worker.settings.platform,
-        config,
-        entry.as_ref(),
-        worker.init_within,
-        &mut channel,
-    );
-    let Ok(up) = brought else { return NOT_UP };
-    let me = Membership::new(chip as u32, worker.chips.len() as u32).ok();
-    let mut executor = ChipExecutor::new(up, &worker.programs, heaps.to_vec(), entry.zip(me));
-    serve(board, chip, &mut executor);
-    i32::from(executor.chip.tear_down().is_err())
-}
-
-/// The life of a sub-worker's process.
-fn sub_main(
-    worker: &Worker,
-    hand: usize,
-    channels: &ChannelSet,
-    board: &Board,
-    heaps: &[Arc<Region>],
-) -> i32 {
-    let Ok(mut channel) = channels.writer(hand) else { return NOT_UP };
-    channel.set_phase(BringUpPhase::Ready as u32);
-    if channel.publish_success(&Success::default()).is_err() {
-        return NOT_UP;
-    }
-    serve(board, hand, &mut SubExecutor::new(&worker.programs, heaps.to_vec()));
-    0
-}
-
-/// The life of the process of a Worker of the next level.
-fn worker_main(
-    worker: &mut Worker,
-    below: usize,
-    hand: usize,
-    channels: &ChannelSet,
-    board: &Board,
-    heaps: &[Arc<Region>],
-) -> i32 {
-    let Ok(mut channel) = channels.writer(hand) else { return NOT_UP };
-    channel.set_phase(BringUpPhase::Configuration as u32);
-    let programs = worker.programs.clone();
-    let child = &mut worker.workers[below].1;
-    if let Err(failure) = child.init() {
-        let _ = channel.publish_error(failure.root_cause().code, &failure.to_string());
-        return NOT_UP;
-    }
-    channel.set_phase(BringUpPhase::Ready as u32);
-    if channel.publish_success(&Success::default()).is_err() {
-        return NOT_UP;
-    }
-    serve(board, hand, &mut WorkerExecutor::new(child, &programs, heaps.to_vec()));
-    i32::from(child.close().is_err())
 }
 
 /// What the parent knows of a chip from its configuration and its word.
@@ -231,24 +172,34 @@ fn context(config: &ChipConfig, said: &Success) -> ChipContext {
 }
 
 /// Why bring-up failed: the first cause, with everybody's phase. A process that died explains what the others then said.
-fn explain(error: GatherError, hands: &Hands, channels: &ChannelSet, names: &[String]) -> Failure {
+fn explain(
+    error: GatherError,
+    start: Start,
+    hands: &Hands,
+    channels: &ChannelSet,
+    names: &[String],
+) -> Failure {
     let table = bring_up_table(channels, names);
     let dead = hands.hands.iter().enumerate().find_map(|(number, hand)| {
         let how = hand.child.lifeline().death()?;
         let how = hand.child.try_reap().unwrap_or(how);
         (how != mailbox_atomics::HowDied::Exited(NOT_UP)).then_some((number, how))
     });
-    let phase_of = |number: usize| {
-        let code = channels.reader(number).map_or(0, |reader| reader.phase());
-        BringUpPhase::from_code(code).map_or("?", BringUpPhase::name)
+    let phase_of =
+        |number: usize| BringUpPhase::from_code(channels.reader(number).map_or(0, |reader| reader.phase()));
+    // A hand that was started by exec and never said a word has most likely not been asked to.
+    let advice = |number: usize| match (start, phase_of(number)) {
+        (Start::Exec, Some(BringUpPhase::NotStarted)) => format!("; {}", exec::ADVICE),
+        _ => String::new(),
     };
     let (code, text) = match (dead, error) {
         (Some((number, how)), _) => {
             let pid = hands.hands[number].child.pid();
             let text = format!(
-                "{} bootstrap failed: its process {pid} died ({how}) in phase {}",
+                "{} bootstrap failed: its process {pid} died ({how}) in phase {}{}",
                 names[number],
-                phase_of(number)
+                phase_of(number).map_or("?", BringUpPhase::name),
+                advice(number)
             );
             (death_code(how), text)
         }
@@ -263,7 +214,11 @@ fn explain(error: GatherError, hands: &Hands, channels: &ChannelSet, names: &[St
             let who: Vec<&str> = silent.iter().map(|silent| names[silent.chip].as_str()).collect();
             (
                 ErrorCode::TimedOut,
-                format!("bootstrap timed out after {waited:.1?} of {limit:?}; not ready: {}", who.join(", ")),
+                format!(
+                    "bootstrap timed out after {waited:.1?} of {limit:?}; not ready: {}{}",
+                    who.join(", "),
+                    silent.first().map_or_else(String::new, |silent| advice(silent.chip))
+                ),
             )
         }
         (None, GatherError::NoReply { cause, .. }) => {

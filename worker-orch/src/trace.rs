@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 /// Spans kept; more tasks than this are counted and left out, so that a long run does not eat the memory.
 const MOST_SPANS: usize = 1_000_000;
 
+/// The target of the events that say when a task ran.
+pub(crate) const TASKS: &str = "worker_orch::tasks";
+
 /// One thing that a hand did.
 #[derive(Debug)]
 struct Span {
@@ -27,16 +30,23 @@ enum What {
 /// The spans of a Worker's life, written when it is closed.
 #[derive(Debug)]
 pub(crate) struct Trace {
-    path: PathBuf,
+    /// Where to; without one the spans are only told to whoever listens to `tracing`.
+    path: Option<PathBuf>,
     waiting: Vec<VecDeque<(u64, What)>>,
     spans: Vec<Span>,
     left_out: u64,
 }
 
 impl Trace {
-    pub(crate) fn new(path: &Path, hands: usize) -> Self {
+    /// `None` when nobody wants to know when tasks ran.
+    pub(crate) fn wanted(path: Option<&Path>, hands: usize) -> Option<Self> {
+        let listening = tracing::enabled!(target: TASKS, tracing::Level::TRACE);
+        (path.is_some() || listening).then(|| Self::new(path, hands))
+    }
+
+    fn new(path: Option<&Path>, hands: usize) -> Self {
         let waiting = (0..hands).map(|_| VecDeque::new()).collect();
-        Self { path: path.to_owned(), waiting, spans: Vec::new(), left_out: 0 }
+        Self { path: path.map(Path::to_owned), waiting, spans: Vec::new(), left_out: 0 }
     }
 
     /// A frame goes out.
@@ -59,23 +69,25 @@ impl Trace {
     /// Takes the times of all frames up to `done`, before their slots are written again.
     pub(crate) fn collect(&mut self, board: &Board, hand: usize, done: u64) {
         while let Some((seq, what)) = self.waiting[hand].pop_front_if(|(seq, _)| *seq <= done) {
+            let times = board.times(hand, seq);
+            let (start_ns, end_ns) = (times.start_ns.load(), times.end_ns.load());
+            let ns = end_ns.saturating_sub(start_ns);
+            tracing::trace!(target: TASKS, hand, seq, what = ?what, start_ns, ns, "done");
+            if self.path.is_none() {
+                continue;
+            }
             if self.spans.len() >= MOST_SPANS {
                 self.left_out += 1;
                 continue;
             }
-            let times = board.times(hand, seq);
-            self.spans.push(Span {
-                hand,
-                what,
-                start_ns: times.start_ns.load(),
-                end_ns: times.end_ns.load(),
-            });
+            self.spans.push(Span { hand, what, start_ns, end_ns });
         }
     }
 
     /// Writes the file. `names` are the hands', `program` names a program by its number.
     pub(crate) fn write(&self, names: &[String], program: impl Fn(u32) -> String) -> std::io::Result<()> {
-        let mut file = BufWriter::new(std::fs::File::create(&self.path)?);
+        let Some(path) = &self.path else { return Ok(()) };
+        let mut file = BufWriter::new(std::fs::File::create(path)?);
         let origin = self.spans.iter().map(|span| span.start_ns).min().unwrap_or(0);
         write!(
             file,

@@ -14,7 +14,7 @@ use clap::Parser;
 use comm_context::abi::{DType, DeviceAddr, TensorDesc};
 use comm_context::comm::Membership;
 use std::process::ExitCode;
-use worker_orch::{Access, Args, ChipConfig, ErrorCode, Failure, Task};
+use worker_orch::{Access, Args, ChipConfig, ErrorCode, Failure, Orchestrator, Program, Task};
 
 /// Linear, AllReduce, FFN on two to eight chips; each has 16 of the layer's columns, or --count
 #[derive(Parser)]
@@ -42,7 +42,12 @@ struct Matrix {
 
 impl Matrix {
     fn new(rows: usize, columns: usize, seed: usize) -> Self {
-        let value = |at: usize| ((at * 7919 + seed * 104_729) % 5) as f32 - 2.0;
+        let value = |at: usize| {
+            let mixed = ((at + 1) as u32)
+                .wrapping_mul(2_654_435_761)
+                .wrapping_add((seed as u32).wrapping_mul(0x9e37_79b9));
+            ((mixed ^ mixed >> 15).wrapping_mul(0x85eb_ca6b) >> 16) as f32 % 5.0 - 2.0
+        };
         Self { columns, values: (0..rows * columns).map(value).collect() }
     }
 
@@ -81,6 +86,62 @@ fn matrix(addr: DeviceAddr, rows: usize, columns: usize) -> Result<TensorDesc, F
         .map_err(|error| Failure::new(ErrorCode::Invalid, error.to_string()))
 }
 
+/// The three kernels and the function that make the layer.
+struct Programs {
+    linear: Program,
+    allreduce: Program,
+    ffn: Program,
+    collect: Program,
+}
+
+/// What one chip has of the layer, as tensors.
+struct Part {
+    /// Its columns of x, for each variant.
+    x: Vec<TensorDesc>,
+    /// Its rows of the weights before the sum, its columns of those after.
+    w: TensorDesc,
+    v: TensorDesc,
+    /// Its share of the sum, in its window, and the sum, in its memory.
+    partial: TensorDesc,
+    sum: TensorDesc,
+    /// Its columns of the output.
+    out: TensorDesc,
+    /// The window's data and signals, and the context.
+    window: [u64; 3],
+}
+
+/// The whole layer once. Who waits for whom follows from the tensors.
+fn submit_layer(
+    orch: &mut Orchestrator<'_>,
+    programs: &Programs,
+    parts: &[Part],
+    variant: usize,
+    whole: &TensorDesc,
+) -> Result<(), Failure> {
+    for (chip, part) in parts.iter().enumerate() {
+        let args = Args::new()
+            .tensor(&part.x[variant], Access::Input)
+            .tensor(&part.w, Access::Input)
+            .tensor(&part.partial, Access::Output);
+        orch.submit_next_level(programs.linear, &args, chip)?;
+    }
+    let summing = parts.iter().map(|part| {
+        let args = Args::new().tensor(&part.partial, Access::Input).tensor(&part.sum, Access::Output);
+        part.window.iter().fold(args, |args, scalar| args.scalar(*scalar))
+    });
+    orch.submit_group(programs.allreduce, &summing.enumerate().collect::<Vec<_>>())?;
+    let mut gather = Args::new();
+    for (chip, part) in parts.iter().enumerate() {
+        let args = Args::new()
+            .tensor(&part.sum, Access::Input)
+            .tensor(&part.v, Access::Input)
+            .tensor(&part.out, Access::Output);
+        orch.submit_next_level(programs.ffn, &args, chip)?;
+        gather = gather.tensor(&part.out, Access::Input);
+    }
+    orch.submit_sub(programs.collect, &gather.tensor(whole, Access::Output)).map(drop)
+}
+
 fn main() -> ExitCode {
     run(|cli: &Cli| {
         let (devices, count) = (cli.options.devices_or(2)?, cli.options.count_or(16));
@@ -91,90 +152,71 @@ fn main() -> ExitCode {
             );
             return Err(Stop::Usage(text));
         }
-        let xs: Vec<Matrix> = (0..VARIANTS).map(|variant| Matrix::new(TOKENS, n * count, variant)).collect();
-        let (w, v) = (Matrix::new(n * count, HIDDEN, 7), Matrix::new(HIDDEN, n * count, 11));
+        let (columns, sum_len) = (n * count, TOKENS * HIDDEN);
+        let xs: Vec<Matrix> = (0..VARIANTS).map(|variant| Matrix::new(TOKENS, columns, variant)).collect();
+        let (w, v) = (Matrix::new(columns, HIDDEN, 7), Matrix::new(HIDDEN, columns, 11));
         let reference: Vec<Matrix> = xs.iter().map(|x| x.times(&w).times(&v)).collect();
 
         let mut job = Job::new("tp_ffn", &cli.options, devices, count)?;
         let mut worker = job.worker().sub_workers(1).build().map_err(Stop::before_start)?;
-        let linear = job.own_kernel(&mut worker, "tp_ffn", "linear")?;
-        let allreduce = job.kernel(&mut worker, "allreduce")?;
-        let ffn = job.own_kernel(&mut worker, "tp_ffn", "ffn")?;
-        let collect = worker.register_function("collect", collect);
-        let sum_len = TOKENS * HIDDEN;
+        let programs = Programs {
+            linear: job.own_kernel(&mut worker, "tp_ffn", "linear")?,
+            allreduce: job.kernel(&mut worker, "allreduce")?,
+            ffn: job.own_kernel(&mut worker, "tp_ffn", "ffn")?,
+            collect: worker.register_function("collect", collect),
+        };
         let chip = |(rank, device): (usize, &i32)| {
             let member =
                 Membership::new(rank as u32, n as u32).map_err(|error| Stop::Usage(error.to_string()))?;
-            let chip = ChipConfig::new(*device).communicator(member);
-            let chip = chip.window(SIGNAL_BYTES + 3 * sum_len * size_of::<f32>());
-            let chip = chip.region("signals", SIGNAL_BYTES).buffer("data", DType::Float32, 2 * sum_len);
-            Ok(chip.buffer("partial", DType::Float32, sum_len))
+            Ok(ChipConfig::new(*device)
+                .communicator(member)
+                .window(SIGNAL_BYTES + 3 * sum_len * size_of::<f32>())
+                .region("signals", SIGNAL_BYTES)
+                .buffer("data", DType::Float32, 2 * sum_len)
+                .buffer("partial", DType::Float32, sum_len))
         };
         let chips = job.devices().iter().enumerate().map(chip).collect::<Result<Vec<_>, Stop>>()?;
         worker.configure_chips(chips).map_err(Stop::before_start)?;
 
-        let most = rows_that_fit(TOKENS * n * count * size_of::<f32>()).min(cli.options.iters.get());
-        let outputs = Rows::new(&worker, most, TOKENS * n * count)?;
-        let host = |values: &[f32]| {
-            let buffer = worker.host_buffer::<f32>(values.len())?;
-            buffer.write(values).map(|()| buffer)
-        };
-        let (mut x_parts, mut w_parts, mut v_parts, mut out_parts) = (vec![], vec![], vec![], vec![]);
-        for rank in 0..n {
-            let parts = xs.iter().map(|x| host(&x.some_columns(rank * count, count)));
-            x_parts.push(parts.collect::<Result<Vec<_>, Failure>>()?);
-            w_parts.push(host(&w.values[rank * count * HIDDEN..][..count * HIDDEN])?);
-            v_parts.push(host(&v.some_columns(rank * count, count))?);
-            out_parts.push(worker.host_buffer::<f32>(TOKENS * count)?);
-        }
-
         job.bring_up(&mut worker)?;
         let contexts = worker.chip_contexts()?.to_vec();
-        let sums = (0..n).map(|chip| worker.chip_alloc(chip, sum_len * size_of::<f32>()));
-        let sums = sums.collect::<Result<Vec<_>, Failure>>()?;
+        let most = rows_that_fit(TOKENS * columns * size_of::<f32>()).min(cli.options.iters.get());
+        let outputs = Rows::new(&worker, most, TOKENS * columns)?;
+        // The memory behind the tensors of the parts: it goes when it is dropped.
+        let (mut on_host, mut on_chip) = (Vec::new(), Vec::new());
+        let mut parts = Vec::with_capacity(n);
+        for (chip, context) in contexts.iter().enumerate() {
+            let mut host = |values: &[f32], rows: usize| -> Result<TensorDesc, Failure> {
+                let buffer = worker.host_buffer::<f32>(values.len())?;
+                buffer.write(values)?;
+                let tensor = matrix(DeviceAddr(buffer.tensor().addr), rows, values.len() / rows);
+                on_host.push(buffer);
+                tensor
+            };
+            let mine = |matrix: &Matrix| matrix.some_columns(chip * count, count);
+            let x = xs.iter().map(|x| host(&mine(x), TOKENS)).collect::<Result<Vec<_>, _>>()?;
+            let w = host(&w.values[chip * count * HIDDEN..][..count * HIDDEN], count)?;
+            let v = host(&mine(&v), HIDDEN)?;
+            let out = host(&vec![0.0; TOKENS * count], TOKENS)?;
+            let partial = matrix(context.buffer("partial")?.addr, TOKENS, HIDDEN)?;
+            on_chip.push(worker.chip_alloc(chip, sum_len * size_of::<f32>())?);
+            let sum = matrix(on_chip[chip].addr(), TOKENS, HIDDEN)?;
+            let [data, signals] = [context.buffer("data")?.addr.0, context.buffer("signals")?.addr.0];
+            parts.push(Part { x, w, v, partial, sum, out, window: [data, signals, context.device_ctx.0] });
+        }
+
         job.batches(most, |job, batch| {
             outputs.reset(UNTOUCHED)?;
             job.run(&mut worker, |orch| {
                 for iteration in batch.clone() {
-                    let variant = iteration as usize % VARIANTS;
-                    let shaped = |buffer: &worker_orch::HostBuffer<f32>, rows, columns| {
-                        matrix(DeviceAddr(buffer.tensor().addr), rows, columns)
-                    };
-                    let mut group = Vec::with_capacity(n);
-                    for (chip, context) in contexts.iter().enumerate() {
-                        let partial = matrix(context.buffer("partial")?.addr, TOKENS, HIDDEN)?;
-                        let args = Args::new()
-                            .tensor(&shaped(&x_parts[chip][variant], TOKENS, count)?, Access::Input)
-                            .tensor(&shaped(&w_parts[chip], count, HIDDEN)?, Access::Input)
-                            .tensor(&partial, Access::Output);
-                        orch.submit_next_level(linear, &args, chip)?;
-                        let args = Args::new()
-                            .tensor(&partial, Access::Input)
-                            .tensor(&matrix(sums[chip].addr(), TOKENS, HIDDEN)?, Access::Output)
-                            .scalar(context.buffer("data")?.addr.0)
-                            .scalar(context.buffer("signals")?.addr.0)
-                            .scalar(context.device_ctx.0);
-                        group.push((chip, args));
-                    }
-                    orch.submit_group(allreduce, &group)?;
-                    let mut gather = Args::new();
-                    for chip in 0..n {
-                        let out = shaped(&out_parts[chip], TOKENS, count)?;
-                        let args = Args::new()
-                            .tensor(&matrix(sums[chip].addr(), TOKENS, HIDDEN)?, Access::Input)
-                            .tensor(&shaped(&v_parts[chip], HIDDEN, count)?, Access::Input)
-                            .tensor(&out, Access::Output);
-                        orch.submit_next_level(ffn, &args, chip)?;
-                        gather = gather.tensor(&out, Access::Input);
-                    }
                     let whole = outputs.tensor(iteration - batch.start)?;
-                    orch.submit_sub(collect, &gather.tensor(&whole, Access::Output))?;
+                    submit_layer(orch, &programs, &parts, iteration as usize % VARIANTS, &whole)?;
                 }
                 Ok(())
             })?;
-            for (iteration, got) in batch.zip(outputs.to_vec().chunks(TOKENS * n * count)) {
+            for (iteration, got) in batch.zip(outputs.to_vec().chunks(TOKENS * columns)) {
                 let expected = &reference[iteration as usize % VARIANTS];
-                let got = Matrix { columns: n * count, values: got.to_vec() };
+                let got = Matrix { columns, values: got.to_vec() };
                 for chip in 0..n {
                     let expected = expected.some_columns(chip * count, count);
                     let expected = |i: usize| Some(f64::from(expected[i].max(0.0)));

@@ -215,14 +215,12 @@ impl One<'_> {
                     Expect::One(rank) => (rank + 1) as f32,
                     Expect::Any => return None,
                 };
-                let (good, text) =
-                    seed::compare(1, |_| data::decode(dtype, memory.tile(rank, chunk)), |_| want);
-                self.refuse_overflow(rank, chunk, &data::decode(dtype, memory.tile(rank, chunk)), dtype)
-                    .err()
-                    .map_or_else(
-                        || (good == 0).then(|| Ok(text[0].replace("rank 0", &format!("rank {rank}")))),
-                        |error| Some(Err(error)),
-                    )
+                let values = data::decode(dtype, memory.tile(rank, chunk));
+                if let Err(error) = self.refuse_overflow(rank, &values, dtype) {
+                    return Some(Err(error));
+                }
+                let wrong = values.into_iter().find(|&value| !seed::close(value, want))?;
+                Some(Ok(format!("[FAIL] rank {rank}: {wrong}, expected {want}")))
             });
             match wrong {
                 None => ok += 1,
@@ -239,12 +237,11 @@ impl One<'_> {
         Ok(ok == ranks)
     }
 
-    fn refuse_overflow(&self, rank: u32, chunk: u32, values: &[f32], dtype: DType) -> anyhow::Result<()> {
+    fn refuse_overflow(&self, rank: u32, values: &[f32], dtype: DType) -> anyhow::Result<()> {
         match values.iter().position(|value| value.is_infinite()) {
             None => Ok(()),
             Some(element) => {
                 let (element, largest) = (element as u64, data::largest(dtype));
-                let _ = chunk;
                 let error = DistError::Overflow { rank, element, dtype: dtype.name(), largest };
                 Err(bad_dist(self.config, &self.settings.entry, error))
             }

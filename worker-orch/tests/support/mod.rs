@@ -21,6 +21,12 @@ pub(crate) fn plain(chips: usize) -> Worker {
 /// A Worker whose chips form a group, each with a buffer `data` of `count` floats and room for a kernel barrier.
 pub(crate) fn grouped(chips: usize, count: usize) -> Worker {
     let mut worker = plain(chips);
+    form_group(&mut worker, chips, count);
+    worker
+}
+
+/// Makes a Worker's chips such a group.
+pub(crate) fn form_group(worker: &mut Worker, chips: usize, count: usize) {
     let configs = (0..chips)
         .map(|rank| {
             ChipConfig::new(rank as i32)
@@ -31,7 +37,6 @@ pub(crate) fn grouped(chips: usize, count: usize) -> Worker {
         })
         .collect();
     worker.configure_chips(configs).unwrap();
-    worker
 }
 
 /// Compiles a kernel against our headers, as its users do.

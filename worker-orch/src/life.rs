@@ -1,0 +1,74 @@
+//! The lives of hands' processes, from bring-up to their end, however they were started.
+
+use crate::board::Board;
+use crate::execute::{ChipExecutor, SubExecutor, WorkerExecutor};
+use crate::program::Programs;
+use crate::serve::serve;
+use crate::worker::Worker;
+use bootstrap_channel::{ChannelSet, Success};
+use chip_bootstrap::{BringUpPhase, ChipConfig, Entry, Platform, bring_up_and_publish};
+use comm_context::comm::{Membership, Timeout};
+use mailbox_atomics::Region;
+use rendezvous::Prepared;
+use std::sync::Arc;
+
+/// What a hand ends with when it could not be brought up; the reason is on its channel.
+pub(crate) const NOT_UP: i32 = 3;
+
+/// What every hand works with.
+pub(crate) struct Post<'a> {
+    pub(crate) number: usize,
+    pub(crate) channels: &'a ChannelSet,
+    pub(crate) board: &'a Board,
+    pub(crate) programs: &'a Programs,
+    pub(crate) heaps: &'a [Arc<Region>],
+}
+
+/// What a chip's hand works with besides.
+pub(crate) struct ChipPost<'a> {
+    pub(crate) platform: Platform,
+    pub(crate) config: &'a ChipConfig,
+    /// How many chips the Worker has.
+    pub(crate) chips: usize,
+    pub(crate) group: Option<&'a Prepared>,
+    pub(crate) within: Timeout,
+}
+
+/// The life of a chip's process.
+pub(crate) fn chip_main(post: &Post<'_>, chip: &ChipPost<'_>) -> i32 {
+    let Ok(mut channel) = post.channels.writer(post.number) else { return NOT_UP };
+    let entry = chip.group.map(|group| Entry::Forked(group.clone()));
+    let brought = bring_up_and_publish(chip.platform, chip.config, entry.as_ref(), chip.within, &mut channel);
+    let Ok(up) = brought else { return NOT_UP };
+    let me = Membership::new(post.number as u32, chip.chips as u32).ok();
+    let mut executor = ChipExecutor::new(up, post.programs, post.heaps.to_vec(), entry.zip(me));
+    serve(post.board, post.number, &mut executor);
+    i32::from(executor.chip.tear_down().is_err())
+}
+
+/// The life of a sub-worker's process.
+pub(crate) fn sub_main(post: &Post<'_>) -> i32 {
+    let Ok(mut channel) = post.channels.writer(post.number) else { return NOT_UP };
+    channel.set_phase(BringUpPhase::Ready as u32);
+    if channel.publish_success(&Success::default()).is_err() {
+        return NOT_UP;
+    }
+    serve(post.board, post.number, &mut SubExecutor::new(post.programs, post.heaps.to_vec()));
+    0
+}
+
+/// The life of the process of a Worker of the next level.
+pub(crate) fn worker_main(post: &Post<'_>, child: &mut Worker) -> i32 {
+    let Ok(mut channel) = post.channels.writer(post.number) else { return NOT_UP };
+    channel.set_phase(BringUpPhase::Configuration as u32);
+    if let Err(failure) = child.init() {
+        let _ = channel.publish_error(failure.root_cause().code, &failure.to_string());
+        return NOT_UP;
+    }
+    channel.set_phase(BringUpPhase::Ready as u32);
+    if channel.publish_success(&Success::default()).is_err() {
+        return NOT_UP;
+    }
+    serve(post.board, post.number, &mut WorkerExecutor::new(child, post.programs, post.heaps.to_vec()));
+    i32::from(child.close().is_err())
+}

@@ -71,7 +71,9 @@
 //! A Worker of Workers forks its child Workers; those of level 3 may start their chips by exec.
 //!
 //! # What it does not do
-//! It does not cross machines, does not retry, and does not move memory behind the user's back.
+//! It does not cross machines, does not retry, and does not move memory behind the user's back, with one exception:
+//! on Ascend a kernel's tensors in host buffers are copied to the device before it runs, and what it changed of them is
+//! copied back before the task is done.
 
 mod args;
 mod board;

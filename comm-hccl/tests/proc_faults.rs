@@ -132,7 +132,8 @@ fn f11_every_vendor_call_that_fails_or_kills_is_named_and_leaves_nothing() {
     let (cases, next) = (cases(), AtomicUsize::new(0));
     let struck = Mutex::new((BTreeSet::new(), 0));
     std::thread::scope(|scope| {
-        for _ in 0..4 {
+        // They mostly wait.
+        for _ in 0..8 {
             scope.spawn(|| {
                 while let Some(case) = cases.get(next.fetch_add(1, Relaxed)) {
                     if run(case, kernel.to_str().unwrap()) {

@@ -51,10 +51,8 @@ impl SpinBudget {
                     self.learn(budget.saturating_mul(2));
                     return Some(done);
                 }
-                // The first looks without a pause, which is as long as a hand-over between two cores.
-                if end.is_some() {
-                    core::hint::spin_loop();
-                }
+                // Also after the first look: a waiter that hammers on the line keeps its writer waiting for it.
+                core::hint::spin_loop();
             }
             if self.crowded {
                 std::thread::yield_now();

@@ -137,3 +137,13 @@ fn f05_two_seconds_of_skew_at_start_up_are_nobodys_failure() {
         independent(nranks, Duration::from_millis(2000), Some(case));
     }
 }
+
+/// The whole suite with that skew; it sleeps for minutes, so it is run by hand: `cargo test -p comm-sim -- --ignored two_seconds`.
+#[test]
+#[serial]
+#[ignore = "sleeps for minutes"]
+fn the_whole_suite_stands_two_seconds_of_skew() {
+    for nranks in [2, 3, 4, 8, 16] {
+        independent(nranks, Duration::from_millis(2000), None);
+    }
+}

@@ -49,14 +49,14 @@
 //! | **PE 8 is done** | **37 140** |
 //!
 //! # Contract
-//! - `IQ-1` Where no two channels share a link (but the way out of one PE), engines A and B give every rank the same times.
-//! - `IQ-2` An uncontended token takes propagation + overheads + bytes / bottleneck, plus slot write and read.
-//! - `IQ-3` The same input gives the same times and the same hash, on every run and machine.
-//! - `IQ-4` Engine B processes events in the order (time, PE, number of the token); nothing depends on addresses or threads.
-//! - `IQ-5` No run is faster than its lower bound.
-//! - `IQ-6` Slot memories differ by exactly setup + bytes / bandwidth + bytes / bank, once per write and once per read.
-//! - `IQ-7` Replay of the log gives the same bytes as direct execution, or names a slot that was used after its credit.
-//! - `IQ-8` Bad input is one sentence with file, key and value; nothing is written and the exit code is 2.
+//! - **IQ-1** Where no two channels share a link (but the way out of one PE), engines A and B give every rank the same times.
+//! - **IQ-2** An uncontended token takes propagation + overheads + bytes / bottleneck, plus slot write and read.
+//! - **IQ-3** The same input gives the same times and the same hash, on every run and machine.
+//! - **IQ-4** Engine B processes events in the order (time, PE, number of the token); nothing depends on addresses or threads.
+//! - **IQ-5** No run is faster than its lower bound.
+//! - **IQ-6** Slot memories differ by exactly setup + bytes / bandwidth + bytes / bank, once per write and once per read.
+//! - **IQ-7** Replay of the log gives the same bytes as direct execution, or names a slot that was used after its credit.
+//! - **IQ-8** Bad input is one sentence with file, key and value; nothing is written and the exit code is 2.
 //!
 //! # What it does not model
 //! Compute traffic beside the collective, HBM refresh and efficiency, packet headers, retransmission, routing around a busy

@@ -95,28 +95,38 @@ impl OpLog {
 
     /// Record numbers in the order of start times; equal times keep causes before effects.
     fn order(&self) -> Vec<u32> {
-        // By radix: times are small numbers, and a pass keeps the order of the one before.
-        const BITS: u32 = 11;
         let last = self.records.iter().map(|record| record.start).max().unwrap_or(0);
-        let mut order: Vec<(Ps, u32)> = self.records.iter().map(|record| record.start).zip(0..).collect();
-        let mut sorted = order.clone();
-        for shift in (0..Ps::BITS - last.leading_zeros()).step_by(BITS as usize) {
-            let digit = |key: Ps| (key >> shift) as usize & ((1 << BITS) - 1);
-            let mut places = [0u32; (1 << BITS) + 1];
-            for &(key, _) in &order {
-                places[digit(key) + 1] += 1;
+        let index_bits = usize::BITS - self.records.len().leading_zeros();
+        let time_bits = Ps::BITS - last.leading_zeros();
+        let starts = self.records.iter().map(|record| record.start).zip(0u32..);
+        if index_bits + time_bits > u64::BITS {
+            let mut order: Vec<(Ps, u32)> = starts.collect();
+            order.sort_unstable();
+            return order.into_iter().map(|(_, i)| i).collect();
+        }
+        // Time and number share a word. By radix over the time alone: a pass keeps the order of the one before.
+        const BITS: u32 = 12;
+        let mut order: Vec<u64> = starts.map(|(start, i)| start << index_bits | u64::from(i)).collect();
+        let mut sorted = vec![0; order.len()];
+        for shift in (index_bits..index_bits + time_bits).step_by(BITS as usize) {
+            let digit = |key: u64| (key >> shift) as usize & ((1 << BITS) - 1);
+            let mut places = [0u32; 1 << BITS];
+            for &key in &order {
+                places[digit(key)] += 1;
             }
-            for i in 1..places.len() {
-                places[i] += places[i - 1];
+            let mut before = 0;
+            for place in &mut places {
+                before += std::mem::replace(place, before);
             }
-            for &(key, i) in &order {
+            for &key in &order {
                 let place = &mut places[digit(key)];
-                sorted[*place as usize] = (key, i);
+                sorted[*place as usize] = key;
                 *place += 1;
             }
             std::mem::swap(&mut order, &mut sorted);
         }
-        order.into_iter().map(|(_, i)| i).collect()
+        let mask = (1 << index_bits) - 1;
+        order.into_iter().map(|key| (key & mask) as u32).collect()
     }
 
     /// Writes the log as CSV, in the order of start times.
@@ -144,91 +154,111 @@ impl OpLog {
     /// Replays the data on `memory`, through slots that are overwritten as the log says.
     pub fn replay(&self, plan: &Plan<'_>, dtype: DType, memory: &mut Memory) -> Result<(), ReplayError> {
         debug_assert_eq!(dtype.bytes(), plan.cut.elem_bytes);
-        let (slots, size) = (plan.slots as usize, plan.cut.sizes()[0] as usize);
+        let size = plan.cut.sizes()[0] as usize;
         let channels = plan.wiring.channels().len();
-        let used = slots.min(plan.program.messages().max(1) as usize);
-        let mut state = Slots {
-            used,
-            size,
-            bytes: vec![0; channels * used * size],
-            holds: vec![(NONE, 0); channels * used],
-        };
-        // No more tokens of a channel can be on their way than it has slots.
-        let mut wires: Vec<u8> = vec![0; channels * used * size];
-        let wire = |channel: u32, seq: u32| (channel as usize * used + seq as usize % used) * size;
-        let mut landings: Vec<Vec<u8>> = vec![Vec::new(); channels];
-        let mut data = Vec::new();
-        for i in self.order() {
-            let record = &self.records[i as usize];
-            data.clear();
-            match record.from {
-                Some(Source::Tile(rank, tile)) => data.extend_from_slice(memory.tile(rank, tile)),
-                Some(Source::Slot(channel, seq)) => {
-                    data.extend_from_slice(state.read(plan, channel, seq, record)?);
-                }
-                Some(Source::Landing(channel)) => data.extend_from_slice(&landings[channel as usize]),
-                None => {
-                    if let Target::Slot(channel, seq) = record.to {
-                        data.extend_from_slice(&wires[wire(channel, seq)..][..size]);
-                    }
-                }
+        let mut slots = Slots::new(plan, size);
+        // The data of tokens, from their issue until their slot is written again.
+        let mut tokens: Vec<u8> = vec![0; channels * slots.room as usize * size];
+        let mut landings: Vec<u8> = vec![0; channels * size];
+        let landing = |channel: u32| channel as usize * size;
+        let order = self.order();
+        for (n, &i) in order.iter().enumerate() {
+            if n % AHEAD == 0 {
+                let soon = order[n..].iter().take(AHEAD).map(|&i| self.records[i as usize].start);
+                std::hint::black_box(soon.fold(0, |sum, start| sum ^ start));
             }
-            data.truncate(record.bytes as usize);
-            match record.to {
-                Target::Wire(channel, seq) => {
-                    wires[wire(channel, seq)..][..data.len()].copy_from_slice(&data);
+            let record = &self.records[i as usize];
+            let bytes = record.bytes as usize;
+            match (record.from, record.to) {
+                (Some(Source::Tile(rank, tile)), Target::Wire(channel, seq)) => {
+                    let data = memory.tile(rank, tile);
+                    let len = bytes.min(data.len());
+                    tokens[slots.token(channel, seq)..][..len].copy_from_slice(&data[..len]);
                 }
-                Target::Slot(channel, seq) => state.write(plan, channel, seq, record, &data)?,
-                Target::Landing(channel) => data.clone_into(&mut landings[channel as usize]),
-                Target::Tile(rank, tile, land) => memory.write(rank, tile, land, &data),
+                (Some(Source::Slot(channel, seq)), Target::Wire(to, number)) => {
+                    slots.read(plan, channel, seq, record)?;
+                    let from = slots.token(channel, seq);
+                    tokens.copy_within(from..from + bytes, slots.token(to, number));
+                }
+                (Some(Source::Landing(channel)), Target::Wire(to, number)) => {
+                    let data = &landings[landing(channel)..][..bytes];
+                    tokens[slots.token(to, number)..][..bytes].copy_from_slice(data);
+                }
+                (_, Target::Slot(channel, seq)) => slots.write(plan, channel, seq, record)?,
+                (Some(Source::Slot(channel, seq)), Target::Landing(to)) => {
+                    slots.read(plan, channel, seq, record)?;
+                    let data = &tokens[slots.token(channel, seq)..][..bytes];
+                    landings[landing(to)..][..bytes].copy_from_slice(data);
+                }
+                (Some(Source::Slot(channel, seq)), Target::Tile(rank, tile, land)) => {
+                    slots.read(plan, channel, seq, record)?;
+                    memory.write(rank, tile, land, &tokens[slots.token(channel, seq)..][..bytes]);
+                }
+                (Some(Source::Landing(channel)), Target::Tile(rank, tile, land)) => {
+                    memory.write(rank, tile, land, &landings[landing(channel)..][..bytes]);
+                }
+                (Some(Source::Tile(from, source)), Target::Tile(rank, tile, land)) => {
+                    let data = memory.tile(from, source).to_vec();
+                    memory.write(rank, tile, land, &data[..bytes.min(data.len())]);
+                }
+                // Only slots are filled from the wire, and landings from slots.
+                (None, _) | (_, Target::Landing(_)) => {}
             }
         }
         Ok(())
     }
 }
 
+/// Records that are fetched ahead, all at once, so that the misses overlap.
+const AHEAD: usize = 16;
+
+/// Which token every slot holds. The bytes stay where the token was issued: a channel has room for twice as many tokens
+/// as slots (rounded up to a power of two), and token q + 2 n is not issued before token q + n has taken the slot of token q, after which reading q is an
+/// error.
 struct Slots {
-    used: usize,
     size: usize,
-    bytes: Vec<u8>,
+    /// Slots of a channel.
+    count: u32,
+    /// Tokens of a channel.
+    room: u32,
     /// The token that a slot holds, and until when it is read.
     holds: Vec<(u32, Ps)>,
 }
 
 impl Slots {
-    fn read(
-        &mut self,
-        plan: &Plan<'_>,
-        channel: u32,
-        seq: u32,
-        record: &Record,
-    ) -> Result<&[u8], ReplayError> {
-        let slot = seq as usize % self.used;
-        let at = channel as usize * self.used + slot;
-        let (holds, until) = &mut self.holds[at];
+    fn new(plan: &Plan<'_>, size: usize) -> Slots {
+        let count = u64::from(plan.slots).min(plan.program.messages().max(1)) as u32;
+        let room = (2 * count).next_power_of_two();
+        Slots { size, count, room, holds: vec![(NONE, 0); plan.wiring.channels().len() * count as usize] }
+    }
+
+    fn slot(&self, channel: u32, seq: u32) -> usize {
+        channel as usize * self.count as usize + (seq % self.count) as usize
+    }
+
+    /// Where the bytes of a token are.
+    fn token(&self, channel: u32, seq: u32) -> usize {
+        (channel as usize * self.room as usize + (seq & (self.room - 1)) as usize) * self.size
+    }
+
+    fn read(&mut self, plan: &Plan<'_>, channel: u32, seq: u32, record: &Record) -> Result<(), ReplayError> {
+        let slot = self.slot(channel, seq);
+        let (holds, until) = &mut self.holds[slot];
         if *holds != seq {
+            let slot = seq % self.count;
             return Err(use_after(plan, channel, slot, (seq, *holds), (record.start, record.end)));
         }
         *until = (*until).max(record.end);
-        Ok(&self.bytes[at * self.size..][..self.size])
+        Ok(())
     }
 
-    fn write(
-        &mut self,
-        plan: &Plan<'_>,
-        channel: u32,
-        seq: u32,
-        record: &Record,
-        data: &[u8],
-    ) -> Result<(), ReplayError> {
-        let slot = seq as usize % self.used;
-        let at = channel as usize * self.used + slot;
-        let (holds, until) = self.holds[at];
+    fn write(&mut self, plan: &Plan<'_>, channel: u32, seq: u32, record: &Record) -> Result<(), ReplayError> {
+        let slot = self.slot(channel, seq);
+        let (holds, until) = self.holds[slot];
         if holds != NONE && record.start < until {
-            return Err(use_after(plan, channel, slot, (holds, seq), (record.start, until)));
+            return Err(use_after(plan, channel, seq % self.count, (holds, seq), (record.start, until)));
         }
-        self.holds[at] = (seq, 0);
-        self.bytes[at * self.size..][..data.len()].copy_from_slice(data);
+        self.holds[slot] = (seq, 0);
         Ok(())
     }
 }
@@ -236,7 +266,7 @@ impl Slots {
 fn use_after(
     plan: &Plan<'_>,
     channel: u32,
-    slot: usize,
+    slot: u32,
     (seq, by): (u32, u32),
     (at, until): (Ps, Ps),
 ) -> ReplayError {
@@ -246,7 +276,7 @@ fn use_after(
         src: ends.src,
         dir: ends.src_dir.to_string(),
         dst: ends.dst,
-        slot: slot as u32,
+        slot,
         seq,
         by,
         at,

@@ -12,25 +12,32 @@ use thiserror::Error;
 /// Where a record's data goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// On its way: channel and sequence number.
-    Wire(u32, u32),
-    /// Into a slot: channel and sequence number.
-    Slot(u32, u32),
+    /// On its way: channel, sequence number and size.
+    Wire(u32, u32, Size),
+    /// Into a slot: channel, sequence number and size.
+    Slot(u32, u32, Size),
     /// Out of a slot, for a posted receive of this channel or to be forwarded.
-    Landing(u32),
+    Landing(u32, Size),
     /// Into a tile of a rank, copied or added.
     Tile(u32, u32, Land),
 }
 
-/// One movement of data.
+/// The two sizes of chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// With the element that does not come out even.
+    Larger,
+    /// Without.
+    Smaller,
+}
+
+/// One movement of data; [`OpLog::bytes`] tells how much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// When it starts.
     pub start: Ps,
     /// When the source is no longer read, or the target written.
     pub end: Ps,
-    /// Bytes.
-    pub bytes: u64,
     /// From where; `None` is the wire.
     pub from: Option<Source>,
     /// To where.
@@ -89,8 +96,14 @@ impl OpLog {
         &self.records
     }
 
-    fn tile_bytes(&self, tile: u32) -> u64 {
-        self.sizes[usize::from(tile >= self.smaller_from && tile < self.chunks)]
+    /// The bytes that a record moves.
+    #[inline]
+    pub fn bytes(&self, record: &Record) -> u64 {
+        let size = match record.to {
+            Target::Wire(_, _, size) | Target::Slot(_, _, size) | Target::Landing(_, size) => size,
+            Target::Tile(_, tile, _) => size(usize::from(tile >= self.smaller_from && tile < self.chunks)),
+        };
+        self.sizes[size as usize]
     }
 
     /// Record numbers in the order of start times; equal times keep causes before effects.
@@ -141,12 +154,12 @@ impl OpLog {
                 Some(Source::Landing(channel)) => format!("landing {channel}"),
             };
             let to = match record.to {
-                Target::Wire(channel, seq) => format!("wire {channel}:{seq}"),
-                Target::Slot(channel, seq) => format!("slot {channel}:{seq}"),
-                Target::Landing(channel) => format!("landing {channel}"),
+                Target::Wire(channel, seq, _) => format!("wire {channel}:{seq}"),
+                Target::Slot(channel, seq, _) => format!("slot {channel}:{seq}"),
+                Target::Landing(channel, _) => format!("landing {channel}"),
                 Target::Tile(rank, tile, land) => format!("rank {rank} tile {tile} {}", land.name()),
             };
-            writeln!(out, "{},{},{},{from},{to}", record.start, record.end, record.bytes)?;
+            writeln!(out, "{},{},{},{from},{to}", record.start, record.end, self.bytes(record))?;
         }
         Ok(())
     }
@@ -168,24 +181,24 @@ impl OpLog {
                 std::hint::black_box(soon.fold(0, |sum, start| sum ^ start));
             }
             let record = &self.records[i as usize];
-            let bytes = record.bytes as usize;
+            let bytes = self.bytes(record) as usize;
             match (record.from, record.to) {
-                (Some(Source::Tile(rank, tile)), Target::Wire(channel, seq)) => {
+                (Some(Source::Tile(rank, tile)), Target::Wire(channel, seq, _)) => {
                     let data = memory.tile(rank, tile);
                     let len = bytes.min(data.len());
                     tokens[slots.token(channel, seq)..][..len].copy_from_slice(&data[..len]);
                 }
-                (Some(Source::Slot(channel, seq)), Target::Wire(to, number)) => {
+                (Some(Source::Slot(channel, seq)), Target::Wire(to, number, _)) => {
                     slots.read(plan, channel, seq, record)?;
                     let from = slots.token(channel, seq);
                     tokens.copy_within(from..from + bytes, slots.token(to, number));
                 }
-                (Some(Source::Landing(channel)), Target::Wire(to, number)) => {
+                (Some(Source::Landing(channel)), Target::Wire(to, number, _)) => {
                     let data = &landings[landing(channel)..][..bytes];
                     tokens[slots.token(to, number)..][..bytes].copy_from_slice(data);
                 }
-                (_, Target::Slot(channel, seq)) => slots.write(plan, channel, seq, record)?,
-                (Some(Source::Slot(channel, seq)), Target::Landing(to)) => {
+                (_, Target::Slot(channel, seq, _)) => slots.write(plan, channel, seq, record)?,
+                (Some(Source::Slot(channel, seq)), Target::Landing(to, _)) => {
                     slots.read(plan, channel, seq, record)?;
                     let data = &tokens[slots.token(channel, seq)..][..bytes];
                     landings[landing(to)..][..bytes].copy_from_slice(data);
@@ -202,7 +215,7 @@ impl OpLog {
                     memory.write(rank, tile, land, &data[..bytes.min(data.len())]);
                 }
                 // Only slots are filled from the wire, and landings from slots.
-                (None, _) | (_, Target::Landing(_)) => {}
+                (None, _) | (_, Target::Landing(..)) => {}
             }
         }
         Ok(())
@@ -263,6 +276,11 @@ impl Slots {
     }
 }
 
+#[inline]
+fn size(class: usize) -> Size {
+    if class == 0 { Size::Larger } else { Size::Smaller }
+}
+
 fn use_after(
     plan: &Plan<'_>,
     channel: u32,
@@ -285,29 +303,26 @@ fn use_after(
 }
 
 impl Probe for OpLog {
+    #[inline]
     fn issued(&mut self, channel: u32, seq: u32, class: usize, from: Source, (start, end): (Ps, Ps)) {
-        let to = Target::Wire(channel, seq);
-        self.records.push(Record { start, end, bytes: self.sizes[class], from: Some(from), to });
+        let to = Target::Wire(channel, seq, size(class));
+        self.records.push(Record { start, end, from: Some(from), to });
     }
 
+    #[inline]
     fn visible(&mut self, channel: u32, seq: u32, class: usize, from: Ps, at: Ps) {
-        let to = Target::Slot(channel, seq);
-        self.records.push(Record { start: from, end: at, bytes: self.sizes[class], from: None, to });
+        let to = Target::Slot(channel, seq, size(class));
+        self.records.push(Record { start: from, end: at, from: None, to });
     }
 
+    #[inline]
     fn landed(&mut self, channel: u32, seq: u32, class: usize, from: Ps, to: Ps) {
-        let (source, target) = (Some(Source::Slot(channel, seq)), Target::Landing(channel));
-        self.records.push(Record {
-            start: from,
-            end: to,
-            bytes: self.sizes[class],
-            from: source,
-            to: target,
-        });
+        let (source, target) = (Some(Source::Slot(channel, seq)), Target::Landing(channel, size(class)));
+        self.records.push(Record { start: from, end: to, from: source, to: target });
     }
 
+    #[inline]
     fn wrote(&mut self, rank: u32, tile: u32, land: Land, from: Source, (start, end): (Ps, Ps)) {
-        let bytes = self.tile_bytes(tile);
-        self.records.push(Record { start, end, bytes, from: Some(from), to: Target::Tile(rank, tile, land) });
+        self.records.push(Record { start, end, from: Some(from), to: Target::Tile(rank, tile, land) });
     }
 }

@@ -216,7 +216,7 @@ mod tests {
     proptest! {
         /// IQ-4: events come out in the total order, whatever the pushes, as a heap would give them.
         #[test]
-        fn iq4_order_is_that_of_a_heap(
+        fn iq_4_order_is_that_of_a_heap(
             step in 0u32..5000,
             first in prop::collection::vec((0u64..50_000_000, 0u32..5, 0u32..5), 1..60),
             delays in prop::collection::vec(0u64..20_000_000, 0..200),

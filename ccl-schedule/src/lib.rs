@@ -7,13 +7,13 @@
 //! `ipcq-sim`.
 //!
 //! # Contract
-//! - `CS-1` A channel is one (source, direction) → (destination, direction) pair with one id; a pairing that is not one
+//! - **SC-1** A channel is one (source, direction) → (destination, direction) pair with one id; a pairing that is not one
 //!   to one is refused, and two ranks that reach each other in both directions have two channels.
-//! - `CS-2` The contribution proof is exact up to [`EXACT_RANKS`] ranks, and wrong with a chance below 2^-100 beyond.
-//! - `CS-3` The deadlock verdict holds for every timing: it does not depend on the order in which ranks run.
-//! - `CS-4` The smallest slot count is exact: one less blocks.
-//! - `CS-5` Data of one chunk never counts for another; every token is received, every held slot is released.
-//! - `CS-6` [`Program::messages`] of every algorithm here is what a run counts.
+//! - **SC-2** The contribution proof is exact up to [`EXACT_RANKS`] ranks, and wrong with a chance below 2^-100 beyond.
+//! - **SC-3** The deadlock verdict holds for every timing: it does not depend on the order in which ranks run.
+//! - **SC-4** The smallest slot count is exact: one less blocks.
+//! - **SC-5** Data of one chunk never counts for another; every token is received, every held slot is released.
+//! - **SC-6** [`Program::messages`] of every algorithm here is what a run counts.
 //!
 //! # An algorithm in 30 lines
 //! Every rank passes its tile to the east and adds what comes from the west, n − 1 times. This is all of it:

@@ -21,7 +21,7 @@ fn check(name: &str, ranks: u32, shape: &Shape, slots: u32) {
         let slots = if holds && point == CreditPoint::LastUse { slots.max(2) } else { slots };
         let proof =
             prove(&*program, slots, point).unwrap_or_else(|e| panic!("{name} {ranks} {shape:?}: {e}"));
-        // CS-6
+        // SC-6
         assert_eq!(proof.messages, program.messages(), "{name} {ranks}");
         assert_eq!(counted(&*program), program.messages(), "{name} {ranks}");
         assert_eq!(proof.method, Method::Multisets);
@@ -29,7 +29,7 @@ fn check(name: &str, ranks: u32, shape: &Shape, slots: u32) {
 }
 
 #[test]
-fn cs2_every_algorithm_is_right_from_1_to_64_ranks() {
+fn sc_2_every_algorithm_is_right_from_1_to_64_ranks() {
     for ranks in 1..=64u32 {
         for slots in [1, 4] {
             let shape = Shape { window: slots, ..Shape::default() };

@@ -89,9 +89,9 @@ fn any_op() -> impl Strategy<Value = Op> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// CS-3: one run decides for all interleavings. CS-4: the smallest slot count is the smallest.
+    /// SC-3: one run decides for all interleavings. SC-4: the smallest slot count is the smallest.
     #[test]
-    fn cs3_verdicts_agree_with_brute_force(
+    fn sc_3_verdicts_agree_with_brute_force(
         lists in prop::collection::vec(prop::collection::vec(any_op(), 0..6), 2..5),
         slots in 1u32..4,
     ) {
@@ -139,7 +139,7 @@ fn everyone_receiving_first_is_a_deadlock_for_every_slot_count() {
 }
 
 #[test]
-fn cs5_what_is_left_over_or_misused_is_an_error() {
+fn sc_5_what_is_left_over_or_misused_is_an_error() {
     let run = |lists: Vec<Vec<Op>>| prove(&Listed(lists), 4, CreditPoint::LastUse).unwrap_err();
     assert!(matches!(run(vec![vec![send(Dir::E)], vec![]]), ProofError::Unreceived { dst: 1, count: 1, .. }));
     let hold = Op::Recv { dir: Dir::W, tile: 0, land: Land::Forward };
@@ -165,7 +165,7 @@ fn cs5_what_is_left_over_or_misused_is_an_error() {
 }
 
 #[test]
-fn cs1_two_ranks_that_reach_each_other_twice_have_two_channels_each_way() {
+fn sc_1_two_ranks_that_reach_each_other_twice_have_two_channels_each_way() {
     // With two ranks, E and W lead to the same peer; pairing by sender would mix them up.
     let wiring = Wiring::install(&Listed(vec![vec![], vec![]])).unwrap();
     assert_eq!(wiring.channels().len(), 4);

@@ -21,7 +21,7 @@ fn wrong(program: &dyn Program) -> Wrong {
 }
 
 #[test]
-fn cs2_a_dropped_contribution_is_found_at_every_rank_count() {
+fn sc_2_a_dropped_contribution_is_found_at_every_rank_count() {
     for ranks in 2..=64 {
         for program in programs(ranks) {
             for rank in [0, ranks / 2, ranks - 1] {
@@ -36,7 +36,7 @@ fn cs2_a_dropped_contribution_is_found_at_every_rank_count() {
 }
 
 #[test]
-fn cs2_a_repeated_contribution_is_found_at_every_rank_count() {
+fn sc_2_a_repeated_contribution_is_found_at_every_rank_count() {
     for ranks in 2..=64 {
         for program in programs(ranks) {
             for rank in [0, ranks / 2, ranks - 1] {
@@ -61,7 +61,7 @@ fn a_ring_with_two_neighbours_swapped_is_found_at_every_rank_count() {
 }
 
 #[test]
-fn cs1_a_send_to_a_neighbour_that_has_a_sender_is_refused_at_every_rank_count() {
+fn sc_1_a_send_to_a_neighbour_that_has_a_sender_is_refused_at_every_rank_count() {
     for ranks in 2..=64 {
         let ring = algo::RingAccumulate::new(ranks).unwrap();
         let broken = Broken::new(ring, Fault::WrongPeer { rank: 0, dir: Dir::E }).unwrap();

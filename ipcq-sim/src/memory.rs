@@ -11,7 +11,11 @@ use std::collections::VecDeque;
 pub struct Memory {
     dtype: DType,
     cut: Cut,
+    /// Bytes of the larger and the smaller kind of chunk, and how many are larger: a tile is found without dividing.
     tile: usize,
+    small: usize,
+    larger: u32,
+    tensor: usize,
     per_rank: usize,
     bytes: Vec<u8>,
 }
@@ -25,20 +29,24 @@ impl Memory {
 
     /// All zero.
     pub fn new(program: &dyn Program, cut: Cut, dtype: DType) -> Memory {
-        let tile = cut.sizes()[0] as usize;
-        let per_rank = (cut.elems * cut.elem_bytes) as usize + program.scratch() as usize * tile;
-        Memory { dtype, cut, tile, per_rank, bytes: vec![0; per_rank * program.ranks() as usize] }
+        let [tile, small] = cut.sizes().map(|size| size as usize);
+        let tensor = (cut.elems * cut.elem_bytes) as usize;
+        let per_rank = tensor + program.scratch() as usize * tile;
+        let bytes = vec![0; per_rank * program.ranks() as usize];
+        Memory { dtype, cut, tile, small, larger: cut.larger(), tensor, per_rank, bytes }
     }
 
+    #[inline]
     fn range(&self, rank: u32, tile: u32) -> std::ops::Range<usize> {
-        let (base, tensor) = (rank as usize * self.per_rank, (self.cut.elems * self.cut.elem_bytes) as usize);
+        let base = rank as usize * self.per_rank;
         match tile.checked_sub(self.cut.chunks) {
             None => {
-                let start = base + (self.cut.start(tile) * self.cut.elem_bytes) as usize;
-                start..start + (self.cut.len(tile) * self.cut.elem_bytes) as usize
+                let before = tile.min(self.larger) as usize;
+                let start = base + before * self.tile + (tile as usize - before) * self.small;
+                start..start + if tile < self.larger { self.tile } else { self.small }
             }
             Some(scratch) => {
-                let start = base + tensor + scratch as usize * self.tile;
+                let start = base + self.tensor + scratch as usize * self.tile;
                 start..start + self.tile
             }
         }
@@ -63,13 +71,13 @@ impl Memory {
     /// The tensor of a rank.
     pub fn tensor(&self, rank: u32) -> &[u8] {
         let base = rank as usize * self.per_rank;
-        &self.bytes[base..base + (self.cut.elems * self.cut.elem_bytes) as usize]
+        &self.bytes[base..base + self.tensor]
     }
 
     /// The tensor of a rank, to fill it.
     pub fn tensor_mut(&mut self, rank: u32) -> &mut [u8] {
         let base = rank as usize * self.per_rank;
-        &mut self.bytes[base..base + (self.cut.elems * self.cut.elem_bytes) as usize]
+        &mut self.bytes[base..base + self.tensor]
     }
 
     /// Runs a program on this memory, without time or slots. Returns whether every rank came to its end.
@@ -97,7 +105,7 @@ impl Memory {
                                 token.extend_from_slice(&held[plan.wiring.rx(rank, dir) as usize]);
                             }
                         }
-                        token.truncate((self.cut.len(chunk) * self.cut.elem_bytes) as usize);
+                        token.truncate(self.range(0, chunk).len());
                         queues[channel].push_back(token);
                         if std::mem::take(&mut waits[channel]) {
                             ready.push_back(channels[channel].dst);

@@ -12,25 +12,32 @@ use thiserror::Error;
 /// Where a record's data goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// On its way: channel and sequence number.
-    Wire(u32, u32),
-    /// Into a slot: channel and sequence number.
-    Slot(u32, u32),
+    /// On its way: channel, sequence number and size.
+    Wire(u32, u32, Size),
+    /// Into a slot: channel, sequence number and size.
+    Slot(u32, u32, Size),
     /// Out of a slot, for a posted receive of this channel or to be forwarded.
-    Landing(u32),
+    Landing(u32, Size),
     /// Into a tile of a rank, copied or added.
     Tile(u32, u32, Land),
 }
 
-/// One movement of data.
+/// The two sizes of chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// With the element that does not come out even.
+    Larger,
+    /// Without.
+    Smaller,
+}
+
+/// One movement of data; [`OpLog::bytes`] tells how much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// When it starts.
     pub start: Ps,
     /// When the source is no longer read, or the target written.
     pub end: Ps,
-    /// Bytes.
-    pub bytes: u64,
     /// From where; `None` is the wire.
     pub from: Option<Source>,
     /// To where.
@@ -89,34 +96,50 @@ impl OpLog {
         &self.records
     }
 
-    fn tile_bytes(&self, tile: u32) -> u64 {
-        self.sizes[usize::from(tile >= self.smaller_from && tile < self.chunks)]
+    /// The bytes that a record moves.
+    #[inline]
+    pub fn bytes(&self, record: &Record) -> u64 {
+        let size = match record.to {
+            Target::Wire(_, _, size) | Target::Slot(_, _, size) | Target::Landing(_, size) => size,
+            Target::Tile(_, tile, _) => size(usize::from(tile >= self.smaller_from && tile < self.chunks)),
+        };
+        self.sizes[size as usize]
     }
 
     /// Record numbers in the order of start times; equal times keep causes before effects.
     fn order(&self) -> Vec<u32> {
-        // By radix: times are small numbers, and a pass keeps the order of the one before.
-        const BITS: u32 = 11;
         let last = self.records.iter().map(|record| record.start).max().unwrap_or(0);
-        let mut order: Vec<(Ps, u32)> = self.records.iter().map(|record| record.start).zip(0..).collect();
-        let mut sorted = order.clone();
-        for shift in (0..Ps::BITS - last.leading_zeros()).step_by(BITS as usize) {
-            let digit = |key: Ps| (key >> shift) as usize & ((1 << BITS) - 1);
-            let mut places = [0u32; (1 << BITS) + 1];
-            for &(key, _) in &order {
-                places[digit(key) + 1] += 1;
+        let index_bits = usize::BITS - self.records.len().leading_zeros();
+        let time_bits = Ps::BITS - last.leading_zeros();
+        let starts = self.records.iter().map(|record| record.start).zip(0u32..);
+        if index_bits + time_bits > u64::BITS {
+            let mut order: Vec<(Ps, u32)> = starts.collect();
+            order.sort_unstable();
+            return order.into_iter().map(|(_, i)| i).collect();
+        }
+        // Time and number share a word. By radix over the time alone: a pass keeps the order of the one before.
+        const BITS: u32 = 12;
+        let mut order: Vec<u64> = starts.map(|(start, i)| start << index_bits | u64::from(i)).collect();
+        let mut sorted = vec![0; order.len()];
+        for shift in (index_bits..index_bits + time_bits).step_by(BITS as usize) {
+            let digit = |key: u64| (key >> shift) as usize & ((1 << BITS) - 1);
+            let mut places = [0u32; 1 << BITS];
+            for &key in &order {
+                places[digit(key)] += 1;
             }
-            for i in 1..places.len() {
-                places[i] += places[i - 1];
+            let mut before = 0;
+            for place in &mut places {
+                before += std::mem::replace(place, before);
             }
-            for &(key, i) in &order {
+            for &key in &order {
                 let place = &mut places[digit(key)];
-                sorted[*place as usize] = (key, i);
+                sorted[*place as usize] = key;
                 *place += 1;
             }
             std::mem::swap(&mut order, &mut sorted);
         }
-        order.into_iter().map(|(_, i)| i).collect()
+        let mask = (1 << index_bits) - 1;
+        order.into_iter().map(|key| (key & mask) as u32).collect()
     }
 
     /// Writes the log as CSV, in the order of start times.
@@ -131,12 +154,12 @@ impl OpLog {
                 Some(Source::Landing(channel)) => format!("landing {channel}"),
             };
             let to = match record.to {
-                Target::Wire(channel, seq) => format!("wire {channel}:{seq}"),
-                Target::Slot(channel, seq) => format!("slot {channel}:{seq}"),
-                Target::Landing(channel) => format!("landing {channel}"),
+                Target::Wire(channel, seq, _) => format!("wire {channel}:{seq}"),
+                Target::Slot(channel, seq, _) => format!("slot {channel}:{seq}"),
+                Target::Landing(channel, _) => format!("landing {channel}"),
                 Target::Tile(rank, tile, land) => format!("rank {rank} tile {tile} {}", land.name()),
             };
-            writeln!(out, "{},{},{},{from},{to}", record.start, record.end, record.bytes)?;
+            writeln!(out, "{},{},{},{from},{to}", record.start, record.end, self.bytes(record))?;
         }
         Ok(())
     }
@@ -144,99 +167,124 @@ impl OpLog {
     /// Replays the data on `memory`, through slots that are overwritten as the log says.
     pub fn replay(&self, plan: &Plan<'_>, dtype: DType, memory: &mut Memory) -> Result<(), ReplayError> {
         debug_assert_eq!(dtype.bytes(), plan.cut.elem_bytes);
-        let (slots, size) = (plan.slots as usize, plan.cut.sizes()[0] as usize);
+        let size = plan.cut.sizes()[0] as usize;
         let channels = plan.wiring.channels().len();
-        let used = slots.min(plan.program.messages().max(1) as usize);
-        let mut state = Slots {
-            used,
-            size,
-            bytes: vec![0; channels * used * size],
-            holds: vec![(NONE, 0); channels * used],
-        };
-        // No more tokens of a channel can be on their way than it has slots.
-        let mut wires: Vec<u8> = vec![0; channels * used * size];
-        let wire = |channel: u32, seq: u32| (channel as usize * used + seq as usize % used) * size;
-        let mut landings: Vec<Vec<u8>> = vec![Vec::new(); channels];
-        let mut data = Vec::new();
-        for i in self.order() {
-            let record = &self.records[i as usize];
-            data.clear();
-            match record.from {
-                Some(Source::Tile(rank, tile)) => data.extend_from_slice(memory.tile(rank, tile)),
-                Some(Source::Slot(channel, seq)) => {
-                    data.extend_from_slice(state.read(plan, channel, seq, record)?);
-                }
-                Some(Source::Landing(channel)) => data.extend_from_slice(&landings[channel as usize]),
-                None => {
-                    if let Target::Slot(channel, seq) = record.to {
-                        data.extend_from_slice(&wires[wire(channel, seq)..][..size]);
-                    }
-                }
+        let mut slots = Slots::new(plan, size);
+        // The data of tokens, from their issue until their slot is written again.
+        let mut tokens: Vec<u8> = vec![0; channels * slots.room as usize * size];
+        let mut landings: Vec<u8> = vec![0; channels * size];
+        let landing = |channel: u32| channel as usize * size;
+        let order = self.order();
+        for (n, &i) in order.iter().enumerate() {
+            if n % AHEAD == 0 {
+                let soon = order[n..].iter().take(AHEAD).map(|&i| self.records[i as usize].start);
+                std::hint::black_box(soon.fold(0, |sum, start| sum ^ start));
             }
-            data.truncate(record.bytes as usize);
-            match record.to {
-                Target::Wire(channel, seq) => {
-                    wires[wire(channel, seq)..][..data.len()].copy_from_slice(&data);
+            let record = &self.records[i as usize];
+            let bytes = self.bytes(record) as usize;
+            match (record.from, record.to) {
+                (Some(Source::Tile(rank, tile)), Target::Wire(channel, seq, _)) => {
+                    let data = memory.tile(rank, tile);
+                    let len = bytes.min(data.len());
+                    tokens[slots.token(channel, seq)..][..len].copy_from_slice(&data[..len]);
                 }
-                Target::Slot(channel, seq) => state.write(plan, channel, seq, record, &data)?,
-                Target::Landing(channel) => data.clone_into(&mut landings[channel as usize]),
-                Target::Tile(rank, tile, land) => memory.write(rank, tile, land, &data),
+                (Some(Source::Slot(channel, seq)), Target::Wire(to, number, _)) => {
+                    slots.read(plan, channel, seq, record)?;
+                    let from = slots.token(channel, seq);
+                    tokens.copy_within(from..from + bytes, slots.token(to, number));
+                }
+                (Some(Source::Landing(channel)), Target::Wire(to, number, _)) => {
+                    let data = &landings[landing(channel)..][..bytes];
+                    tokens[slots.token(to, number)..][..bytes].copy_from_slice(data);
+                }
+                (_, Target::Slot(channel, seq, _)) => slots.write(plan, channel, seq, record)?,
+                (Some(Source::Slot(channel, seq)), Target::Landing(to, _)) => {
+                    slots.read(plan, channel, seq, record)?;
+                    let data = &tokens[slots.token(channel, seq)..][..bytes];
+                    landings[landing(to)..][..bytes].copy_from_slice(data);
+                }
+                (Some(Source::Slot(channel, seq)), Target::Tile(rank, tile, land)) => {
+                    slots.read(plan, channel, seq, record)?;
+                    memory.write(rank, tile, land, &tokens[slots.token(channel, seq)..][..bytes]);
+                }
+                (Some(Source::Landing(channel)), Target::Tile(rank, tile, land)) => {
+                    memory.write(rank, tile, land, &landings[landing(channel)..][..bytes]);
+                }
+                (Some(Source::Tile(from, source)), Target::Tile(rank, tile, land)) => {
+                    let data = memory.tile(from, source).to_vec();
+                    memory.write(rank, tile, land, &data[..bytes.min(data.len())]);
+                }
+                // Only slots are filled from the wire, and landings from slots.
+                (None, _) | (_, Target::Landing(..)) => {}
             }
         }
         Ok(())
     }
 }
 
+/// Records that are fetched ahead, all at once, so that the misses overlap.
+const AHEAD: usize = 16;
+
+/// Which token every slot holds. The bytes stay where the token was issued: a channel has room for twice as many tokens
+/// as slots (rounded up to a power of two), and token q + 2 n is not issued before token q + n has taken the slot of token q, after which reading q is an
+/// error.
 struct Slots {
-    used: usize,
     size: usize,
-    bytes: Vec<u8>,
+    /// Slots of a channel.
+    count: u32,
+    /// Tokens of a channel.
+    room: u32,
     /// The token that a slot holds, and until when it is read.
     holds: Vec<(u32, Ps)>,
 }
 
 impl Slots {
-    fn read(
-        &mut self,
-        plan: &Plan<'_>,
-        channel: u32,
-        seq: u32,
-        record: &Record,
-    ) -> Result<&[u8], ReplayError> {
-        let slot = seq as usize % self.used;
-        let at = channel as usize * self.used + slot;
-        let (holds, until) = &mut self.holds[at];
+    fn new(plan: &Plan<'_>, size: usize) -> Slots {
+        let count = u64::from(plan.slots).min(plan.program.messages().max(1)) as u32;
+        let room = (2 * count).next_power_of_two();
+        Slots { size, count, room, holds: vec![(NONE, 0); plan.wiring.channels().len() * count as usize] }
+    }
+
+    fn slot(&self, channel: u32, seq: u32) -> usize {
+        channel as usize * self.count as usize + (seq % self.count) as usize
+    }
+
+    /// Where the bytes of a token are.
+    fn token(&self, channel: u32, seq: u32) -> usize {
+        (channel as usize * self.room as usize + (seq & (self.room - 1)) as usize) * self.size
+    }
+
+    fn read(&mut self, plan: &Plan<'_>, channel: u32, seq: u32, record: &Record) -> Result<(), ReplayError> {
+        let slot = self.slot(channel, seq);
+        let (holds, until) = &mut self.holds[slot];
         if *holds != seq {
+            let slot = seq % self.count;
             return Err(use_after(plan, channel, slot, (seq, *holds), (record.start, record.end)));
         }
         *until = (*until).max(record.end);
-        Ok(&self.bytes[at * self.size..][..self.size])
-    }
-
-    fn write(
-        &mut self,
-        plan: &Plan<'_>,
-        channel: u32,
-        seq: u32,
-        record: &Record,
-        data: &[u8],
-    ) -> Result<(), ReplayError> {
-        let slot = seq as usize % self.used;
-        let at = channel as usize * self.used + slot;
-        let (holds, until) = self.holds[at];
-        if holds != NONE && record.start < until {
-            return Err(use_after(plan, channel, slot, (holds, seq), (record.start, until)));
-        }
-        self.holds[at] = (seq, 0);
-        self.bytes[at * self.size..][..data.len()].copy_from_slice(data);
         Ok(())
     }
+
+    fn write(&mut self, plan: &Plan<'_>, channel: u32, seq: u32, record: &Record) -> Result<(), ReplayError> {
+        let slot = self.slot(channel, seq);
+        let (holds, until) = self.holds[slot];
+        if holds != NONE && record.start < until {
+            return Err(use_after(plan, channel, seq % self.count, (holds, seq), (record.start, until)));
+        }
+        self.holds[slot] = (seq, 0);
+        Ok(())
+    }
+}
+
+#[inline]
+fn size(class: usize) -> Size {
+    if class == 0 { Size::Larger } else { Size::Smaller }
 }
 
 fn use_after(
     plan: &Plan<'_>,
     channel: u32,
-    slot: usize,
+    slot: u32,
     (seq, by): (u32, u32),
     (at, until): (Ps, Ps),
 ) -> ReplayError {
@@ -246,7 +294,7 @@ fn use_after(
         src: ends.src,
         dir: ends.src_dir.to_string(),
         dst: ends.dst,
-        slot: slot as u32,
+        slot,
         seq,
         by,
         at,
@@ -255,29 +303,26 @@ fn use_after(
 }
 
 impl Probe for OpLog {
+    #[inline]
     fn issued(&mut self, channel: u32, seq: u32, class: usize, from: Source, (start, end): (Ps, Ps)) {
-        let to = Target::Wire(channel, seq);
-        self.records.push(Record { start, end, bytes: self.sizes[class], from: Some(from), to });
+        let to = Target::Wire(channel, seq, size(class));
+        self.records.push(Record { start, end, from: Some(from), to });
     }
 
+    #[inline]
     fn visible(&mut self, channel: u32, seq: u32, class: usize, from: Ps, at: Ps) {
-        let to = Target::Slot(channel, seq);
-        self.records.push(Record { start: from, end: at, bytes: self.sizes[class], from: None, to });
+        let to = Target::Slot(channel, seq, size(class));
+        self.records.push(Record { start: from, end: at, from: None, to });
     }
 
+    #[inline]
     fn landed(&mut self, channel: u32, seq: u32, class: usize, from: Ps, to: Ps) {
-        let (source, target) = (Some(Source::Slot(channel, seq)), Target::Landing(channel));
-        self.records.push(Record {
-            start: from,
-            end: to,
-            bytes: self.sizes[class],
-            from: source,
-            to: target,
-        });
+        let (source, target) = (Some(Source::Slot(channel, seq)), Target::Landing(channel, size(class)));
+        self.records.push(Record { start: from, end: to, from: source, to: target });
     }
 
+    #[inline]
     fn wrote(&mut self, rank: u32, tile: u32, land: Land, from: Source, (start, end): (Ps, Ps)) {
-        let bytes = self.tile_bytes(tile);
-        self.records.push(Record { start, end, bytes, from: Some(from), to: Target::Tile(rank, tile, land) });
+        self.records.push(Record { start, end, from: Some(from), to: Target::Tile(rank, tile, land) });
     }
 }

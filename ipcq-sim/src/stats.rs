@@ -16,7 +16,8 @@ pub const GROUP_NAMES: [&str; GROUPS] = ["PE ports", "UCIe", "SIP links", "wires
 
 /// Counts slots, links and time bins while an engine runs.
 pub struct Stats {
-    slots: usize,
+    /// Times kept per channel: a power of two, so that a number finds its place by masking.
+    stride: usize,
     issues: Vec<Ps>,
     credits: Vec<Ps>,
     merges: Vec<Merge>,
@@ -27,7 +28,8 @@ pub struct Stats {
     pub tokens: Vec<u32>,
     group: Vec<u8>,
     bins: [[u64; BINS]; GROUPS],
-    width: Ps,
+    /// A bin is 2^shift picoseconds wide.
+    shift: u32,
 }
 
 /// Issues and credits of a channel are told in their own order; this merges them by time.
@@ -43,30 +45,31 @@ impl Stats {
     /// For one run of a plan.
     pub fn new(plan: &Plan<'_>) -> Stats {
         let channels = plan.wiring.channels().len();
-        let slots = plan.slots.min(plan.program.messages().clamp(1, 1 << 16) as u32) as usize;
+        let slots = plan.slots.min(plan.program.messages().clamp(1, 1 << 16) as u32);
+        let stride = slots.next_power_of_two() as usize;
         let links = plan.net.links();
         Stats {
-            slots,
-            issues: vec![0; channels * slots],
-            credits: vec![0; channels * slots],
+            stride,
+            issues: vec![0; channels * stride],
+            credits: vec![0; channels * stride],
             merges: vec![Merge::default(); channels],
             most_slots: 0,
             busy: vec![0; links as usize],
             tokens: vec![0; links as usize],
             group: (0..links).map(|link| group(&plan.net, link) as u8).collect(),
             bins: [[0; BINS]; GROUPS],
-            width: 1,
+            shift: 0,
         }
     }
 
     fn merge(&mut self, channel: usize, last: Last) {
         let merge = &mut self.merges[channel];
-        let base = channel * self.slots;
+        let (base, mask) = (channel * self.stride, self.stride - 1);
         loop {
             let issue = (merge.issues_done < merge.issued)
-                .then(|| self.issues[base + merge.issues_done as usize % self.slots]);
+                .then(|| self.issues[base + (merge.issues_done as usize & mask)]);
             let credit = (merge.credits_done < merge.credited)
-                .then(|| self.credits[base + merge.credits_done as usize % self.slots]);
+                .then(|| self.credits[base + (merge.credits_done as usize & mask)]);
             match (issue, credit, last) {
                 // A send that waits for a credit goes out at the very time of the credit: the credit counts first.
                 (Some(issue), Some(credit), _) if credit <= issue => merge.credits_done += 1,
@@ -89,22 +92,22 @@ impl Stats {
 
     /// Busy picoseconds per bin and group, and the width of a bin.
     pub fn bins(&self) -> (&[[u64; BINS]; GROUPS], Ps) {
-        (&self.bins, self.width)
+        (&self.bins, 1 << self.shift)
     }
 
     fn spread(&mut self, group: usize, mut from: Ps, to: Ps) {
-        while to > self.width * BINS as Ps {
+        while to > (BINS as Ps) << self.shift {
             for bins in &mut self.bins {
                 for i in 0..BINS / 2 {
                     bins[i] = bins[2 * i] + bins[2 * i + 1];
                 }
                 bins[BINS / 2..].fill(0);
             }
-            self.width *= 2;
+            self.shift += 1;
         }
         while from < to {
-            let bin = from / self.width;
-            let end = to.min((bin + 1) * self.width);
+            let bin = from >> self.shift;
+            let end = to.min((bin + 1) << self.shift);
             self.bins[group][bin as usize] += end - from;
             from = end;
         }
@@ -130,14 +133,14 @@ pub fn group(net: &Net, link: u32) -> usize {
 impl Probe for Stats {
     fn issued(&mut self, channel: u32, _seq: u32, _class: usize, _from: Source, (at, _): (Ps, Ps)) {
         let merge = &mut self.merges[channel as usize];
-        self.issues[channel as usize * self.slots + merge.issued as usize % self.slots] = at;
+        self.issues[channel as usize * self.stride + (merge.issued as usize & (self.stride - 1))] = at;
         merge.issued += 1;
         self.merge(channel as usize, Last::No);
     }
 
     fn credit(&mut self, channel: u32, _seq: u32, at: Ps) {
         let merge = &mut self.merges[channel as usize];
-        self.credits[channel as usize * self.slots + merge.credited as usize % self.slots] = at;
+        self.credits[channel as usize * self.stride + (merge.credited as usize & (self.stride - 1))] = at;
         merge.credited += 1;
         self.merge(channel as usize, Last::No);
     }

@@ -81,7 +81,7 @@ proptest! {
 
     /// IQ-1: where both engines apply, every rank's times are equal. IQ-5: nothing beats the lower bound.
     #[test]
-    fn iq1_engines_agree_on_every_algorithm_and_topology(
+    fn iq_1_engines_agree_on_every_algorithm_and_topology(
         topology in topologies(), settings in settings(), which in 0usize..9, ranks in 2u32..20,
     ) {
         let ranks = if topology.fabric == Fabric::Direct { ranks } else { ranks.min(topology.pe_count()) };
@@ -110,9 +110,9 @@ proptest! {
         }
     }
 
-    /// CS-3 with time: whether a schedule completes is the same for every timing, slow links and stragglers included.
+    /// SC-3 with time: whether a schedule completes is the same for every timing, slow links and stragglers included.
     #[test]
-    fn cs3_deadlock_verdicts_do_not_change_under_random_timings(
+    fn sc_3_deadlock_verdicts_do_not_change_under_random_timings(
         lists in prop::collection::vec(prop::collection::vec(0usize..4, 0..7), 2..6),
         topology in topologies(), settings in settings(), slots in 1u32..4,
     ) {
@@ -168,7 +168,7 @@ impl Program for Listed {
 }
 
 #[test]
-fn iq3_the_hash_is_the_same_on_ten_runs_and_differs_when_a_time_differs() {
+fn iq_3_the_hash_is_the_same_on_ten_runs_and_differs_when_a_time_differs() {
     let settings = Settings { skew: Skew::Random(7, 50_000), n_elem: 64, ..Settings::default() };
     for (name, ranks) in [("ring_accumulate", 64), ("tree_allreduce", 100), ("mesh_allreduce", 64)] {
         let program = algo::build(name, ranks, &Shape { window: 4, ..Shape::default() }).unwrap();

@@ -20,7 +20,7 @@ fn direct() -> Topology {
 
 /// IQ-7: for every algorithm, engine, credit rule and number format, replay and direct execution give the same bytes.
 #[test]
-fn iq7_replay_gives_the_bytes_of_direct_execution() {
+fn iq_7_replay_gives_the_bytes_of_direct_execution() {
     for names in algo::NAMES {
         for credit_at in [CreditAt::LastUse, CreditAt::Copy] {
             for (dtype, buffer_kind) in [
@@ -52,7 +52,7 @@ fn iq7_replay_gives_the_bytes_of_direct_execution() {
 
 /// IQ-7: a forwarded slot that is given back at the recv is overwritten while it is still in use; replay says so.
 #[test]
-fn iq7_a_slot_used_after_its_credit_is_found() {
+fn iq_7_a_slot_used_after_its_credit_is_found() {
     // Two slots, and a slow slot memory: the next token but one arrives while the first is still being read.
     let ring = algo::RingAccumulate::new(8).unwrap();
     let base = Settings { n_elem: 4096, slot_size: 1 << 20, n_slots: 1, ..Settings::default() };

@@ -44,7 +44,7 @@ fn file(folder: &Path, name: &str, content: &str) -> String {
 }
 
 #[test]
-fn iq8_bad_input_is_one_sentence_and_exit_code_2() {
+fn iq_8_bad_input_is_one_sentence_and_exit_code_2() {
     let folder = tempfile::tempdir().unwrap();
     let ccl = |content: &str| file(folder.path(), "ccl.yaml", content);
     let topology = |content: &str| file(folder.path(), "topology.yaml", content);
@@ -185,7 +185,7 @@ fn the_bench_prints_its_line_last() {
 }
 
 #[test]
-fn iq3_runs_write_the_same_files_every_time() {
+fn iq_3_runs_write_the_same_files_every_time() {
     let folder = tempfile::tempdir().unwrap();
     let mut seen: Option<Vec<Vec<u8>>> = None;
     for run in 0..3 {

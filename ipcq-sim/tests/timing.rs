@@ -30,7 +30,7 @@ fn direct() -> Topology {
 
 /// IQ-2: an uncontended token takes propagation + overheads + bytes / bottleneck, plus slot write and read.
 #[test]
-fn iq2_uncontended_time_is_the_closed_form() {
+fn iq_2_uncontended_time_is_the_closed_form() {
     let t = Topology::default();
     let hello = build("hello_send", 2);
     for size in [2, 16, 256, 4096, 65_536] {
@@ -91,7 +91,7 @@ fn the_worked_example_of_the_documentation_holds() {
 
 /// IQ-6: the difference between slot memories, with 12 slot writes and reads on the critical path.
 #[test]
-fn iq6_the_buffer_kinds_differ_as_published() {
+fn iq_6_the_buffer_kinds_differ_as_published() {
     let ring = build("ring_accumulate", 13);
     let published = [
         // bytes, tcm, hbm: the published sweep, in ps

@@ -78,6 +78,7 @@ fn new_bar(label: &str, total: u64) -> ProgressBar {
 
 impl Drop for Progress {
     fn drop(&mut self) {
+        // Relaxed: publishes nothing; the thread is joined below.
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
@@ -92,6 +93,7 @@ impl Probe for Progress {
     fn issued(&mut self, _channel: u32, _seq: u32, _class: usize, _from: Source, _span: (Ps, Ps)) {
         self.count += 1;
         if self.count & 0xffff == 0 {
+            // Relaxed: a number for people.
             self.shared.store(self.count, Ordering::Relaxed);
         }
     }

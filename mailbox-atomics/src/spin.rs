@@ -8,6 +8,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 const MOST_NS: u32 = 100_000;
 /// The least, so that a waiter whose peer comes back to a free core finds out.
 const LEAST_NS: u32 = 1_000;
+/// Of so many waits in vain in a row, the last spins as long as the first did.
+const TRY_AGAIN: u32 = 16;
 /// Looks at the word between two looks at the clock.
 const LOOKS_PER_CLOCK: u32 = 64;
 
@@ -15,10 +17,14 @@ const LOOKS_PER_CLOCK: u32 = 64;
 ///
 /// With a core for every party a waiter spins with the processor's pause. With more parties than cores a spinning
 /// waiter keeps its peer from running, so it yields its core instead, which lets a whole round of parties make their step for one
-/// context switch each. Either way the time halves whenever it was in vain and doubles whenever it was not.
+/// context switch each. Either way the time halves whenever it was in vain and doubles whenever it was not. Two waiters that have
+/// both learnt to park at once would go on so for ever, each waking slower than the other spins; so now and then a waiter tries the
+/// whole time again.
 #[derive(Debug)]
 pub struct SpinBudget {
     ns: AtomicU32,
+    /// Waits in vain since the last that was not.
+    vain: AtomicU32,
     crowded: bool,
 }
 
@@ -30,7 +36,7 @@ impl SpinBudget {
 
     /// The budget of a waiter that is one of `parties` processes which share `cores` cores.
     pub fn for_parties_on(parties: usize, cores: usize) -> Self {
-        Self { ns: AtomicU32::new(MOST_NS), crowded: parties > cores }
+        Self { ns: AtomicU32::new(MOST_NS), vain: AtomicU32::new(0), crowded: parties > cores }
     }
 
     /// Whether there are more parties than cores.
@@ -40,36 +46,40 @@ impl SpinBudget {
 
     /// Looks again and again until `ready` answers or the budget is spent.
     pub(crate) fn spin<T>(&self, mut ready: impl FnMut() -> Option<T>, deadline: Deadline) -> Option<T> {
-        // Relaxed: a hint that only this process uses and that orders nothing.
-        let budget = self.ns.load(Ordering::Relaxed);
+        // Relaxed, here and in `learn`: hints that only this process uses and that order nothing.
+        let vain = self.vain.load(Ordering::Relaxed);
+        let budget =
+            if vain % TRY_AGAIN == TRY_AGAIN - 1 { MOST_NS } else { self.ns.load(Ordering::Relaxed) };
         // The clock is read after the first looks only: a wait that is over by then is shorter than a look at the clock is long.
         let mut end = None;
         let looks = if self.crowded { 1 } else { LOOKS_PER_CLOCK };
         loop {
             for _ in 0..looks {
                 if let Some(done) = ready() {
-                    self.learn(budget.saturating_mul(2));
+                    self.learn(budget.saturating_mul(2), 0);
                     return Some(done);
                 }
                 // Also after the first look: a waiter that hammers on the line keeps its writer waiting for it.
                 core::hint::spin_loop();
             }
-            if self.crowded {
-                std::thread::yield_now();
-            }
+            // With a core for everybody, too, once the first looks were in vain: the scheduler may have put both on one core, and
+            // leaves them there as long as one of them seems to work.
+            std::thread::yield_now();
             let now = monotonic_ns();
             if now >= *end.get_or_insert_with(|| (now + u64::from(budget)).min(deadline.monotonic_ns())) {
-                self.learn(budget / 2);
+                self.learn(budget.min(self.ns.load(Ordering::Relaxed)) / 2, vain.wrapping_add(1));
                 return None;
             }
         }
     }
 
-    fn learn(&self, ns: u32) {
+    /// Stores only what changes, so that waiters of other threads keep their copy of the line.
+    fn learn(&self, ns: u32, vain: u32) {
         let ns = ns.clamp(LEAST_NS, MOST_NS);
-        // Relaxed: as in `spin`. Stored only when it changes, so that waiters of other threads keep their copy of the line.
-        if ns != self.ns.load(Ordering::Relaxed) {
-            self.ns.store(ns, Ordering::Relaxed);
+        for (word, value) in [(&self.ns, ns), (&self.vain, vain)] {
+            if value != word.load(Ordering::Relaxed) {
+                word.store(value, Ordering::Relaxed);
+            }
         }
     }
 }
@@ -121,6 +131,21 @@ mod tests {
         for _ in 0..20 {
             assert_eq!(budget.spin(|| Some(()), deadline), Some(()));
         }
+        assert_eq!(budget.ns.load(Ordering::Relaxed), MOST_NS);
+    }
+
+    #[test]
+    fn a_waiter_that_parks_at_once_tries_the_whole_time_now_and_then() {
+        let deadline = Deadline::after(Duration::from_secs(10)).unwrap();
+        let budget = SpinBudget::for_parties_on(1, 1);
+        for _ in 0..TRY_AGAIN - 1 {
+            assert_eq!(budget.spin(|| None::<()>, deadline), None);
+        }
+        assert_eq!(budget.ns.load(Ordering::Relaxed), LEAST_NS);
+        // The peer comes later than the least time, and well within the most.
+        let started = monotonic_ns();
+        let come = || (monotonic_ns() - started > u64::from(10 * LEAST_NS)).then_some(());
+        assert_eq!(budget.spin(come, deadline), Some(()));
         assert_eq!(budget.ns.load(Ordering::Relaxed), MOST_NS);
     }
 

@@ -203,6 +203,15 @@ pub fn arm(plan: Plan) {
     MODE.store(ARMED, Ordering::Relaxed);
 }
 
+/// Forgets what was armed, and asks the environment again at the next point: for a forked child whose parent had asked before.
+pub fn ask_environment_again() {
+    let mut state = state();
+    state.plan = Plan::default();
+    state.hits.clear();
+    // Relaxed: as in `arm`.
+    MODE.store(ASK_ENVIRONMENT, Ordering::Relaxed);
+}
+
 /// Starts a list of the points that this process passes, and to count passes anew.
 pub fn record() {
     let mut state = state();

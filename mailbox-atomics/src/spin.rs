@@ -67,6 +67,7 @@ impl SpinBudget {
             std::thread::yield_now();
             let now = monotonic_ns();
             if now >= *end.get_or_insert_with(|| (now + u64::from(budget)).min(deadline.monotonic_ns())) {
+                // Relaxed: as above.
                 self.learn(budget.min(self.ns.load(Ordering::Relaxed)) / 2, vain.wrapping_add(1));
                 return None;
             }
@@ -77,6 +78,7 @@ impl SpinBudget {
     fn learn(&self, ns: u32, vain: u32) {
         let ns = ns.clamp(LEAST_NS, MOST_NS);
         for (word, value) in [(&self.ns, ns), (&self.vain, vain)] {
+            // Relaxed: as in `spin`.
             if value != word.load(Ordering::Relaxed) {
                 word.store(value, Ordering::Relaxed);
             }

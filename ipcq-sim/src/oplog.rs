@@ -1,4 +1,4 @@
-//! The log of everything that moved data, and its replay in the order of start times on memory with real slots.
+//! The log of everything that moved data, and its replay in the order of start times, tracking which token each slot holds.
 
 use crate::config::DType;
 use crate::memory::Memory;
@@ -164,7 +164,7 @@ impl OpLog {
         Ok(())
     }
 
-    /// Replays the data on `memory`, through slots that are overwritten as the log says.
+    /// Replays the data on `memory`. A slot is the token that it holds: a read of any other is a use after credit.
     pub fn replay(&self, plan: &Plan<'_>, dtype: DType, memory: &mut Memory) -> Result<(), ReplayError> {
         debug_assert_eq!(dtype.bytes(), plan.cut.elem_bytes);
         let size = plan.cut.sizes()[0] as usize;

@@ -8,7 +8,7 @@ use crate::trace::Trace;
 use bootstrap_channel::ChannelSet;
 use chip_bootstrap::BringUpPhase;
 use mailbox_atomics::{
-    Child, Deadline, Death, HowDied, Listener, SpinBudget, Wait, WaitError, Watch, monotonic_ns,
+    Child, Deadline, Death, HowDied, Listener, SpinBudget, Wait, WaitError, Watch, fault_point, monotonic_ns,
 };
 use nix::sys::signal::Signal;
 use rendezvous::Prepared;
@@ -127,7 +127,9 @@ impl Hands {
         }
         frame.write(|at, bytes| self.board.write_slot(hand, seq, at, bytes))?;
         self.hands[hand].sent = seq;
+        fault_point!("worker.send.written");
         self.board.slot(hand, seq).ring(seq, [Listener::new(&self.board.hand(hand).parking.parked)]);
+        fault_point!("worker.send.rung");
         Ok(seq)
     }
 
@@ -268,6 +270,7 @@ impl Hands {
                 let _ = self.send(hand, &Frame::new(Kind::Shutdown, 0), deadline);
             }
         }
+        fault_point!("worker.close.asked");
         let mut worst = Ok(());
         let mut stuck: Vec<&Hand> = Vec::new();
         for hand in &self.hands {
@@ -282,6 +285,7 @@ impl Hands {
                 None => stuck.push(hand),
             }
         }
+        fault_point!("worker.close.waited");
         for signal in [Signal::SIGTERM, Signal::SIGKILL] {
             stuck.iter().for_each(|hand| hand.child.signal(signal));
             let Ok(moment) = Deadline::after(GRACE) else { break };
@@ -299,6 +303,7 @@ impl Hands {
             );
             worst = worst.and(Err(Failure::new(ErrorCode::TimedOut, text).in_phase("close")));
         }
+        fault_point!("worker.close.gone");
         // Dropping the children kills and reaps whoever is left, should there be any.
         worst
     }

@@ -3,7 +3,8 @@
 use crate::board::{ANSWER_BYTES, Board, RING};
 use crate::frame::{BODY_AT, Kind, Received, SLOT_BYTES, used};
 use mailbox_atomics::{
-    Deadline, LONGEST_WAIT, Listener, SpinBudget, Wait, WaitError, coarse_monotonic_ns, monotonic_ns,
+    Deadline, LONGEST_WAIT, Listener, SpinBudget, Wait, WaitError, coarse_monotonic_ns, fault_point,
+    monotonic_ns,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use worker_errors::{ErrorCode, Failure};
@@ -34,7 +35,9 @@ pub(crate) fn serve(board: &Board, me: usize, executor: &mut dyn Executor) {
         words.doing.since_ns.store(coarse_monotonic_ns());
         words.doing.frame.store(seq);
         read_frame(board, me, seq, &mut slot, &mut frame);
+        fault_point!("worker.frame.received");
         if frame.kind == Some(Kind::Shutdown) {
+            fault_point!("worker.hand.shutdown");
             break;
         }
         let tracing = board.parent().trace.load() != 0;
@@ -43,6 +46,7 @@ pub(crate) fn serve(board: &Board, me: usize, executor: &mut dyn Executor) {
         } else {
             await_needs(board, me, &frame, &spin)
         };
+        fault_point!("worker.frame.ready");
         let start_ns = if tracing { monotonic_ns() } else { 0 };
         let outcome = ready
             .and_then(|()| run_guarded(board, executor, &frame).map_err(Refusal::Failed))
@@ -56,13 +60,16 @@ pub(crate) fn serve(board: &Board, me: usize, executor: &mut dyn Executor) {
             board.times(me, seq).start_ns.store(start_ns);
             board.times(me, seq).end_ns.store(monotonic_ns());
         }
+        fault_point!("worker.frame.executed");
         match outcome {
             Ok(answer) if answer.is_empty() => {}
             Ok(answer) => board.write_answer(me, &answer),
             Err(refusal) => note_failure(board, me, &frame, refusal),
         }
         words.doing.frame.store(0);
+        fault_point!("worker.frame.before-done");
         words.progress.done.ring(seq, board.listeners(me));
+        fault_point!("worker.frame.done");
     }
     // Whoever still waits for frames of this hand shall not wait for ever.
     words.doing.frame.store(0);

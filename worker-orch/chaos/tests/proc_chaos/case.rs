@@ -132,7 +132,10 @@ pub(crate) fn cases(scene: Scene, log: &[LogLine]) -> Vec<Case> {
     let mut cases = Vec::new();
     for ((rank, point), (kind, last)) in &passes {
         // A process that does not know its number yet can only be meant by a fault for all; not where that means the parent too.
-        if rank.is_none() && by_parent.contains(point) {
+        let meant_for_more = rank.is_none() && by_parent.contains(point);
+        // Who starts ranks is no part of what is tested.
+        let starter = scene == Scene::Ranks && rank.is_none_or(|rank| rank == PARENT);
+        if meant_for_more || starter {
             continue;
         }
         for hit in BTreeSet::from([1, 2.min(*last), *last]) {

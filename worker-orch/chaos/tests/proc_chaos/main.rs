@@ -22,6 +22,8 @@ mod sweep;
 mod watch;
 
 use case::{PARENT, Scene};
+use chips::Chips;
+use levels::Levels;
 use life::Limits;
 use mailbox_atomics::fault;
 use std::path::{Path, PathBuf};
@@ -64,12 +66,12 @@ fn play(scene: Scene, limits: Limits, report: &Path) -> Result<(), String> {
     let kernel = chips::kernel(&folder);
     let seen = match scene {
         Scene::Fork => {
-            life::two_lives(limits, &|diary| chips::Chips::build(Start::Fork, limits, &kernel, diary))
+            life::two_lives(limits, &|diary, limits| Chips::build(Start::Fork, limits, &kernel, diary))
         }
         Scene::Exec => {
-            life::two_lives(limits, &|diary| chips::Chips::build(Start::Exec, limits, &kernel, diary))
+            life::two_lives(limits, &|diary, limits| Chips::build(Start::Exec, limits, &kernel, diary))
         }
-        Scene::Levels => life::two_lives(limits, &|diary| levels::Levels::build(limits, diary)),
+        Scene::Levels => life::two_lives(limits, &|diary, limits| Levels::build(limits, diary)),
         Scene::Ranks => ranks::two_lives(limits),
     };
     let text = serde_json::to_string(&seen).map_err(|error| error.to_string())?;

@@ -27,7 +27,7 @@ pub(crate) fn two_lives(limits: Limits) -> Report {
     let diary = Diary::default();
     for life in [1, 2] {
         diary.life.set(life);
-        live(&path, limits, &diary);
+        live(&path, if life == 1 { limits } else { Limits::PATIENT }, &diary);
         forget_plan();
     }
     let mut left: Vec<String> = std::fs::read_dir(folder.path())

@@ -77,6 +77,7 @@ impl Diary {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Holdings {
     descriptors: Vec<String>,
+    /// A kernel's library is not among them: the C++ in it may forbid the loader to let it go.
     shared_mappings: Vec<String>,
     children: bool,
 }
@@ -94,9 +95,7 @@ impl Holdings {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let shared = |line: &&str| line.split(' ').nth(1).is_some_and(|rights| rights.ends_with('s'));
         let name = |line: &str| line.split_ascii_whitespace().last().unwrap_or_default().to_owned();
-        // A kernel that is still loaded counts too; the program's own libraries were there before.
-        let shared_mappings =
-            maps.lines().filter(|line| shared(line) || line.ends_with(".so")).map(name).collect();
+        let shared_mappings = maps.lines().filter(shared).map(name).collect();
         let none = waitpid(None, Some(WaitPidFlag::WNOHANG)) == Err(Errno::ECHILD);
         Self { descriptors, shared_mappings, children: !none }
     }

@@ -82,10 +82,14 @@ impl Child {
         leash: OwnedFd,
         voice: OwnedFd,
     ) -> Self {
+        // From here on dropping it reaps it.
+        let lifeline = Lifeline::of_pipe(pid.as_raw(), voice);
+        let mut child = Self { pid, lifeline, _leash: leash, ended: Cell::new(None) };
         // An old kernel, or one that hides pidfds, leaves the pipe, which is as good while nobody else holds its end.
-        let opened = fault_call!("process.watch").and_then(|()| open(pid.as_raw()));
-        let lifeline = opened.unwrap_or_else(|_| Lifeline::of_pipe(pid.as_raw(), voice));
-        Self { pid, lifeline, _leash: leash, ended: Cell::new(None) }
+        if let Ok(better) = fault_call!("process.watch").and_then(|()| open(pid.as_raw())) {
+            child.lifeline = better;
+        }
+        child
     }
 
     /// The child's process id.

@@ -3,14 +3,15 @@
 use crate::board::Board;
 use crate::execute::{ChipExecutor, SubExecutor, WorkerExecutor};
 use crate::program::Programs;
-use crate::serve::serve;
+use crate::serve::{Served, note_parting, serve};
 use crate::worker::Worker;
 use bootstrap_channel::{ChannelSet, Success};
 use chip_bootstrap::{BringUpPhase, ChipConfig, Entry, Platform, bring_up_and_publish};
 use comm_context::comm::{Membership, Timeout};
-use mailbox_atomics::{Region, fault_point};
+use mailbox_atomics::{PANIC_EXIT_CODE, Region, fault_point};
 use rendezvous::Prepared;
 use std::sync::Arc;
+use worker_errors::Failure;
 
 /// What a hand ends with when it could not be brought up; the reason is on its channel.
 pub(crate) const NOT_UP: i32 = 3;
@@ -44,9 +45,11 @@ pub(crate) fn chip_main(post: &Post<'_>, chip: &ChipPost<'_>) -> i32 {
     let me = Membership::new(post.number as u32, chip.chips as u32).ok();
     fault_point!("worker.hand.up");
     let mut executor = ChipExecutor::new(up, post.programs, post.heaps.to_vec(), entry.zip(me));
-    serve(post.board, post.number, &mut executor);
+    if serve(post.board, post.number, &mut executor) == Served::Panicked {
+        return PANIC_EXIT_CODE;
+    }
     fault_point!("worker.hand.going");
-    i32::from(executor.chip.tear_down().is_err())
+    part(post, executor.chip.tear_down())
 }
 
 /// The life of a sub-worker's process.
@@ -79,5 +82,16 @@ pub(crate) fn worker_main(post: &Post<'_>, child: &mut Worker) -> i32 {
     fault_point!("worker.hand.up");
     serve(post.board, post.number, &mut WorkerExecutor::new(child, post.programs, post.heaps.to_vec()));
     fault_point!("worker.hand.going");
-    i32::from(child.close().is_err())
+    part(post, child.close())
+}
+
+/// The exit code of a hand that has served, and word of why it is not 0.
+fn part(post: &Post<'_>, ended: Result<(), Failure>) -> i32 {
+    match ended {
+        Ok(()) => 0,
+        Err(failure) => {
+            note_parting(post.board, post.number, &failure);
+            1
+        }
+    }
 }

@@ -9,6 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 use worker_orch::{
     Access, Args, ChipConfig, ErrorCode, Failure, HostBuffer, Program, Start, Task, TaskFn, Worker,
+    comm_failure,
 };
 
 const CHIPS: usize = 3;
@@ -28,7 +29,8 @@ pub(crate) fn add(task: &mut Task<'_>) -> Result<(), Failure> {
 fn meet(task: &mut Task<'_>) -> Result<(), Failure> {
     let within = Timeout::new(Duration::from_millis(task.scalar(0)?)).map_err(failure)?;
     let chip = task.chip().ok_or_else(|| wrong("this is no chip"))?;
-    chip.comm().ok_or_else(|| wrong("this chip has no communicator"))?.barrier(within).map_err(failure)
+    let comm = chip.comm().ok_or_else(|| wrong("this chip has no communicator"))?;
+    comm.barrier(within).map_err(|error| comm_failure(&error))
 }
 
 /// Tensor 1 becomes the sum of tensor 0.

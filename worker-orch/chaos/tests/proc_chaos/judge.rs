@@ -152,7 +152,7 @@ impl Judge<'_> {
         if !PHASES.iter().any(|phase| told.text.contains(phase)) {
             self.complain(format!("it names no phase: {}", told.text));
         }
-        if self.case.ends_process() {
+        if self.case.ends_process() || self.case.fault.action == Action::Panic {
             let call = self.seen.report.as_ref().and_then(first_error).map(|(call, _)| call.clone());
             if let Some(call) = call {
                 self.note_told(since(fault.at_ns.max(call.begin_ns), call.end_ns));

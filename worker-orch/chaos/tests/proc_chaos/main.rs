@@ -4,7 +4,7 @@
 //! and judges from outside what came of it; as a test it lets every process of a Worker die at a sample of its points. `cargo xtask chaos` runs the watcher
 //! over all of them, with every action.
 //!
-//! - `proc_chaos cases SCENE` records which points the scene's processes pass, and prints every case, one a line;
+//! - `proc_chaos cases [SCENE]` records which points the scene's processes pass, and prints every case, one a line;
 //! - `proc_chaos watch CASE` runs one case and prints its verdict as a line of JSON;
 //! - `proc_chaos scene SCENE LIMITS REPORT` is the scene itself.
 //!
@@ -38,9 +38,8 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match args[..] {
-        ["cases", scene] => scene.parse().and_then(watch::cases).map(|cases| {
-            cases.iter().for_each(|case| println!("{case}"));
-        }),
+        ["cases"] => Scene::ALL.into_iter().try_for_each(print_cases),
+        ["cases", scene] => scene.parse().and_then(print_cases),
         ["watch", case] => case.parse().and_then(|case| watch::watch(&case)).map(|verdict| {
             println!("{}", serde_json::to_string(&verdict).unwrap_or_default());
         }),
@@ -57,6 +56,11 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+fn print_cases(scene: Scene) -> Result<(), String> {
+    watch::cases(scene)?.iter().for_each(|case| println!("{case}"));
+    Ok(())
 }
 
 /// The scene, in this process; what it saw goes to the file `report`.

@@ -136,7 +136,7 @@ impl Judge<'_> {
                     Some(told) => self.must_say(errno, &told),
                     None => return self.must_succeed(),
                 }
-                return self.ranks_must_tell(fault, &["failed", "left", "could not"]);
+                return self.ranks_must_tell(fault, &["failed", "left", "exited with status 0"]);
             }
             Action::Error(errno) => return self.failed_call(errno, &names),
             Action::Kill => &["SIGKILL"],

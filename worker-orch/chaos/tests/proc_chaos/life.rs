@@ -31,11 +31,11 @@ pub(crate) trait Stage {
     fn play(&mut self, diary: &Diary, limits: Limits) -> Result<(), Failure>;
 }
 
+/// Makes a scene's Worker.
+type Build<'a> = &'a dyn Fn(&Diary, Limits) -> Result<Box<dyn Stage>, Failure>;
+
 /// Plays both lives. `build` makes the Worker; the second life has the same one unless it went with a panic or is too impatient.
-pub(crate) fn two_lives(
-    limits: Limits,
-    build: &dyn Fn(&Diary, Limits) -> Result<Box<dyn Stage>, Failure>,
-) -> Report {
+pub(crate) fn two_lives(limits: Limits, build: Build<'_>) -> Report {
     let (diary, before) = (Diary::default(), Holdings::now());
     let mut report = Report::default();
     diary.life.set(1);

@@ -17,6 +17,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
 use crate::cargo::cargo;
+use crate::console::{self, Console};
+use crate::hw_test::build_double;
 use crate::lane::{Outcome, Report, Setting};
 use crate::workspace::Workspace;
 use totals::Totals;
@@ -66,10 +68,7 @@ const WATCHER_HANGS: Duration = Duration::from_secs(180);
 
 /// The command itself.
 pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
-    let program = Program::build(ws, &mut |command| {
-        ensure!(command.status().context("cannot start cargo")?.success(), "the scenes do not build");
-        Ok(())
-    })?;
+    let program = Program::build(ws, &Console::new(console::Show::choose(false)))?;
     let (show, begun) = (Show::new(args.json), Instant::now());
     let chosen = match &args.case {
         Some(case) => vec![case.clone()],
@@ -90,10 +89,7 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
 
 /// A slice of the sweep as a lane.
 pub(crate) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
-    let program = Program::build(setting.ws, &mut |command| {
-        let log = setting.console.run(command)?;
-        log.failure.map_or(Ok(()), |failure| bail!("{failure}"))
-    })?;
+    let program = Program::build(setting.ws, setting.console)?;
     let args = Args { points: Some(SLICE), seed: 1, minutes: None, jobs: 4, case: None, json: false };
     let totals = sweep(&program, program.choose(args.seed, args.points)?, &args, &Show::lines())?;
     Ok(Outcome::Ran(Report {
@@ -106,24 +102,31 @@ pub(crate) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
 struct Program {
     path: PathBuf,
     folder: PathBuf,
+    /// Where the vendor double's libraries are.
+    double: PathBuf,
 }
 
 impl Program {
     /// Builds it as the tests of the workspace are built, so that nothing is compiled twice.
-    fn build(ws: &Workspace, run: &mut dyn FnMut(&mut Command) -> Result<()>) -> Result<Self> {
+    fn build(ws: &Workspace, console: &Console) -> Result<Self> {
+        let double = build_double(ws, console)?;
         let select = ["test", "--workspace", "--test", "proc_chaos", "--no-run"];
-        run(cargo(&ws.root, select).arg("--quiet"))?;
+        if let Some(failure) = console.run(&mut cargo(&ws.root, select))?.failure {
+            bail!("the scenes do not build: {failure}");
+        }
         let said = cargo(&ws.root, select).args(["--quiet", "--message-format", "json"]).output()?;
         let artifacts = String::from_utf8_lossy(&said.stdout);
         let path = artifacts.lines().filter_map(executable).next_back();
         let folder = ws.target.join("chaos");
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        Ok(Self { path: path.context("cargo did not say where proc_chaos is")?, folder })
+        Ok(Self { path: path.context("cargo did not say where proc_chaos is")?, folder, double })
     }
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.path);
         command.args(args).env("CHAOS_FOLDER", &self.folder).stdin(Stdio::null());
+        // One of the scenes is played on the vendor double.
+        command.env("CHIPCOMM_CANN_LIB_DIR", &self.double);
         command
     }
 
@@ -281,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_watcher_that_says_nothing_is_a_failed_case() {
-        let program = Program { path: "true".into(), folder: ".".into() };
+        let program = Program { path: "true".into(), folder: ".".into(), double: ".".into() };
         let error = program.watch("fork:a=kill").unwrap_err();
         assert!(broken("fork:a=kill", &error).why[0].contains("its watcher said"), "{error:#}");
     }

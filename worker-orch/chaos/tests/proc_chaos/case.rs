@@ -14,6 +14,10 @@ pub(crate) enum Scene {
     Fork,
     /// A Worker that starts its hands by exec.
     Exec,
+    /// A Worker whose chips become a group when they need one.
+    Plain,
+    /// The same on the vendor double.
+    Double,
     /// A Worker of Workers.
     Levels,
     /// Ranks that meet at a path, without a Worker.
@@ -21,12 +25,20 @@ pub(crate) enum Scene {
 }
 
 impl Scene {
-    pub(crate) const ALL: [Self; 4] = [Self::Fork, Self::Exec, Self::Levels, Self::Ranks];
+    const ALL: [Self; 6] = [Self::Fork, Self::Exec, Self::Plain, Self::Double, Self::Levels, Self::Ranks];
+
+    /// Those that can be played: the double has to be built by somebody.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        let double = std::env::var_os(DOUBLE_VARIABLE).is_some();
+        Self::ALL.into_iter().filter(move |scene| double || *scene != Self::Double)
+    }
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Fork => "fork",
             Self::Exec => "exec",
+            Self::Plain => "plain",
+            Self::Double => "double",
             Self::Levels => "levels",
             Self::Ranks => "ranks",
         }
@@ -44,6 +56,9 @@ impl FromStr for Scene {
             .ok_or(format!("{text:?} is no scene; there are {known}"))
     }
 }
+
+/// The variable that says where the double's libraries are.
+const DOUBLE_VARIABLE: &str = "CHIPCOMM_CANN_LIB_DIR";
 
 /// The number under which faults in a scene's first process are planned: no hand has it.
 pub(crate) const PARENT: u32 = 999;

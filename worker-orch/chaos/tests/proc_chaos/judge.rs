@@ -77,8 +77,13 @@ impl Judge<'_> {
         }
         for call in seen.report.iter().flat_map(|report| &report.calls) {
             let took = Duration::from_nanos(call.end_ns.saturating_sub(call.begin_ns));
-            if call.limit_ms.is_some_and(|limit| took > Duration::from_millis(limit) + BEYOND_DEADLINE) {
-                self.complain(format!("`{}` of life {} took {took:.1?}", call.name, call.life));
+            let allowed = |limit| Duration::from_millis(limit) + BEYOND_DEADLINE + seen.stalled;
+            if call.limit_ms.is_some_and(|limit| took > allowed(limit)) {
+                let stalled = seen.stalled;
+                self.complain(format!(
+                    "`{}` of life {} took {took:.1?} (of which the machine stalled {stalled:.1?})",
+                    call.name, call.life
+                ));
             }
             if let (2, Some(told)) = (call.life, &call.error) {
                 self.complain(format!("`{}` failed in the life after: {}", call.name, told.text));
@@ -136,7 +141,7 @@ impl Judge<'_> {
                     Some(told) => self.must_say(errno, &told),
                     None => return self.must_succeed(),
                 }
-                return self.ranks_must_tell(fault, &["failed", "left", "exited with status 0"]);
+                return self.ranks_must_tell(fault, &["failed", "left", "refused", "exited with status 0"]);
             }
             Action::Error(errno) => return self.failed_call(errno, &names),
             Action::Kill => &["SIGKILL"],
@@ -297,7 +302,7 @@ fn names(scene: Scene, rank: Option<u32>) -> Vec<String> {
         }
         (Scene::Levels, Some(hand)) => vec![format!("worker {hand}")],
         (Scene::Fork | Scene::Exec, Some(3)) => vec!["sub-worker 0".to_owned()],
-        (Scene::Fork | Scene::Exec, Some(chip)) => vec![format!("chip {chip}")],
+        (_, Some(chip)) => vec![format!("chip {chip}")],
     }
 }
 

@@ -16,6 +16,7 @@ mod chips;
 mod judge;
 mod levels;
 mod life;
+mod plain;
 mod ranks;
 mod report;
 mod sweep;
@@ -26,9 +27,10 @@ use chips::Chips;
 use levels::Levels;
 use life::Limits;
 use mailbox_atomics::fault;
+use plain::Plain;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use worker_orch::{Start, serve_if_hand};
+use worker_orch::{Platform, Start, serve_if_hand};
 
 /// Where the scenes' kernel is.
 pub(crate) const FOLDER: &str = "CHAOS_FOLDER";
@@ -38,7 +40,7 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match args[..] {
-        ["cases"] => Scene::ALL.into_iter().try_for_each(print_cases),
+        ["cases"] => Scene::all().try_for_each(print_cases),
         ["cases", scene] => scene.parse().and_then(print_cases),
         ["watch", case] => case.parse().and_then(|case| watch::watch(&case)).map(|verdict| {
             println!("{}", serde_json::to_string(&verdict).unwrap_or_default());
@@ -74,6 +76,10 @@ fn play(scene: Scene, limits: Limits, report: &Path) -> Result<(), String> {
         }
         Scene::Exec => {
             life::two_lives(limits, &|diary, limits| Chips::build(Start::Exec, limits, &kernel, diary))
+        }
+        Scene::Plain => life::two_lives(limits, &|diary, limits| Plain::build(Platform::Sim, limits, diary)),
+        Scene::Double => {
+            life::two_lives(limits, &|diary, limits| Plain::build(Platform::A2a3, limits, diary))
         }
         Scene::Levels => life::two_lives(limits, &|diary, limits| Levels::build(limits, diary)),
         Scene::Ranks => ranks::two_lives(limits),

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 
 /// What a scene's processes get after its end, or their parent's, before they count as left behind: the second of the contract, and two for load.
 const GONE_WITHIN: Duration = Duration::from_secs(3);
+/// Between two looks at a scene.
+const NAP: Duration = Duration::from_millis(2);
 /// When a scene hangs: far beyond all its deadlines together.
 const HANGS_AFTER: Duration = Duration::from_secs(90);
 /// When somebody takes a stopped parent for hung and kills it.
@@ -36,6 +38,8 @@ pub(crate) struct Seen {
     pub(crate) ended_ns: u64,
     /// When the last process was gone.
     pub(crate) gone_ns: Option<u64>,
+    /// For how long this process, which only naps, was not let run: no time of the machine's own is charged to a scene.
+    pub(crate) stalled: Duration,
     /// Names of what was still there then.
     pub(crate) left: Vec<String>,
     pub(crate) report: Option<Report>,
@@ -54,11 +58,15 @@ impl Show {
         let words = |error: std::io::Error| error.to_string();
         let folder = tempfile::tempdir().map_err(words)?;
         let file = |name: &str| folder.path().join(name);
-        std::fs::create_dir(file("temp")).map_err(words)?;
+        for name in ["temp", "session"] {
+            std::fs::create_dir(file(name)).map_err(words)?;
+        }
         let output = File::create(file("output")).map_err(words)?;
         let mut command = Command::new(std::env::current_exe().map_err(words)?);
         command.args(["scene", scene.name(), limits]).arg(file("report")).env("TMPDIR", file("temp"));
         command.env(LOG_VARIABLE, file("log")).env_remove(PLAN_VARIABLE);
+        // Where the vendor double keeps what its processes share.
+        command.env("CANN_SIM_DIR", file("session"));
         if let Some(plan) = plan {
             command.env(PLAN_VARIABLE, plan);
         }
@@ -151,7 +159,9 @@ fn follow(show: &Show, case: Option<&Case>) -> Seen {
             seen.left.extend(kill_what_is_left());
             break;
         }
-        std::thread::sleep(Duration::from_millis(2));
+        let napped = Instant::now();
+        std::thread::sleep(NAP);
+        seen.stalled += Some(napped.elapsed()).filter(|nap| *nap > 10 * NAP).unwrap_or_default();
     }
     seen.gone_ns = Some(monotonic_ns()).filter(|_| seen.left.is_empty());
     let log = show.log();

@@ -232,7 +232,8 @@ impl Hands {
         }
         // A moment for kernels that look at their abort word; those that do not are killed when the hands are dropped.
         let Ok(grace) = Deadline::after(GRACE) else { return };
-        for (number, hand) in self.hands.iter().enumerate() {
+        let alive = |(_, hand): &(usize, &Hand)| hand.child.lifeline().death().is_none();
+        for (number, hand) in self.hands.iter().enumerate().filter(alive) {
             let words = self.board.hand(number);
             let watching = Only(hand);
             let wait = Wait::until(grace).watching(&watching);

@@ -110,10 +110,7 @@ impl Worker {
         scalars: &[u64],
         call: &'static str,
     ) -> Result<Vec<u8>, Failure> {
-        if chip >= self.chips.len() {
-            let text = format!("there is no chip {chip}; this Worker has {}", self.chips.len());
-            return Err(Failure::new(ErrorCode::Invalid, text).in_phase(call));
-        }
+        self.must_have_chip(chip, call)?;
         let deadline = deadline(self.run_within)?;
         // A run of its own, so that its failure is told apart.
         let run = self.next_run();

@@ -12,7 +12,7 @@ use crate::trace::Trace;
 use chip_bootstrap::{ChipConfig, Platform};
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::Timeout;
-use mailbox_atomics::{Deadline, Region};
+use mailbox_atomics::{Deadline, Region, fault_point};
 use std::path::Path;
 use std::sync::Arc;
 use worker_errors::{ErrorCode, Failure};
@@ -176,6 +176,7 @@ impl Worker {
         let run = self.next_run();
         let span = tracing::debug_span!("run", number = run / 2 + 1);
         let _entered = span.enter();
+        fault_point!("worker.run.begun");
         self.heap.set_in_run(true);
         let next_level = self.chips.len() + self.workers.len();
         let spaces = Spaces::of(self);
@@ -183,9 +184,12 @@ impl Worker {
         let mut orchestrator =
             Orchestrator::new(hands, &self.programs, &mut self.base, next_level, spaces, run, deadline);
         let said = body(&mut orchestrator);
+        fault_point!("worker.run.submitted");
         let finished = orchestrator.finish();
+        fault_point!("worker.run.drained");
         let swept = orchestrator.sweep_domains(run + 1);
         self.heap.set_in_run(false);
+        fault_point!("worker.run.over");
         // What a chip told explains what the body then returned; a failure of the body itself is its own.
         finished?;
         let value = said?;
@@ -217,6 +221,7 @@ impl Worker {
             return self.remote_copy_to(chip, to, bytes);
         }
         let (region, at) = self.chip_bytes(chip, to, bytes.len(), "copy_to")?;
+        fault_point!("worker.copy-to");
         region.write(at, bytes).map_err(|error| region_failure(&error))
     }
 
@@ -227,6 +232,7 @@ impl Worker {
             return self.remote_copy_from(chip, from, into);
         }
         let (region, at) = self.chip_bytes(chip, from, into.len(), "copy_from")?;
+        fault_point!("worker.copy-from");
         region.read(at, into).map_err(|error| region_failure(&error))
     }
 
@@ -268,6 +274,7 @@ impl Worker {
         let Some(mut hands) = self.hands.take() else { return Ok(()) };
         let span = tracing::info_span!("close");
         let _entered = span.enter();
+        fault_point!("worker.close.begun");
         self.contexts.clear();
         self.base = Base::default();
         // The devices free everything themselves.

@@ -183,7 +183,13 @@ fn opened(path: &std::path::Path, reach: Reach) -> Option<(File, Vec<Range<usize
     // The number may have been given to something else meanwhile.
     let own = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
     let len = file.metadata().ok()?.len() as usize;
-    (name(std::fs::read_link(own).ok()?)? == before).then(|| (file, prey(&before, len, reach)))
+    if name(std::fs::read_link(own).ok()?)? != before {
+        return None;
+    }
+    // Nor may it be so new that it has no size yet: writing would give it one.
+    let mut prey = prey(&before, len, reach);
+    prey.retain(|range| !range.is_empty() && range.end <= len);
+    (!prey.is_empty()).then_some((file, prey))
 }
 
 fn double(task: &mut Task<'_>) -> Result<(), Failure> {

@@ -100,7 +100,7 @@ impl Hands {
         if cancelled.load() != self.run && !self.in_command && self.run_failed() {
             cancelled.store(self.run);
             if let Some(group) = &self.group {
-                group.cancel_waits();
+                group.cancel_kernels();
             }
         }
     }
@@ -116,7 +116,7 @@ impl Hands {
             && self.run_cancelled()
             && self.lost.is_none()
         {
-            group.resume_waits();
+            group.resume_kernels();
         }
     }
 

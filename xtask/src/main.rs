@@ -10,6 +10,7 @@ mod hw_test;
 mod kernels;
 mod lane;
 mod layers;
+mod soak;
 mod tally;
 mod test;
 mod tidy;
@@ -47,6 +48,8 @@ enum Command {
     Kernels(kernels::Args),
     /// The fuzz targets, with cargo-fuzz
     Fuzz(fuzz::Args),
+    /// Workers and groups started, used, killed and closed over and over: nothing may grow
+    Soak(soak::Args),
 }
 
 fn main() -> ExitCode {
@@ -71,6 +74,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::AbiCheck(args) => abi_check::run(&ws, &args),
         Command::Kernels(args) => kernels::run(&ws, &args),
         Command::Fuzz(args) => fuzz::run(&ws, &args),
+        Command::Soak(args) => soak::run(&ws, &args),
     }
 }
 

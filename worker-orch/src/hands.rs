@@ -184,6 +184,11 @@ impl Hands {
         Ok(())
     }
 
+    /// Fails with the death of a hand, if one has died by now.
+    pub(crate) fn look_for_death(&mut self) -> Result<(), Failure> {
+        self.look().map_or(Ok(()), |death| Err(self.lost(WaitError::PeerDied(death))))
+    }
+
     /// A hand is gone or does not answer: everybody stops, and the Worker is of no use until it is initialised again.
     fn lost(&mut self, error: WaitError) -> Failure {
         let failure = match error {
@@ -270,13 +275,18 @@ impl Hands {
         }
         let mut worst = Ok(());
         let mut stuck: Vec<&Hand> = Vec::new();
-        for hand in &self.hands {
+        for (number, hand) in self.hands.iter().enumerate() {
             let end = if self.fatal.is_some() { hand.child.try_reap() } else { hand.child.reap(deadline) };
             match end {
                 Some(HowDied::Exited(0)) => {}
                 Some(how) if self.fatal.is_none() => {
                     let text = format!("{} (pid {}) ended badly: {how}", hand.name, hand.child.pid());
-                    worst = worst.and(Err(Failure::new(death_code(how), text).in_phase("close")));
+                    let failure = Failure::new(death_code(how), text).in_phase("close");
+                    let cause = self.board.last_words(number);
+                    worst = worst.and(Err(match cause {
+                        Some(cause) => failure.caused_by(cause),
+                        None => failure,
+                    }));
                 }
                 Some(_) => {}
                 None => stuck.push(hand),

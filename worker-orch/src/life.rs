@@ -11,6 +11,7 @@ use comm_context::comm::{Membership, Timeout};
 use mailbox_atomics::Region;
 use rendezvous::Prepared;
 use std::sync::Arc;
+use worker_errors::Failure;
 
 /// What a hand ends with when it could not be brought up; the reason is on its channel.
 pub(crate) const NOT_UP: i32 = 3;
@@ -43,7 +44,7 @@ pub(crate) fn chip_main(post: &Post<'_>, chip: &ChipPost<'_>) -> i32 {
     let me = Membership::new(post.number as u32, chip.chips as u32).ok();
     let mut executor = ChipExecutor::new(up, post.programs, post.heaps.to_vec(), entry.zip(me));
     serve(post.board, post.number, &mut executor);
-    i32::from(executor.chip.tear_down().is_err())
+    ended(post, executor.chip.tear_down())
 }
 
 /// The life of a sub-worker's process.
@@ -70,5 +71,16 @@ pub(crate) fn worker_main(post: &Post<'_>, child: &mut Worker) -> i32 {
         return NOT_UP;
     }
     serve(post.board, post.number, &mut WorkerExecutor::new(child, post.programs, post.heaps.to_vec()));
-    i32::from(child.close().is_err())
+    ended(post, child.close())
+}
+
+/// The exit code of a hand that has gone home. What went wrong on the way is left for the parent, who finds it when it reaps the process.
+fn ended(post: &Post<'_>, how: Result<(), Failure>) -> i32 {
+    match how {
+        Ok(()) => 0,
+        Err(failure) => {
+            post.board.leave_last_words(post.number, &failure);
+            1
+        }
+    }
 }

@@ -201,7 +201,21 @@ impl<'w> Orchestrator<'w> {
         self.hands.settle_cancelled_run();
         // Tasks that fail because a lost hand made everybody stop are not the cause.
         let failed = if drained.is_ok() { self.hands.run_failed() } else { self.hands.failed_before };
-        if failed { Err(first_failure(self.hands, self.programs, self.run)) } else { drained }
+        if !failed {
+            return drained;
+        }
+        let first = first_failure(self.hands, self.programs, self.run);
+        match first.root_cause().code {
+            // A peer's word for a death that this process, being the parent, knows more of.
+            ErrorCode::PeerDied | ErrorCode::PeerLeft | ErrorCode::Killed | ErrorCode::Exited => {
+                match drained {
+                    Err(lost) if lost.code != ErrorCode::TimedOut => Err(lost),
+                    Err(_) => Err(first),
+                    Ok(()) => self.hands.look_for_death().and(Err(first)),
+                }
+            }
+            _ => Err(first),
+        }
     }
 }
 

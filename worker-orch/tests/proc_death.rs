@@ -88,6 +88,43 @@ fn f02_a_chip_killed_while_idle_is_told_at_the_next_run() {
     assert!(told.contains("killed by SIGKILL") && told.contains("while it was idle"), "{told}");
 }
 
+fn meet(task: &mut Task<'_>) -> Result<(), Failure> {
+    let comm = task.chip().and_then(|chip| chip.comm()).unwrap();
+    comm.barrier(secs(60)).map_err(|error| chip_bootstrap::comm_failure(&error))
+}
+
+#[test]
+#[serial]
+fn f07_a_peers_word_for_a_death_does_not_hide_what_the_parent_knows_of_it() {
+    let mut worker = grouped(3, 16);
+    let meet = worker.register_function("meet", meet);
+    // Who notices first, a chip that waits for the dead one or the parent, is a matter of luck.
+    for _ in 0..4 {
+        worker.init().unwrap();
+        let victim = children_of(std::process::id())[1];
+        kill(Pid::from_raw(victim as i32), Signal::SIGKILL).unwrap();
+        let told = worker.run(|orch| {
+            [0, 2].into_iter().try_for_each(|chip| orch.submit_next_level(meet, &Args::new(), chip).map(drop))
+        });
+        let told = text(&told.unwrap_err());
+        assert!(told.contains("chip 1 (pid") && told.contains("killed by SIGKILL"), "{told}");
+        worker.close().unwrap();
+    }
+}
+
+#[test]
+#[serial]
+fn f07_a_death_two_levels_down_is_named_when_it_is_found_at_close() {
+    let mut cluster = Worker::builder().level(4).build().unwrap();
+    cluster.add_worker(plain(2)).unwrap();
+    cluster.init().unwrap();
+    let middle = children_of(std::process::id())[0];
+    kill(Pid::from_raw(children_of(middle)[1] as i32), Signal::SIGKILL).unwrap();
+    let told = text(&cluster.close().unwrap_err());
+    assert!(told.contains("worker 0 (pid"), "{told}");
+    assert!(told.contains("chip 1 (pid") && told.contains("killed by SIGKILL"), "{told}");
+}
+
 /// Waits for a peer that never comes, looking at the abort word as kernels should.
 const POLITE: &str = r#"
 #include "comm_kernel.h"

@@ -457,6 +457,37 @@ fn f46_kernels_that_wait_for_a_failed_task_are_told_and_the_worker_stays_usable(
 
 #[test]
 #[serial]
+fn f07_a_run_whose_closure_fails_half_way_does_not_wait_for_what_was_never_submitted() {
+    let folder = tempfile::tempdir().unwrap();
+    let so = kernel(folder.path(), "polite", POLITE);
+    let mut worker = grouped(2, 16);
+    let (wait, nothing) =
+        (worker.register_kernel(&so).unwrap(), worker.register_function("nothing", nothing));
+    worker.init().unwrap();
+    let context = worker.chip_contexts().unwrap()[0].clone();
+    let args = Args::new().scalar(context.device_ctx.0).scalar(context.buffer("barrier").unwrap().addr.0);
+    for panics in [false, true] {
+        let started = Instant::now();
+        let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            worker.run(|orch| -> Result<(), Failure> {
+                orch.submit_next_level(wait, &args, 0)?;
+                assert!(!panics, "on purpose");
+                Err(Failure::new(ErrorCode::Invalid, "half-way"))
+            })
+        }));
+        assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
+        match ran {
+            Ok(told) => assert!(text(&told.unwrap_err()).contains("half-way")),
+            Err(panic) => assert!(panics, "{panic:?}"),
+        }
+        // WO-4: the next run starts clean.
+        worker.run(|orch| orch.submit_next_level(nothing, &Args::new(), 0)).unwrap();
+    }
+    worker.close().unwrap();
+}
+
+#[test]
+#[serial]
 fn f07_a_deadline_that_passes_does_not_hide_the_failure_behind_it() {
     let folder = tempfile::tempdir().unwrap();
     let so = kernel(folder.path(), "rude", RUDE);

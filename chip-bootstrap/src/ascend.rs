@@ -69,8 +69,17 @@ impl AscendDevice {
         limit: Duration,
         job: impl FnOnce(&mut Held) -> Result<T, DeviceError> + Send + 'static,
     ) -> Result<T, Failure> {
-        let answer = self.lane.run(deadline(limit)?, job).map_err(|overrun| overrun_failure(&overrun))?;
-        answer.map_err(device_failure)
+        self.run_meanwhile(limit, &|| (), job)
+    }
+
+    fn run_meanwhile<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        meanwhile: &dyn Fn(),
+        job: impl FnOnce(&mut Held) -> Result<T, DeviceError> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let answer = self.lane.run_meanwhile(deadline(limit)?, meanwhile, job);
+        answer.map_err(|overrun| overrun_failure(&overrun))?.map_err(device_failure)
     }
 }
 
@@ -293,12 +302,13 @@ impl Device for AscendDevice {
         tensors: &[TensorDesc],
         scalars: &[u64],
         host: &[Arc<Region>],
+        meanwhile: &dyn Fn(),
     ) -> Result<(), Failure> {
         let (staged, homes) = stage(tensors, host)?;
         let before: Vec<Vec<u8>> = staged.iter().map(|part| part.bytes.clone()).collect();
         let (tensors, scalars) = (tensors.to_vec(), scalars.to_vec());
         let job = move |held: &mut Held| held.launch(kernel.0, tensors, &scalars, &staged);
-        let after = self.run(LONGEST_WAIT, job)?;
+        let after = self.run_meanwhile(LONGEST_WAIT, meanwhile, job)?;
         homes
             .iter()
             .zip(&before)

@@ -131,7 +131,11 @@ impl Chip {
         scalars: &[u64],
         host: &[Arc<Region>],
     ) -> Result<(), Failure> {
-        self.device.launch(kernel, tensors, scalars, host)
+        let comm = self.comm.as_deref();
+        let relay = || comm.map_or(Ok(()), |comm| comm.relay_abort());
+        relay().map_err(|error| comm_failure(&error))?;
+        // A relay that fails while the kernel runs leaves it to the parent's deadline.
+        self.device.launch(kernel, tensors, scalars, host, &|| drop(relay()))
     }
 
     /// The device's own memory; `None` where chips use the host's, as in the simulation.

@@ -39,13 +39,15 @@ pub trait Device {
     /// Loads `symbol` of the kernel binary at `path`; once for each pair.
     fn load(&mut self, path: &Path, symbol: &str) -> Result<Kernel, Failure>;
 
-    /// Runs a kernel to its end. Tensors may lie in device memory or in the regions `host`.
+    /// Runs a kernel to its end. Tensors may lie in device memory or in the regions `host`. Where the kernel runs apart from this process,
+    /// `meanwhile` is called every few milliseconds.
     fn launch(
         &mut self,
         kernel: Kernel,
         tensors: &[TensorDesc],
         scalars: &[u64],
         host: &[Arc<Region>],
+        meanwhile: &dyn Fn(),
     ) -> Result<(), Failure>;
 
     /// The device's own memory; `None` where chips use the host's, as in the simulation.

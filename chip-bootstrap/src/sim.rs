@@ -101,6 +101,7 @@ impl Device for SimDevice {
         tensors: &[TensorDesc],
         scalars: &[u64],
         _host: &[Arc<Region>],
+        _meanwhile: &dyn Fn(),
     ) -> Result<(), Failure> {
         let Some(loaded) = self.kernels.get(kernel.0) else {
             return Err(Failure::new(ErrorCode::Internal, format!("kernel {} was never loaded", kernel.0)));

@@ -26,7 +26,7 @@ enum { COMM_MAX_RANK_NUM = 64 };
 #endif
 
 typedef struct CommContext {
-    uint64_t workSpace;     /* address of a CommWorkspace on the simulator, or 0 */
+    uint64_t workSpace;     /* address of a CommWorkspace, or 0 */
     uint64_t workSpaceSize; /* how many bytes lie there */
     uint32_t rankId;        /* this rank */
     uint32_t rankNum;       /* how many ranks there are */
@@ -44,7 +44,7 @@ COMM_STATIC_ASSERT(offsetof(CommContext, winSize) == 24, "CommContext: winSize")
 COMM_STATIC_ASSERT(offsetof(CommContext, windowsIn) == 32, "CommContext: windowsIn");
 COMM_STATIC_ASSERT(offsetof(CommContext, windowsOut) == 544, "CommContext: windowsOut");
 
-/* What workSpace points at on the simulator, if workSpaceSize is at least its size. */
+/* What workSpace points at, if workSpaceSize is at least its size. */
 typedef struct CommWorkspace {
     uint32_t abort;        /* sticky; once it is not 0, every comm_wait ends and returns false */
     uint32_t reserved[15]; /* 0 */

@@ -103,11 +103,23 @@ impl<S: 'static> Lane<S> {
         until: Deadline,
         job: impl FnOnce(&mut S) -> T + Send + 'static,
     ) -> Result<T, Overrun> {
-        self.run_watching(until, || Ok::<(), std::convert::Infallible>(()), job).map_err(|interrupted| {
-            match interrupted {
-                Interrupted::Overrun(overrun) => overrun,
-                Interrupted::Watcher(never) => match never {},
-            }
+        self.run_meanwhile(until, || (), job)
+    }
+
+    /// The same, and does something else every few milliseconds while it waits.
+    pub fn run_meanwhile<T: Send + 'static>(
+        &self,
+        until: Deadline,
+        meanwhile: impl Fn(),
+        job: impl FnOnce(&mut S) -> T + Send + 'static,
+    ) -> Result<T, Overrun> {
+        let watcher = || {
+            meanwhile();
+            Ok::<(), std::convert::Infallible>(())
+        };
+        self.run_watching(until, watcher, job).map_err(|interrupted| match interrupted {
+            Interrupted::Overrun(overrun) => overrun,
+            Interrupted::Watcher(never) => match never {},
         })
     }
 

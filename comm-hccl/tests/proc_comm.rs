@@ -2,6 +2,7 @@
 
 mod support;
 
+use comm_context::abi::DeviceAddr;
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
 use comm_hccl::{HcclComm, Stream};
 use std::os::unix::process::ExitStatusExt;
@@ -168,6 +169,48 @@ fn part_survivor() {
     let again = comm.barrier(within(60)).expect_err("broken");
     println!("\noutcome: {error}; again: {again}");
     assert!(Box::new(comm).destroy(within(20)).is_err());
+    device.close().unwrap();
+    runtime.finalise().unwrap();
+}
+
+// F46: kernels look at a word on the device; the parent's is in the host's memory.
+#[test]
+fn f46_the_parents_abort_word_reaches_the_device_and_is_taken_back() {
+    let double = double("");
+    let output = finish(rank_command(&double, "part_abort", 0).spawn().unwrap());
+    assert_eq!(told(&output), "words [0, 1, 1, 0]");
+    let report = double.session.report().unwrap();
+    assert!(report.is_clean(), "{report}");
+}
+
+#[test]
+#[ignore = "a part of f46_the_parents_abort_word_reaches_the_device_and_is_taken_back"]
+fn part_abort() {
+    let Some(rank) = my_rank() else { return };
+    let (runtime, device) = open_device(rank);
+    let prepared = comm_hccl::prepare(1).unwrap();
+    let comm = HcclComm::join(&device, &prepared, 0, within(30)).unwrap();
+    // Before there is anything that a kernel could look at.
+    comm.relay_abort().unwrap();
+    let window = comm.alloc_windows(4096, within(30)).unwrap();
+    let mut workspace = [0; 8];
+    comm.read(window.context, &mut workspace).unwrap();
+    let workspace = DeviceAddr(u64::from_le_bytes(workspace));
+    let mut words = Vec::new();
+    let mut look = || {
+        comm.relay_abort().unwrap();
+        let mut word = [0; 4];
+        device.read(workspace, &mut word).unwrap();
+        words.push(u32::from_le_bytes(word));
+    };
+    look();
+    prepared.cancel_kernels();
+    look();
+    look();
+    prepared.resume_kernels();
+    look();
+    println!("\noutcome: words {words:?}");
+    Box::new(comm).destroy(within(30)).unwrap();
     device.close().unwrap();
     runtime.finalise().unwrap();
 }

@@ -39,6 +39,7 @@ pub enum DeadlineError {
 impl Deadline {
     /// The point `limit` from now. From a second on it is counted on the coarse clock, which is behind by at most a tick of the
     /// system (10 ms) and read in a third of the time.
+    #[inline]
     pub fn after(limit: Duration) -> Result<Self, DeadlineError> {
         if limit.is_zero() {
             return Err(DeadlineError::Zero);
@@ -69,6 +70,7 @@ impl Deadline {
     }
 
     /// The end, on the monotonic clock.
+    #[inline]
     pub fn monotonic_ns(&self) -> u64 {
         self.end_ns
     }
@@ -101,11 +103,13 @@ impl fmt::Debug for Deadline {
 }
 
 /// Nanoseconds on `CLOCK_MONOTONIC`, the same for every process of the machine.
+#[inline]
 pub fn monotonic_ns() -> u64 {
     crate::sys::clock::monotonic_ns()
 }
 
 /// The same clock as of the system's last tick, some milliseconds ago at most: for tables that people read, at a tenth of the cost.
+#[inline]
 pub fn coarse_monotonic_ns() -> u64 {
     crate::sys::clock::coarse_ns()
 }

@@ -66,10 +66,12 @@ impl Mapping {
         Ok(Self { base: base.cast(), len })
     }
 
+    #[inline]
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
     }
 
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len.get()
     }

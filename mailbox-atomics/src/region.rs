@@ -210,11 +210,13 @@ impl Region {
 
     /// How many bytes.
     #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
+    #[inline]
     pub fn len(&self) -> usize {
         self.map.len()
     }
 
     /// Where it stands in this process.
+    #[inline]
     pub fn base(&self) -> NonNull<u8> {
         self.map.base()
     }
@@ -225,11 +227,13 @@ impl Region {
     }
 
     /// The words of type `T` at `offset`.
+    #[inline]
     pub fn words<T: Shared>(&self, offset: usize) -> Result<&T, RegionError> {
         self.word_slice(offset, 1).map(|slice| &slice[0])
     }
 
     /// `count` values of type `T` from `offset` on.
+    #[inline]
     pub fn word_slice<T: Shared>(&self, offset: usize, count: usize) -> Result<&[T], RegionError> {
         let bytes = size_of::<T>().checked_mul(count).and_then(|bytes| offset.checked_add(bytes));
         let end =
@@ -245,6 +249,7 @@ impl Region {
     }
 
     /// Copies bytes out. They may be torn or hostile: decode the copy, never the memory.
+    #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), RegionError> {
         self.check(&range_of(offset, into.len()))?;
         // SAFETY: the source is inside the mapping (checked) and the destination is an exclusive slice of ours, so they do
@@ -256,6 +261,7 @@ impl Region {
     }
 
     /// Copies bytes in. To be published afterwards by a release store of a word.
+    #[inline]
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), RegionError> {
         self.check(&range_of(offset, bytes.len()))?;
         // SAFETY: the destination is inside the mapping (checked); no `&mut` into it exists anywhere, and Rust references
@@ -267,6 +273,7 @@ impl Region {
     }
 
     /// The length of `range` if it is inside.
+    #[inline]
     fn check(&self, range: &Range<usize>) -> Result<usize, RegionError> {
         if range.start <= range.end && range.end <= self.len() {
             Ok(range.end - range.start)
@@ -296,6 +303,7 @@ fn check_sealed(fd: &OwnedFd, len: usize) -> Result<(), RegionError> {
     Ok(())
 }
 
+#[inline]
 fn range_of(offset: usize, len: usize) -> Range<usize> {
     offset..offset.saturating_add(len)
 }

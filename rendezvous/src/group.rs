@@ -142,6 +142,11 @@ impl Group {
         Layout::abort_word()
     }
 
+    /// What the abort word holds, for ranks whose kernels cannot look at it themselves.
+    pub fn kernel_abort(&self) -> u32 {
+        self.memory.header().abort.load()
+    }
+
     /// Starts a call: refused when the group is broken, published to all while it lasts.
     pub fn step(&self, phase: Phase, within: Timeout) -> Result<Step<'_>, CommError> {
         self.check()?;

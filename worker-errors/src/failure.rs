@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 
 use crate::{ErrorCode, escape};
 
@@ -15,9 +16,15 @@ const SHOWN_PHASE: usize = 128;
 
 /// A failure as one process tells it to another: what, where, and what caused it.
 ///
-/// Displayed, it is one line for the failure and one `caused by:` line for each cause, all text escaped.
+/// Displayed, it is one line for the failure and one `caused by:` line for each cause, all text escaped. It is one pointer wide, so
+/// that a call which may fail does not carry room for a report through every `Result` that goes well; its fields are those of [`Report`].
+#[derive(Clone, PartialEq, Eq)]
+pub struct Failure(pub(crate) Box<Report>);
+
+/// What a [`Failure`] says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+#[non_exhaustive]
+pub struct Report {
     /// The kind.
     pub code: ErrorCode,
     /// The step in which it happened; empty when there is none.
@@ -33,13 +40,33 @@ pub struct Failure {
     /// How many causes are left out between this failure and `cause`.
     pub(crate) left_out: u16,
     /// Private, so that no chain grows beyond `MAX_CHAIN` and no drop recurses without a bound.
-    pub(crate) cause: Option<Box<Failure>>,
+    pub(crate) cause: Option<Failure>,
+}
+
+impl Deref for Failure {
+    type Target = Report;
+
+    fn deref(&self) -> &Report {
+        &self.0
+    }
+}
+
+impl DerefMut for Failure {
+    fn deref_mut(&mut self) -> &mut Report {
+        &mut self.0
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
 }
 
 impl Failure {
     /// A failure that knows nothing but its kind and what happened.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self {
+        Self(Box::new(Report {
             code,
             phase: Cow::Borrowed(""),
             rank: None,
@@ -48,7 +75,7 @@ impl Failure {
             message: message.into(),
             left_out: 0,
             cause: None,
-        }
+        }))
     }
 
     /// Says in which step it happened.
@@ -85,7 +112,7 @@ impl Failure {
 
     /// The failure that directly caused this one.
     pub fn direct_cause(&self) -> Option<&Failure> {
-        self.cause.as_deref()
+        self.cause.as_ref()
     }
 
     /// This failure and its causes, outermost first.
@@ -122,10 +149,10 @@ impl Failure {
 
     fn into_links(self) -> Vec<Failure> {
         let mut links = Vec::new();
-        let mut next = Some(Box::new(self));
+        let mut next = Some(self);
         while let Some(mut failure) = next {
             next = failure.cause.take();
-            links.push(*failure);
+            links.push(failure);
         }
         links
     }
@@ -139,7 +166,7 @@ impl Failure {
             before.left_out = before.left_out.saturating_add(gone.left_out).saturating_add(1);
         }
         let joined = links.into_iter().rev().reduce(|cause, mut failure| {
-            failure.cause = Some(Box::new(cause));
+            failure.cause = Some(cause);
             failure
         });
         joined.unwrap_or_else(|| Self::new(ErrorCode::Internal, "an empty chain of failures"))
@@ -150,7 +177,7 @@ struct Line<'a>(&'a Failure);
 
 impl fmt::Display for Line<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Failure { code, phase, rank, device, pid, message, .. } = self.0;
+        let Report { code, phase, rank, device, pid, message, .. } = &*self.0.0;
         let mut separator = "";
         let mut place = |f: &mut fmt::Formatter<'_>, text: fmt::Arguments<'_>| {
             write!(f, "{separator}{text}")?;
@@ -198,7 +225,7 @@ impl fmt::Display for Failure {
 
 impl Error for Failure {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.cause.as_deref().map(|cause| cause as _)
+        self.cause.as_ref().map(|cause| cause as _)
     }
 }
 

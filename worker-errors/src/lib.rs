@@ -52,7 +52,7 @@ pub mod vendor;
 mod wire;
 
 pub use code::ErrorCode;
-pub use failure::{Failure, MAX_CHAIN};
+pub use failure::{Failure, MAX_CHAIN, Report};
 pub use first::FirstError;
 pub use text::{clip, escape};
 pub use wire::{MIN_WIRE_LEN, WireError};

@@ -23,6 +23,7 @@
 
 use std::borrow::Cow;
 
+use crate::failure::Report;
 use crate::{ErrorCode, Failure, MAX_CHAIN, clip};
 
 /// The smallest buffer that takes any failure: two records and enough text to recognise both.
@@ -279,7 +280,7 @@ impl<'a> Reader<'a> {
             let bytes = self.slice(len)?;
             std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| WireError::Utf8 { index })
         };
-        Ok(Failure {
+        Ok(Failure(Box::new(Report {
             code,
             phase: Cow::Owned(text(phase_len.into())?),
             message: text(message_len.into())?,
@@ -288,6 +289,6 @@ impl<'a> Reader<'a> {
             pid: (flags & PID != 0).then_some(pid),
             left_out,
             cause: None,
-        })
+        })))
     }
 }

@@ -13,7 +13,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use worker_errors::Failure;
 
 /// Slots in a ring: tasks that may be waiting at one hand before a submit has to wait.
-pub(crate) const RING: u64 = 64;
+pub(crate) const RING: u64 = 32;
 /// The longest failure, and the longest answer, that a hand can give.
 pub(crate) const ANSWER_BYTES: usize = 4096;
 
@@ -225,6 +225,13 @@ fn tag(hand: usize) -> NonZeroU32 {
 }
 
 /// Offsets come from this file's constants and the number of hands that the region was made for.
+#[inline]
 fn inside<T>(found: Result<T, RegionError>) -> T {
-    found.unwrap_or_else(|error| panic!("the Worker's board: {error}"))
+    found.unwrap_or_else(|error| outside(&error))
+}
+
+#[cold]
+#[inline(never)]
+fn outside(error: &RegionError) -> ! {
+    panic!("the Worker's board: {error}")
 }

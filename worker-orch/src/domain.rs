@@ -176,13 +176,13 @@ impl Orchestrator<'_> {
     }
 
     /// Releases the domains of this run, as commands of `sweep`, a run of their own that no failure of this one touches.
-    #[tracing::instrument(level = "trace", skip(self))]
     pub(crate) fn sweep_domains(&mut self, sweep: u64) -> Result<(), Failure> {
-        let live = std::mem::take(&mut self.domains.live);
-        if live.is_empty() {
+        if self.domains.live.is_empty() {
             return Ok(());
         }
-        for (id, members) in live {
+        let span = tracing::trace_span!("sweep_domains", sweep);
+        let _entered = span.enter();
+        for (id, members) in std::mem::take(&mut self.domains.live) {
             for chip in members {
                 let frame = Frame { scalars: &[id], ..Frame::new(Kind::ReleaseDomain, sweep) };
                 self.hands.send(chip, &frame, self.deadline)?;

@@ -28,6 +28,8 @@ pub(crate) fn serve(board: &Board, me: usize, executor: &mut dyn Executor) {
     let mut slot = vec![0; SLOT_BYTES];
     let mut frame = Received::default();
     let mut seq = 0;
+    // What this hand last wrote to `failed_run`. It is not read back: the parent looks at that line all the time, and a look of its owner would have to fetch it.
+    let mut failed_run = words.progress.failed_run.load();
     let Ok(mut idle) = Deadline::after(LONGEST_WAIT) else { return };
     while let Some(next) = next_frame(board, me, seq + 1, &mut idle, &spin) {
         seq = next;
@@ -38,7 +40,7 @@ pub(crate) fn serve(board: &Board, me: usize, executor: &mut dyn Executor) {
             break;
         }
         let tracing = board.parent().trace.load() != 0;
-        let ready = if frame.run == words.progress.failed_run.load() {
+        let ready = if frame.run == failed_run {
             Err(Refusal::Followed)
         } else {
             await_needs(board, me, &frame, &spin)
@@ -59,7 +61,11 @@ pub(crate) fn serve(board: &Board, me: usize, executor: &mut dyn Executor) {
         match outcome {
             Ok(answer) if answer.is_empty() => {}
             Ok(answer) => board.write_answer(me, &answer),
-            Err(refusal) => note_failure(board, me, &frame, refusal),
+            Err(_) if frame.run == failed_run => {}
+            Err(refusal) => {
+                note_failure(board, me, &frame, refusal);
+                failed_run = frame.run;
+            }
         }
         words.doing.frame.store(0);
         words.progress.done.ring(seq, board.listeners(me));
@@ -73,7 +79,10 @@ fn next_frame(board: &Board, me: usize, seq: u64, idle: &mut Deadline, spin: &Sp
     let slot = board.slot(me, seq);
     let parked = Listener::new(&board.hand(me).parking.parked);
     loop {
-        let woke = Wait::until(*idle).spinning(spin).on(slot, Some(parked), |found| match found {
+        let wait = Wait::until(*idle);
+        // The first frame comes when all the others are up: to look out for it before would take the cores that they come up on.
+        let wait = if seq == 1 { wait } else { wait.spinning(spin) };
+        let woke = wait.on(slot, Some(parked), |found| match found {
             found if found == seq => Some(Some(seq)),
             _ => board.parent().shutdown.raised().map(|_| None),
         });
@@ -136,9 +145,6 @@ fn run_guarded(board: &Board, executor: &mut dyn Executor, frame: &Received) -> 
 
 fn note_failure(board: &Board, me: usize, frame: &Received, refusal: Refusal) {
     let words = board.hand(me);
-    if words.progress.failed_run.load() == frame.run {
-        return;
-    }
     match refusal {
         Refusal::Failed(failure) => {
             let mut bytes = vec![0; ANSWER_BYTES];

@@ -124,7 +124,8 @@ impl Worker {
             chip_bootstrap::check_kernel(path, symbol)?;
         }
         let path = std::fs::canonicalize(path).map_err(|error| {
-            Failure::new(ErrorCode::Load, format!("kernel {}: {error}", path.display())).in_phase("register")
+            let text = format!("kernel {}: {error}; check the path", path.display());
+            Failure::new(ErrorCode::Load, text).in_phase("register")
         })?;
         Ok(self.programs.add(Definition::Kernel { path, symbol: symbol.to_owned() }))
     }
@@ -244,6 +245,7 @@ impl Worker {
         call: &'static str,
     ) -> Result<(&Region, usize), Failure> {
         let hands = self.must_be_up(call)?;
+        self.must_have_chip(chip, call)?;
         let inside = |region: &Region, at: usize, end: usize| {
             let start = addr.0.checked_sub(region.base().as_ptr() as u64 + at as u64)? as usize;
             (start.checked_add(len)? <= end - at).then_some(at + start)
@@ -255,9 +257,16 @@ impl Worker {
         });
         let heap = self.heap.region();
         let found = window.or_else(|| Some((heap.as_ref(), inside(heap, 0, heap.len())?)));
-        found.filter(|_| chip < self.chips.len()).ok_or_else(|| {
+        found.ok_or_else(|| {
             invalid(format!("{len} bytes at {addr} are not inside memory or the window of chip {chip}"), call)
         })
+    }
+
+    pub(crate) fn must_have_chip(&self, chip: usize, call: &'static str) -> Result<(), Failure> {
+        if chip < self.chips.len() {
+            return Ok(());
+        }
+        Err(invalid(format!("there is no chip {chip}; this Worker has {}", self.chips.len()), call))
     }
 
     /// Ends all processes: asks, waits under one deadline, then makes them go. Does nothing when the Worker is not up.

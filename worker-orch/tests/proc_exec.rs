@@ -17,7 +17,7 @@ use std::io::{BufRead, BufReader};
 use std::num::NonZeroUsize;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
-use support::{children_of, form_group, kernel, secs, text, traces};
+use support::{children_of, form_group, is_the_doubles, kernel, text, traces};
 use worker_orch::{
     Access, Args, ChipConfig, ErrorCode, Failure, HostBuffer, Orchestrator, Program, Start, Task, TaskFn,
     Worker, serve_if_hand,
@@ -160,6 +160,7 @@ fn look_round(task: &mut Task<'_>) -> Result<(), Failure> {
         .unwrap()
         .flatten()
         .map(|entry| std::fs::read_link(entry.path()).unwrap_or_default().display().to_string())
+        .filter(|name| !is_the_doubles(name))
         .collect();
     let strange: Vec<&String> = open
         .iter()
@@ -185,8 +186,7 @@ fn where_is(task: &mut Task<'_>) -> Result<(), Failure> {
 // Workers.
 
 fn builder(chips: usize) -> worker_orch::WorkerBuilder {
-    let devices: Vec<i32> = (0..chips as i32).collect();
-    Worker::builder().start(Start::Exec).devices(&devices).init_within(secs(60)).run_within(secs(60))
+    support::builder(chips).start(Start::Exec)
 }
 
 fn plain(chips: usize) -> Worker {

@@ -3,11 +3,11 @@
 
 mod support;
 
-use comm_context::abi::DType;
+use comm_context::abi::{DType, DeviceAddr};
 use serial_test::serial;
 use std::time::Duration;
-use support::{grouped, kernel, plain, secs, text, traces};
-use worker_orch::{Access, Args, ErrorCode, Failure, Orchestrator, Task, Worker, flat_tensor};
+use support::{builder, grouped, kernel, plain, platform, secs, text, traces};
+use worker_orch::{Access, Args, ErrorCode, Failure, Orchestrator, Platform, Task, Worker, flat_tensor};
 
 fn nothing(_: &mut Task<'_>) -> Result<(), Failure> {
     Ok(())
@@ -282,17 +282,31 @@ fn kernels_in_cpp_give_right_results_on_many_chips() {
 
 #[test]
 #[serial]
-fn missing_kernels_are_named_when_they_are_registered() {
+fn missing_kernels_are_named_when_they_are_registered_or_used() {
     let folder = tempfile::tempdir().unwrap();
     let so = kernel(folder.path(), "scalar", SCALAR_KERNEL);
     let mut worker = plain(1);
+    worker.init().unwrap();
     let told = text(&worker.register_kernel(&folder.path().join("no.so")).unwrap_err());
     assert!(told.contains("no.so") && told.contains("check the path"), "{told}");
-    let told = text(&worker.register_kernel(&so).unwrap_err());
-    assert!(told.contains("kernel_entry"), "{told}");
-    std::fs::write(folder.path().join("text.so"), "not a library").unwrap();
-    let told = text(&worker.register_kernel(&folder.path().join("text.so")).unwrap_err());
-    assert!(told.contains("shared object"), "{told}");
+    // What is in a file for a device, only the device can say.
+    let mut refused = |file: &std::path::Path| {
+        let program = worker.register_kernel(file);
+        text(
+            &program
+                .and_then(|program| {
+                    worker.run(|orch| orch.submit_next_level(program, &Args::new(), 0)).map(drop)
+                })
+                .unwrap_err(),
+        )
+    };
+    let told = refused(&so);
+    assert!(told.contains("kernel_entry") && told.contains("scalar.so"), "{told}");
+    let lie = folder.path().join("text.so");
+    std::fs::write(&lie, "not a library").unwrap();
+    let told = refused(&lie);
+    assert!(told.contains("text.so"), "{told}");
+    assert!(platform() != Platform::Sim || told.contains("shared object"), "{told}");
 }
 
 #[test]
@@ -309,10 +323,11 @@ fn chip_memory_is_the_chips_and_copies_are_real() {
     let mut back = [0.0_f32; 16];
     worker.copy_from(1, memory.addr(), bytemuck::bytes_of_mut(&mut back)).unwrap();
     assert_eq!(back, [10.0; 16]);
-    for (chip, addr, len) in [(1, 0, 8), (1, u64::MAX, 8), (7, memory.addr().0, 8)] {
-        let told =
-            worker.copy_from(chip, comm_context::abi::DeviceAddr(addr), &mut vec![0; len]).unwrap_err();
-        assert!(text(&told).contains("are not inside"), "{}", text(&told));
+    for (chip, addr, word) in
+        [(1, 0, "not inside"), (1, u64::MAX, "not inside"), (7, memory.addr().0, "no chip 7")]
+    {
+        let told = text(&worker.copy_from(chip, DeviceAddr(addr), &mut [0; 8]).unwrap_err());
+        assert!(told.contains(word), "{told}");
     }
     assert!(worker.chip_alloc(9, 8).is_err() && worker.chip_alloc(0, 0).is_err());
 }
@@ -437,7 +452,7 @@ fn relay(orch: &mut Orchestrator<'_>, task: &Task<'_>) -> Result<(), Failure> {
 fn a_trace_has_a_track_for_every_chip() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("trace.json");
-    let mut worker = Worker::builder().devices(&[0, 1]).trace(&file).build().unwrap();
+    let mut worker = builder(2).trace(&file).build().unwrap();
     let nothing = worker.register_function("nothing", nothing);
     worker.init().unwrap();
     worker

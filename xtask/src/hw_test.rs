@@ -99,7 +99,7 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
             let log = setting.console.run(&mut command)?;
             return Ok(Outcome::Ran(Report::tests(Tally::of(&log.lines), log.failure)));
         };
-        command.env("CHIPCOMM_CANN_LIB_DIR", folder).env("CANN_SIM_DIR", fresh_session(ws)?);
+        command.env("CHIPCOMM_CANN_LIB_DIR", folder).env("CANN_SIM_DIR", fresh_session(ws, "")?);
         let log = setting.console.run(&mut command)?;
         let (mut tally, mut failure) = (Tally::of(&log.lines), log.failure);
         // What only a double can do: every number of ranks, every way to share windows, every fault.
@@ -107,6 +107,16 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
             let args =
                 ["test", "--package", "comm-hccl", "--test", program, "--", "--ignored", "--exact", test];
             let log = setting.console.run(&mut cargo(&ws.root, args))?;
+            tally += Tally::of(&log.lines);
+            failure = failure.or(log.failure);
+        }
+        // The suites of the simulation that make no difference between platforms.
+        for (name, program) in ANY_PLATFORM.iter().filter(|(name, _)| crates.contains(name)) {
+            let args = ["test", "--package", name, "--test", program, "--", "--test-threads=1"];
+            let mut command = cargo(&ws.root, args);
+            command.env("CHIPCOMM_PLATFORM", &platform).env("CHIPCOMM_CANN_LIB_DIR", folder);
+            command.env("CANN_SIM_DIR", fresh_session(ws, "devices = 16\n")?);
+            let log = setting.console.run(&mut command)?;
             tally += Tally::of(&log.lines);
             failure = failure.or(log.failure);
         }
@@ -137,13 +147,19 @@ const DOUBLE_ONLY: &[(&str, &str, &str)] = &[
     ("comm-hccl", "proc_comm_faults", "f11_every_vendor_call_in_every_way"),
 ];
 
-/// An empty folder for a session of the double; what the last run left in it is of no use.
-fn fresh_session(ws: &Workspace) -> Result<PathBuf> {
+/// Suites whose Workers are of the platform that they are told: crate, program. They need up to 16 devices and kernels that g++ builds, which
+/// only the double takes.
+const ANY_PLATFORM: &[(&str, &str)] =
+    &[("worker-orch", "proc_run"), ("worker-orch", "proc_death"), ("worker-orch", "proc_exec")];
+
+/// A folder for a session of the double on a machine like that; what the last run left in it is of no use.
+fn fresh_session(ws: &Workspace, machine: &str) -> Result<PathBuf> {
     let folder = ws.target.join("hw-test-double");
     if folder.exists() {
         std::fs::remove_dir_all(&folder).with_context(|| format!("cannot empty {}", folder.display()))?;
     }
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let made = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(folder.join("config"), machine));
+    made.with_context(|| format!("cannot make {}", folder.display()))?;
     Ok(folder)
 }
 

@@ -16,7 +16,7 @@ pub const COMM_MAX_RANK_NUM: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct CommContext {
-    /// `workSpace`: on the simulator the address of a [`CommWorkspace`], or null.
+    /// `workSpace`: the address of a [`CommWorkspace`], or null.
     pub work_space: u64,
     /// `workSpaceSize`: how many bytes lie there.
     pub work_space_size: u64,
@@ -42,7 +42,7 @@ const_assert_eq!(offset_of!(CommContext, win_size), 24);
 const_assert_eq!(offset_of!(CommContext, windows_in), 32);
 const_assert_eq!(offset_of!(CommContext, windows_out), 544);
 
-/// What `workSpace` points at on the simulator: the word that ends the waits of a kernel.
+/// What `workSpace` points at: the word that ends the waits of a kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct CommWorkspace {

@@ -77,6 +77,12 @@ pub trait Communicator: Send + Sync {
     /// context.
     fn write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), CommError>;
 
+    /// Brings the word with which the parent of the ranks ends the waits of kernels to where this rank's kernels look at it. To be called
+    /// before a kernel is launched and now and then while it runs; does nothing where they look at the parent's word itself.
+    fn relay_abort(&self) -> Result<(), CommError> {
+        Ok(())
+    }
+
     /// Leaves the group. Always releases what this rank owns, also when a peer is gone or the deadline
     /// passes; the error then says so. A peer that still waits for this rank gets [`CommError::PeerLeft`].
     fn destroy(self: Box<Self>, within: Timeout) -> Result<(), CommError>;

@@ -7,6 +7,8 @@ use std::str::FromStr;
 pub struct Config {
     /// `devices`: cards in the machine (default 8).
     pub devices: u32,
+    /// `memory`: MiB that a card has; more is refused when it is asked for at once (default 16384).
+    pub memory: u32,
     /// `physical-base`: physical id of card 0 (default 0).
     pub physical_base: u32,
     /// `acl-version`: what `aclrtGetVersion` answers (default 1.17.0).
@@ -27,6 +29,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             devices: 8,
+            memory: 16_384,
             physical_base: 0,
             acl_version: [1, 17, 0],
             fabric: true,
@@ -72,6 +75,7 @@ impl Config {
         let value = value.trim();
         match key.trim() {
             "devices" => self.devices = number(value)?,
+            "memory" => self.memory = number(value)?,
             "physical-base" => self.physical_base = number(value)?,
             "acl-version" => self.acl_version = version(value)?,
             "fabric" => self.fabric = switch(value, "on", "off")?,
@@ -111,10 +115,11 @@ mod tests {
 
     #[test]
     fn every_key_is_read() {
-        let text = "devices = 2 # cards\nphysical-base=8\nacl-version = 1.9.0\nfabric = off\nshareable = off\nipc = off\n\
+        let text = "devices = 2 # cards\nmemory = 32\nphysical-base=8\nacl-version = 1.9.0\nfabric = off\nshareable = off\nipc = off\n\
                     peer-access = off\nroot-port = taken\n";
         let expected = Config {
             devices: 2,
+            memory: 32,
             physical_base: 8,
             acl_version: [1, 9, 0],
             fabric: false,

@@ -61,6 +61,8 @@ struct State {
     /// The way that worked last, and why each better one was refused.
     way: Option<WindowWay>,
     refusals: Vec<(WindowWay, Refusal)>,
+    /// The abort word as it is on the device.
+    abort: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -338,6 +340,20 @@ impl Communicator for HcclComm {
         self.resolve(to, bytes.len(), Reach::may_write)?;
         let bytes = bytes.to_vec();
         self.vendor(Phase::Transfer, self.deadline()?, move |objects| objects.write(to, &bytes))
+    }
+
+    /// The parent's word is in the host's memory and kernels look at one on the device. This goes over the communicator's own lane, so it
+    /// comes through while a kernel keeps the thread that launched it.
+    fn relay_abort(&self) -> Result<(), CommError> {
+        let word = self.group.kernel_abort();
+        if self.state().abort == word {
+            return Ok(());
+        }
+        let told = self.vendor(Phase::Transfer, self.deadline()?, move |objects| objects.set_abort(word))?;
+        if told {
+            self.state().abort = word;
+        }
+        Ok(())
     }
 
     /// Leaves at once, without waiting for anybody, and releases everything; the deadline is for the vendor's calls.

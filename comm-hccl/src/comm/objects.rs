@@ -6,7 +6,7 @@ use crate::group::{Group, RootInfo};
 use crate::memory::DeviceMemory;
 use crate::stream::Stream;
 use crate::window::{LocalWindow, PeerWindow, WindowTicket, WindowWay};
-use comm_context::abi::{CommContext, DeviceAddr};
+use comm_context::abi::{CommContext, CommWorkspace, DeviceAddr};
 use comm_context::comm::AllocationId;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -23,6 +23,8 @@ pub(crate) struct Objects {
     group: Option<Group>,
     windows: BTreeMap<Key, Windows>,
     contexts: Vec<DeviceMemory>,
+    /// What every context of this rank points at; made with the first.
+    workspace: Option<DeviceMemory>,
 }
 
 /// One allocation: this rank's window, the peers' as this rank reaches them, and the context that describes them.
@@ -43,7 +45,14 @@ pub(crate) struct Opened {
 
 impl Objects {
     pub(crate) fn new(device: Device, stream: Stream) -> Self {
-        Self { device, stream: Some(stream), group: None, windows: BTreeMap::new(), contexts: Vec::new() }
+        Self {
+            device,
+            stream: Some(stream),
+            group: None,
+            windows: BTreeMap::new(),
+            contexts: Vec::new(),
+            workspace: None,
+        }
     }
 
     pub(crate) fn join(&mut self, root: &RootInfo, ranks: u32, rank: u32) -> Result<(), DeviceError> {
@@ -87,6 +96,7 @@ impl Objects {
         tickets: &[Option<WindowTicket>],
         until: Instant,
     ) -> Result<Opened, DeviceError> {
+        let workspace = self.workspace()?;
         let windows = self.windows.get_mut(&key).ok_or(DeviceError::Released { what: "window" })?;
         let mut bases = Vec::with_capacity(tickets.len());
         for ticket in tickets {
@@ -102,10 +112,27 @@ impl Objects {
         }
         let context = CommContext::new(me, &bases, windows.own.size() as u64)
             .map_err(|_| DeviceError::Nonsense { function: "aclrtMapMem", what: "an impossible address" })?;
+        let context = context.with_workspace(workspace);
         let memory = self.device.place(&context)?;
         let context_at = memory.addr();
         windows.context = Some(memory);
         Ok(Opened { context, context_at, bases })
+    }
+
+    fn workspace(&mut self) -> Result<DeviceAddr, DeviceError> {
+        if let Some(made) = &self.workspace {
+            return Ok(made.addr());
+        }
+        let memory = DeviceMemory::allocate(&self.device, size_of::<CommWorkspace>())?;
+        memory.fill(0)?;
+        Ok(self.workspace.insert(memory).addr())
+    }
+
+    /// Ends the waits of this rank's kernels, or lets them wait again. Whether there is anything that they could look at yet.
+    pub(crate) fn set_abort(&self, word: u32) -> Result<bool, DeviceError> {
+        let Some(workspace) = &self.workspace else { return Ok(false) };
+        workspace.write(std::mem::offset_of!(CommWorkspace, abort), &word.to_le_bytes())?;
+        Ok(true)
     }
 
     /// Lets go of the peers' windows; their owners may then free them.
@@ -151,6 +178,7 @@ impl Objects {
         self.windows.values_mut().for_each(|windows| keep(windows.close_peers()));
         self.contexts.drain(..).for_each(|context| keep(context.release()));
         std::mem::take(&mut self.windows).into_values().for_each(|windows| keep(windows.free()));
+        keep(self.workspace.take().map_or(Ok(()), DeviceMemory::release));
         keep(self.group.take().map_or(Ok(()), Group::release));
         keep(self.stream.take().map_or(Ok(()), Stream::release));
         first

@@ -6,16 +6,32 @@ use comm_context::comm::{Membership, Timeout};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use worker_orch::{ChipConfig, Failure, Worker};
+use worker_orch::{ChipConfig, Failure, Platform, Worker, WorkerBuilder};
 
 pub(crate) fn secs(seconds: u64) -> Timeout {
     Timeout::new(Duration::from_secs(seconds)).unwrap()
 }
 
+/// What the tests run on: the simulation, or what `cargo xtask hw-test` says.
+pub(crate) fn platform() -> Platform {
+    std::env::var("CHIPCOMM_PLATFORM").map_or(Platform::Sim, |name| name.parse().unwrap())
+}
+
+/// A Worker of so many chips, to be completed.
+pub(crate) fn builder(chips: usize) -> WorkerBuilder {
+    let devices: Vec<i32> = (0..chips as i32).collect();
+    Worker::builder().platform(platform()).devices(&devices).init_within(secs(60)).run_within(secs(60))
+}
+
+/// Whether a descriptor belongs to the vendor double, which a test may run on.
+pub(crate) fn is_the_doubles(name: &str) -> bool {
+    let session = std::env::var("CANN_SIM_DIR").ok();
+    session.is_some_and(|session| name.starts_with(&session) || name.contains("memfd:cann-sim"))
+}
+
 /// A Worker with plain chips.
 pub(crate) fn plain(chips: usize) -> Worker {
-    let devices: Vec<i32> = (0..chips as i32).collect();
-    Worker::builder().devices(&devices).init_within(secs(60)).run_within(secs(60)).build().unwrap()
+    builder(chips).build().unwrap()
 }
 
 /// A Worker whose chips form a group, each with a buffer `data` of `count` floats and room for a kernel barrier.

@@ -6,12 +6,18 @@
 //! caller.
 #![allow(unsafe_code)]
 
-use crate::gate::{call, ensure, refuse};
-use crate::state::{Range, unmap};
+use crate::gate::{Answer, call, ensure, refuse};
+use crate::state::{Range, State, unmap};
 use cann_sim::{Kind, SharedMemory};
 use comm_hccl::sys::*;
 use std::ffi::c_void;
 use std::sync::Arc;
+
+/// No allocation is larger than its card. What several take together is not counted.
+pub(crate) fn fits(state: &State, size: usize) -> Answer {
+    let card = (state.attachment.config().memory as usize) << 20;
+    ensure(size <= card, ACL_ERROR_RT_MEMORY_ALLOCATION, "more than the card has")
+}
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn aclrtMalloc(
@@ -24,6 +30,7 @@ pub(crate) unsafe extern "C" fn aclrtMalloc(
         let known = (ACL_MEM_MALLOC_HUGE_FIRST..=ACL_MEM_MALLOC_NORMAL_ONLY).contains(&policy);
         ensure(known, ACL_ERROR_RT_PARAM_INVALID, "unknown policy")?;
         let device = state.device()?;
+        fits(state, size)?;
         let made = SharedMemory::create(size.next_multiple_of(4096)).and_then(|m| Ok((m.map()?, m)));
         let (base, memory) = made.or_else(|e| refuse(ACL_ERROR_RT_MEMORY_ALLOCATION, e.to_string()))?;
         state.ranges.insert(

@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use crate::gate::{Refusal, call, ensure, refuse};
+use crate::memory::fits;
 use crate::state::{Physical, Reservation, State, unmap};
 use cann_sim::{Kind, SharedMemory};
 use comm_hccl::sys::*;
@@ -74,6 +75,7 @@ pub(crate) unsafe extern "C" fn aclrtMallocPhysical(
             "not a multiple of the granularity",
         )?;
         let device = state.device()?;
+        fits(state, size)?;
         let memory =
             SharedMemory::create(size).or_else(|e| refuse(ACL_ERROR_RT_MEMORY_ALLOCATION, e.to_string()))?;
         let id = state.handle();

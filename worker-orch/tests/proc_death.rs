@@ -134,6 +134,38 @@ fn f46_functions_that_wait_in_the_communicator_for_a_failed_task_are_told() {
     assert!(broken.contains("a task of the run failed"), "{broken}");
 }
 
+#[test]
+#[serial]
+fn f07_a_peers_word_for_a_death_does_not_hide_what_the_parent_knows_of_it() {
+    let mut worker = grouped(3, 16);
+    let meet = worker.register_function("meet", meet);
+    // Who notices first, a chip that waits for the dead one or the parent, is a matter of luck.
+    for _ in 0..4 {
+        worker.init().unwrap();
+        let victim = children_of(std::process::id())[1];
+        kill(Pid::from_raw(victim as i32), Signal::SIGKILL).unwrap();
+        let told = worker.run(|orch| {
+            [0, 2].into_iter().try_for_each(|chip| orch.submit_next_level(meet, &Args::new(), chip).map(drop))
+        });
+        let told = text(&told.unwrap_err());
+        assert!(told.contains("chip 1 (pid") && told.contains("killed by SIGKILL"), "{told}");
+        worker.close().unwrap();
+    }
+}
+
+#[test]
+#[serial]
+fn f07_a_death_two_levels_down_is_named_when_it_is_found_at_close() {
+    let mut cluster = Worker::builder().level(4).build().unwrap();
+    cluster.add_worker(plain(2)).unwrap();
+    cluster.init().unwrap();
+    let middle = children_of(std::process::id())[0];
+    kill(Pid::from_raw(children_of(middle)[1] as i32), Signal::SIGKILL).unwrap();
+    let told = text(&cluster.close().unwrap_err());
+    assert!(told.contains("worker 0 (pid"), "{told}");
+    assert!(told.contains("chip 1 (pid") && told.contains("killed by SIGKILL"), "{told}");
+}
+
 /// Waits for a peer that never comes, looking at the abort word as kernels should.
 const POLITE: &str = r#"
 #include "comm_kernel.h"
@@ -459,6 +491,37 @@ fn f46_kernels_that_wait_for_a_failed_task_are_told_and_the_worker_stays_usable(
             })
             .unwrap();
     }
+}
+
+#[test]
+#[serial]
+fn f07_a_run_whose_closure_fails_half_way_does_not_wait_for_what_was_never_submitted() {
+    let folder = tempfile::tempdir().unwrap();
+    let so = kernel(folder.path(), "polite", POLITE);
+    let mut worker = grouped(2, 16);
+    let (wait, nothing) =
+        (worker.register_kernel(&so).unwrap(), worker.register_function("nothing", nothing));
+    worker.init().unwrap();
+    let context = worker.chip_contexts().unwrap()[0].clone();
+    let args = Args::new().scalar(context.device_ctx.0).scalar(context.buffer("barrier").unwrap().addr.0);
+    for panics in [false, true] {
+        let started = Instant::now();
+        let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            worker.run(|orch| -> Result<(), Failure> {
+                orch.submit_next_level(wait, &args, 0)?;
+                assert!(!panics, "on purpose");
+                Err(Failure::new(ErrorCode::Invalid, "half-way"))
+            })
+        }));
+        assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
+        match ran {
+            Ok(told) => assert!(text(&told.unwrap_err()).contains("half-way")),
+            Err(panic) => assert!(panics, "{panic:?}"),
+        }
+        // WO-4: the next run starts clean.
+        worker.run(|orch| orch.submit_next_level(nothing, &Args::new(), 0)).unwrap();
+    }
+    worker.close().unwrap();
 }
 
 #[test]

@@ -96,12 +96,16 @@ impl Hands {
 
     /// Once a task has failed, those that wait for it would wait in vain: they are told to return.
     fn cancel_failed_run(&self) {
-        let cancelled = &self.board.parent().cancelled_run;
-        if cancelled.load() != self.run && !self.in_command && self.run_failed() {
-            cancelled.store(self.run);
-            if let Some(group) = &self.group {
-                group.cancel_kernels();
-            }
+        if !self.run_cancelled() && !self.in_command && self.run_failed() {
+            self.cancel_run();
+        }
+    }
+
+    /// Has those that wait for each other in this run return, and its other tasks count for nothing.
+    pub(crate) fn cancel_run(&self) {
+        self.board.parent().cancelled_run.store(self.run);
+        if let Some(group) = &self.group {
+            group.cancel_kernels();
         }
     }
 

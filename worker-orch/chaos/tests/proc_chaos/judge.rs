@@ -176,6 +176,12 @@ impl Judge<'_> {
                 let told = told.clone();
                 self.must_say(errno, &told);
                 self.must_name(names, &told);
+                // Nobody is gone, so the Worker goes on.
+                let calls = self.seen.report.iter().flat_map(|report| &report.calls);
+                let after = calls.filter(|call| call.life == 1 && call.name == "run after it");
+                let failed: Vec<String> =
+                    after.filter_map(|call| call.error.as_ref()).map(|told| told.text.clone()).collect();
+                failed.iter().for_each(|text| self.complain(format!("the next run fails: {text}")));
             }
             None => self.must_succeed(),
         }

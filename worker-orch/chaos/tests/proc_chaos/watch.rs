@@ -227,8 +227,7 @@ fn children() -> Vec<(Pid, String)> {
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.filter_map(|pid| {
         let (name, state, parent) = stat(pid)?;
-        (parent == me)
-            .then(|| (Pid::from_raw(pid), format!("{} {state}", name.split_once('(').unwrap_or_default().1)))
+        (parent == me).then(|| (Pid::from_raw(pid as i32), format!("{name} {state}")))
     })
     .collect()
 }

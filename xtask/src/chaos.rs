@@ -63,7 +63,7 @@ struct Verdict {
 
 const FAILED: &str = "failed";
 /// Cases of the CI lane: every area of every scene more than once, in about a minute.
-const SLICE: u64 = 96;
+const SLICE: u64 = 240;
 /// When a watcher itself hangs, which has a limit for everything it watches.
 const WATCHER_HANGS: Duration = Duration::from_secs(180);
 

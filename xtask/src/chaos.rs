@@ -57,6 +57,8 @@ struct Verdict {
     told_ms: Option<f64>,
     gone_ms: Option<f64>,
     took_ms: f64,
+    /// For how long the watcher itself was not let run.
+    stalled_ms: f64,
     /// The first line of the first error.
     told: Option<String>,
 }
@@ -215,6 +217,7 @@ fn broken(case: &str, error: &anyhow::Error) -> Verdict {
         told_ms: None,
         gone_ms: None,
         took_ms: 0.0,
+        stalled_ms: 0.0,
         told: None,
     }
 }

@@ -26,6 +26,8 @@ pub(crate) struct Verdict {
     /// From the parent's death to that of its last process.
     pub(crate) gone_ms: Option<f64>,
     pub(crate) took_ms: f64,
+    /// For how long the watcher itself was not let run.
+    pub(crate) stalled_ms: f64,
     /// The first line of the first error.
     pub(crate) told: Option<String>,
 }
@@ -50,7 +52,8 @@ pub(crate) fn judge(case: &Case, seen: &Seen, took: Duration) -> Verdict {
         (true, None) => NOT_REACHED,
     };
     let told = seen.report.as_ref().and_then(first_error).map(|(_, told)| first_line(&told.text));
-    Verdict { case: case.to_string(), verdict, why, told_ms, gone_ms, took_ms: millis(took), told }
+    let (case, took_ms, stalled_ms) = (case.to_string(), millis(took), millis(seen.stalled));
+    Verdict { case, verdict, why, told_ms, gone_ms, took_ms, stalled_ms, told }
 }
 
 struct Judge<'a> {
@@ -154,7 +157,7 @@ impl Judge<'_> {
         }
         let Some(told) = self.must_tell(how) else { return };
         self.must_name(&names, &told);
-        if !PHASES.iter().any(|phase| told.text.contains(phase)) {
+        if !names_phase(&told.text) {
             self.complain(format!("it names no phase: {}", told.text));
         }
         if self.case.ends_process() && fault.rank.is_some_and(|hand| hand < 100) {
@@ -243,8 +246,9 @@ impl Judge<'_> {
 
     fn note_told(&mut self, ms: f64) {
         self.told_ms = Some(ms);
-        if ms > millis(TOLD_WITHIN) {
-            self.complain(format!("told only after {ms:.0} ms"));
+        let stalled = self.seen.stalled;
+        if ms > millis(TOLD_WITHIN + stalled) {
+            self.complain(format!("told only after {ms:.0} ms (the machine stalled {stalled:.1?})"));
         }
     }
 
@@ -294,10 +298,6 @@ impl Judge<'_> {
     }
 }
 
-/// How the phases of a Worker's life are called in its errors.
-const PHASES: &[&str] =
-    &["in init", "in run", "in close", "in phase", "in teardown", "in chip_alloc", "in copy"];
-
 /// Where ranks that meet at a path can end before anybody who matters knows that they are there: only a deadline can tell.
 pub(crate) const UNKNOWN_YET: &[&str] = &[
     "rendezvous.path_checked",
@@ -334,6 +334,12 @@ fn names(scene: Scene, rank: Option<u32>) -> Vec<String> {
 fn first_error(report: &Report) -> Option<(&Call, &Told)> {
     let mut calls = report.calls.iter().filter(|call| call.life == 1 && !call.name.ends_with("itself"));
     calls.find_map(|call| Some((call, call.error.as_ref()?)))
+}
+
+/// Whether an error begins with where it happened, and in which phase: `pid 7, in run: …`.
+fn names_phase(text: &str) -> bool {
+    let place = text.split(':').next().unwrap_or_default();
+    place.starts_with("in ") || place.contains(", in ")
 }
 
 /// The sentences of an error: tables are set in further.

@@ -65,7 +65,7 @@ impl Levels {
 impl Limits {
     /// Those below have less time, so that they tell what they know before the one above gives up.
     fn below(self) -> Self {
-        Self { call: self.call * 3 / 4, close: self.close / 2 }
+        Self { call: self.call / 2, close: self.close / 2 }
     }
 }
 

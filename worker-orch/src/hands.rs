@@ -140,8 +140,9 @@ impl Hands {
             trace.expect(hand, seq, frame);
         }
         frame.write(|at, bytes| self.board.write_slot(hand, seq, at, bytes))?;
-        self.hands[hand].sent = seq;
         fault_point!("worker.send.written");
+        // Together with the ring, which cannot fail: a frame that counts as sent is one that the hand will finish.
+        self.hands[hand].sent = seq;
         self.board.slot(hand, seq).ring(seq, [Listener::new(&self.board.hand(hand).parking.parked)]);
         fault_point!("worker.send.rung");
         Ok(seq)

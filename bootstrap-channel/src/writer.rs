@@ -4,7 +4,7 @@ use crate::decode::Success;
 use crate::layout::*;
 use crate::mailbox::Mailbox;
 use core::num::NonZeroI32;
-use mailbox_atomics::AlreadyPublished;
+use mailbox_atomics::{AlreadyPublished, fault_point};
 use worker_errors::{ErrorCode, clip};
 
 const SUCCESS: NonZeroI32 = NonZeroI32::new(STATE_SUCCESS).unwrap();
@@ -67,13 +67,16 @@ impl<'a> Writer<'a> {
         check(success)?;
         let pointers: Vec<u8> = buffers.iter().flat_map(|pointer| pointer.to_le_bytes()).collect();
         self.mailbox.shot().publish(SUCCESS, || {
+            fault_point!("channel.writing");
             // At most MAX_BUFFERS: fits.
             self.mailbox.write(BUFFER_COUNT_AT, &(buffers.len() as i32).to_le_bytes());
             self.mailbox.write(DEVICE_CTX_AT, &device_ctx.to_le_bytes());
             self.mailbox.write(WINDOW_BASE_AT, &window_base.to_le_bytes());
             self.mailbox.write(WINDOW_SIZE_AT, &window_size.to_le_bytes());
             self.mailbox.write(BUFFERS_AT, &pointers);
+            fault_point!("channel.written");
         })?;
+        fault_point!("channel.published");
         Ok(())
     }
 
@@ -83,10 +86,13 @@ impl<'a> Writer<'a> {
         let without_nul = message.replace('\0', "\\0");
         let text = clip(&without_nul, MESSAGE_SIZE - 1);
         self.mailbox.shot().publish(ERROR, || {
+            fault_point!("channel.error.writing");
             self.mailbox.write(ERROR_CODE_AT, &code.as_i32().to_le_bytes());
             self.mailbox.write(MESSAGE_AT, text.as_bytes());
             self.mailbox.write(MESSAGE_AT + text.len(), &[0]);
+            fault_point!("channel.error.written");
         })?;
+        fault_point!("channel.error.published");
         Ok(())
     }
 }

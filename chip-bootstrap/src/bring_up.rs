@@ -8,6 +8,7 @@ use crate::platform::Platform;
 use bootstrap_channel::{Success, Writer};
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::{Membership, Timeout};
+use mailbox_atomics::fault_point;
 use std::fmt;
 use worker_errors::{ErrorCode, Failure};
 
@@ -82,8 +83,10 @@ pub fn bring_up(
     };
     let mut steps = || {
         phase = enter(BringUpPhase::Configuration);
+        fault_point!("chip.configuration");
         let offsets = config.carve().map_err(|error| Failure::new(ErrorCode::Invalid, error.to_string()))?;
         phase = enter(BringUpPhase::Device);
+        fault_point!("chip.device");
         let mut chip = Chip {
             id: config.device(),
             device: device::open(platform, config.device(), within)?,
@@ -96,15 +99,19 @@ pub fn bring_up(
         };
         if let Some(me) = config.member() {
             phase = enter(BringUpPhase::Communicator);
+            fault_point!("chip.communicator");
             chip.comm = Some(join(chip.device.as_ref(), entry.ok_or_else(no_entry)?, me, within)?);
             if config.window_size() > 0 {
                 phase = enter(BringUpPhase::Window);
+                fault_point!("chip.window");
                 open_window(&mut chip, config, &offsets)?;
                 phase = enter(BringUpPhase::Staging);
+                fault_point!("chip.staging");
                 chip.stage_inputs(config)?;
             }
         }
         phase = enter(BringUpPhase::Ready);
+        fault_point!("chip.ready");
         Ok(chip)
     };
     steps().map_err(|failure: Failure| {

@@ -6,7 +6,7 @@ use crate::failure::comm_failure;
 use crate::host::HostSpan;
 use comm_context::abi::{DeviceAddr, TensorDesc};
 use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec, Membership, Timeout, Window};
-use mailbox_atomics::{Region, RegionError};
+use mailbox_atomics::{Region, RegionError, fault_point};
 use std::path::Path;
 use std::sync::Arc;
 use worker_errors::{ErrorCode, Failure};
@@ -148,6 +148,7 @@ impl Chip {
         for (from, host) in &self.stores {
             let mut bytes = vec![0; host.len()];
             self.read(*from, &mut bytes)?;
+            fault_point!("chip.flush");
             host.write(0, &bytes).map_err(|error| region_failure(&error, "store_to_host"))?;
         }
         Ok(())
@@ -160,6 +161,7 @@ impl Chip {
                 let mut bytes = vec![0; host.len()];
                 host.read(0, &mut bytes).map_err(|error| region_failure(&error, "staging"))?;
                 self.write(buffer.addr, &bytes)?;
+                fault_point!("chip.staged");
             }
         }
         Ok(())
@@ -171,13 +173,17 @@ impl Chip {
         if std::mem::replace(&mut self.down, true) {
             return Ok(());
         }
+        fault_point!("chip.teardown");
         let left = match self.comm.take() {
             Some(comm) => {
                 comm.destroy(self.within).map_err(|error| comm_failure(&error).in_phase("teardown"))
             }
             None => Ok(()),
         };
-        left.and(self.device.close())
+        fault_point!("chip.left");
+        let closed = self.device.close();
+        fault_point!("chip.down");
+        left.and(closed)
     }
 }
 

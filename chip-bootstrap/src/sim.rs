@@ -10,7 +10,7 @@ use comm_context::abi::TensorDesc;
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
 use comm_sim::SimComm;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-use mailbox_atomics::Region;
+use mailbox_atomics::{Region, fault_call};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use worker_errors::{ErrorCode, Failure};
@@ -48,6 +48,7 @@ fn open(path: &Path, symbol: &str) -> Result<(Library, KernelEntry), Failure> {
     // A bare name would be searched for in the system's folders; a kernel is a file.
     let file = std::fs::canonicalize(path)
         .map_err(|error| failed(format!("kernel {}: {error}; check the path", path.display())))?;
+    fault_call!("chip.dlopen").map_err(|errno| failed(format!("kernel {}: {errno}", path.display())))?;
     // SAFETY: running the initialisers of a kernel's library is what the user asked for by naming it.
     let library = unsafe { Library::open(Some(&file), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
         failed(format!("kernel {}: {error}; build it as a shared object", path.display()))

@@ -4,7 +4,7 @@
 //! expand to nothing. A crate places [`fault_point!`](crate::fault_point) between two steps that a process may die between, and
 //! [`fault_call!`](crate::fault_call) just before a system call that may fail. A test arms a [`Plan`] in the process under test, or starts the
 //! process with one in [`PLAN_VARIABLE`]. A run that [records](record) lists every point that it [passed], so that a sweep enumerates
-//! points instead of naming them.
+//! points instead of naming them. Whole programs are recorded and watched through [`LOG_VARIABLE`].
 //!
 //! All orderings here are relaxed: the one atomic is a hint about a state that has a lock.
 //!
@@ -13,6 +13,11 @@
 //! `@rank` is left out for any rank, `#hit` for the first time. Actions: `error:ERRNO` (at calls only), `panic`, `exit:CODE`, `kill`,
 //! `stop`, `term`, `delay:MILLISECONDS`.
 
+mod log;
+
+pub use log::LogLine;
+
+use log::Log;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
@@ -24,6 +29,10 @@ use std::time::Duration;
 
 /// The variable from which a process takes its plan when it passes its first point.
 pub const PLAN_VARIABLE: &str = "CHIPCOMM_FAULT_PLAN";
+
+/// The variable that names a file for whoever watches a program and all processes that it starts. With a plan, each fault is
+/// appended to it just before it happens; without one, each pass of a point. Every line is a [`LogLine`].
+pub const LOG_VARIABLE: &str = "CHIPCOMM_FAULT_LOG";
 
 /// What happens at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,12 +187,21 @@ pub struct Pass {
 struct State {
     plan: Plan,
     rank: Option<u32>,
+    /// Counts instead of the rank, in a process that is one.
+    hand: Option<u32>,
     hits: BTreeMap<&'static str, u64>,
     record: Option<Vec<Pass>>,
+    log: Option<Log>,
 }
 
-static STATE: Mutex<State> =
-    Mutex::new(State { plan: Plan { faults: Vec::new() }, rank: None, hits: BTreeMap::new(), record: None });
+static STATE: Mutex<State> = Mutex::new(State {
+    plan: Plan { faults: Vec::new() },
+    rank: None,
+    hand: None,
+    hits: BTreeMap::new(),
+    record: None,
+    log: None,
+});
 
 /// What a point does before it looks any further: a hint about `STATE`.
 static MODE: AtomicU8 = AtomicU8::new(ASK_ENVIRONMENT);
@@ -212,6 +230,15 @@ pub fn ask_environment_again() {
     MODE.store(ASK_ENVIRONMENT, Ordering::Relaxed);
 }
 
+/// From here on nothing happens and nothing is logged, in this process and in those that it forks.
+pub fn disarm() {
+    let mut state = state();
+    state.plan = Plan::default();
+    state.log = None;
+    // Relaxed: as in `arm`.
+    MODE.store(if state.record.is_some() { ARMED } else { IDLE }, Ordering::Relaxed);
+}
+
 /// Starts a list of the points that this process passes, and to count passes anew.
 pub fn record() {
     let mut state = state();
@@ -225,9 +252,17 @@ pub fn passed() -> Vec<Pass> {
     state().record.clone().unwrap_or_default()
 }
 
-/// Says which rank this process is; plans that name a rank mean it.
+/// Says which rank this process is; plans that name a rank mean it, unless it is a [hand](set_hand).
 pub fn set_rank(rank: u32) {
     state().rank = Some(rank);
+}
+
+/// Says which hand of a Worker this process is, first thing in it; plans that name a rank then mean this number, and passes count
+/// anew. Hand `n` of a Worker that is itself hand `w` is number `100 * (w + 1) + n`.
+pub fn set_hand(number: u32) {
+    let mut state = state();
+    state.hand = Some(state.hand.map_or(number, |above| 100 * (above + 1) + number));
+    state.hits.clear();
 }
 
 /// Passes a point between two steps. Called by [`fault_point!`](crate::fault_point).
@@ -254,7 +289,9 @@ fn pass(point: &'static str, kind: Kind) -> Option<i32> {
     let mut state = state();
     if MODE.load(Ordering::Relaxed) == ASK_ENVIRONMENT {
         state.plan = from_environment();
-        MODE.store(if state.plan.faults.is_empty() { IDLE } else { ARMED }, Ordering::Relaxed);
+        state.log = Log::from_environment(&state.plan);
+        let idle = state.plan.faults.is_empty() && state.log.is_none();
+        MODE.store(if idle { IDLE } else { ARMED }, Ordering::Relaxed);
     }
     let hits = state.hits.entry(point).or_default();
     *hits += 1;
@@ -262,10 +299,15 @@ fn pass(point: &'static str, kind: Kind) -> Option<i32> {
     if let Some(record) = &mut state.record {
         record.push(Pass { point, kind, hit });
     }
+    let me = state.hand.or(state.rank);
     let meant = |fault: &&Fault| {
-        fault.point == point && fault.hit == hit && fault.rank.is_none_or(|rank| Some(rank) == state.rank)
+        fault.point == point && fault.hit == hit && fault.rank.is_none_or(|rank| Some(rank) == me)
     };
-    let action = state.plan.faults.iter().find(meant)?.action;
+    let action = state.plan.faults.iter().find(meant).map(|fault| fault.action);
+    if let Some(log) = state.log.as_ref().filter(|log| log.passes || action.is_some()) {
+        log.append(me, Pass { point, kind, hit });
+    }
+    let action = action?;
     // Other threads of the process pass points while this one sleeps, and a panic must not poison.
     drop(state);
     match action {

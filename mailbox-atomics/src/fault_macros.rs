@@ -56,6 +56,24 @@ macro_rules! fault_rank {
     };
 }
 
+/// Says which hand of a Worker this process is, for plans that name one.
+#[cfg(feature = "fault-points")]
+#[macro_export]
+macro_rules! fault_hand {
+    ($number:expr) => {
+        $crate::fault::set_hand($number)
+    };
+}
+
+/// Says which hand of a Worker this process is, for plans that name one.
+#[cfg(not(feature = "fault-points"))]
+#[macro_export]
+macro_rules! fault_hand {
+    ($number:expr) => {
+        ()
+    };
+}
+
 /// The call goes ahead.
 #[doc(hidden)]
 #[inline(always)]

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use crate::deadline::Deadline;
+use crate::fault_call;
 use crate::liveness::{HowDied, Lifeline, death_pipe};
 use nix::errno::Errno;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction, sigprocmask};
@@ -52,8 +53,9 @@ impl Child {
         keep: &[BorrowedFd<'_>],
         body: impl FnOnce() -> i32,
     ) -> nix::Result<Self> {
-        let (leash_end, leash) = death_pipe()?;
-        let (voice, voice_end) = death_pipe()?;
+        let (leash_end, leash) = fault_call!("process.pipe").and_then(|()| death_pipe())?;
+        let (voice, voice_end) = fault_call!("process.pipe").and_then(|()| death_pipe())?;
+        fault_call!("process.fork")?;
         // SAFETY: the caller promised that `body` keeps to what a forked child may do, and `Child::enter` below does.
         match unsafe { fork() }? {
             ForkResult::Child => {
@@ -80,9 +82,14 @@ impl Child {
         leash: OwnedFd,
         voice: OwnedFd,
     ) -> Self {
+        // From here on dropping it reaps it.
+        let lifeline = Lifeline::of_pipe(pid.as_raw(), voice);
+        let mut child = Self { pid, lifeline, _leash: leash, ended: Cell::new(None) };
         // An old kernel, or one that hides pidfds, leaves the pipe, which is as good while nobody else holds its end.
-        let lifeline = open(pid.as_raw()).unwrap_or_else(|_| Lifeline::of_pipe(pid.as_raw(), voice));
-        Self { pid, lifeline, _leash: leash, ended: Cell::new(None) }
+        if let Ok(better) = fault_call!("process.watch").and_then(|()| open(pid.as_raw())) {
+            child.lifeline = better;
+        }
+        child
     }
 
     /// The child's process id.

@@ -5,6 +5,7 @@
 //! yet, and removes a variable from the environment while there is one thread.
 #![allow(unsafe_code)]
 
+use crate::fault_call;
 use crate::liveness::{Lifeline, death_pipe};
 use crate::process::{Child, enter, leash_to};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -40,8 +41,8 @@ impl Child {
     /// No copy of this process is made, not even for a moment: nothing depends on the locks, threads and handlers that it has. The child is killed
     /// when this process ends, in whatever way: from here on, and by its own word from [`respawned`] on.
     pub fn respawn(variable: &str, hand_over: &[BorrowedFd<'_>]) -> nix::Result<Self> {
-        let (leash_end, leash) = death_pipe()?;
-        let (voice, voice_end) = death_pipe()?;
+        let (leash_end, leash) = fault_call!("process.pipe").and_then(|()| death_pipe())?;
+        let (voice, voice_end) = fault_call!("process.pipe").and_then(|()| death_pipe())?;
         let given: Vec<BorrowedFd<'_>> =
             [leash_end.as_fd(), voice_end.as_fd()].into_iter().chain(hand_over.iter().copied()).collect();
         // Copies above the numbers that the child uses: none is overwritten before it is its turn.
@@ -51,6 +52,7 @@ impl Child {
         for (copy, number) in copies.iter().zip(FIRST..) {
             actions.add_dup2(copy.as_raw_fd(), number)?;
         }
+        fault_call!("process.spawn")?;
         let name = std::env::args_os().next().unwrap_or_default();
         let pid = posix_spawn(
             c"/proc/self/exe",

@@ -4,7 +4,7 @@ use crate::deadline::{Deadline, monotonic_ns};
 use crate::liveness::{Death, Watch};
 use crate::spin::SpinBudget;
 use crate::sync::{Site, intact};
-use crate::word::{Futex, Listener, ParkWord, StickyWord};
+use crate::word::{Futex, Listener, ParkWord, StickyWord, WordU32};
 use core::num::NonZeroU32;
 use std::time::Duration;
 
@@ -46,6 +46,7 @@ pub struct Wait<'a> {
     deadline: Deadline,
     watch: Option<&'a dyn Watch>,
     abort: Option<&'a StickyWord>,
+    cancel: Option<&'a WordU32>,
     spin: Option<&'a SpinBudget>,
     nap: Option<Duration>,
 }
@@ -53,7 +54,7 @@ pub struct Wait<'a> {
 impl<'a> Wait<'a> {
     /// Waits until `deadline` at the longest.
     pub fn until(deadline: Deadline) -> Self {
-        Self { deadline, watch: None, abort: None, spin: None, nap: None }
+        Self { deadline, watch: None, abort: None, cancel: None, spin: None, nap: None }
     }
 
     /// Ends with [`WaitError::PeerDied`] when a watched process is gone.
@@ -66,6 +67,13 @@ impl<'a> Wait<'a> {
     /// Ends with [`WaitError::Aborted`] when `abort` is raised.
     pub fn abort_on(mut self, abort: &'a StickyWord) -> Self {
         self.abort = Some(abort);
+        self.nap.get_or_insert(NAP);
+        self
+    }
+
+    /// Ends with [`WaitError::Aborted`] while `cancel` is not zero. Unlike an abort it may be taken back, so that later waits go on.
+    pub fn cancel_on(mut self, cancel: &'a WordU32) -> Self {
+        self.cancel = Some(cancel);
         self.nap.get_or_insert(NAP);
         self
     }
@@ -143,7 +151,8 @@ impl<'a> Wait<'a> {
     /// What, if anything, ends the wait now. The processes are looked at once in a nap, by the clock and not by the number of
     /// wakes, so that neither a busy nor a silent word keeps a death or the deadline from being noticed.
     fn interruption(&self, looks: &mut Looks) -> Option<WaitError> {
-        if let Some(reason) = self.abort.and_then(StickyWord::raised) {
+        let cancelled = || self.cancel.and_then(|word| NonZeroU32::new(word.load()));
+        if let Some(reason) = self.abort.and_then(StickyWord::raised).or_else(cancelled) {
             return Some(WaitError::Aborted { reason });
         }
         if monotonic_ns() < looks.next_ns {

@@ -49,16 +49,17 @@ impl Prepared {
     /// Stops everybody for good: waits end, and kernels that look at their workspace's abort word return.
     pub fn halt(&self, reason: NonZeroU32) {
         self.memory.header().halt.raise(reason);
-        self.cancel_kernels();
+        self.cancel_waits();
     }
 
-    /// Has kernels that look at their abort word return; the group itself goes on.
-    pub fn cancel_kernels(&self) {
+    /// Has kernels that look at their abort word return, and ranks that wait for each other give up; who gave up cannot use the
+    /// group again.
+    pub fn cancel_waits(&self) {
         self.memory.header().abort.store(1);
     }
 
     /// Lets kernels wait again. To be called when none runs.
-    pub fn resume_kernels(&self) {
+    pub fn resume_waits(&self) {
         self.memory.header().abort.store(0);
     }
 
@@ -261,7 +262,9 @@ impl Group {
     }
 
     pub(crate) fn wait<'a>(&'a self, step: &Step<'_>, needed: &'a dyn Watch) -> Wait<'a> {
-        Wait::until(step.deadline).watching(needed).abort_on(self.halt_word()).spinning(&self.spin)
+        let cancel = &self.memory.header().abort;
+        let wait = Wait::until(step.deadline).watching(needed).abort_on(self.halt_word());
+        wait.cancel_on(cancel).spinning(&self.spin)
     }
 
     fn halt_word(&self) -> &StickyWord {
@@ -276,8 +279,11 @@ impl Group {
     }
 
     /// Why a wait ended, in the words of a communicator: the first cause that can be found, not what followed from it.
+    /// The rank cannot come to anything again, so it leaves: nobody shall wait for it.
     pub(crate) fn explain(&self, error: WaitError, phase: Phase, missing: Vec<u32>) -> CommError {
-        self.note_failure(self.describe(error, phase, missing))
+        let error = self.note_failure(self.describe(error, phase, missing));
+        self.leave(&format!("it gave up, because {error}"));
+        error
     }
 
     fn describe(&self, error: WaitError, phase: Phase, missing: Vec<u32>) -> CommError {
@@ -287,7 +293,10 @@ impl Group {
                 CommError::TimedOut { phase, waited, limit, missing, table: self.table() }
             }
             (None, WaitError::Aborted { .. }) => {
-                CommError::Aborted { phase, reason: "the parent process stopped the run".to_owned() }
+                let halted = self.halt_word().raised().is_some();
+                let reason =
+                    if halted { "the parent process stopped the run" } else { "a task of the run failed" };
+                CommError::Aborted { phase, reason: reason.to_owned() }
             }
             (None, WaitError::PeerDied(death)) if self.memory.has_left(death.peer) => {
                 match self.lifelines.first_dead(&self.memory, self.me.rank()) {

@@ -317,11 +317,57 @@ fn a_rank_that_leaves_says_why() {
         match group.barrier(&step) {
             Err(CommError::PeerLeft { rank: 1, reason, .. }) if reason == "its own reasons" => Ok(()),
             // The other survivor may have given up first, and says why it did.
-            Err(CommError::PeerLeft { reason, .. }) if reason.contains("without destroying") => Ok(()),
+            Err(CommError::PeerLeft { reason, .. }) if reason.contains("its own reasons") => Ok(()),
             other => Err(format!("{other:?}")),
         }
     });
     all_fine(children);
+}
+
+#[test]
+#[serial]
+fn a_rank_that_gave_up_is_waited_for_by_nobody() {
+    // RV-7: it can never come again, also to what others begin later.
+    let (_prepared, children) = forked(2, |group| {
+        if group.membership().rank() == 1 {
+            let step = group.step(Phase::Barrier, Timeout::new(Duration::from_millis(50)).unwrap()).unwrap();
+            let gave_up = group.barrier(&step);
+            std::thread::sleep(Duration::from_secs(30));
+            return Err(format!("nobody ended this rank after {gave_up:?}"));
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        let step = group.step(Phase::AllocDomain, secs(60)).unwrap();
+        match group.exchange(&step, Topic { kind: 1, id: 1 }, &[0, 1], &[]) {
+            Err(CommError::PeerLeft { rank: 1, reason, .. }) if reason.contains("timed out in barrier") => {
+                Ok(())
+            }
+            other => Err(format!("{other:?}")),
+        }
+    });
+    let ends = children[0].reap(far());
+    assert_eq!(ends, Some(HowDied::Exited(0)), "told before the other rank was gone");
+    assert_eq!(children[1].try_reap(), None);
+}
+
+#[test]
+#[serial]
+fn a_cancelled_wait_ends_at_once_and_says_so() {
+    let (prepared, children) = forked(2, |group| {
+        if group.membership().rank() == 0 {
+            let step = group.step(Phase::Barrier, secs(60)).unwrap();
+            return match group.barrier(&step) {
+                Err(CommError::Aborted { reason, .. }) if reason.contains("a task of the run failed") => {
+                    Ok(())
+                }
+                other => Err(format!("{other:?}")),
+            };
+        }
+        std::thread::sleep(Duration::from_secs(60));
+        Ok(())
+    });
+    prepared.cancel_waits();
+    let ended = children[0].reap(Deadline::after(Duration::from_secs(30)).unwrap());
+    assert_eq!(ended, Some(HowDied::Exited(0)));
 }
 
 #[test]

@@ -10,15 +10,11 @@ use crate::frame::SLOT_BYTES;
 use mailbox_atomics::{Listener, Region, RegionError, Shared, StickyWord, WordU32, WordU64};
 use std::num::NonZeroU32;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use worker_errors::Failure;
 
 /// Slots in a ring: tasks that may be waiting at one hand before a submit has to wait.
 pub(crate) const RING: u64 = 32;
 /// The longest failure, and the longest answer, that a hand can give.
 pub(crate) const ANSWER_BYTES: usize = 4096;
-
-/// What stands for the run in which a hand failed when it failed after the last.
-const NO_RUN: u64 = u64::MAX;
 
 /// Written by the parent.
 #[repr(C, align(128))]
@@ -186,20 +182,6 @@ impl Board {
     pub(crate) fn read_failure(&self, hand: usize) -> Vec<u8> {
         let len = self.hand(hand).progress.failure_len.load();
         self.read_bytes(HANDS_AT + hand * HAND_BYTES + FAILURE_AT, len)
-    }
-
-    /// Why this hand did not go home well; no run comes after it.
-    pub(crate) fn leave_last_words(&self, hand: usize, failure: &Failure) {
-        let mut bytes = vec![0; ANSWER_BYTES];
-        let len = failure.encode(&mut bytes).unwrap_or(0);
-        self.write_failure(hand, &bytes[..len]);
-        self.hand(hand).progress.failed_run.store(NO_RUN);
-    }
-
-    /// What a hand that is gone left to say of its end.
-    pub(crate) fn last_words(&self, hand: usize) -> Option<Failure> {
-        let said = self.hand(hand).progress.failed_run.load() == NO_RUN;
-        said.then(|| Failure::decode(&self.read_failure(hand)).ok()).flatten()
     }
 
     pub(crate) fn write_answer(&self, hand: usize, bytes: &[u8]) {

@@ -7,7 +7,7 @@ use crate::run::first_failure;
 use crate::worker::{Worker, deadline, not_up};
 use chip_bootstrap::{Chip, Platform};
 use comm_context::abi::DeviceAddr;
-use mailbox_atomics::Region;
+use mailbox_atomics::{Region, fault_point};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use worker_errors::{ErrorCode, Failure};
@@ -116,8 +116,11 @@ impl Worker {
         let run = self.next_run();
         let hands = self.hands.as_mut().ok_or_else(|| not_up(call))?;
         hands.check()?;
+        fault_point!("worker.command.sending");
         let seq = hands.send(chip, &Frame { scalars, ..Frame::new(kind, run) }, deadline)?;
+        fault_point!("worker.command.sent");
         hands.await_done(chip, seq, deadline)?;
+        fault_point!("worker.command.done");
         if hands.board.hand(chip).progress.failed_run.load() == run {
             return Err(first_failure(hands, &self.programs, run).in_phase(call));
         }
@@ -166,18 +169,26 @@ impl Spaces {
 pub(crate) fn execute(chip: &Chip, frame: &Received, heaps: &[Arc<Region>]) -> Result<Vec<u8>, Failure> {
     let memory = || chip.memory().ok_or_else(nonsense);
     match (frame.kind, frame.scalars.as_slice()) {
-        (Some(Kind::Malloc), &[len]) => Ok(memory()?.allocate(len as usize)?.0.to_le_bytes().to_vec()),
-        (Some(Kind::Free), &[addr]) => memory()?.free(DeviceAddr(addr)).map(|()| Vec::new()),
+        (Some(Kind::Malloc), &[len]) => {
+            fault_point!("worker.malloc");
+            Ok(memory()?.allocate(len as usize)?.0.to_le_bytes().to_vec())
+        }
+        (Some(Kind::Free), &[addr]) => {
+            fault_point!("worker.free");
+            memory()?.free(DeviceAddr(addr)).map(|()| Vec::new())
+        }
         (Some(Kind::CopyIn), &[to, from, len]) => {
             let mut bytes = vec![0; len as usize];
             let (heap, at) = in_heap(heaps, from, bytes.len()).ok_or_else(nonsense)?;
             heap.read(at, &mut bytes).map_err(|error| region_failure(&error))?;
+            fault_point!("worker.copy-in");
             chip.write(DeviceAddr(to), &bytes).map(|()| Vec::new())
         }
         (Some(Kind::CopyOut), &[from, to, len]) => {
             let mut bytes = vec![0; len as usize];
             let (heap, at) = in_heap(heaps, to, bytes.len()).ok_or_else(nonsense)?;
             chip.read(DeviceAddr(from), &mut bytes)?;
+            fault_point!("worker.copy-out");
             heap.write(at, &bytes).map_err(|error| region_failure(&error))?;
             Ok(Vec::new())
         }

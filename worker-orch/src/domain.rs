@@ -1,7 +1,7 @@
 //! Domains inside a run: some of the chips, with a window of their own.
 
 use crate::frame::{Frame, Kind};
-use crate::run::Orchestrator;
+use crate::run::{Orchestrator, first_failure};
 use chip_bootstrap::{BUFFER_ALIGN, ChipConfig};
 use comm_context::abi::{DType, DeviceAddr};
 use comm_context::comm::Membership;
@@ -74,6 +74,31 @@ impl Orchestrator<'_> {
         let offsets = self.check_domain(name, chips, window_size, buffers)?;
         self.join_all()?;
         self.settle(chips)?;
+        self.collectively(|orch| orch.allocate(name, chips, window_size, buffers, &offsets))
+    }
+
+    /// Nothing cancels the command while it is under way; a run that was cancelled before gets none.
+    fn collectively<T>(
+        &mut self,
+        command: impl FnOnce(&mut Self) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        if self.hands.run_cancelled() {
+            return Err(first_failure(self.hands, self.programs, self.run));
+        }
+        self.hands.in_command = true;
+        let done = command(self);
+        self.hands.in_command = false;
+        done
+    }
+
+    fn allocate(
+        &mut self,
+        name: &str,
+        chips: &[usize],
+        window_size: usize,
+        buffers: &[(&str, DType, usize)],
+        offsets: &[usize],
+    ) -> Result<Domain, Failure> {
         self.base.next_id += 1;
         let id = self.base.next_id;
         // A chip's number fits a byte: there are at most 64 ranks.
@@ -101,7 +126,7 @@ impl Orchestrator<'_> {
                     format!("chip {chip} gave no window for domain {name}"),
                 ));
             };
-            let addresses = buffers.iter().zip(&offsets);
+            let addresses = buffers.iter().zip(offsets);
             contexts.push(DomainContext {
                 chip: *chip,
                 rank: position as u32,
@@ -164,15 +189,17 @@ impl Orchestrator<'_> {
             return Ok(());
         }
         self.settle(&(0..self.chips()).collect::<Vec<_>>())?;
-        for chip in 0..self.chips() {
-            self.hands.send(chip, &Frame::new(Kind::Join, self.run), self.deadline)?;
-        }
-        for chip in 0..self.chips() {
-            self.hands.await_done(chip, self.hands.hands[chip].sent, self.deadline)?;
-            self.notice(chip)?;
-        }
-        self.base.joined = true;
-        Ok(())
+        self.collectively(|orch| {
+            for chip in 0..orch.chips() {
+                orch.hands.send(chip, &Frame::new(Kind::Join, orch.run), orch.deadline)?;
+            }
+            for chip in 0..orch.chips() {
+                orch.hands.await_done(chip, orch.hands.hands[chip].sent, orch.deadline)?;
+                orch.notice(chip)?;
+            }
+            orch.base.joined = true;
+            Ok(())
+        })
     }
 
     /// Releases the domains of this run, as commands of `sweep`, a run of their own that no failure of this one touches.
@@ -182,12 +209,17 @@ impl Orchestrator<'_> {
         }
         let span = tracing::trace_span!("sweep_domains", sweep);
         let _entered = span.enter();
-        for (id, members) in std::mem::take(&mut self.domains.live) {
-            for chip in members {
-                let frame = Frame { scalars: &[id], ..Frame::new(Kind::ReleaseDomain, sweep) };
-                self.hands.send(chip, &frame, self.deadline)?;
-            }
+        let live = std::mem::take(&mut self.domains.live);
+        // What fails now fails in the sweep.
+        self.hands.run = sweep;
+        self.hands.in_command = true;
+        let mut drained = Ok(());
+        for (id, chip) in live.iter().flat_map(|(id, members)| members.iter().map(move |chip| (id, chip))) {
+            let frame = Frame { scalars: &[*id], ..Frame::new(Kind::ReleaseDomain, sweep) };
+            drained = drained.and_then(|()| self.hands.send(*chip, &frame, self.deadline).map(drop));
         }
-        self.hands.drain(self.deadline)
+        drained = drained.and_then(|()| self.hands.drain(self.deadline));
+        self.hands.in_command = false;
+        self.verdict(sweep, drained)
     }
 }

@@ -7,7 +7,7 @@ use crate::task::Task;
 use crate::worker::Worker;
 use chip_bootstrap::{Chip, Entry, Kernel};
 use comm_context::comm::{AllocationId, DomainSpec, Membership};
-use mailbox_atomics::Region;
+use mailbox_atomics::{Region, fault_point};
 use std::sync::Arc;
 use worker_errors::{ErrorCode, Failure};
 
@@ -34,6 +34,7 @@ impl Known {
 
     fn learn(&mut self, frame: &Received) -> Result<(), Failure> {
         let definition = Definition::decode(&frame.blob).ok_or_else(nonsense)?;
+        fault_point!("worker.learn");
         self.programs.push(Ready::NotYet(definition));
         Ok(())
     }
@@ -87,6 +88,7 @@ impl ChipExecutor {
             Definition::Kernel { path, symbol } => chip.load(path, symbol).map(Ready::Kernel),
             _ => Err(nonsense()),
         })?;
+        fault_point!("worker.task.before-program");
         match ready {
             Ready::Kernel(kernel) => {
                 self.chip.launch(*kernel, &frame.tensors, &frame.scalars, &self.heaps)?
@@ -101,6 +103,7 @@ impl ChipExecutor {
                 return Err(wrong_hand("an orchestration", "a chip"));
             }
         }
+        fault_point!("worker.task.after-program");
         self.chip.flush_outputs()
     }
 
@@ -113,7 +116,9 @@ impl ChipExecutor {
             domain_rank: position as u32,
             window_size: size as usize,
         };
+        fault_point!("worker.domain.allocate");
         let window = self.chip.alloc_domain(&spec)?;
+        fault_point!("worker.domain.allocated");
         Ok([window.context.0, window.base.0, window.size as u64].map(u64::to_le_bytes).concat())
     }
 }
@@ -125,11 +130,13 @@ impl Executor for ChipExecutor {
             Some(Kind::Learn) => self.known.learn(frame).map(|()| Vec::new()),
             Some(Kind::Join) => {
                 let (entry, me) = self.base.clone().ok_or_else(nonsense)?;
+                fault_point!("worker.join");
                 self.chip.ensure_communicator(&entry, me).map(|_| Vec::new())
             }
             Some(Kind::AllocDomain) => self.alloc_domain(frame),
             Some(Kind::ReleaseDomain) => {
                 let &[id] = frame.scalars.as_slice() else { return Err(nonsense()) };
+                fault_point!("worker.domain.release");
                 self.chip.release_domain(AllocationId(id)).map(|()| Vec::new())
             }
             Some(Kind::Malloc | Kind::Free | Kind::CopyIn | Kind::CopyOut) => {
@@ -160,12 +167,14 @@ impl Executor for SubExecutor {
                 let Ready::Function(function) = ready else {
                     return Err(wrong_hand("that program", "a sub-worker"));
                 };
+                fault_point!("worker.task.before-program");
                 function(&mut Task {
                     tensors: &frame.tensors,
                     scalars: &frame.scalars,
                     chip: None,
                     heaps: &self.heaps,
                 })?;
+                fault_point!("worker.task.after-program");
                 Ok(Vec::new())
             }
             Some(Kind::Learn) => self.known.learn(frame).map(|()| Vec::new()),
@@ -198,7 +207,9 @@ impl Executor for WorkerExecutor<'_> {
                 };
                 let task =
                     Task { tensors: &frame.tensors, scalars: &frame.scalars, chip: None, heaps: &self.heaps };
+                fault_point!("worker.task.before-program");
                 self.worker.run(|orch| function(orch, &task))?;
+                fault_point!("worker.task.after-program");
                 Ok(Vec::new())
             }
             Some(Kind::Learn) => self.known.learn(frame).map(|()| Vec::new()),

@@ -47,6 +47,11 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// Whether other hands wait until this one has done its part.
+    pub(crate) fn is_collective(self) -> bool {
+        matches!(self, Self::Join | Self::AllocDomain | Self::ReleaseDomain)
+    }
+
     const ALL: [Self; 10] = [
         Self::Task,
         Self::Learn,

@@ -2,13 +2,14 @@
 
 use crate::board::{Board, RING};
 use crate::frame::{Frame, Kind, Prerequisite};
+use crate::lost::Lost;
 use crate::program::Programs;
-use crate::serve::slot_is_free;
+use crate::serve::{parting_failure, slot_is_free};
 use crate::trace::Trace;
 use bootstrap_channel::ChannelSet;
 use chip_bootstrap::BringUpPhase;
 use mailbox_atomics::{
-    Child, Deadline, Death, HowDied, Listener, SpinBudget, Wait, WaitError, Watch, monotonic_ns,
+    Child, Deadline, Death, HowDied, Listener, SpinBudget, Wait, WaitError, Watch, fault_point, monotonic_ns,
 };
 use nix::sys::signal::Signal;
 use rendezvous::Prepared;
@@ -40,19 +41,16 @@ pub(crate) struct Hands {
     /// The run that is on.
     pub(crate) run: u64,
     /// How a hand died, once one did: everything later repeats it.
-    fatal: Option<Failure>,
-    /// A task had failed before that: it is the first cause.
-    pub(crate) failed_before: bool,
+    pub(crate) lost: Option<Lost>,
+    /// A collective command is under way. It ends on all its hands by itself, and must not be cancelled on some of them.
+    pub(crate) in_command: bool,
     pub(crate) trace: Option<Trace>,
 }
 
 impl Watch for Hands {
     fn look(&self) -> Option<Death> {
         self.cancel_failed_run();
-        self.hands.iter().enumerate().find_map(|(number, hand)| {
-            let how = hand.child.lifeline().death()?;
-            Some(Death { peer: number as u32, pid: hand.child.pid(), how })
-        })
+        self.dead()
     }
 }
 
@@ -73,15 +71,22 @@ impl Hands {
             group,
             spin,
             run: 0,
-            fatal: None,
-            failed_before: false,
+            lost: None,
+            in_command: false,
             trace: None,
         }
     }
 
+    fn dead(&self) -> Option<Death> {
+        self.hands.iter().enumerate().find_map(|(number, hand)| {
+            let how = hand.child.lifeline().death()?;
+            Some(Death { peer: number as u32, pid: hand.child.pid(), how })
+        })
+    }
+
     /// Fails with the first cause when a hand died.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        self.fatal.as_ref().map_or(Ok(()), |first| Err(first.clone()))
+        self.lost.as_ref().map_or(Ok(()), |lost| Err(lost.with_advice()))
     }
 
     /// Whether a task of the run that is on has failed.
@@ -89,28 +94,34 @@ impl Hands {
         (0..self.hands.len()).any(|hand| self.board.hand(hand).progress.failed_run.load() == self.run)
     }
 
-    /// Once a task has failed, kernels that wait for it would wait in vain: they are told to return.
+    /// Once a task has failed, those that wait for it would wait in vain: they are told to return.
     fn cancel_failed_run(&self) {
-        if self.board.parent().cancelled_run.load() != self.run && self.run_failed() {
+        let cancelled = self.run_cancelled() || self.in_command;
+        if !cancelled && self.run_failed() {
             self.cancel_run();
         }
     }
 
-    /// Has the kernels of this run return, and its other tasks count for nothing.
+    /// Has those that wait for others in this run return; its tasks count for nothing.
     pub(crate) fn cancel_run(&self) {
         self.board.parent().cancelled_run.store(self.run);
         if let Some(group) = &self.group {
-            group.cancel_kernels();
+            group.cancel_waits();
         }
     }
 
-    /// After a cancelled run has drained, kernels may wait again.
+    /// Whether those that wait for each other in the run that is on were told to return.
+    pub(crate) fn run_cancelled(&self) -> bool {
+        self.board.parent().cancelled_run.load() == self.run
+    }
+
+    /// After a cancelled run has drained, its hands may wait for each other again.
     pub(crate) fn settle_cancelled_run(&self) {
         if let Some(group) = &self.group
-            && self.board.parent().cancelled_run.load() == self.run
-            && self.fatal.is_none()
+            && self.run_cancelled()
+            && self.lost.is_none()
         {
-            group.resume_kernels();
+            group.resume_waits();
         }
     }
 
@@ -131,7 +142,9 @@ impl Hands {
         }
         frame.write(|at, bytes| self.board.write_slot(hand, seq, at, bytes))?;
         self.hands[hand].sent = seq;
+        fault_point!("worker.send.written");
         self.board.slot(hand, seq).ring(seq, [Listener::new(&self.board.hand(hand).parking.parked)]);
+        fault_point!("worker.send.rung");
         Ok(seq)
     }
 
@@ -188,9 +201,13 @@ impl Hands {
         Ok(())
     }
 
-    /// Fails with the death of a hand, if one has died by now.
-    pub(crate) fn look_for_death(&mut self) -> Result<(), Failure> {
-        self.look().map_or(Ok(()), |death| Err(self.lost(WaitError::PeerDied(death))))
+    /// Looks whether a hand has died, for who knows only of what followed from it.
+    pub(crate) fn look_for_death(&mut self) {
+        if self.lost.is_none()
+            && let Some(death) = self.dead()
+        {
+            self.lost(WaitError::PeerDied(death));
+        }
     }
 
     /// A hand is gone or does not answer: everybody stops, and the Worker is of no use until it is initialised again.
@@ -207,9 +224,8 @@ impl Hands {
             WaitError::Aborted { .. } => Failure::new(ErrorCode::Aborted, "the run was aborted"),
         };
         let failure = failure.in_phase("run");
-        let advice = format!("the Worker lost a hand and must be closed and initialised again: {failure}");
-        self.fatal = Some(Failure::new(failure.root_cause().code, advice));
-        self.failed_before = self.run_failed();
+        let (run, failed_before) = (self.run, self.run_failed());
+        self.lost = Some(Lost { failure: failure.clone(), run, failed_before });
         self.stop_everybody();
         failure
     }
@@ -273,29 +289,28 @@ impl Hands {
         for hand in 0..self.hands.len() {
             let idle = slot_is_free(self.hands[hand].sent + 1, self.done(hand));
             // A hand whose ring is full is not idle and sees the shutdown word when it comes to its next frame.
-            if idle && self.fatal.is_none() {
+            if idle && self.lost.is_none() {
                 let _ = self.send(hand, &Frame::new(Kind::Shutdown, 0), deadline);
             }
         }
+        fault_point!("worker.close.asked");
         let mut worst = Ok(());
         let mut stuck: Vec<&Hand> = Vec::new();
         for (number, hand) in self.hands.iter().enumerate() {
-            let end = if self.fatal.is_some() { hand.child.try_reap() } else { hand.child.reap(deadline) };
+            let end = if self.lost.is_some() { hand.child.try_reap() } else { hand.child.reap(deadline) };
             match end {
                 Some(HowDied::Exited(0)) => {}
-                Some(how) if self.fatal.is_none() => {
+                Some(how) if self.lost.is_none() => {
                     let text = format!("{} (pid {}) ended badly: {how}", hand.name, hand.child.pid());
                     let failure = Failure::new(death_code(how), text).in_phase("close");
-                    let cause = self.board.last_words(number);
-                    worst = worst.and(Err(match cause {
-                        Some(cause) => failure.caused_by(cause),
-                        None => failure,
-                    }));
+                    let cause = parting_failure(&self.board, number);
+                    worst = worst.and(Err(cause.into_iter().fold(failure, Failure::caused_by)));
                 }
                 Some(_) => {}
                 None => stuck.push(hand),
             }
         }
+        fault_point!("worker.close.waited");
         for signal in [Signal::SIGTERM, Signal::SIGKILL] {
             stuck.iter().for_each(|hand| hand.child.signal(signal));
             let Ok(moment) = Deadline::after(GRACE) else { break };
@@ -303,7 +318,7 @@ impl Hands {
                 hand.child.reap(moment);
             }
         }
-        if self.fatal.is_none()
+        if self.lost.is_none()
             && let Some(hand) = stuck.first()
         {
             let text = format!(
@@ -313,6 +328,7 @@ impl Hands {
             );
             worst = worst.and(Err(Failure::new(ErrorCode::TimedOut, text).in_phase("close")));
         }
+        fault_point!("worker.close.gone");
         // Dropping the children kills and reaps whoever is left, should there be any.
         worst
     }

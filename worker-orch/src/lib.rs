@@ -87,6 +87,7 @@ mod execute;
 mod frame;
 mod hands;
 mod life;
+mod lost;
 mod memory;
 mod program;
 mod progress;
@@ -99,7 +100,7 @@ mod worker;
 
 pub use args::{Access, Args};
 pub use builder::{CHIP_LEVEL, WorkerBuilder};
-pub use chip_bootstrap::{ChipConfig, HostSpan, PartKind, Platform};
+pub use chip_bootstrap::{ChipConfig, HostSpan, PartKind, Platform, comm_failure};
 pub use context::{ChipBuffer, ChipContext};
 pub use domain::{Domain, DomainContext};
 pub use exec::{Start, serve_if_hand};

@@ -3,12 +3,12 @@
 use crate::board::Board;
 use crate::execute::{ChipExecutor, SubExecutor, WorkerExecutor};
 use crate::program::Programs;
-use crate::serve::serve;
+use crate::serve::{Served, note_parting, serve};
 use crate::worker::Worker;
 use bootstrap_channel::{ChannelSet, Success};
 use chip_bootstrap::{BringUpPhase, ChipConfig, Entry, Platform, bring_up_and_publish};
 use comm_context::comm::{Membership, Timeout};
-use mailbox_atomics::Region;
+use mailbox_atomics::{PANIC_EXIT_CODE, Region, fault_point};
 use rendezvous::Prepared;
 use std::sync::Arc;
 use worker_errors::Failure;
@@ -37,29 +37,38 @@ pub(crate) struct ChipPost<'a> {
 
 /// The life of a chip's process.
 pub(crate) fn chip_main(post: &Post<'_>, chip: &ChipPost<'_>) -> i32 {
+    fault_point!("worker.hand.begun");
     let Ok(mut channel) = post.channels.writer(post.number) else { return NOT_UP };
     let entry = chip.group.map(|group| Entry::Forked(group.clone()));
     let brought = bring_up_and_publish(chip.platform, chip.config, entry.as_ref(), chip.within, &mut channel);
     let Ok(up) = brought else { return NOT_UP };
     let me = Membership::new(post.number as u32, chip.chips as u32).ok();
+    fault_point!("worker.hand.up");
     let mut executor = ChipExecutor::new(up, post.programs, post.heaps.to_vec(), entry.zip(me));
-    serve(post.board, post.number, &mut executor);
-    ended(post, executor.chip.tear_down())
+    if serve(post.board, post.number, &mut executor) == Served::Panicked {
+        return PANIC_EXIT_CODE;
+    }
+    fault_point!("worker.hand.going");
+    part(post, executor.chip.tear_down())
 }
 
 /// The life of a sub-worker's process.
 pub(crate) fn sub_main(post: &Post<'_>) -> i32 {
+    fault_point!("worker.hand.begun");
     let Ok(mut channel) = post.channels.writer(post.number) else { return NOT_UP };
     channel.set_phase(BringUpPhase::Ready as u32);
     if channel.publish_success(&Success::default()).is_err() {
         return NOT_UP;
     }
+    fault_point!("worker.hand.up");
     serve(post.board, post.number, &mut SubExecutor::new(post.programs, post.heaps.to_vec()));
+    fault_point!("worker.hand.going");
     0
 }
 
 /// The life of the process of a Worker of the next level.
 pub(crate) fn worker_main(post: &Post<'_>, child: &mut Worker) -> i32 {
+    fault_point!("worker.hand.begun");
     let Ok(mut channel) = post.channels.writer(post.number) else { return NOT_UP };
     channel.set_phase(BringUpPhase::Configuration as u32);
     if let Err(failure) = child.init() {
@@ -70,16 +79,18 @@ pub(crate) fn worker_main(post: &Post<'_>, child: &mut Worker) -> i32 {
     if channel.publish_success(&Success::default()).is_err() {
         return NOT_UP;
     }
+    fault_point!("worker.hand.up");
     serve(post.board, post.number, &mut WorkerExecutor::new(child, post.programs, post.heaps.to_vec()));
-    ended(post, child.close())
+    fault_point!("worker.hand.going");
+    part(post, child.close())
 }
 
-/// The exit code of a hand that has gone home. What went wrong on the way is left for the parent, who finds it when it reaps the process.
-fn ended(post: &Post<'_>, how: Result<(), Failure>) -> i32 {
-    match how {
+/// The exit code of a hand that has served, and word of why it is not 0.
+fn part(post: &Post<'_>, ended: Result<(), Failure>) -> i32 {
+    match ended {
         Ok(()) => 0,
         Err(failure) => {
-            post.board.leave_last_words(post.number, &failure);
+            note_parting(post.board, post.number, &failure);
             1
         }
     }

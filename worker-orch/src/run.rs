@@ -48,6 +48,7 @@ impl<'w> Orchestrator<'w> {
         deadline: Deadline,
     ) -> Self {
         hands.run = run;
+        hands.in_command = false;
         Self {
             hands,
             programs,
@@ -199,22 +200,21 @@ impl<'w> Orchestrator<'w> {
     pub(crate) fn finish(&mut self) -> Result<(), Failure> {
         let drained = self.hands.drain(self.deadline);
         self.hands.settle_cancelled_run();
-        // Tasks that fail because a lost hand made everybody stop are not the cause.
-        let failed = if drained.is_ok() { self.hands.run_failed() } else { self.hands.failed_before };
-        if !failed {
-            return drained;
+        self.verdict(self.run, drained)
+    }
+
+    /// How run `run` went, after its frames have drained or could not.
+    pub(crate) fn verdict(&mut self, run: u64, drained: Result<(), Failure>) -> Result<(), Failure> {
+        if self.hands.run_failed() {
+            self.hands.look_for_death();
         }
-        let first = first_failure(self.hands, self.programs, self.run);
-        match first.root_cause().code {
-            // A peer's word for a death that this process, being the parent, knows more of.
-            ErrorCode::PeerDied | ErrorCode::PeerLeft | ErrorCode::Killed | ErrorCode::Exited => {
-                match drained {
-                    Err(lost) if lost.code != ErrorCode::TimedOut => Err(lost),
-                    Err(_) => Err(first),
-                    Ok(()) => self.hands.look_for_death().and(Err(first)),
-                }
-            }
-            _ => Err(first),
+        let first = || first_failure(self.hands, self.programs, run);
+        match &self.hands.lost {
+            Some(lost) if lost.run == run && lost.failed_before => Err(lost.or(first())),
+            // Tasks that fail because a lost hand made everybody stop are not the cause.
+            Some(lost) if lost.run == run => Err(lost.failure.clone()),
+            None if self.hands.run_failed() => Err(first()),
+            _ => drained,
         }
     }
 }

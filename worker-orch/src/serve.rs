@@ -3,7 +3,8 @@
 use crate::board::{ANSWER_BYTES, Board, RING};
 use crate::frame::{BODY_AT, Kind, Received, SLOT_BYTES, used};
 use mailbox_atomics::{
-    Deadline, LONGEST_WAIT, Listener, SpinBudget, Wait, WaitError, coarse_monotonic_ns, monotonic_ns,
+    Deadline, LONGEST_WAIT, Listener, SpinBudget, Wait, WaitError, coarse_monotonic_ns, fault_point,
+    monotonic_ns,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use worker_errors::{ErrorCode, Failure};
@@ -21,8 +22,17 @@ enum Refusal {
     Followed,
 }
 
+/// How a hand's service ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Served {
+    /// It was asked to go.
+    ToTheEnd,
+    /// A collective command panicked. Its peers wait for this hand, and nobody knows in what state its communicator is: the process must end.
+    Panicked,
+}
+
 /// Serves until shutdown. Parked, it costs nothing: the parent's death kills it from outside, so it watches nobody.
-pub(crate) fn serve(board: &Board, me: usize, executor: &mut dyn Executor) {
+pub(crate) fn serve(board: &Board, me: usize, executor: &mut dyn Executor) -> Served {
     let spin = SpinBudget::for_parties(board.hands() + 1);
     let words = board.hand(me);
     let mut slot = vec![0; SLOT_BYTES];
@@ -30,13 +40,15 @@ pub(crate) fn serve(board: &Board, me: usize, executor: &mut dyn Executor) {
     let mut seq = 0;
     // What this hand last wrote to `failed_run`. It is not read back: the parent looks at that line all the time, and a look of its owner would have to fetch it.
     let mut failed_run = words.progress.failed_run.load();
-    let Ok(mut idle) = Deadline::after(LONGEST_WAIT) else { return };
+    let Ok(mut idle) = Deadline::after(LONGEST_WAIT) else { return Served::ToTheEnd };
     while let Some(next) = next_frame(board, me, seq + 1, &mut idle, &spin) {
         seq = next;
         words.doing.since_ns.store(coarse_monotonic_ns());
         words.doing.frame.store(seq);
         read_frame(board, me, seq, &mut slot, &mut frame);
+        fault_point!("worker.frame.received");
         if frame.kind == Some(Kind::Shutdown) {
+            fault_point!("worker.hand.shutdown");
             break;
         }
         let tracing = board.parent().trace.load() != 0;
@@ -45,6 +57,7 @@ pub(crate) fn serve(board: &Board, me: usize, executor: &mut dyn Executor) {
         } else {
             await_needs(board, me, &frame, &spin)
         };
+        fault_point!("worker.frame.ready");
         let start_ns = if tracing { monotonic_ns() } else { 0 };
         let outcome = ready
             .and_then(|()| run_guarded(board, executor, &frame).map_err(Refusal::Failed))
@@ -58,20 +71,30 @@ pub(crate) fn serve(board: &Board, me: usize, executor: &mut dyn Executor) {
             board.times(me, seq).start_ns.store(start_ns);
             board.times(me, seq).end_ns.store(monotonic_ns());
         }
+        fault_point!("worker.frame.executed");
         match outcome {
             Ok(answer) if answer.is_empty() => {}
             Ok(answer) => board.write_answer(me, &answer),
             Err(_) if frame.run == failed_run => {}
             Err(refusal) => {
+                let collective = frame.kind.is_some_and(Kind::is_collective);
+                let panicked =
+                    matches!(&refusal, Refusal::Failed(failure) if failure.code == ErrorCode::Panic);
                 note_failure(board, me, &frame, refusal);
                 failed_run = frame.run;
+                if collective && panicked {
+                    return Served::Panicked;
+                }
             }
         }
         words.doing.frame.store(0);
+        fault_point!("worker.frame.before-done");
         words.progress.done.ring(seq, board.listeners(me));
+        fault_point!("worker.frame.done");
     }
     // Whoever still waits for frames of this hand shall not wait for ever.
     words.doing.frame.store(0);
+    Served::ToTheEnd
 }
 
 /// Waits for frame `seq`; `None` at shutdown.
@@ -156,6 +179,23 @@ fn note_failure(board: &Board, me: usize, frame: &Received, refusal: Refusal) {
     }
     words.progress.failed_program.store(frame.program);
     words.progress.failed_run.store(frame.run);
+}
+
+/// Stands for a run where a hand tells why it ends badly.
+const PARTING: u64 = u64::MAX;
+
+/// Leaves word of what went wrong after the last frame.
+pub(crate) fn note_parting(board: &Board, me: usize, failure: &Failure) {
+    let mut bytes = vec![0; ANSWER_BYTES];
+    let len = failure.encode(&mut bytes).unwrap_or(0);
+    board.write_failure(me, &bytes[..len]);
+    board.hand(me).progress.failed_run.store(PARTING);
+}
+
+/// What a hand that has ended left word of.
+pub(crate) fn parting_failure(board: &Board, hand: usize) -> Option<Failure> {
+    let noted = board.hand(hand).progress.failed_run.load() == PARTING;
+    noted.then(|| Failure::decode(&board.read_failure(hand)).ok()).flatten()
 }
 
 /// A slot may be written again when its frame is done.

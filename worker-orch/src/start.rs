@@ -20,7 +20,7 @@ use bootstrap_channel::{ChannelSet, GatherError, Success};
 use chip_bootstrap::{BringUpPhase, ChipConfig, PartKind, comm_failure};
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::Membership;
-use mailbox_atomics::{Child, Region, Wait, WaitError};
+use mailbox_atomics::{Child, Region, Wait, WaitError, fault_hand, fault_point};
 use rendezvous::Prepared;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -43,8 +43,11 @@ pub(crate) fn start(worker: &mut Worker) -> Result<(), Failure> {
     let deadline = deadline(worker.init_within)?;
     let channels = ChannelSet::create(names.len())
         .map_err(|error| Failure::new(ErrorCode::System, error.to_string()).in_phase("init"))?;
+    fault_point!("worker.init.channels");
     let board = board(names.len())?;
+    fault_point!("worker.init.board");
     let group = prepare_group(worker)?;
+    fault_point!("worker.init.group");
     let trace = Trace::wanted(worker.settings.trace.as_deref(), names.len());
     board.parent().trace.store(trace.is_some().into());
     let heaps: Vec<Arc<Region>> = worker.heaps_above.iter().chain([worker.heap.region()]).cloned().collect();
@@ -52,10 +55,12 @@ pub(crate) fn start(worker: &mut Worker) -> Result<(), Failure> {
         Start::Fork => fork_all(worker, &names, &channels, &board, group.as_ref(), &heaps),
         Start::Exec => exec::spawn_all(worker, &names, &channels, &board, group.as_ref(), &heaps),
     }?;
+    fault_point!("worker.init.started");
     let mut hands = Hands::new(board, children, group, &worker.programs);
     let progress = Progress::new(&hands, &channels, &names);
     let gathered = channels.gather(&Wait::until(deadline).watching(&progress));
     progress.finish();
+    fault_point!("worker.init.gathered");
     match gathered {
         Ok(ready) => {
             hands.trace = trace;
@@ -67,6 +72,7 @@ pub(crate) fn start(worker: &mut Worker) -> Result<(), Failure> {
                 tracing::info!(chip, device, rank, window, "chip is up");
             }
             worker.hands = Some(hands);
+            fault_point!("worker.init.up");
             Ok(())
         }
         // Dropping the hands kills and reaps all of them.
@@ -123,13 +129,17 @@ fn fork_all(
             keep.extend(heap_fds.iter().chain(heaps).map(|heap| heap.fd()));
         }
         let post = Post { number, channels, board, programs: &programs, heaps };
-        let body = || match number {
-            chip if chip < chips => {
-                let (platform, within) = (worker.settings.platform, worker.init_within);
-                chip_main(&post, &ChipPost { platform, config: &worker.chips[chip], chips, group, within })
+        let body = || {
+            fault_hand!(number as u32);
+            match number {
+                chip if chip < chips => {
+                    let (platform, within) = (worker.settings.platform, worker.init_within);
+                    let config = &worker.chips[chip];
+                    chip_main(&post, &ChipPost { platform, config, chips, group, within })
+                }
+                below if below < chips + workers => worker_main(&post, &mut worker.workers[below - chips].1),
+                _ => sub_main(&post),
             }
-            below if below < chips + workers => worker_main(&post, &mut worker.workers[below - chips].1),
-            _ => sub_main(&post),
         };
         // SAFETY: see the head of this file. Values with closed descriptors (the parent's other children) are not touched by the bodies, and
         // the child ends without running destructors.
@@ -139,6 +149,7 @@ fn fork_all(
             Failure::new(ErrorCode::System, text).in_phase("init")
         })?;
         children.push((name.clone(), child));
+        fault_point!("worker.init.hand-started");
     }
     Ok(children)
 }

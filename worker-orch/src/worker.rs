@@ -12,7 +12,7 @@ use crate::trace::Trace;
 use chip_bootstrap::{ChipConfig, Platform};
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::Timeout;
-use mailbox_atomics::{Deadline, Region};
+use mailbox_atomics::{Deadline, Region, fault_point};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -177,6 +177,7 @@ impl Worker {
         let run = self.next_run();
         let span = tracing::debug_span!("run", number = run / 2 + 1);
         let _entered = span.enter();
+        fault_point!("worker.run.begun");
         self.heap.set_in_run(true);
         let next_level = self.chips.len() + self.workers.len();
         let spaces = Spaces::of(self);
@@ -184,13 +185,16 @@ impl Worker {
         let mut orchestrator =
             Orchestrator::new(hands, &self.programs, &mut self.base, next_level, spaces, run, deadline);
         let said = catch_unwind(AssertUnwindSafe(|| body(&mut orchestrator)));
-        if !matches!(said, Ok(Ok(_))) {
-            // Kernels may wait for others that will not be submitted any more.
+        if !matches!(said, Ok(Ok(_))) && !orchestrator.hands.run_failed() {
+            // Tasks may wait for others that will not be submitted any more.
             orchestrator.hands.cancel_run();
         }
+        fault_point!("worker.run.submitted");
         let finished = orchestrator.finish();
+        fault_point!("worker.run.drained");
         let swept = orchestrator.sweep_domains(run + 1);
         self.heap.set_in_run(false);
+        fault_point!("worker.run.over");
         match (said.unwrap_or_else(|panic| resume_unwind(panic)), finished) {
             (Ok(value), finished) => finished.and(swept).map(|()| value),
             // What a chip told explains what the body then returned; a failure of the body itself is its own.
@@ -223,6 +227,7 @@ impl Worker {
             return self.remote_copy_to(chip, to, bytes);
         }
         let (region, at) = self.chip_bytes(chip, to, bytes.len(), "copy_to")?;
+        fault_point!("worker.copy-to");
         region.write(at, bytes).map_err(|error| region_failure(&error))
     }
 
@@ -233,6 +238,7 @@ impl Worker {
             return self.remote_copy_from(chip, from, into);
         }
         let (region, at) = self.chip_bytes(chip, from, into.len(), "copy_from")?;
+        fault_point!("worker.copy-from");
         region.read(at, into).map_err(|error| region_failure(&error))
     }
 
@@ -274,6 +280,7 @@ impl Worker {
         let Some(mut hands) = self.hands.take() else { return Ok(()) };
         let span = tracing::info_span!("close");
         let _entered = span.enter();
+        fault_point!("worker.close.begun");
         self.contexts.clear();
         self.base = Base::default();
         // The devices free everything themselves.

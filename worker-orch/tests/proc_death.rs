@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use serial_test::serial;
 use std::time::{Duration, Instant};
 use support::{builder, children_of, grouped, is_the_doubles, kernel, plain, secs, text, traces};
-use worker_orch::{Access, Args, ChipConfig, ErrorCode, Failure, Program, Task, Worker};
+use worker_orch::{Access, Args, ChipConfig, ErrorCode, Failure, Program, Task, Worker, comm_failure};
 
 fn far() -> Deadline {
     Deadline::after(Duration::from_secs(60)).unwrap()
@@ -88,9 +88,50 @@ fn f02_a_chip_killed_while_idle_is_told_at_the_next_run() {
     assert!(told.contains("killed by SIGKILL") && told.contains("while it was idle"), "{told}");
 }
 
+#[test]
+#[serial]
+fn f02_a_death_that_a_submit_meets_is_told_plainly_first() {
+    let mut worker = plain(2);
+    let die = worker.register_function("die", die);
+    worker.init().unwrap();
+    // More than the ring holds: the submit has to wait, and what it waits for never comes.
+    let told = worker.run(|orch| {
+        (0..1000).try_for_each(|_| orch.submit_next_level(die, &Args::new().scalar(9), 1).map(drop))
+    });
+    let told = text(&told.unwrap_err());
+    assert!(told.contains("chip 1 (pid") && told.contains("killed by SIGKILL"), "{told}");
+    assert!(!told.contains("initialised again"), "the advice comes later: {told}");
+    let later = text(&worker.run(|_| Ok(())).unwrap_err());
+    assert!(later.contains("killed by SIGKILL") && later.contains("initialised again"), "{later}");
+}
+
 fn meet(task: &mut Task<'_>) -> Result<(), Failure> {
-    let comm = task.chip().and_then(|chip| chip.comm()).unwrap();
-    comm.barrier(secs(60)).map_err(|error| chip_bootstrap::comm_failure(&error))
+    let comm = task.chip().and_then(|chip| chip.comm());
+    let comm = comm.ok_or_else(|| Failure::new(ErrorCode::Invalid, "no communicator"))?;
+    comm.barrier(secs(60)).map_err(|error| comm_failure(&error))
+}
+
+#[test]
+#[serial]
+fn f46_functions_that_wait_in_the_communicator_for_a_failed_task_are_told() {
+    let mut worker = grouped(3, 16);
+    let (meet, refuse) = (worker.register_function("meet", meet), worker.register_function("refuse", refuse));
+    worker.init().unwrap();
+    let started = Instant::now();
+    let told = worker.run(|orch| {
+        orch.submit_next_level(meet, &Args::new(), 0)?;
+        orch.submit_next_level(meet, &Args::new(), 2)?;
+        orch.submit_next_level(refuse, &Args::new(), 1)
+    });
+    let told = text(&told.unwrap_err());
+    assert!(told.contains("`refuse` failed on chip 1"), "{told}");
+    assert!(started.elapsed() < Duration::from_secs(20), "told after {:?}", started.elapsed());
+    // The chips stay usable; only the communicator is not, and says what to do.
+    let nothing = worker.register_function("nothing", nothing);
+    worker.run(|orch| orch.submit_next_level(nothing, &Args::new(), 0)).unwrap();
+    let broken = worker.run(|orch| orch.submit_next_level(meet, &Args::new(), 0));
+    let broken = text(&broken.unwrap_err());
+    assert!(broken.contains("a task of the run failed"), "{broken}");
 }
 
 #[test]

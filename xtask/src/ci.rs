@@ -12,7 +12,7 @@ use crate::cargo::{appended, cargo};
 use crate::console::{Console, Show};
 use crate::lane::{self, Lane, Outcome, Report, Setting};
 use crate::workspace::Workspace;
-use crate::{abi_check, test, tidy};
+use crate::{abi_check, chaos, test, tidy};
 
 /// Which lanes to run.
 #[derive(clap::Args)]
@@ -34,6 +34,7 @@ const LANES: &[Lane<'_>] = &[
         about: "what `cargo xtask test` runs",
         run: &|at| test::lane(at, &test::Args::default()),
     },
+    Lane { name: "chaos", about: "a slice of the faults at every point", run: &chaos::lane },
     Lane { name: "readme", about: "the README's commands run", run: &readme::lane },
     Lane { name: "alone", about: "each library builds without the others' features", run: &alone },
     Lane { name: "docs", about: "no warning from rustdoc", run: &docs },

@@ -241,7 +241,7 @@ fn parse_devices(text: &str) -> Result<Devices> {
 }
 
 /// Builds the vendor double and returns the folder that holds its libraries.
-fn build_double(ws: &Workspace, console: &Console) -> Result<PathBuf> {
+pub(crate) fn build_double(ws: &Workspace, console: &Console) -> Result<PathBuf> {
     let parts: Vec<&str> = ws
         .members
         .iter()

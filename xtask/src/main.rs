@@ -3,6 +3,7 @@
 mod abi_check;
 mod bench;
 mod cargo;
+mod chaos;
 mod ci;
 mod console;
 mod fuzz;
@@ -48,6 +49,8 @@ enum Command {
     Kernels(kernels::Args),
     /// The fuzz targets, with cargo-fuzz
     Fuzz(fuzz::Args),
+    /// Faults at every point of every process, each case judged from outside
+    Chaos(chaos::Args),
     /// Workers and groups started, used, killed and closed over and over: nothing may grow
     Soak(soak::Args),
 }
@@ -74,6 +77,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::AbiCheck(args) => abi_check::run(&ws, &args),
         Command::Kernels(args) => kernels::run(&ws, &args),
         Command::Fuzz(args) => fuzz::run(&ws, &args),
+        Command::Chaos(args) => chaos::run(&ws, &args),
         Command::Soak(args) => soak::run(&ws, &args),
     }
 }

@@ -9,7 +9,7 @@ use crate::memory::region_failure;
 use crate::program::{Functions, Programs, TaskFn};
 use bootstrap_channel::{ChannelSet, Nonce};
 use chip_bootstrap::{BringUpPhase, ChipConfig, comm_failure};
-use mailbox_atomics::{Region, WordU64};
+use mailbox_atomics::{Region, WordU64, fault_hand, fault_point};
 use rendezvous::Prepared;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
@@ -22,6 +22,7 @@ type Descriptors = std::vec::IntoIter<OwnedFd>;
 
 /// The life of a hand, from first to last; the result is the process's exit code.
 pub(super) fn live(descriptors: Vec<OwnedFd>, functions: &[(&str, TaskFn)]) -> i32 {
+    fault_point!("worker.exec.begun");
     let mut descriptors = descriptors.into_iter();
     let (handover, channels) = match introduce(&mut descriptors) {
         Ok(known) => known,
@@ -31,6 +32,8 @@ pub(super) fn live(descriptors: Vec<OwnedFd>, functions: &[(&str, TaskFn)]) -> i
             return NOT_ATTACHED;
         }
     };
+    fault_hand!(handover.number as u32);
+    fault_point!("worker.exec.introduced");
     if let Ok(channel) = channels.writer(handover.number) {
         channel.set_phase(BringUpPhase::Configuration as u32);
     }

@@ -6,7 +6,7 @@ use crate::board::Board;
 use crate::memory::region_failure;
 use crate::worker::Worker;
 use bootstrap_channel::ChannelSet;
-use mailbox_atomics::{Child, Region, RegionError, WordU64};
+use mailbox_atomics::{Child, Region, RegionError, WordU64, fault_point};
 use rendezvous::Prepared;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -58,6 +58,7 @@ pub(crate) fn spawn_all(
             Failure::new(ErrorCode::System, text).in_phase("init")
         })?;
         children.push((name.clone(), child));
+        fault_point!("worker.init.hand-started");
     }
     Ok(children)
 }

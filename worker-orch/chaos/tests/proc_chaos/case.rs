@@ -1,0 +1,180 @@
+//! One case: a scene, and what goes wrong in it.
+
+use mailbox_atomics::fault::{Action, Fault, Kind, LogLine, Plan};
+use nix::errno::Errno;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// What is played.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Scene {
+    /// A Worker that forks its hands.
+    Fork,
+    /// A Worker that starts its hands by exec.
+    Exec,
+    /// A Worker whose chips become a group when they need one.
+    Plain,
+    /// The same on the vendor double.
+    Double,
+    /// A Worker of Workers.
+    Levels,
+    /// Ranks that meet at a path, without a Worker.
+    Ranks,
+}
+
+impl Scene {
+    const ALL: [Self; 6] = [Self::Fork, Self::Exec, Self::Plain, Self::Double, Self::Levels, Self::Ranks];
+
+    /// Those that can be played: the double has to be built by somebody.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        let double = std::env::var_os(DOUBLE_VARIABLE).is_some();
+        Self::ALL.into_iter().filter(move |scene| double || *scene != Self::Double)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Fork => "fork",
+            Self::Exec => "exec",
+            Self::Plain => "plain",
+            Self::Double => "double",
+            Self::Levels => "levels",
+            Self::Ranks => "ranks",
+        }
+    }
+}
+
+impl FromStr for Scene {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.map(Self::name).join(", ");
+        Self::ALL
+            .into_iter()
+            .find(|scene| scene.name() == text)
+            .ok_or(format!("{text:?} is no scene; there are {known}"))
+    }
+}
+
+/// The variable that says where the double's libraries are.
+const DOUBLE_VARIABLE: &str = "CHIPCOMM_CANN_LIB_DIR";
+
+/// The number under which faults in a scene's first process are planned: no hand has it.
+pub(crate) const PARENT: u32 = 999;
+
+/// How long a paused process stands still, and a delayed one sleeps.
+pub(crate) const PAUSE: Duration = Duration::from_millis(250);
+
+/// A scene with a fault. As text `scene:point@rank#hit=action`; the action `pause` is a stop that is resumed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Case {
+    pub(crate) scene: Scene,
+    pub(crate) fault: Fault,
+    /// A stopped process goes on after [`PAUSE`].
+    pub(crate) resumed: bool,
+}
+
+impl Case {
+    /// What the scene's processes are armed with.
+    pub(crate) fn plan(&self) -> String {
+        Plan { faults: vec![self.fault.clone()] }.to_string()
+    }
+
+    /// Only a deadline can tell of a process that stands still for ever.
+    pub(crate) fn needs_deadline(&self) -> bool {
+        self.fault.action == Action::Stop && !self.resumed
+    }
+
+    /// Whether the process that has the fault is gone with it.
+    pub(crate) fn ends_process(&self) -> bool {
+        matches!(self.fault.action, Action::Kill | Action::Term | Action::Exit(_))
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = format!("{}:{}", self.scene.name(), self.fault);
+        match (self.resumed, text.strip_suffix("=stop")) {
+            (true, Some(place)) => write!(f, "{place}=pause"),
+            _ => f.write_str(&text),
+        }
+    }
+}
+
+impl FromStr for Case {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (scene, fault) = text
+            .split_once(':')
+            .ok_or_else(|| format!("{text:?} is no case; write scene:point@rank#hit=action"))?;
+        let paused = fault.strip_suffix("=pause").map(|place| format!("{place}=stop"));
+        let resumed = paused.is_some();
+        let fault = paused.as_deref().unwrap_or(fault).parse::<Fault>().map_err(|error| error.to_string())?;
+        Ok(Self { scene: scene.parse()?, fault, resumed })
+    }
+}
+
+/// What a call at this point fails with when a machine is short of something.
+fn errnos(point: &str) -> &'static [i32] {
+    const EAGAIN: i32 = Errno::EAGAIN as i32;
+    const ENOMEM: i32 = Errno::ENOMEM as i32;
+    const EACCES: i32 = Errno::EACCES as i32;
+    const ENFILE: i32 = Errno::ENFILE as i32;
+    const EMFILE: i32 = Errno::EMFILE as i32;
+    const ENOSPC: i32 = Errno::ENOSPC as i32;
+    match point {
+        "region.create" => &[EMFILE, ENFILE, ENOMEM],
+        "region.map" => &[ENOMEM, EAGAIN],
+        "region.reserve" => &[ENOSPC, ENOMEM],
+        "process.fork" | "process.spawn" => &[EAGAIN, ENOMEM],
+        "rendezvous.bind" => &[EACCES, EMFILE],
+        _ => &[EMFILE, ENOMEM],
+    }
+}
+
+/// Every case of a scene whose processes pass what the log says. Of a point that a process passes often, the first two times and the
+/// last.
+pub(crate) fn cases(scene: Scene, log: &[LogLine]) -> Vec<Case> {
+    let mut passes: BTreeMap<(Option<u32>, &str), (Kind, u64)> = BTreeMap::new();
+    for line in log {
+        let last = passes.entry((line.rank, &line.point)).or_insert((line.kind, 0));
+        last.1 = last.1.max(line.hit);
+    }
+    let by_parent: BTreeSet<&str> =
+        passes.keys().filter(|(rank, _)| *rank == Some(PARENT)).map(|(_, point)| *point).collect();
+    let mut cases = Vec::new();
+    for ((rank, point), (kind, last)) in &passes {
+        // A process that does not know its number yet can only be meant by a fault for all; not where that means the parent too.
+        let meant_for_more = rank.is_none() && by_parent.contains(point);
+        // Who starts ranks is no part of what is tested.
+        let starter = scene == Scene::Ranks && rank.is_none_or(|rank| rank == PARENT);
+        if meant_for_more || starter {
+            continue;
+        }
+        for hit in BTreeSet::from([1, 2.min(*last), *last]) {
+            for (action, resumed) in actions(point, *kind) {
+                let fault = Fault { point: (*point).to_owned(), rank: *rank, hit, action };
+                cases.push(Case { scene, fault, resumed });
+            }
+        }
+    }
+    cases
+}
+
+fn actions(point: &str, kind: Kind) -> Vec<(Action, bool)> {
+    let mut actions = vec![
+        (Action::Kill, false),
+        (Action::Term, false),
+        (Action::Exit(7), false),
+        (Action::Panic, false),
+        (Action::Stop, false),
+        (Action::Stop, true),
+        (Action::Delay(PAUSE), false),
+    ];
+    if kind == Kind::Call {
+        actions.extend(errnos(point).iter().map(|errno| (Action::Error(*errno), false)));
+    }
+    actions
+}

@@ -1,0 +1,214 @@
+//! The scene of a Worker with chips that form a group, and a sub-worker: everything that a Worker does.
+
+use crate::life::{Limits, Stage};
+use crate::report::Diary;
+use comm_context::abi::DType;
+use comm_context::comm::{Membership, Timeout};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use worker_orch::{
+    Access, Args, ChipConfig, ErrorCode, Failure, HostBuffer, Program, Start, Task, TaskFn, Worker,
+    comm_failure,
+};
+
+const CHIPS: usize = 3;
+const COUNT: usize = 16;
+
+/// What hands run; those that are started by exec find it by name.
+pub(crate) const FUNCTIONS: &[(&str, TaskFn)] = &[("add", add), ("meet", meet), ("sum", sum)];
+
+/// Tensor 0 plus scalar 0.
+pub(crate) fn add(task: &mut Task<'_>) -> Result<(), Failure> {
+    let (mut data, more) = (task.read::<f32>(0)?, task.scalar(0)? as f32);
+    data.iter_mut().for_each(|x| *x += more);
+    task.write(0, &data)
+}
+
+/// Waits for the other ranks, through the communicator.
+fn meet(task: &mut Task<'_>) -> Result<(), Failure> {
+    let within = Timeout::new(Duration::from_millis(task.scalar(0)?)).map_err(failure)?;
+    let chip = task.chip().ok_or_else(|| wrong("this is no chip"))?;
+    let comm = chip.comm().ok_or_else(|| wrong("this chip has no communicator"))?;
+    comm.barrier(within).map_err(|error| comm_failure(&error))
+}
+
+/// Tensor 1 becomes the sum of tensor 0.
+fn sum(task: &mut Task<'_>) -> Result<(), Failure> {
+    let total: f32 = task.read::<f32>(0)?.iter().sum();
+    task.write(1, &[total])
+}
+
+/// Gives the first float of every rank plus one to the next, waiting for all before and after.
+const KERNEL: &str = r#"
+#include "comm_kernel.h"
+extern "C" void kernel_entry(int64_t *args) {
+    const CommSpan<float> data = comm_tensor<float>(args[0]);
+    auto *ctx = comm_pointer<CommContext>(args[1]);
+    auto *barrier = comm_pointer<CommPhaseBarrier>(args[2]);
+    const float mine = data.data[0] + 1.0f;
+    if (!comm_phase_barrier(ctx, barrier)) {
+        return;
+    }
+    *CommRemotePtr(ctx, data.data, static_cast<int>((ctx->rankId + 1) % ctx->rankNum)) = mine;
+    (void)!comm_phase_barrier(ctx, barrier);
+}
+"#;
+
+/// Compiles the scene's kernel, unless it is there.
+pub(crate) fn kernel(folder: &Path) -> PathBuf {
+    let (source, object) = (folder.join("pass_on.cpp"), folder.join("pass_on.so"));
+    if !object.exists() {
+        std::fs::write(&source, KERNEL).unwrap();
+        let flags = ["-std=c++17", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror"];
+        let built = Command::new("g++")
+            .args(flags)
+            .args(["-I", comm_context::INCLUDE_DIR, "-o"])
+            .args([&object, &source])
+            .status();
+        assert!(built.is_ok_and(|status| status.success()), "g++ could not build the kernel of the scene");
+    }
+    object
+}
+
+/// A Worker of three chips and a sub-worker, with what it works on.
+pub(crate) struct Chips {
+    worker: Worker,
+    pass_on: Program,
+    add: Program,
+    sum: Program,
+    inputs: Vec<HostBuffer<f32>>,
+    outputs: Vec<HostBuffer<f32>>,
+    chain: HostBuffer<f32>,
+    total: HostBuffer<f32>,
+}
+
+impl Chips {
+    pub(crate) fn build(
+        start: Start,
+        limits: Limits,
+        kernel: &Path,
+        diary: &Diary,
+    ) -> Result<Box<dyn Stage>, Failure> {
+        diary.call("build", None, || {
+            let devices: Vec<i32> = (0..CHIPS as i32).collect();
+            let within = |limit| Timeout::new(limit).map_err(failure);
+            let mut worker = Worker::builder()
+                .start(start)
+                .devices(&devices)
+                .sub_workers(1)
+                .init_within(within(limits.call)?)
+                .run_within(within(limits.call)?)
+                .close_within(within(limits.close)?)
+                .build()?;
+            let buffers = || (0..CHIPS).map(|_| worker.host_buffer(COUNT)).collect::<Result<Vec<_>, _>>();
+            let (inputs, outputs) = (buffers()?, buffers()?);
+            let (chain, total) = (worker.host_buffer(COUNT)?, worker.host_buffer(1)?);
+            let config = |rank: usize| -> Result<ChipConfig, Failure> {
+                let member = Membership::new(rank as u32, CHIPS as u32).map_err(failure)?;
+                let chip = ChipConfig::new(rank as i32).communicator(member).window(1 << 16);
+                let data = chip.buffer("data", DType::Float32, COUNT);
+                let data = data.load_from(&inputs[rank].span()).store_to(&outputs[rank].span());
+                Ok(data.region("barrier", 4096))
+            };
+            let configs = (0..CHIPS).map(config).collect::<Result<_, _>>()?;
+            worker.configure_chips(configs)?;
+            let pass_on = worker.register_kernel(kernel)?;
+            let (add, sum) = (worker.register_function("add", add), worker.register_function("sum", sum));
+            Ok(Box::new(Self { worker, pass_on, add, sum, inputs, outputs, chain, total }) as Box<dyn Stage>)
+        })
+    }
+
+    /// A chain over all hands, and a group that meets in a kernel.
+    fn first_run(&mut self) -> Result<(), Failure> {
+        let Self { worker, pass_on, add, sum, chain, total, .. } = self;
+        let contexts = worker.chip_contexts()?.to_vec();
+        worker.run(|orch| {
+            let step = Args::new().tensor(&chain.tensor(), Access::InOut).scalar(1);
+            (0..CHIPS).try_for_each(|chip| orch.submit_next_level(*add, &step, chip).map(drop))?;
+            let ends = Args::new().tensor(&chain.tensor(), Access::Input);
+            orch.submit_sub(*sum, &ends.tensor(&total.tensor(), Access::Output))?;
+            let member = |(chip, context): (usize, &worker_orch::ChipContext)| {
+                let (data, barrier) = (context.buffer("data")?.tensor()?, context.buffer("barrier")?.addr);
+                let args = Args::new().tensor(&data, Access::InOut).scalar(context.device_ctx.0);
+                Ok::<_, Failure>((chip, args.scalar(barrier.0)))
+            };
+            let members = contexts.iter().enumerate().map(member).collect::<Result<Vec<_>, _>>()?;
+            orch.submit_group(*pass_on, &members).map(drop)
+        })
+    }
+
+    /// A domain, a program that the hands have to learn, and a barrier of the communicator.
+    fn second_run(&mut self, limits: Limits) -> Result<(), Failure> {
+        let Self { worker, add, .. } = self;
+        let meet = worker.register_function("meet", meet);
+        worker.run(|orch| {
+            let domain = orch.allocate_domain("pair", &[0, 2], 4096, &[("x", DType::Float32, COUNT)])?;
+            for member in domain.contexts() {
+                let x = worker_orch::flat_tensor(member.buffers["x"], DType::Float32, COUNT)?;
+                let args = Args::new().tensor(&x, Access::InOut).scalar(3);
+                orch.submit_next_level(*add, &args, member.chip)?;
+            }
+            let all = Args::new().scalar(limits.call.as_millis() as u64);
+            (0..CHIPS).try_for_each(|chip| orch.submit_next_level(meet, &all, chip).map(drop))
+        })
+    }
+
+    /// Memory of a chip, there and back.
+    fn copies(&mut self, diary: &Diary) -> Result<(), Failure> {
+        let worker = &mut self.worker;
+        let memory = diary.call("chip_alloc", None, || worker.chip_alloc(1, 256))?;
+        diary.call("copy_to", None, || worker.copy_to(1, memory.addr(), &[7; 256]))?;
+        let mut back = [0; 256];
+        diary.call("copy_from", None, || worker.copy_from(1, memory.addr(), &mut back))?;
+        expect("what was copied to chip 1 and back", &back, &[7; 256])
+    }
+
+    fn check_first_run(&self) -> Result<(), Failure> {
+        let chips = CHIPS as f32;
+        expect("the chain", &self.chain.to_vec(), &[chips; COUNT])?;
+        expect("the sum", &self.total.to_vec(), &[chips * COUNT as f32])?;
+        for (rank, output) in self.outputs.iter().enumerate() {
+            let before = (rank + CHIPS - 1) % CHIPS;
+            expect("what a rank was passed", &output.to_vec()[..1], &[before as f32 + 1.0])?;
+        }
+        Ok(())
+    }
+}
+
+impl Stage for Chips {
+    fn worker(&mut self) -> &mut Worker {
+        &mut self.worker
+    }
+
+    fn play(&mut self, diary: &Diary, limits: Limits) -> Result<(), Failure> {
+        for (rank, input) in self.inputs.iter().enumerate() {
+            input.write(&[rank as f32; COUNT])?;
+        }
+        self.chain.write(&[0.0; COUNT])?;
+        let limit = Some(limits.call);
+        diary.call("init", limit, || self.worker.init())?;
+        diary.call("run 1", limit, || {
+            self.first_run()?;
+            self.check_first_run()
+        })?;
+        self.copies(diary)?;
+        diary.call("run 2", limit, || self.second_run(limits))
+    }
+}
+
+pub(crate) fn expect<T: PartialEq + std::fmt::Debug>(
+    what: &str,
+    found: &[T],
+    wanted: &[T],
+) -> Result<(), Failure> {
+    if found == wanted { Ok(()) } else { Err(wrong(&format!("{what} is {found:?}, not {wanted:?}"))) }
+}
+
+pub(crate) fn wrong(text: &str) -> Failure {
+    Failure::new(ErrorCode::Internal, text)
+}
+
+pub(crate) fn failure(error: impl std::error::Error) -> Failure {
+    Failure::new(ErrorCode::Internal, error.to_string())
+}

@@ -1,0 +1,72 @@
+//! The scene of a Worker without configurations: its chips have memory of their own, and become a group when the first domain needs one.
+
+use crate::chips::{add, expect, failure};
+use crate::life::{Limits, Stage};
+use crate::report::Diary;
+use comm_context::abi::DType;
+use comm_context::comm::Timeout;
+use worker_orch::{Access, Args, Failure, Platform, Program, Worker};
+
+const COUNT: usize = 16;
+
+/// A Worker of two chips.
+pub(crate) struct Plain {
+    worker: Worker,
+    add: Program,
+}
+
+impl Plain {
+    pub(crate) fn build(
+        platform: Platform,
+        limits: Limits,
+        diary: &Diary,
+    ) -> Result<Box<dyn Stage>, Failure> {
+        diary.call("build", None, || {
+            let within = |limit| Timeout::new(limit).map_err(failure);
+            let mut worker = Worker::builder()
+                .platform(platform)
+                .devices(&[0, 1])
+                .init_within(within(limits.call)?)
+                .run_within(within(limits.call)?)
+                .close_within(within(limits.close)?)
+                .build()?;
+            let add = worker.register_function("add", add);
+            Ok(Box::new(Self { worker, add }) as Box<dyn Stage>)
+        })
+    }
+
+    fn run(&mut self) -> Result<(), Failure> {
+        let Self { worker, add } = self;
+        worker.run(|orch| {
+            let domain = orch.allocate_domain("both", &[0, 1], 4096, &[("x", DType::Float32, COUNT)])?;
+            for member in domain.contexts() {
+                let x = worker_orch::flat_tensor(member.buffers["x"], DType::Float32, COUNT)?;
+                let args = Args::new().tensor(&x, Access::InOut).scalar(1);
+                orch.submit_next_level(*add, &args, member.chip)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Stage for Plain {
+    fn worker(&mut self) -> &mut Worker {
+        &mut self.worker
+    }
+
+    fn play(&mut self, diary: &Diary, limits: Limits) -> Result<(), Failure> {
+        let (worker, limit) = (&mut self.worker, Some(limits.call));
+        diary.call("init", limit, || worker.init())?;
+        let memory = diary.call("chip_alloc", limit, || worker.chip_alloc(1, 256))?;
+        diary.call("copy_to", limit, || worker.copy_to(1, memory.addr(), &[7; 256]))?;
+        let mut back = [0; 256];
+        diary.call("copy_from", limit, || {
+            worker.copy_from(1, memory.addr(), &mut back)?;
+            expect("what was copied to chip 1 and back", &back, &[7; 256])
+        })?;
+        // A device is told with the run.
+        drop(memory);
+        diary.call("run 1", limit, || self.run())?;
+        diary.call("run 2", limit, || self.run())
+    }
+}

@@ -1,0 +1,228 @@
+//! The watcher: starts a scene with a fault, and looks from outside at what it does and what it leaves.
+
+use crate::case::{self, Case, PAUSE, Scene};
+use crate::judge::{self, Verdict};
+use crate::report::Report;
+use mailbox_atomics::fault::{Action, LOG_VARIABLE, LogLine, PLAN_VARIABLE};
+use mailbox_atomics::{HowDied, monotonic_ns};
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What a scene's processes get after its end, or their parent's, before they count as left behind: the second of the contract, and two for load.
+const GONE_WITHIN: Duration = Duration::from_secs(3);
+/// Between two looks at a scene.
+const NAP: Duration = Duration::from_millis(2);
+/// When a scene hangs: far beyond all its deadlines together.
+const HANGS_AFTER: Duration = Duration::from_secs(90);
+/// When somebody takes a stopped parent for hung and kills it.
+const LAST_RESORT: Duration = Duration::from_millis(500);
+
+/// What was seen from outside.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// The fault, once it happened.
+    pub(crate) fault: Option<LogLine>,
+    /// How often it happened.
+    pub(crate) faults: usize,
+    /// The scene's first process.
+    pub(crate) parent: u32,
+    pub(crate) ended: Option<HowDied>,
+    /// When the parent was taken for hung and killed, on the monotonic clock.
+    pub(crate) last_resort_ns: Option<u64>,
+    pub(crate) ended_ns: u64,
+    /// When the last process was gone.
+    pub(crate) gone_ns: Option<u64>,
+    /// For how long this process, which only naps, was not let run: no time of the machine's own is charged to a scene.
+    pub(crate) stalled: Duration,
+    /// Names of what was still there then.
+    pub(crate) left: Vec<String>,
+    pub(crate) report: Option<Report>,
+    /// What the scene and its processes printed.
+    pub(crate) output: String,
+}
+
+/// A scene under way, in a folder of its own.
+struct Show {
+    folder: tempfile::TempDir,
+    parent: Pid,
+}
+
+impl Show {
+    fn start(scene: Scene, limits: &str, plan: Option<&str>) -> Result<Self, String> {
+        let words = |error: std::io::Error| error.to_string();
+        let folder = tempfile::tempdir().map_err(words)?;
+        let file = |name: &str| folder.path().join(name);
+        for name in ["temp", "session"] {
+            std::fs::create_dir(file(name)).map_err(words)?;
+        }
+        let output = File::create(file("output")).map_err(words)?;
+        let mut command = Command::new(std::env::current_exe().map_err(words)?);
+        command.args(["scene", scene.name(), limits]).arg(file("report")).env("TMPDIR", file("temp"));
+        command.env(LOG_VARIABLE, file("log")).env_remove(PLAN_VARIABLE);
+        // Where the vendor double keeps what its processes share.
+        command.env("CANN_SIM_DIR", file("session"));
+        if let Some(plan) = plan {
+            command.env(PLAN_VARIABLE, plan);
+        }
+        let errors = output.try_clone().map_err(words)?;
+        let child = command.stdin(Stdio::null()).stdout(output).stderr(errors).spawn().map_err(words)?;
+        Ok(Self { parent: Pid::from_raw(child.id() as i32), folder })
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn log(&self) -> Vec<LogLine> {
+        let text = std::fs::read_to_string(self.file("log")).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).collect()
+    }
+}
+
+/// Every case of a scene, from a run in which nothing goes wrong.
+pub(crate) fn cases(scene: Scene) -> Result<Vec<Case>, String> {
+    let folder = shared_folder()?;
+    crate::chips::kernel(&folder);
+    let show = Show::start(scene, "patient", None)?;
+    let seen = follow(&show, None);
+    let failed = seen.report.iter().flat_map(|report| &report.calls).find(|call| call.error.is_some());
+    if seen.ended != Some(HowDied::Exited(0)) || failed.is_some() || !seen.left.is_empty() {
+        return Err(format!("the scene fails without a fault: {seen:#?}"));
+    }
+    Ok(case::cases(scene, &show.log()))
+}
+
+/// Runs one case.
+pub(crate) fn watch(case: &Case) -> Result<Verdict, String> {
+    shared_folder()?;
+    let begun = Instant::now();
+    let unknown = case.scene == Scene::Ranks && judge::UNKNOWN_YET.contains(&case.fault.point.as_str());
+    let limits = if case.needs_deadline() || unknown { "short" } else { "patient" };
+    let show = Show::start(case.scene, limits, Some(&case.plan()))?;
+    let seen = follow(&show, Some(case));
+    Ok(judge::judge(case, &seen, begun.elapsed()))
+}
+
+/// The folder for what scenes share.
+fn shared_folder() -> Result<PathBuf, String> {
+    let folder = std::env::var_os(crate::FOLDER).map(PathBuf::from);
+    folder.filter(|folder| folder.is_dir()).ok_or(format!("{} must name a folder", crate::FOLDER))
+}
+
+/// Stays with a scene to its end and until its last process is gone. Orphans become children of this process, so none is missed.
+fn follow(show: &Show, case: Option<&Case>) -> Seen {
+    let mut seen = Seen { parent: show.parent.as_raw() as u32, ..Seen::default() };
+    if let Err(errno) = nix::sys::prctl::set_child_subreaper(true) {
+        seen.left.push(format!("a watcher that cannot see orphans: {errno}"));
+    }
+    let begun = Instant::now();
+    let mut resumed = false;
+    loop {
+        if let (Some(case), None) = (case, &seen.fault) {
+            seen.fault = show.log().into_iter().next();
+            debug_assert!(seen.fault.as_ref().is_none_or(|line| line.point == case.fault.point));
+        }
+        if let (Some(case), Some(fault)) = (case, &seen.fault)
+            && case.fault.action == Action::Stop
+            && !resumed
+        {
+            let since = Duration::from_nanos(monotonic_ns().saturating_sub(fault.at_ns));
+            let pid = Pid::from_raw(fault.pid as i32);
+            if case.resumed && since > PAUSE {
+                // All of them, where the fault is for all; a process that stands still cannot have lost its number.
+                for line in show.log() {
+                    let _ = kill(Pid::from_raw(line.pid as i32), Signal::SIGCONT);
+                }
+                resumed = Duration::from_nanos(monotonic_ns().saturating_sub(fault.at_ns)) > 4 * PAUSE;
+            } else if !case.resumed && fault.pid == seen.parent && since > LAST_RESORT {
+                seen.last_resort_ns = Some(monotonic_ns());
+                let _ = kill(pid, Signal::SIGKILL);
+                resumed = true;
+            }
+        }
+        match reap_one(show.parent, &mut seen) {
+            Reaped::Nobody if seen.ended.is_some() => break,
+            Reaped::Somebody => continue,
+            Reaped::Nobody | Reaped::StillRunning => {}
+        }
+        let overdue = match seen.ended {
+            Some(_) => Duration::from_nanos(monotonic_ns() - seen.ended_ns) > GONE_WITHIN,
+            None => begun.elapsed() > HANGS_AFTER,
+        };
+        if overdue {
+            seen.left.extend(kill_what_is_left());
+            break;
+        }
+        let napped = Instant::now();
+        std::thread::sleep(NAP);
+        seen.stalled += Some(napped.elapsed()).filter(|nap| *nap > 10 * NAP).unwrap_or_default();
+    }
+    seen.gone_ns = Some(monotonic_ns()).filter(|_| seen.left.is_empty());
+    let log = show.log();
+    seen.faults = log.len();
+    seen.fault = log.into_iter().next().filter(|_| case.is_some());
+    seen.left.extend(names_in(&show.file("temp")));
+    seen.output = std::fs::read_to_string(show.file("output")).unwrap_or_default();
+    let report = std::fs::read_to_string(show.file("report")).ok();
+    seen.report = report.and_then(|text| serde_json::from_str(&text).ok());
+    seen
+}
+
+enum Reaped {
+    Somebody,
+    StillRunning,
+    Nobody,
+}
+
+fn reap_one(parent: Pid, seen: &mut Seen) -> Reaped {
+    let (pid, how) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+        Ok(WaitStatus::Exited(pid, code)) => (pid, HowDied::Exited(code)),
+        Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, HowDied::Signalled(signal as i32)),
+        Err(Errno::ECHILD) => return Reaped::Nobody,
+        Ok(_) | Err(_) => return Reaped::StillRunning,
+    };
+    if pid == parent {
+        (seen.ended, seen.ended_ns) = (Some(how), monotonic_ns());
+    }
+    Reaped::Somebody
+}
+
+/// Ends this process's children, and theirs when they become ours; says who they were.
+fn kill_what_is_left() -> Vec<String> {
+    let mut left = Vec::new();
+    while !matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Err(Errno::ECHILD)) {
+        for (pid, name) in children() {
+            left.push(format!("process {pid} ({name})"));
+            let _ = kill(pid, Signal::SIGKILL);
+            let _ = waitpid(pid, None);
+        }
+    }
+    left
+}
+
+/// This process's children, with their names and states.
+fn children() -> Vec<(Pid, String)> {
+    let me = std::process::id().to_string();
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter_map(|pid| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let (name, rest) = stat.rsplit_once(") ")?;
+        let mut fields = rest.split(' ');
+        let (state, parent) = (fields.next()?, fields.next()?);
+        (parent == me)
+            .then(|| (Pid::from_raw(pid), format!("{} {state}", name.split_once('(').unwrap_or_default().1)))
+    })
+    .collect()
+}
+
+fn names_in(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| format!("{} in the temp folder", entry.file_name().display())).collect()
+}

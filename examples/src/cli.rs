@@ -89,7 +89,7 @@ impl FromStr for KernelFile {
             return Err("a symbol follows the colon".to_owned());
         }
         if !file.is_file() {
-            return Err(format!("there is no file {}", file.display()));
+            return Err(format!("there is no file {file:?}"));
         }
         Ok(Self { file, symbol: symbol.to_owned() })
     }

@@ -30,7 +30,10 @@ impl FromStr for Devices {
 
     /// `4` (a count), `0-3` (a range), `0,2,5` (ids), or ranges and ids with commas between them.
     fn from_str(text: &str) -> Result<Self, String> {
-        if let Ok(count) = text.parse() {
+        // `+3` is a number to the standard library.
+        if let Ok(count) = text.parse()
+            && text.bytes().all(|byte| byte.is_ascii_digit())
+        {
             return Self::first(count);
         }
         let mut ids = Vec::new();
@@ -93,6 +96,7 @@ mod tests {
             ("-1", "no list"),
             ("0,", "no list"),
             ("+1,2", "no list"),
+            ("+3", "no list"),
             ("0 1", "no list"),
         ] {
             let told = text.parse::<Devices>().unwrap_err();

@@ -97,16 +97,7 @@ impl Group {
         deadline: Deadline,
     ) -> Result<Self, CommError> {
         let nranks = me.nranks();
-        let mut group = Self {
-            notebook: Notebook::new(nranks),
-            // Until all are in, whoever starts the ranks needs a core as well.
-            spin: SpinBudget::for_parties(nranks as usize + 1),
-            lifelines: Lifelines::new(nranks),
-            broken: OnceLock::new(),
-            at_barrier: Mutex::new(()),
-            memory,
-            me,
-        };
+        let mut group = Self::at_the_door(me, memory);
         let step = group.begin(Phase::Init, deadline);
         let cores = AllowedCores::of_this_process();
         group.memory.card(me.rank()).cores.iter().zip(cores.0).for_each(|(word, bits)| word.store(bits));
@@ -121,6 +112,21 @@ impl Group {
         }
         group.spin = SpinBudget::for_parties_on(nranks as usize, group.memory.cores());
         Ok(group)
+    }
+
+    /// As it is before anybody knows of this rank.
+    pub(crate) fn at_the_door(me: Membership, memory: Arc<Memory>) -> Self {
+        let nranks = me.nranks();
+        Self {
+            notebook: Notebook::new(nranks),
+            // Until all are in, whoever starts the ranks needs a core as well.
+            spin: SpinBudget::for_parties(nranks as usize + 1),
+            lifelines: Lifelines::new(nranks),
+            broken: OnceLock::new(),
+            at_barrier: Mutex::new(()),
+            memory,
+            me,
+        }
     }
 
     /// Which rank of how many.

@@ -59,19 +59,17 @@ pub fn from_launcher() -> Result<Launched, LauncherError> {
     })
 }
 
-fn from(variable: impl Fn(&str) -> Option<String>) -> Result<Launched, LauncherError> {
+pub(crate) fn from(variable: impl Fn(&str) -> Option<String>) -> Result<Launched, LauncherError> {
     for &(launcher, rank_name, size_name) in LAUNCHERS {
         if variable(rank_name).is_none() && variable(size_name).is_none() {
             continue;
         }
         let number = |name: &'static str| {
             let found = variable(name);
-            found.as_deref().and_then(|text| text.parse::<u32>().ok()).ok_or_else(|| {
-                LauncherError::BadVariable {
-                    launcher,
-                    variable: name,
-                    found: found.map_or("not set".to_owned(), |text| format!("{text:?}")),
-                }
+            found.as_deref().and_then(whole_number).ok_or_else(|| LauncherError::BadVariable {
+                launcher,
+                variable: name,
+                found: found.map_or("not set".to_owned(), |text| format!("{text:?}")),
             })
         };
         let (rank, size) = (number(rank_name)?, number(size_name)?);
@@ -82,6 +80,11 @@ fn from(variable: impl Fn(&str) -> Option<String>) -> Result<Launched, LauncherE
         };
     }
     Err(LauncherError::NotLaunched)
+}
+
+/// Digits only; the standard library would take `+1`, which no launcher writes.
+fn whole_number(text: &str) -> Option<u32> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 #[cfg(test)]
@@ -109,7 +112,7 @@ mod tests {
             with(&[("RANK", "0")]),
             Err(LauncherError::BadVariable { variable: "WORLD_SIZE", .. })
         ));
-        for bad in ["", "-1", "one", "1.0", "99999999999"] {
+        for bad in ["", "-1", "+1", "one", "1.0", "99999999999"] {
             let told = with(&[("PMI_RANK", bad), ("PMI_SIZE", "2")]).unwrap_err();
             assert!(matches!(told, LauncherError::BadVariable { variable: "PMI_RANK", .. }), "{told}");
         }

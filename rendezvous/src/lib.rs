@@ -40,6 +40,8 @@
 //! It works within one machine, one user and one network namespace. It allocates no windows; the extents that ranks own are plain addresses
 //! for a backend to use. It does not authenticate ranks of the same user to each other.
 
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod group;
 mod inspect;
 mod launcher;

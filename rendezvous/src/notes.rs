@@ -247,6 +247,13 @@ impl Group {
     }
 }
 
+#[cfg(fuzzing)]
+impl Group {
+    pub(crate) fn found(&self, peer: u32, topic: Topic) -> Option<Vec<u8>> {
+        self.find(peer, topic).map(|note| note.bytes)
+    }
+}
+
 impl Posted<'_> {
     fn mark(&self, state: u64) {
         let memory = &self.group.memory;

@@ -1,5 +1,6 @@
 //! Memory of chips that the parent cannot map: it asks the chip, and bytes go through a piece of the Worker's heap.
 
+use crate::context::window_fits;
 use crate::execute::nonsense;
 use crate::frame::{Frame, Kind, Received};
 use crate::memory::{Heap, Piece, region_failure};
@@ -37,7 +38,7 @@ impl Worker {
     pub(crate) fn remote_alloc(&mut self, chip: usize, len: usize) -> Result<Remote, Failure> {
         let answer = self.command(chip, Kind::Malloc, &[len as u64], "chip_alloc")?;
         let addr = answer.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
-        let addr = addr.ok_or_else(|| {
+        let addr = addr.filter(|addr| window_fits(*addr, len as u64, len, None)).ok_or_else(|| {
             Failure::new(ErrorCode::Protocol, format!("chip {chip} gave no address")).in_phase("chip_alloc")
         })?;
         Ok(Remote { addr, len, chip, dropped: self.dropped.clone() })
@@ -150,6 +151,11 @@ impl Spaces {
             start..start + heap.len() as u64
         };
         Self { host: Some(heaps.map(range).collect()) }
+    }
+
+    /// Whether the addresses of chips are the parent's own.
+    pub(crate) fn are_one(&self) -> bool {
+        self.host.is_none()
     }
 
     /// A range that no other chip's memory has.

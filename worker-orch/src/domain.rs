@@ -1,10 +1,12 @@
 //! Domains inside a run: some of the chips, with a window of their own.
 
+use crate::context::window_fits;
 use crate::frame::{Frame, Kind};
 use crate::run::{Orchestrator, first_failure};
 use chip_bootstrap::{BUFFER_ALIGN, ChipConfig};
 use comm_context::abi::{DType, DeviceAddr};
 use comm_context::comm::Membership;
+use rendezvous::Prepared;
 use std::collections::BTreeMap;
 use worker_errors::{ErrorCode, Failure};
 
@@ -120,11 +122,15 @@ impl Orchestrator<'_> {
                     .get(at * 8..at * 8 + 8)
                     .and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)))
             };
-            let (Some(context), Some(base), Some(size)) = (number(0), number(1), number(2)) else {
-                return Err(Failure::new(
-                    ErrorCode::Protocol,
-                    format!("chip {chip} gave no window for domain {name}"),
-                ));
+            let shared = self.hands.group.as_ref().filter(|_| self.spaces.are_one()).map(Prepared::region);
+            let (context, base, size) = match (number(0), number(1), number(2)) {
+                (Some(context), Some(base), Some(size)) if window_fits(base, size, window_size, shared) => {
+                    (context, base, size)
+                }
+                _ => {
+                    let text = format!("chip {chip} gave no window for domain {name}");
+                    return Err(Failure::new(ErrorCode::Protocol, text));
+                }
             };
             let addresses = buffers.iter().zip(offsets);
             contexts.push(DomainContext {

@@ -96,13 +96,12 @@ impl Hands {
 
     /// Once a task has failed, those that wait for it would wait in vain: they are told to return.
     fn cancel_failed_run(&self) {
-        let cancelled = self.run_cancelled() || self.in_command;
-        if !cancelled && self.run_failed() {
+        if !self.run_cancelled() && !self.in_command && self.run_failed() {
             self.cancel_run();
         }
     }
 
-    /// Has those that wait for others in this run return; its tasks count for nothing.
+    /// Has those that wait for each other in this run return, and its other tasks count for nothing.
     pub(crate) fn cancel_run(&self) {
         self.board.parent().cancelled_run.store(self.run);
         if let Some(group) = &self.group {
@@ -164,9 +163,9 @@ impl Hands {
         Ok(())
     }
 
-    /// How far a hand has come; looked at afresh.
+    /// How far a hand has come; looked at afresh. One that says that it is further than that is told by [`await_done`](Self::await_done).
     pub(crate) fn done(&mut self, hand: usize) -> u64 {
-        let done = self.board.hand(hand).progress.done.load();
+        let done = self.board.hand(hand).progress.done.load().min(self.hands[hand].sent);
         self.hands[hand].seen_done = done;
         done
     }
@@ -184,11 +183,12 @@ impl Hands {
         let waited = wait
             .on(&self.board.hand(hand).progress.done, Some(listener), |done| (done >= seq).then_some(done));
         match waited {
-            Ok(done) => {
+            Ok(done) if done <= self.hands[hand].sent => {
                 self.hands[hand].seen_done = done;
                 Ok(())
             }
-            Err(error) => Err(self.lost(error)),
+            Ok(done) => Err(self.lost(self.overdone(hand, done))),
+            Err(error) => Err(self.lost(self.interrupted(error))),
         }
     }
 
@@ -206,13 +206,12 @@ impl Hands {
         if self.lost.is_none()
             && let Some(death) = self.dead()
         {
-            self.lost(WaitError::PeerDied(death));
+            self.lost(self.death_of(death));
         }
     }
 
-    /// A hand is gone or does not answer: everybody stops, and the Worker is of no use until it is initialised again.
-    fn lost(&mut self, error: WaitError) -> Failure {
-        let failure = match error {
+    fn interrupted(&self, error: WaitError) -> Failure {
+        match error {
             WaitError::PeerDied(death) => self.death_of(death),
             WaitError::TimedOut { waited, limit } => Failure::new(
                 ErrorCode::TimedOut,
@@ -222,7 +221,18 @@ impl Hands {
                 ),
             ),
             WaitError::Aborted { .. } => Failure::new(ErrorCode::Aborted, "the run was aborted"),
-        };
+        }
+    }
+
+    /// A hand that says that it has finished what it was never sent: nothing that it says can be believed.
+    fn overdone(&self, hand: usize, done: u64) -> Failure {
+        let Hand { name, child, sent, .. } = &self.hands[hand];
+        let text = format!("{name} (pid {}) says that it has done {done} frames of {sent}", child.pid());
+        Failure::new(ErrorCode::Protocol, text).in_process(child.pid() as u32)
+    }
+
+    /// A hand is gone or does not answer: everybody stops, and the Worker is of no use until it is initialised again.
+    fn lost(&mut self, failure: Failure) -> Failure {
         let failure = failure.in_phase("run");
         let (run, failed_before) = (self.run, self.run_failed());
         self.lost = Some(Lost { failure: failure.clone(), run, failed_before });
@@ -247,7 +257,7 @@ impl Hands {
     }
 
     /// The death of a hand, reaped, with its name.
-    fn death_of(&mut self, death: Death) -> Failure {
+    fn death_of(&self, death: Death) -> Failure {
         let number = death.peer as usize;
         let how = self.hands[number].child.try_reap().unwrap_or(death.how);
         if let (Some(group), Ok(rank)) = (&self.group, u32::try_from(number)) {

@@ -85,6 +85,8 @@ mod domain;
 mod exec;
 mod execute;
 mod frame;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod hands;
 mod life;
 mod lost;

@@ -30,7 +30,7 @@ pub struct Orchestrator<'w> {
     pub(crate) base: &'w mut Base,
     /// Hands `0..next_level` are chips or Workers, the others are sub-workers.
     pub(crate) next_level: usize,
-    spaces: Spaces,
+    pub(crate) spaces: Spaces,
     tracker: Tracker,
     needs: Vec<Prerequisite>,
     failed: Option<Failure>,
@@ -119,8 +119,9 @@ impl<'w> Orchestrator<'w> {
         }
         // The one with the fewest tasks ahead of it, starting after the last that was chosen.
         let order = (0..subs).map(|step| self.next_level + (self.next_sub + step) % subs);
-        let ahead =
-            |hand: &usize| self.hands.hands[*hand].sent - self.hands.board.hand(*hand).progress.done.load();
+        let ahead = |hand: &usize| {
+            self.hands.hands[*hand].sent.saturating_sub(self.hands.board.hand(*hand).progress.done.load())
+        };
         let to = order.min_by_key(ahead).unwrap_or(self.next_level);
         self.next_sub = to - self.next_level + 1;
         self.submit(program, args, to)

@@ -198,7 +198,18 @@ pub(crate) fn parting_failure(board: &Board, hand: usize) -> Option<Failure> {
     noted.then(|| Failure::decode(&board.read_failure(hand)).ok()).flatten()
 }
 
-/// A slot may be written again when its frame is done.
+/// A slot may be written again when its frame is done. `done` is the hand's word and may be anything.
 pub(crate) fn slot_is_free(seq: u64, done: u64) -> bool {
-    seq <= done + RING
+    seq.saturating_sub(RING) <= done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f29_a_slot_is_free_or_not_whatever_the_hand_says() {
+        assert!(slot_is_free(1, 0) && slot_is_free(RING, 0) && slot_is_free(RING + 1, 1));
+        assert!(!slot_is_free(RING + 1, 0) && slot_is_free(1, u64::MAX));
+    }
 }

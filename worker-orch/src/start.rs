@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use crate::board::{Board, MAX_HANDS};
-use crate::context::{ChipBuffer, ChipContext};
+use crate::context::{ChipBuffer, ChipContext, window_fits};
 use crate::domain::Base;
 use crate::exec::{self, Start};
 use crate::hands::{Hands, bring_up_table, death_code};
@@ -17,7 +17,7 @@ use crate::progress::Progress;
 use crate::trace::Trace;
 use crate::worker::{Worker, deadline};
 use bootstrap_channel::{ChannelSet, GatherError, Success};
-use chip_bootstrap::{BringUpPhase, ChipConfig, PartKind, comm_failure};
+use chip_bootstrap::{BringUpPhase, ChipConfig, PartKind, Platform, comm_failure};
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::Membership;
 use mailbox_atomics::{Child, Region, Wait, WaitError, fault_hand, fault_point};
@@ -64,8 +64,12 @@ pub(crate) fn start(worker: &mut Worker) -> Result<(), Failure> {
     match gathered {
         Ok(ready) => {
             hands.trace = trace;
-            worker.contexts =
-                worker.chips.iter().zip(&ready).map(|(config, chip)| context(config, chip)).collect();
+            let shared = hands.group.as_ref().filter(|_| worker.settings.platform == Platform::Sim);
+            let shared = shared.map(Prepared::region);
+            let chips = worker.chips.iter().zip(&ready).zip(&names);
+            worker.contexts = chips
+                .map(|((config, said), name)| context(config, said, shared).ok_or_else(|| nonsense(name)))
+                .collect::<Result<_, _>>()?;
             worker.base = base_of(&worker.chips);
             for (chip, context) in worker.contexts.iter().enumerate() {
                 let (device, rank, window) = (context.device, context.rank, context.window_size);
@@ -162,16 +166,24 @@ impl Worker {
     }
 }
 
-/// What the parent knows of a chip from its configuration and its word.
-fn context(config: &ChipConfig, said: &Success) -> ChipContext {
+/// What the parent knows of a chip from its configuration and its word; `None` when the one does not fit the other.
+fn context(config: &ChipConfig, said: &Success, shared: Option<&Region>) -> Option<ChipContext> {
+    let (base, size) = (said.window_base, said.window_size);
+    let wanted = config.member().map_or(0, |_| config.window_size());
+    let fits = if wanted > 0 { window_fits(base, size, wanted, shared) } else { (base, size) == (0, 0) };
+    // Inside the configured size, hence inside the window.
+    let expected = config.carve().ok()?.into_iter().map(|offset| base.wrapping_add(offset as u64));
+    if !fits || !said.buffers.iter().copied().eq(expected) {
+        return None;
+    }
     let parts = config.parts_by_name().zip(&said.buffers);
-    ChipContext {
+    Some(ChipContext {
         device: config.device(),
         rank: config.member().map_or(0, Membership::rank),
         nranks: config.member().map_or(0, Membership::nranks),
         device_ctx: DeviceAddr(said.device_ctx),
-        window_base: DeviceAddr(said.window_base),
-        window_size: said.window_size as usize,
+        window_base: DeviceAddr(base),
+        window_size: size as usize,
         buffers: parts
             .map(|((name, kind), addr): ((&str, PartKind), _)| ChipBuffer {
                 name: name.to_owned(),
@@ -179,7 +191,14 @@ fn context(config: &ChipConfig, said: &Success) -> ChipContext {
                 addr: DeviceAddr(*addr),
             })
             .collect(),
-    }
+    })
+}
+
+fn nonsense(name: &str) -> Failure {
+    let text = format!(
+        "{name} bootstrap failed: the window and buffers that it tells of are not those it was asked for"
+    );
+    Failure::new(ErrorCode::Protocol, text).in_phase("init")
 }
 
 /// Why bring-up failed: the first cause, with everybody's phase. A process that died explains what the others then said.
@@ -237,4 +256,43 @@ fn explain(
         }
     };
     Failure::new(code, format!("{text}\n{table}")).in_phase("init")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use comm_context::abi::DType;
+
+    #[test]
+    fn f29_a_chip_that_tells_of_another_window_than_it_was_asked_for_is_not_up() {
+        let shared = Region::create("t", 16384).unwrap();
+        let base = shared.base().as_ptr() as u64;
+        let config = ChipConfig::new(0)
+            .communicator(Membership::new(0, 1).unwrap())
+            .window(4096)
+            .buffer("x", DType::Float32, 16)
+            .region("signals", 128);
+        let said = Success {
+            device_ctx: 1,
+            window_base: base + 4096,
+            window_size: 8192,
+            buffers: vec![base + 4096, base + 4160],
+        };
+        let up = context(&config, &said, Some(&shared)).unwrap();
+        assert_eq!((up.window_size, up.buffers.len()), (8192, 2));
+        let wrong = |change: fn(&mut Success)| {
+            let mut wrong = said.clone();
+            change(&mut wrong);
+            context(&config, &wrong, Some(&shared))
+        };
+        assert_eq!(wrong(|said| said.window_base = u64::MAX), None);
+        assert_eq!(wrong(|said| said.window_size = u64::MAX), None);
+        assert_eq!(wrong(|said| said.window_size = 4095), None);
+        assert_eq!(wrong(|said| said.buffers.truncate(1)), None);
+        assert_eq!(wrong(|said| said.buffers[1] += 1), None);
+        assert_eq!(wrong(|said| said.buffers.push(0)), None);
+        let bare = ChipConfig::new(0);
+        assert!(context(&bare, &Success::default(), Some(&shared)).is_some());
+        assert_eq!(context(&bare, &said, Some(&shared)), None);
+    }
 }

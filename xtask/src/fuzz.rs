@@ -1,11 +1,15 @@
 //! `cargo xtask fuzz`: runs the fuzz targets of the crates, `*/fuzz/fuzz_targets/*.rs`, through cargo-fuzz.
+//!
+//! What a target has been given is told in CPU minutes: minutes on the clock say little on a machine that others use.
 
 use std::collections::BTreeSet;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::cargo::{answers, nightly};
+use crate::console::{Console, Show};
 use crate::workspace::Workspace;
 
 /// What to fuzz.
@@ -13,10 +17,17 @@ use crate::workspace::Workspace;
 pub(crate) struct Args {
     /// Only this target; all of them in turn where none is named
     target: Option<String>,
-    /// How long each target runs
+    /// CPU minutes that each target gets
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     minutes: u32,
+    /// Show everything that the targets print; otherwise only one with a finding does
+    #[arg(short, long)]
+    verbose: bool,
 }
+
+/// A target is run for at most this long at once, then its CPU time is looked at again.
+const LONGEST_SLICE: Duration = Duration::from_secs(300);
+const SHORTEST_SLICE: Duration = Duration::from_secs(5);
 
 /// The command itself.
 pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
@@ -26,18 +37,99 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
         "`cargo +nightly fuzz --version` does not answer; to install:\n  \
          rustup toolchain install nightly\n  cargo install cargo-fuzz"
     );
-    let limit = format!("-max_total_time={}", u64::from(args.minutes) * 60);
-    let mut failed = Vec::new();
+    let console = Console::new(Show::choose(args.verbose));
+    let mut rows = Vec::new();
     for (folder, target) in &targets {
-        println!("== {target}: {} min, corpus in {folder}/corpus/{target}", args.minutes);
-        let mut command = nightly(&ws.root, ["fuzz", "run", "--fuzz-dir", folder, target, "--", &limit]);
-        if !command.status().context("cannot start cargo fuzz")?.success() {
-            failed.push(target.as_str());
+        console.begin(target, &format!("{} CPU min, corpus in {folder}/corpus/{target}", args.minutes));
+        let row = one(ws, &console, folder, target, Duration::from_secs(60 * u64::from(args.minutes)))?;
+        console.line(&row.line());
+        rows.push(row);
+    }
+    console.end();
+    println!("\n{HEAD}");
+    rows.iter().for_each(|row| println!("{}", row.line()));
+    let findings = rows.iter().filter(|row| row.failure.is_some()).count();
+    println!("\n{} targets, {findings} with a finding or broken", rows.len());
+    Ok(if findings == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Builds a target, then runs it slice by slice until it has had its time.
+fn one(ws: &Workspace, console: &Console, folder: &str, target: &str, cpu: Duration) -> Result<Row> {
+    let mut row = Row { target: target.to_owned(), ..Row::default() };
+    row.failure = console.run(&mut cargo_fuzz(ws, &["build", "--fuzz-dir", folder, target]))?.failure;
+    while row.failure.is_none() && row.cpu < cpu {
+        let slice = (cpu - row.cpu).clamp(SHORTEST_SLICE, LONGEST_SLICE);
+        let limit = format!("-max_total_time={}", slice.as_secs());
+        let run = ["run", "--fuzz-dir", folder, target, "--", &limit, "-print_final_stats=1"];
+        let before = cpu_of_children()?;
+        let log = console.run(&mut cargo_fuzz(ws, &run))?;
+        row.cpu += cpu_of_children()?.saturating_sub(before);
+        row.failure = log.failure;
+        row.take(&log.lines);
+    }
+    ensure!(row.failure.is_some() || row.executions > 0, "{target} executed nothing");
+    Ok(row)
+}
+
+/// The fuzz crates are no members and would build libFuzzer and each other's dependencies again.
+fn cargo_fuzz(ws: &Workspace, args: &[&str]) -> Command {
+    let mut command = nightly(&ws.root, ["fuzz"]);
+    command.args(args).env("CARGO_TARGET_DIR", ws.target.join("fuzz"));
+    command
+}
+
+const HEAD: &str = "target                 executions    cov     ft  corpus  CPU min";
+
+/// What a target has done.
+#[derive(Debug, Default)]
+struct Row {
+    target: String,
+    executions: u64,
+    /// Edges and features that the corpus reaches, and its size, as libFuzzer counts them.
+    cov: u64,
+    ft: u64,
+    corpus: u64,
+    cpu: Duration,
+    failure: Option<String>,
+}
+
+impl Row {
+    /// Adds a slice of libFuzzer's log.
+    fn take(&mut self, lines: &[String]) {
+        for line in lines {
+            if let Some(executed) = line.strip_prefix("stat::number_of_executed_units:") {
+                self.executions += executed.trim().parse::<u64>().unwrap_or(0);
+            }
+            let word = |name: &str| line.split_once(name)?.1.split([' ', '/']).find(|word| !word.is_empty());
+            let number = |name: &str| word(name).and_then(|word| word.parse().ok());
+            if let (Some(cov), Some(ft), Some(corpus)) = (number(" cov:"), number(" ft:"), number(" corp:")) {
+                (self.cov, self.ft, self.corpus) = (cov, ft, corpus);
+            }
         }
     }
-    ensure!(failed.is_empty(), "findings or broken targets: {}", failed.join(", "));
-    println!("{} targets, no finding", targets.len());
-    Ok(ExitCode::SUCCESS)
+
+    fn line(&self) -> String {
+        let Self { target, executions, cov, ft, corpus, .. } = self;
+        let minutes = self.cpu.as_secs_f64() / 60.0;
+        let failure = self.failure.as_ref().map_or(String::new(), |why| format!("  {why}"));
+        format!("{target:<20} {executions:>12} {cov:>6} {ft:>6} {corpus:>7} {minutes:>8.1}{failure}")
+    }
+}
+
+/// CPU time of the children that have ended, and of theirs.
+fn cpu_of_children() -> Result<Duration> {
+    let stat = std::fs::read_to_string("/proc/self/stat").context("cannot read /proc/self/stat")?;
+    children_ticks(&stat)
+        .map(|ticks| Duration::from_millis(ticks * 10))
+        .context("/proc/self/stat makes no sense")
+}
+
+/// Fields 16 and 17 of proc(5): user and system time of reaped children. Linux counts both in hundredths of a second for programs.
+fn children_ticks(stat: &str) -> Option<u64> {
+    // The name of the program, in parentheses, may have anything in it; the third field follows it.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    Some(field(16)? + field(17)?)
 }
 
 /// Folder of the fuzz crate and name of the target.
@@ -75,5 +167,28 @@ mod tests {
         assert_eq!(chosen(some.clone(), None).unwrap(), some);
         assert!(chosen(some, Some("x")).unwrap_err().to_string().ends_with("decode"));
         assert!(chosen(BTreeSet::new(), None).is_err());
+    }
+
+    #[test]
+    fn slices_add_up_and_the_last_coverage_counts() {
+        let log = "INFO: seed corpus: files: 9\n#9\tINITED cov: 11 ft: 21 corp: 9/2Kb exec/s: 0 rss: 31Mb\n\
+                   #700\tDONE   cov: 12 ft: 23 corp: 10/3Kb lim: 80 exec/s: 70 rss: 40Mb\n\
+                   stat::number_of_executed_units: 700\nstat::average_exec_per_sec:     70";
+        let lines: Vec<String> = log.lines().map(str::to_owned).collect();
+        let mut row = Row::default();
+        row.take(&lines);
+        row.take(&lines);
+        assert_eq!((row.executions, row.cov, row.ft, row.corpus), (1400, 12, 23, 10));
+        assert_eq!(HEAD.len(), row.line().len());
+    }
+
+    #[test]
+    fn the_time_of_children_is_found_behind_any_name() {
+        let stat = "7 (a ) b) S 1 7 7 0 -1 4194304 1 2 3 4 50 60 700 80 20 0 1 0 99";
+        assert_eq!(children_ticks(stat), Some(780));
+        assert_eq!(children_ticks("7 (a) S 1"), None);
+        let before = cpu_of_children().unwrap();
+        assert!(Command::new("true").status().unwrap().success());
+        assert!(cpu_of_children().unwrap() >= before);
     }
 }

@@ -48,6 +48,12 @@ impl Timeout {
         self.0
     }
 
+    /// As [`from_env`](Self::from_env) reads the text of a variable; for fuzzing only.
+    #[cfg(fuzzing)]
+    pub fn from_text(text: &str) -> Option<Self> {
+        Self::from_seconds(text)
+    }
+
     /// Digits with at most one point between them. `f64::from_str` alone would also take `inf`, `nan`, `1e3`
     /// and `+1`.
     fn from_seconds(text: &str) -> Option<Self> {

@@ -5,6 +5,8 @@
 //! lets anyone in: nobody who was let in can meet the remains of this meeting when it starts the next one at the same path.
 
 mod departure;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod guest;
 mod host;
 mod socket;

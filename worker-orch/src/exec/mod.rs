@@ -11,6 +11,8 @@ mod handover;
 mod spawn;
 mod wire;
 
+#[cfg(fuzzing)]
+pub(crate) use handover::Handover;
 pub(crate) use spawn::spawn_all;
 
 use crate::program::TaskFn;

@@ -1,0 +1,14 @@
+//! What a Worker and its hands write for each other: frames of the ring, program definitions, the orders of an exec.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use worker_orch::fuzzing;
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&kind, bytes)) = data.split_first() else { return };
+    match kind % 3 {
+        0 => fuzzing::frame(bytes),
+        1 => fuzzing::definition(bytes),
+        _ => fuzzing::handover(bytes),
+    }
+});

@@ -65,17 +65,24 @@ impl Worker {
         self.chips as u8 - 1
     }
 
-    /// The steps that somebody can take now, and if nobody can, the ends of waits that time brings.
-    fn moves(&self, state: &State) -> Vec<Action> {
-        let chips = || self.all().map(|chip| chip as u8);
-        let mut moves: Vec<Action> = [Action::Parent].into_iter().chain(chips().map(Action::Chip)).collect();
-        moves.extend(chips().map(Action::Leash));
-        moves.retain(|action| self.take(state, *action).is_some());
-        if moves.is_empty() {
-            moves.extend([Action::ParentDeadline].into_iter().chain(chips().map(Action::ChipDeadline)));
-            moves.retain(|action| self.take(state, *action).is_some());
-        }
-        moves
+    fn numbers(&self) -> std::ops::Range<u8> {
+        0..self.chips as u8
+    }
+
+    /// The steps that somebody can take now.
+    fn steps(&self, state: &State) -> impl Iterator<Item = Action> {
+        let chips = self.numbers().map(Action::Chip).chain(self.numbers().map(Action::Leash));
+        [Action::Parent].into_iter().chain(chips).filter(|action| self.take(state, *action).is_some())
+    }
+
+    /// The ends of waits that time brings.
+    fn delays(&self, state: &State) -> impl Iterator<Item = Action> {
+        let chips = self.numbers().map(Action::ChipDeadline);
+        [Action::ParentDeadline].into_iter().chain(chips).filter(|action| self.take(state, *action).is_some())
+    }
+
+    fn goes_on(&self, state: &State) -> bool {
+        self.steps(state).chain(self.delays(state)).next().is_some()
     }
 
     fn take(&self, state: &State, action: Action) -> Option<State> {
@@ -137,12 +144,15 @@ impl Model for Worker {
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        actions.extend(self.moves(state));
-        let chips = || self.all().map(|chip| chip as u8);
+        actions.extend(self.steps(state));
+        if actions.is_empty() {
+            actions.extend(self.delays(state));
+        }
         actions.extend([Action::BodyFails, Action::ParentCrash]);
-        actions.extend(chips().map(Action::Crash));
+        actions.extend(self.numbers().map(Action::Crash));
         actions.extend(
-            chips().flat_map(|chip| [Wedge::Spins, Wedge::Stopped].map(|how| Action::Wedge(chip, how))),
+            self.numbers()
+                .flat_map(|chip| [Wedge::Spins, Wedge::Stopped].map(|how| Action::Wedge(chip, how))),
         );
     }
 
@@ -155,7 +165,7 @@ impl Model for Worker {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always(ENDS, |model: &Self, state: &State| {
-                !model.moves(state).is_empty() || model.is_good_end(state)
+                model.goes_on(state) || model.is_good_end(state)
             }),
             Property::always(NOBODY_LEFT, |model: &Self, state: &State| {
                 !matches!(state.at, At::Down | At::Closed) || model.is_good_end(state)

@@ -215,8 +215,8 @@ pub(crate) struct State {
     pub(crate) late: bool,
     /// Chips that did not go by themselves, a bit each.
     pub(crate) stuck: u8,
-    /// `Hands::fatal`.
-    pub(crate) fatal: Option<Cause>,
+    /// `Hands::lost`: the Worker is of no use any more.
+    pub(crate) lost: Option<Cause>,
     /// The first error that the user was told.
     pub(crate) outcome: Option<Cause>,
     /// The chip that crashed.
@@ -240,7 +240,7 @@ impl State {
             shutdown: false,
             late: false,
             stuck: 0,
-            fatal: None,
+            lost: None,
             outcome: None,
             crashed: None,
             crashes,

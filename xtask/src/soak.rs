@@ -135,10 +135,7 @@ fn follow(ws: &Workspace, args: &Args) -> Result<Course> {
     let out = child.stdout.take().context("its output is not connected")?;
     let mut progress = Progress::new(args.minutes);
     let mut course = Course::default();
-    let read = BufReader::new(out).lines().try_for_each(|line| -> Result<()> {
-        course.take(parse(&line?)?, &mut progress, args.seed);
-        Ok(())
-    });
+    let read = course.read(BufReader::new(out), &mut progress, args.seed);
     progress.bar.finish_and_clear();
     if read.is_err() {
         // It may wait for someone to read the rest.
@@ -155,6 +152,17 @@ fn parse(line: &str) -> Result<Event> {
 }
 
 impl Course {
+    /// Reads up to the last event, and not to the end of the output: a process that was left behind may hold it open.
+    fn read(&mut self, from: impl BufRead, progress: &mut Progress, seed: u64) -> Result<()> {
+        for line in from.lines() {
+            self.take(parse(&line?)?, progress, seed);
+            if self.end.is_some() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     fn take(&mut self, event: Event, progress: &mut Progress, seed: u64) {
         match event {
             Event::Sample { cycle, kills, values } => {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::{ExitCode, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
@@ -106,7 +106,10 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
         "nobody was killed in {} cycles: let it run longer",
         end.cycles
     );
-    let trends = trends(&course.samples)?;
+    let trends = match trends(&course.samples) {
+        Err(_) if !course.violations.is_empty() => bail!("{}", broken(&course)),
+        trends => trends?,
+    };
     if args.json {
         let (samples, violations) = (course.samples.len(), &course.violations[..]);
         println!(
@@ -119,8 +122,12 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
     let growing: Vec<&str> =
         trends.iter().filter(|(_, trend)| trend.verdict == Verdict::Grows).map(|(name, _)| *name).collect();
     ensure!(growing.is_empty(), "this grows from cycle to cycle: {}", growing.join(", "));
-    ensure!(course.violations.is_empty(), "{} cycles broke the contract", course.violations.len());
+    ensure!(course.violations.is_empty(), "{}", broken(&course));
     Ok(ExitCode::SUCCESS)
+}
+
+fn broken(course: &Course) -> String {
+    format!("{} broke the contract", counted(course.violations.len() as u64, "cycle"))
 }
 
 /// Runs the program to its end and collects what it says.

@@ -5,6 +5,7 @@
 mod choice;
 mod totals;
 
+use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -227,7 +228,12 @@ fn names_in(folder: &Path) -> BTreeSet<String> {
 struct Show {
     bar: ProgressBar,
     json: bool,
+    /// When a log that has no moving bar was last told how far the sweep is.
+    logged: Cell<Instant>,
 }
+
+/// How often that is.
+const LOG_EVERY: Duration = Duration::from_secs(30);
 
 impl Show {
     fn new(json: bool) -> Self {
@@ -238,12 +244,12 @@ impl Show {
         {
             bar.set_style(style);
         }
-        Self { bar, json }
+        Self { bar, json, logged: Cell::new(Instant::now()) }
     }
 
     /// Only lines that stay.
     fn lines() -> Self {
-        Self { bar: ProgressBar::hidden(), json: false }
+        Self { bar: ProgressBar::hidden(), json: false, logged: Cell::new(Instant::now()) }
     }
 
     fn begin(&self, cases: usize) {
@@ -252,6 +258,10 @@ impl Show {
 
     fn case(&self, verdict: &Verdict) {
         self.bar.inc(1);
+        if self.bar.is_hidden() && self.logged.get().elapsed() > LOG_EVERY {
+            eprintln!("{} of {} cases", self.bar.position(), self.bar.length().unwrap_or_default());
+            self.logged.set(Instant::now());
+        }
         self.bar.set_message(verdict.case.clone());
         let lines = match (self.json, verdict.verdict == FAILED) {
             (true, _) => serde_json::to_string(verdict).unwrap_or_default(),

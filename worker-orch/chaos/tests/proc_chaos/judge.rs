@@ -157,6 +157,9 @@ impl Judge<'_> {
         if !PHASES.iter().any(|phase| told.text.contains(phase)) {
             self.complain(format!("it names no phase: {}", told.text));
         }
+        if self.case.ends_process() && fault.rank.is_some_and(|hand| hand < 100) {
+            self.must_repeat(how);
+        }
         if self.case.ends_process() || self.case.fault.action == Action::Panic {
             let call = self.seen.report.as_ref().and_then(first_error).map(|(call, _)| call.clone());
             if let Some(call) = call {
@@ -173,6 +176,12 @@ impl Judge<'_> {
                 let told = told.clone();
                 self.must_say(errno, &told);
                 self.must_name(names, &told);
+                // Nobody is gone, so the Worker goes on.
+                let calls = self.seen.report.iter().flat_map(|report| &report.calls);
+                let after = calls.filter(|call| call.life == 1 && call.name == "run after it");
+                let failed: Vec<String> =
+                    after.filter_map(|call| call.error.as_ref()).map(|told| told.text.clone()).collect();
+                failed.iter().for_each(|text| self.complain(format!("the next run fails: {text}")));
             }
             None => self.must_succeed(),
         }
@@ -191,8 +200,9 @@ impl Judge<'_> {
 
     /// Chip n is rank n of its group, and is called so by those who wait for it.
     fn must_name(&mut self, names: &[&str], told: &Told) {
-        let named =
-            |name: &&str| told.text.contains(*name) || told.text.contains(&name.replace("chip ", "rank "));
+        // A table names everybody, and only where nothing but a deadline can tell is that enough.
+        let text = if self.case.needs_deadline() { told.text.clone() } else { without_tables(&told.text) };
+        let named = |name: &&str| text.contains(*name) || text.contains(&name.replace("chip ", "rank "));
         if !names.iter().all(named) {
             self.complain(format!("it does not name {names:?}: {}", told.text));
         }
@@ -254,6 +264,21 @@ impl Judge<'_> {
         self.why.extend(errors);
     }
 
+    /// A Worker that lost a hand says so to every later call, with what to do.
+    fn must_repeat(&mut self, how: &[&str]) {
+        let calls = self.seen.report.iter().flat_map(|report| &report.calls);
+        let after: Vec<Option<Told>> = calls
+            .filter(|call| call.life == 1 && call.name == "run after it")
+            .map(|call| call.error.clone())
+            .collect();
+        for told in after {
+            let text = told.map(|told| told.text).unwrap_or_default();
+            if !text.contains("initialised again") || !how.iter().any(|word| text.contains(word)) {
+                self.complain(format!("a later call does not repeat it: {text:?}"));
+            }
+        }
+    }
+
     /// The first error, which must say one of these.
     fn must_tell(&mut self, how: &[&str]) -> Option<Told> {
         let report = self.seen.report.as_ref()?;
@@ -262,7 +287,7 @@ impl Judge<'_> {
             return None;
         };
         let told = told.clone();
-        if !how.iter().any(|word| told.text.contains(word)) {
+        if !how.iter().any(|word| without_tables(&told.text).contains(word)) {
             self.complain(format!("none of {how:?} in: {}", told.text));
         }
         Some(told)
@@ -309,6 +334,12 @@ fn names(scene: Scene, rank: Option<u32>) -> Vec<String> {
 fn first_error(report: &Report) -> Option<(&Call, &Told)> {
     let mut calls = report.calls.iter().filter(|call| call.life == 1 && !call.name.ends_with("itself"));
     calls.find_map(|call| Some((call, call.error.as_ref()?)))
+}
+
+/// The sentences of an error: tables are set in further.
+fn without_tables(text: &str) -> String {
+    let sentences: Vec<&str> = text.lines().filter(|line| !line.starts_with("    ")).collect();
+    sentences.join("\n")
 }
 
 fn first_line(text: &str) -> String {

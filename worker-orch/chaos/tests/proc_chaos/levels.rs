@@ -79,6 +79,10 @@ impl Stage for Levels {
         &mut self.worker
     }
 
+    fn once_more(&mut self) -> Result<(), Failure> {
+        self.worker.run(|_| Ok(()))
+    }
+
     fn play(&mut self, diary: &Diary, limits: Limits) -> Result<(), Failure> {
         self.data.iter().try_for_each(|data| data.write(&[0.0; COUNT]))?;
         diary.call("init", Some(limits.call), || self.worker.init())?;

@@ -14,7 +14,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 /// Where mappings are put that other processes may want to have at the same place: addresses that Linux gives neither to programs nor to their libraries, heaps and stacks, on processors with 47
 /// bits of address and more. They are free in another process of the same program too, whose libraries lie elsewhere each time it is started.
+#[cfg(not(tsan))]
 const ROOM: Range<usize> = 0x3000_0000_0000..0x5000_0000_0000;
+/// The thread sanitizer keeps its own books there, and lets programs have these.
+#[cfg(tsan)]
+const ROOM: Range<usize> = 0x5600_0000_0000..0x5680_0000_0000;
 /// Large pages start at such addresses, should the system use them.
 const ALIGN: usize = 2 << 20;
 /// Places that are tried before the kernel may choose. The room is larger than what is put into it, so that the first is nearly always free.

@@ -185,7 +185,8 @@ impl Worker {
         let mut orchestrator =
             Orchestrator::new(hands, &self.programs, &mut self.base, next_level, spaces, run, deadline);
         let said = catch_unwind(AssertUnwindSafe(|| body(&mut orchestrator)));
-        if !matches!(said, Ok(Ok(_))) {
+        // After a failed task the wait for the others does so, when no collective command is under way.
+        if !matches!(said, Ok(Ok(_))) && !orchestrator.hands.run_failed() {
             // Some may wait for others that will not be submitted any more.
             orchestrator.hands.cancel_run();
         }

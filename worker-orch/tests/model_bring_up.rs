@@ -7,11 +7,11 @@
 mod worker_model;
 
 use stateright::{Checker, HasDiscoveries, Model};
-use worker_model::{ENDS, FIRST_CAUSE, IN_TIME, Mutant, Worker};
+use worker_model::{ENDS, FIRST_CAUSE, IN_TIME, Mutant, NOT_DEAD, Worker};
 
-/// All states of `chips` chips with one crash, of a chip or of the parent, and `wedges` processes that get stuck.
-fn holds(chips: usize, wedges: u8) {
-    let model = Worker { chips, crashes: 1, wedges, mutant: None };
+/// All states of `chips` chips with one crash, of a chip or of the parent, and so many mishaps: chips that get stuck or fail by themselves.
+fn holds(chips: usize, mishaps: u8) {
+    let model = Worker { chips, crashes: 1, mishaps, mutant: None };
     let checked = model.checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     for (name, path) in checked.discoveries() {
         if checked.discovery_classification(name).to_string() == "counterexample" {
@@ -26,12 +26,12 @@ fn holds(chips: usize, wedges: u8) {
     checked.assert_properties();
     assert!(checked.is_done());
     let states = checked.unique_state_count();
-    println!("{chips} chips, at most {wedges} stuck: {states} states");
+    println!("{chips} chips, a crash and {mishaps} mishaps: {states} states");
 }
 
-/// That the defect shows when so many crash and get stuck, and on which path.
-fn is_found(mutant: Mutant, chips: usize, crashes: u8, wedges: u8, property: &'static str) {
-    let model = Worker { chips, crashes, wedges, mutant: Some(mutant) };
+/// That the defect shows with so many crashes and mishaps, and on which path.
+fn is_found(mutant: Mutant, chips: usize, crashes: u8, mishaps: u8, property: &'static str) {
+    let model = Worker { chips, crashes, mishaps, mutant: Some(mutant) };
     let checked = model.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     let path = checked.assert_any_discovery(property);
     println!("{mutant:?}: {property}, but {:?}", path.into_actions());
@@ -49,7 +49,7 @@ fn f01_f02_f03_with_3_chips_every_path_ends_well() {
 
 #[test]
 #[ignore = "a minute; cargo test --release -p worker-orch --test model_bring_up -- --ignored"]
-fn f01_f02_f03_with_3_and_4_chips_of_which_one_may_be_stuck_every_path_ends_well() {
+fn f01_f02_f03_with_3_and_4_chips_and_a_mishap_every_path_ends_well() {
     holds(3, 1);
     holds(4, 0);
     holds(4, 1);
@@ -93,4 +93,9 @@ fn f03_mutant_a_child_does_not_look_whether_its_parent_was_gone_before() {
 #[test]
 fn f07_mutant_a_leaving_hides_the_death_behind_it() {
     is_found(Mutant::LeavingHidesDeath, 3, 1, 0, FIRST_CAUSE);
+}
+
+#[test]
+fn mutant_who_left_is_looked_at_before_who_is_dead() {
+    is_found(Mutant::LeftLookedAtFirst, 3, 0, 1, NOT_DEAD);
 }

@@ -140,7 +140,7 @@ fn f07_a_peers_word_for_a_death_does_not_hide_what_the_parent_knows_of_it() {
     let mut worker = grouped(3, 16);
     let meet = worker.register_function("meet", meet);
     // Who notices first, a chip that waits for the dead one or the parent, is a matter of luck.
-    for _ in 0..4 {
+    for _ in 0..2 {
         worker.init().unwrap();
         let victim = children_of(std::process::id())[1];
         kill(Pid::from_raw(victim as i32), Signal::SIGKILL).unwrap();

@@ -3,6 +3,7 @@
 mod loom;
 mod miri;
 mod readme;
+mod sanitizers;
 
 use std::process::{Command, ExitCode};
 
@@ -40,6 +41,12 @@ const LANES: &[Lane<'_>] = &[
     Lane { name: "docs", about: "no warning from rustdoc", run: &docs },
     Lane { name: "loom", about: "the models hold and their mutants are rejected", run: &loom::lane },
     Lane { name: "miri", about: "unit tests under miri", run: &miri::lane },
+    Lane {
+        name: "asan",
+        about: "tests of processes under the address sanitizer",
+        run: &sanitizers::addresses,
+    },
+    Lane { name: "tsan", about: "tests of threads under the thread sanitizer", run: &sanitizers::threads },
     Lane {
         name: "abi",
         about: "comm-hccl's declarations against the vendor's headers",

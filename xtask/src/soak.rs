@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::{ExitCode, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
@@ -106,7 +106,10 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
         "nobody was killed in {} cycles: let it run longer",
         end.cycles
     );
-    let trends = trends(&course.samples)?;
+    let trends = match trends(&course.samples) {
+        Err(_) if !course.violations.is_empty() => bail!("{}", broken(&course)),
+        trends => trends?,
+    };
     if args.json {
         let (samples, violations) = (course.samples.len(), &course.violations[..]);
         println!(
@@ -119,8 +122,12 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
     let growing: Vec<&str> =
         trends.iter().filter(|(_, trend)| trend.verdict == Verdict::Grows).map(|(name, _)| *name).collect();
     ensure!(growing.is_empty(), "this grows from cycle to cycle: {}", growing.join(", "));
-    ensure!(course.violations.is_empty(), "{} cycles broke the contract", course.violations.len());
+    ensure!(course.violations.is_empty(), "{}", broken(&course));
     Ok(ExitCode::SUCCESS)
+}
+
+fn broken(course: &Course) -> String {
+    format!("{} broke the contract", counted(course.violations.len() as u64, "cycle"))
 }
 
 /// Runs the program to its end and collects what it says.
@@ -135,10 +142,7 @@ fn follow(ws: &Workspace, args: &Args) -> Result<Course> {
     let out = child.stdout.take().context("its output is not connected")?;
     let mut progress = Progress::new(args.minutes);
     let mut course = Course::default();
-    let read = BufReader::new(out).lines().try_for_each(|line| -> Result<()> {
-        course.take(parse(&line?)?, &mut progress, args.seed);
-        Ok(())
-    });
+    let read = course.read(BufReader::new(out), &mut progress, args.seed);
     progress.bar.finish_and_clear();
     if read.is_err() {
         // It may wait for someone to read the rest.
@@ -155,6 +159,17 @@ fn parse(line: &str) -> Result<Event> {
 }
 
 impl Course {
+    /// Reads up to the last event, and not to the end of the output: a process that was left behind may hold it open.
+    fn read(&mut self, from: impl BufRead, progress: &mut Progress, seed: u64) -> Result<()> {
+        for line in from.lines() {
+            self.take(parse(&line?)?, progress, seed);
+            if self.end.is_some() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     fn take(&mut self, event: Event, progress: &mut Progress, seed: u64) {
         match event {
             Event::Sample { cycle, kills, values } => {

@@ -48,6 +48,8 @@ const KINDS: [Kind; 4] = [Kind::Forked, Kind::Executed, Kind::Levels, Kind::Grou
 pub(crate) struct Tally {
     cycles: [u64; KINDS.len()],
     kills: [u64; PHASES.len()],
+    /// Kills of ranks of a group, which have no such phases.
+    group_kills: u64,
     /// Cycles in which a kill came too late or too early to hit anybody.
     missed: u64,
     /// Cycles that ended with an error, which named a kill.
@@ -143,6 +145,7 @@ impl Soak {
         self.orphans =
             if kind == Kind::Levels && fate.victim.is_some() { Orphans::Expected } else { Orphans::None };
         match fate.victim {
+            Some(_) if kind == Kind::Group => self.tally.group_kills += 1,
             Some(_) => self.tally.kills[at.0 as usize] += 1,
             None => self.tally.missed += u64::from(kill),
         }
@@ -352,7 +355,7 @@ COMM_KERNEL void kernel_entry(int64_t *args) {
 
 impl Tally {
     pub(crate) fn kills(&self) -> u64 {
-        self.kills.iter().sum()
+        self.kills.iter().sum::<u64>() + self.group_kills
     }
 
     pub(crate) fn json(&self, cycles: u64) -> String {
@@ -366,9 +369,9 @@ impl Tally {
         let kinds = KINDS.map(|kind| format!("{kind:?}").to_lowercase());
         let phases = PHASES.map(|phase| format!("{phase:?}").to_lowercase());
         let (by_kind, by_phase) = (named(&kinds, &self.cycles), named(&phases, &self.kills));
-        let (missed, told) = (self.missed, self.told);
+        let (in_group, missed, told) = (self.group_kills, self.missed, self.told);
         format!(
-            r#"{{"event": "end", "cycles": {cycles}, "kinds": {{{by_kind}}}, "kills": {{{by_phase}}}, "missed": {missed}, "told": {told}}}"#
+            r#"{{"event": "end", "cycles": {cycles}, "kinds": {{{by_kind}}}, "kills": {{{by_phase}, "in a group": {in_group}}}, "missed": {missed}, "told": {told}}}"#
         )
     }
 }

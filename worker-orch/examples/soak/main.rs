@@ -126,7 +126,10 @@ fn lose(leak: Leak) -> Result<(), Box<dyn std::error::Error>> {
         Leak::SharedMemory => {
             std::mem::forget(mailbox_atomics::Region::create("chipcomm-leak", 4096)?);
         }
-        Leak::Process => std::mem::forget(std::process::Command::new("sleep").arg("600").spawn()?),
+        Leak::Process => {
+            let mut sleeper = std::process::Command::new("sleep");
+            std::mem::forget(sleeper.arg("30").stdout(std::process::Stdio::null()).spawn()?);
+        }
     }
     Ok(())
 }

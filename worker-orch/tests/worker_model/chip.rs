@@ -71,12 +71,12 @@ impl Worker {
             Pc::Returned => (mine.pc, mine.done) = (Pc::LookingAgain, true),
             // life.rs, `chip_main`: `tear_down`, which leaves the group.
             Pc::GoingHome => (mine.pc, mine.left, mine.end) = (Pc::Ending, true, End::Home),
-            // Dropping the communicator takes the note down and leaves the group.
+            // Dropping the communicator, if there is one, takes the note down and leaves the group.
             Pc::Failing => {
                 if mine.note != Note::None {
                     mine.note = Note::TakenDown;
                 }
-                (mine.pc, mine.left) = (Pc::Telling, true);
+                (mine.pc, mine.left) = (Pc::Telling, chip.signed_in);
             }
             // chip-bootstrap, bring_up.rs, `bring_up_and_publish`: the error.
             Pc::Telling => {
@@ -114,16 +114,30 @@ impl Worker {
     ) -> Option<State> {
         let missing: Vec<usize> = self.all().filter(|peer| *peer != me && missing(*peer)).collect();
         let mut next = *state;
+        next.chips[me].found = None;
         if missing.is_empty() {
             go_on(&mut next.chips[me]);
         } else {
             let cause = self.look(state, me, &missing)?;
-            fail(&mut next, me, cause);
+            match state.chips[me].found {
+                None => next.chips[me].found = Some(self.glance(state)),
+                Some(_) => fail(&mut next, me, cause),
+            }
         }
         Some(next)
     }
 
-    /// rendezvous, watch.rs, `Needed::look`, and group.rs, `describe`: the parent's word, then who of the needed left or died.
+    /// The first half of a look. Words and processes cannot be read at one moment, and others go on in between: the dead come first, since who is found dead and has
+    /// not left after that has died without leaving.
+    fn glance(&self, state: &State) -> u8 {
+        let seen = |chip: &Chip| match self.mutant {
+            Some(Mutant::LeftLookedAtFirst) => chip.left,
+            _ => is_dead(chip),
+        };
+        self.all().filter(|chip| seen(&state.chips[*chip])).fold(0, |all, chip| all | 1 << chip)
+    }
+
+    /// rendezvous, watch.rs, `Needed::look` and `first_dead`, and group.rs, `describe`: the parent's word, then who of the needed left or died.
     fn look(&self, state: &State, me: usize, needed: &[usize]) -> Option<Cause> {
         if let Some(dead) = state.verdict {
             return Some(Cause::Died(dead));
@@ -131,15 +145,30 @@ impl Worker {
         if state.abort {
             return Some(Cause::Aborted);
         }
-        // Only a pid that is on a card can be watched.
-        let dead = |peer: &usize| state.chips[*peer].signed_in && state.chips[*peer].pc >= Pc::Gone;
-        let peer = *needed.iter().find(|peer| state.chips[**peer].left || dead(peer))?;
+        let found = state.chips[me].found.unwrap_or_else(|| self.glance(state));
+        let found = |chip: usize| found >> chip & 1 == 1;
+        let died = |chip: usize| match self.mutant {
+            Some(Mutant::LeftLookedAtFirst) => is_dead(&state.chips[chip]) && !found(chip),
+            _ => found(chip) && !state.chips[chip].left,
+        };
+        let gone = |chip: &&usize| state.chips[**chip].left || died(**chip);
+        let peer = *needed.iter().find(gone)?;
         if !state.chips[peer].left {
             return Some(Cause::Died(peer as u8));
         }
-        let first_dead = self.all().find(|other| *other != me && !state.chips[*other].left && dead(other));
+        let first_dead = self.all().find(|other| *other != me && died(*other));
         let explained = first_dead.filter(|_| self.mutant != Some(Mutant::LeavingHidesDeath));
         Some(explained.map_or(Cause::Left(peer as u8), |other| Cause::Died(other as u8)))
+    }
+
+    /// chip-bootstrap, bring_up.rs, `steps`: the device cannot be taken, or no window be reserved.
+    pub(crate) fn chip_fails(&self, state: &State, me: usize) -> Option<State> {
+        let chip = &state.chips[me];
+        (matches!(chip.pc, Pc::Started | Pc::Joined) && chip.wedge == Wedge::No && state.mishaps > 0)
+            .then_some(())?;
+        let mut next = State { own: true, mishaps: state.mishaps - 1, ..*state };
+        (next.chips[me].pc, next.chips[me].cause) = (Pc::Failing, Some(Cause::Own));
+        Some(next)
     }
 
     /// The deadline of its bring-up comes to a chip that waits.
@@ -154,13 +183,24 @@ impl Worker {
     }
 }
 
+/// Only a pid that is on a card can be watched.
+fn is_dead(chip: &Chip) -> bool {
+    chip.signed_in && chip.pc >= Pc::Gone
+}
+
 fn has_note(chip: &Chip) -> bool {
     matches!(chip.note, Note::Posted | Note::Seen)
 }
 
 fn fail(next: &mut State, me: usize, cause: Cause) {
-    if next.crashed.is_some() && matches!(cause, Cause::TimedOut | Cause::Left(_)) {
+    let beside = matches!(cause, Cause::TimedOut) || (matches!(cause, Cause::Left(_)) && !next.own);
+    if next.crashed.is_some() && beside {
         next.slipped(Slip::CauseLost);
+    }
+    if let Cause::Died(dead) = cause
+        && matches!(next.chips[usize::from(dead)].end, End::Home | End::NotUp)
+    {
+        next.slipped(Slip::CalledDead);
     }
     (next.chips[me].pc, next.chips[me].cause) = (Pc::Failing, Some(cause));
 }

@@ -30,6 +30,8 @@ pub(crate) enum Mutant {
     LeashNotLookedAt,
     /// A chip that waits for one that left does not look whether a death made it leave.
     LeavingHidesDeath,
+    /// A chip looks who has left, then who is dead, and takes one that left and ended in between for one that died.
+    LeftLookedAtFirst,
 }
 
 /// The model: so many chips, so much that may go wrong, and which defect it has.
@@ -37,7 +39,7 @@ pub(crate) enum Mutant {
 pub(crate) struct Worker {
     pub(crate) chips: usize,
     pub(crate) crashes: u8,
-    pub(crate) wedges: u8,
+    pub(crate) mishaps: u8,
     pub(crate) mutant: Option<Mutant>,
 }
 
@@ -50,6 +52,7 @@ pub(crate) enum Action {
     Crash(u8),
     ParentCrash,
     Wedge(u8, Wedge),
+    Fails(u8),
     BodyFails,
     /// Time passes until a wait of a chip or the parent ends.
     ChipDeadline(u8),
@@ -65,17 +68,24 @@ impl Worker {
         self.chips as u8 - 1
     }
 
-    /// The steps that somebody can take now, and if nobody can, the ends of waits that time brings.
-    fn moves(&self, state: &State) -> Vec<Action> {
-        let chips = || self.all().map(|chip| chip as u8);
-        let mut moves: Vec<Action> = [Action::Parent].into_iter().chain(chips().map(Action::Chip)).collect();
-        moves.extend(chips().map(Action::Leash));
-        moves.retain(|action| self.take(state, *action).is_some());
-        if moves.is_empty() {
-            moves.extend([Action::ParentDeadline].into_iter().chain(chips().map(Action::ChipDeadline)));
-            moves.retain(|action| self.take(state, *action).is_some());
-        }
-        moves
+    fn numbers(&self) -> std::ops::Range<u8> {
+        0..self.chips as u8
+    }
+
+    /// The steps that somebody can take now.
+    fn steps(&self, state: &State) -> impl Iterator<Item = Action> {
+        let chips = self.numbers().map(Action::Chip).chain(self.numbers().map(Action::Leash));
+        [Action::Parent].into_iter().chain(chips).filter(|action| self.take(state, *action).is_some())
+    }
+
+    /// The ends of waits that time brings.
+    fn delays(&self, state: &State) -> impl Iterator<Item = Action> {
+        let chips = self.numbers().map(Action::ChipDeadline);
+        [Action::ParentDeadline].into_iter().chain(chips).filter(|action| self.take(state, *action).is_some())
+    }
+
+    fn goes_on(&self, state: &State) -> bool {
+        self.steps(state).chain(self.delays(state)).next().is_some()
     }
 
     fn take(&self, state: &State, action: Action) -> Option<State> {
@@ -86,6 +96,7 @@ impl Worker {
             Action::Parent => return self.parent_step(state),
             Action::ChipDeadline(chip) => return self.chip_deadline(state, chip.into()),
             Action::ParentDeadline => return self.parent_deadline(state),
+            Action::Fails(chip) => return self.chip_fails(state, chip.into()),
             Action::BodyFails => return self.body_fails(state),
             // mailbox-atomics, process.rs, `leash_to`: SIGKILL when the parent's end of the pipe is closed.
             Action::Leash(chip) => {
@@ -109,8 +120,8 @@ impl Worker {
                 let one = &mut next.chips[usize::from(chip)];
                 // Whoever is stopped in its first moment, before it can ask to end with its parent, outlives it until it is continued.
                 let can = if how == Wedge::Spins { one.pc == Pc::Meeting } else { one.pc > Pc::Forked };
-                (state.wedges > 0 && free(chip) && one.wedge == Wedge::No && can).then_some(())?;
-                (next.wedges, one.wedge) = (state.wedges - 1, how);
+                (state.mishaps > 0 && free(chip) && one.wedge == Wedge::No && can).then_some(())?;
+                (next.mishaps, one.wedge) = (state.mishaps - 1, how);
             }
         }
         Some(next)
@@ -133,16 +144,19 @@ impl Model for Worker {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        vec![State::new(self.crashes, self.wedges)]
+        vec![State::new(self.crashes, self.mishaps)]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        actions.extend(self.moves(state));
-        let chips = || self.all().map(|chip| chip as u8);
+        actions.extend(self.steps(state));
+        if actions.is_empty() {
+            actions.extend(self.delays(state));
+        }
         actions.extend([Action::BodyFails, Action::ParentCrash]);
-        actions.extend(chips().map(Action::Crash));
+        actions.extend(self.numbers().flat_map(|chip| [Action::Crash(chip), Action::Fails(chip)]));
         actions.extend(
-            chips().flat_map(|chip| [Wedge::Spins, Wedge::Stopped].map(|how| Action::Wedge(chip, how))),
+            self.numbers()
+                .flat_map(|chip| [Wedge::Spins, Wedge::Stopped].map(|how| Action::Wedge(chip, how))),
         );
     }
 
@@ -155,13 +169,14 @@ impl Model for Worker {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always(ENDS, |model: &Self, state: &State| {
-                !model.moves(state).is_empty() || model.is_good_end(state)
+                model.goes_on(state) || model.is_good_end(state)
             }),
             Property::always(NOBODY_LEFT, |model: &Self, state: &State| {
                 !matches!(state.at, At::Down | At::Closed) || model.is_good_end(state)
             }),
             Property::always(TOLD, |_, state: &State| state.slip != Some(state::Slip::Untold)),
             Property::always(FIRST_CAUSE, |_, state: &State| state.slip != Some(state::Slip::CauseLost)),
+            Property::always(NOT_DEAD, |_, state: &State| state.slip != Some(state::Slip::CalledDead)),
             Property::always(IN_TIME, |_, state: &State| state.slip != Some(state::Slip::WaitedOut)),
             Property::always(NOT_FORCED, |_, state: &State| {
                 state.slip != Some(state::Slip::ForcedForNothing)
@@ -178,6 +193,7 @@ pub(crate) const ENDS: &str = "every path ends with nobody left";
 pub(crate) const NOBODY_LEFT: &str = "init that failed and close leave no process";
 pub(crate) const TOLD: &str = "the user is told of the crash";
 pub(crate) const FIRST_CAUSE: &str = "a survivor blames the crash";
+pub(crate) const NOT_DEAD: &str = "nobody is called dead who left";
 pub(crate) const IN_TIME: &str = "no deadline passes unless somebody is stuck";
 pub(crate) const NOT_FORCED: &str = "who gets on is not killed";
 pub(crate) const REPEATABLE: &str = "the next init succeeds";

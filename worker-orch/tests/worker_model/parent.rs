@@ -80,7 +80,7 @@ impl Worker {
             At::Closing => (next.shutdown, next.at) = (true, At::Ringing(0)),
             // A frame wakes whoever is parked; none is sent when the Worker lost a hand.
             At::Ringing(k) => {
-                let rings = state.fatal.is_none() && self.mutant != Some(Mutant::ShutdownWakesNobody);
+                let rings = state.lost.is_none() && self.mutant != Some(Mutant::ShutdownWakesNobody);
                 next.chips[usize::from(k)].farewell = rings;
                 next.at = after(k, At::Ringing, At::Reaping(0));
             }
@@ -88,7 +88,7 @@ impl Worker {
                 let chip = usize::from(k);
                 if gone(chip) {
                     self.reap(&mut next, chip);
-                } else if state.fatal.is_some() || state.late {
+                } else if state.lost.is_some() || state.late {
                     next.stuck |= 1 << k;
                 } else {
                     return None;
@@ -109,7 +109,7 @@ impl Worker {
                 }
                 stuck.iter().for_each(|chip| next.chips[*chip].pc = Pc::Reaped);
                 next.at = At::Closed;
-                if state.fatal.is_none() {
+                if state.lost.is_none() {
                     next.tell(Cause::TimedOut);
                 }
             }
@@ -133,7 +133,7 @@ impl Worker {
     /// hands.rs, `close`: how a hand ended.
     fn reap(&self, next: &mut State, chip: usize) {
         next.chips[chip].pc = Pc::Reaped;
-        if next.chips[chip].end != End::Home && next.fatal.is_none() {
+        if next.chips[chip].end != End::Home && next.lost.is_none() {
             next.tell(Cause::Died(chip as u8));
         }
     }
@@ -149,7 +149,7 @@ impl Worker {
             one.pc,
             Pc::Looking | Pc::Parked | Pc::LookingAgain | Pc::ParkedAgain | Pc::GoingHome | Pc::Ending
         );
-        let excused = one.wedge != Wedge::No || (next.fatal.is_some() && idle);
+        let excused = one.wedge != Wedge::No || (next.lost.is_some() && idle);
         one.end(End::Forced);
         if !excused {
             next.slipped(Slip::ForcedForNothing);
@@ -188,9 +188,9 @@ impl Worker {
     }
 }
 
-/// hands.rs, `lost`: the Worker is of no use any more.
+/// hands.rs, `lost`.
 fn lose(next: &mut State, cause: Cause) {
-    next.fatal = Some(cause);
+    next.lost = Some(cause);
     next.tell(cause);
     next.at = At::Told;
 }

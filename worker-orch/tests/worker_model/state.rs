@@ -10,6 +10,8 @@ pub(crate) enum Cause {
     Died(u8),
     /// That chip left its group.
     Left(u8),
+    /// Something went wrong on this chip itself.
+    Own,
     /// The parent stopped the run.
     Aborted,
     /// The deadline came.
@@ -113,6 +115,8 @@ pub(crate) struct Chip {
     pub(crate) wedge: Wedge,
     pub(crate) end: End,
     pub(crate) cause: Option<Cause>,
+    /// It looks who is gone: whom it has found so far, a bit each.
+    pub(crate) found: Option<u8>,
     pub(crate) signed_in: bool,
     pub(crate) arrived: bool,
     pub(crate) note: Note,
@@ -133,6 +137,7 @@ impl Chip {
         wedge: Wedge::No,
         end: End::Home,
         cause: None,
+        found: None,
         signed_in: false,
         arrived: false,
         note: Note::None,
@@ -190,6 +195,8 @@ pub(crate) enum At {
 pub(crate) enum Slip {
     /// Somebody said "timed out", or that a peer left, after a crash that explains it.
     CauseLost,
+    /// Somebody was called dead who had left and ended in order.
+    CalledDead,
     /// A deadline passed although nobody was stuck, or although somebody had crashed and nobody was told yet.
     WaitedOut,
     /// The user was told something else than the crash, or nothing.
@@ -215,22 +222,24 @@ pub(crate) struct State {
     pub(crate) late: bool,
     /// Chips that did not go by themselves, a bit each.
     pub(crate) stuck: u8,
-    /// `Hands::fatal`.
-    pub(crate) fatal: Option<Cause>,
+    /// `Hands::lost`: the Worker is of no use any more.
+    pub(crate) lost: Option<Cause>,
     /// The first error that the user was told.
     pub(crate) outcome: Option<Cause>,
     /// The chip that crashed.
     pub(crate) crashed: Option<u8>,
-    /// Crashes and wedges that may still come.
+    /// A chip failed by itself, which explains that others find it gone.
+    pub(crate) own: bool,
+    /// Crashes that may still come, and other mishaps: a chip that gets stuck, or fails by itself.
     pub(crate) crashes: u8,
-    pub(crate) wedges: u8,
+    pub(crate) mishaps: u8,
     /// Which bring-up of the same Worker it is.
     pub(crate) attempt: u8,
     pub(crate) slip: Option<Slip>,
 }
 
 impl State {
-    pub(crate) fn new(crashes: u8, wedges: u8) -> Self {
+    pub(crate) fn new(crashes: u8, mishaps: u8) -> Self {
         Self {
             at: At::Preparing,
             chips: [Chip::UNBORN; MOST],
@@ -240,11 +249,12 @@ impl State {
             shutdown: false,
             late: false,
             stuck: 0,
-            fatal: None,
+            lost: None,
             outcome: None,
             crashed: None,
+            own: false,
             crashes,
-            wedges,
+            mishaps,
             attempt: 1,
             slip: None,
         }
@@ -271,7 +281,9 @@ impl State {
 
     /// Grows with every step, so that no run of the model goes on for ever.
     pub(crate) fn progress(&self) -> u64 {
-        let chip = |chip: &Chip| order(chip.pc) * 2 + u64::from(chip.wedge != Wedge::No);
+        let chip = |chip: &Chip| {
+            order(chip.pc) * 3 + u64::from(chip.wedge != Wedge::No) + u64::from(chip.found.is_some())
+        };
         let at = match self.at {
             At::Preparing => 0,
             At::Forking(k) => 1 + u64::from(k),

@@ -1,0 +1,150 @@
+//! The sanitizer lanes: tests of processes and threads in programs that the nightly compiler has built to check every access to memory.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::cargo::{appended, nightly};
+use crate::lane::{Outcome, Report, Setting};
+use crate::tally::Tally;
+
+/// What a lane tests. CONTRIBUTING.md has the commands for more.
+struct Scope {
+    crates: &'static [&'static str],
+    /// Of their test programs those that fit into three minutes, beside the unit tests.
+    suites: &'static [&'static str],
+    /// Tests whose name has one of these in it are left out.
+    skips: &'static [&'static str],
+}
+
+/// Everything that shares memory between processes. Left out are C programs, which nobody has instrumented.
+const ADDRESSES: Scope = Scope {
+    crates: &[
+        "mailbox-atomics",
+        "bootstrap-channel",
+        "rendezvous",
+        "comm-sim",
+        "chip-bootstrap",
+        "worker-orch",
+    ],
+    suites: &[
+        "proc_wait",
+        "proc_fork",
+        "proc_meet",
+        "proc_memory",
+        "proc_domains",
+        "proc_bring_up",
+        "proc_run",
+        "proc_hostile",
+    ],
+    skips: &[
+        // They count the mappings of the process, to which the sanitizer adds, or take minutes under it.
+        "cs_4_thousands_of_cycles",
+        "f16_a_thousand",
+        // The sanitizer itself takes more addresses than the limit allows.
+        "f22_the_limits_of_a_process",
+    ],
+};
+
+/// What threads of one process share; the sanitizer does not see what another process does.
+const THREADS: Scope = Scope {
+    crates: &["mailbox-atomics", "worker-errors", "bootstrap-channel", "rendezvous"],
+    suites: &["proc_wait", "channel"],
+    skips: &[],
+};
+
+/// The address sanitizer, with its search for leaks. The standard library need not be built anew.
+pub(super) fn addresses(setting: &Setting<'_>) -> Result<Outcome> {
+    let Some(compiler) = Compiler::nightly() else { return Ok(no_nightly()) };
+    lane(setting, &compiler, &ADDRESSES, "asan", "-Zsanitizer=address", |_| ())
+}
+
+/// The thread sanitizer. It must see what the standard library does with locks and atomics, so that is built anew.
+pub(super) fn threads(setting: &Setting<'_>) -> Result<Outcome> {
+    let Some(compiler) = Compiler::nightly() else { return Ok(no_nightly()) };
+    if !Path::new(&compiler.sysroot).join("lib/rustlib/src/rust/library").is_dir() {
+        let how = "the nightly toolchain has no sources of the standard library; to install: rustup +nightly component add rust-src";
+        return Ok(Outcome::LeftOut(how.to_owned()));
+    }
+    lane(setting, &compiler, &THREADS, "tsan", "-Zsanitizer=thread --cfg tsan", |command| {
+        // Tests fork from the threads of their harness; the children only go on with the one that forked.
+        command.arg("-Zbuild-std").env("TSAN_OPTIONS", appended("TSAN_OPTIONS", "die_after_fork=0"));
+    })
+}
+
+/// `cargo test` of a scope. The target is named although it is the host, so that build scripts and macros stay as they are.
+fn lane(
+    setting: &Setting<'_>,
+    compiler: &Compiler,
+    scope: &Scope,
+    folder: &str,
+    flags: &str,
+    adjust: impl FnOnce(&mut Command),
+) -> Result<Outcome> {
+    let mut command =
+        nightly(&setting.ws.root, ["test", "--no-fail-fast", "--lib", "--target", &compiler.host]);
+    command.arg("--target-dir").arg(setting.ws.target.join(folder));
+    scope.crates.iter().for_each(|name| _ = command.args(["--package", name]));
+    scope.suites.iter().for_each(|name| _ = command.args(["--test", name]));
+    command.env("RUSTFLAGS", appended("RUSTFLAGS", flags));
+    adjust(&mut command);
+    command.arg("--");
+    scope.skips.iter().for_each(|name| _ = command.args(["--skip", name]));
+    let log = setting.console.run(&mut command)?;
+    Ok(Outcome::Ran(Report::tests(Tally::of(&log.lines), log.failure)))
+}
+
+/// The nightly compiler.
+#[derive(Debug, PartialEq)]
+struct Compiler {
+    host: String,
+    sysroot: String,
+}
+
+impl Compiler {
+    /// `None` where there is none.
+    fn nightly() -> Option<Self> {
+        let asked = ["+nightly", "--print", "sysroot", "--print", "host-tuple"];
+        // A check must not change the machine: rustup would install a missing toolchain.
+        let out = Command::new("rustc").args(asked).env("RUSTUP_AUTO_INSTALL", "0").output().ok()?;
+        out.status.success().then(|| Self::told(&String::from_utf8_lossy(&out.stdout))).flatten()
+    }
+
+    fn told(text: &str) -> Option<Self> {
+        let mut lines = text.lines().map(str::to_owned);
+        Some(Self { sysroot: lines.next()?, host: lines.next()? })
+    }
+}
+
+fn no_nightly() -> Outcome {
+    let how =
+        "`rustc +nightly` does not answer; to install: rustup toolchain install nightly --component rust-src";
+    Outcome::LeftOut(how.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_compiler_says_where_it_is_and_for_what() {
+        let told = Compiler::told("/toolchains/nightly\nx86_64-unknown-linux-gnu\n").unwrap();
+        assert_eq!(
+            (told.sysroot.as_str(), told.host.as_str()),
+            ("/toolchains/nightly", "x86_64-unknown-linux-gnu")
+        );
+        assert_eq!(Compiler::told("/toolchains/nightly\n"), None);
+    }
+
+    #[test]
+    fn every_suite_is_there() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for scope in [&ADDRESSES, &THREADS] {
+            for suite in scope.suites {
+                let held = |name: &&&str| root.join(name).join(format!("tests/{suite}.rs")).is_file();
+                assert!(scope.crates.iter().any(|name| held(&name)), "no crate has tests/{suite}.rs");
+            }
+        }
+    }
+}

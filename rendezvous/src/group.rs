@@ -49,17 +49,17 @@ impl Prepared {
     /// Stops everybody for good: waits end, and kernels that look at their workspace's abort word return.
     pub fn halt(&self, reason: NonZeroU32) {
         self.memory.header().halt.raise(reason);
-        self.cancel_waits();
+        self.cancel_kernels();
     }
 
     /// Has kernels that look at their abort word return, and ranks that wait for each other give up; who gave up cannot use the
     /// group again.
-    pub fn cancel_waits(&self) {
+    pub fn cancel_kernels(&self) {
         self.memory.header().abort.store(1);
     }
 
     /// Lets kernels wait again. To be called when none runs.
-    pub fn resume_waits(&self) {
+    pub fn resume_kernels(&self) {
         self.memory.header().abort.store(0);
     }
 

@@ -13,7 +13,8 @@
 //! - **RV-5** An exchange returns on no member before every member has called, each note is taken once, and exchanges of other members or
 //!   topics do not wait for it.
 //! - **RV-6** A group that lost a rank it needed stays broken, and every later call repeats the first cause.
-//! - **RV-7** A rank that leaves says why, and whoever waits for it hears that, unless a death explains it better.
+//! - **RV-7** A rank that leaves says why, and whoever waits for it hears that, unless a death explains it better. A rank whose wait ended
+//!   without what it waited for has left.
 //! - **RV-8** Members that disagree on who the members are hear it on every side, however late one comes, and may try again.
 //! - **RV-9** Whoever waits at a meeting that ends is told how: a death with its rank and cause, a rank that gave up, or a deadline with those
 //!   who are missing. A rank that comes after that starts the next meeting.

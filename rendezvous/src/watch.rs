@@ -22,7 +22,7 @@ impl Lifelines {
         let death = self.death(memory, rank)?;
         // A host that dies while it lets the ranks in sends those home that have not entered yet: its death came first.
         let host = memory.host().filter(|host| !memory.has_signed_in(rank) && ![me, rank].contains(host));
-        let first = host.filter(|host| !memory.has_left(*host)).and_then(|host| self.death(memory, host));
+        let first = host.and_then(|host| self.death(memory, host)).filter(|host| !memory.has_left(host.peer));
         Some(first.unwrap_or(death))
     }
 
@@ -42,11 +42,13 @@ impl Lifelines {
         slot.as_ref()?.death().map(|how| Death { peer: rank, pid, how })
     }
 
-    /// The first rank other than `me` that is dead without having left.
+    /// The first rank other than `me` that is dead without having left. Whether it has left is looked at last: a rank that leaves and then ends, all after that
+    /// look, would pass for one that died.
     pub(crate) fn first_dead(&self, memory: &Memory, me: u32) -> Option<Death> {
-        (0..memory.layout.nranks)
-            .filter(|rank| *rank != me && !memory.has_left(*rank))
-            .find_map(|rank| self.cause(memory, me, rank))
+        (0..memory.layout.nranks).filter(|rank| *rank != me).find_map(|rank| {
+            let death = self.cause(memory, me, rank)?;
+            (!memory.has_left(rank)).then_some(death)
+        })
     }
 }
 

@@ -365,7 +365,12 @@ fn a_cancelled_wait_ends_at_once_and_says_so() {
         std::thread::sleep(Duration::from_secs(60));
         Ok(())
     });
-    prepared.cancel_waits();
+    let end = far();
+    while !prepared.table().contains("barrier") {
+        assert!(!end.has_passed(), "{}", prepared.table());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    prepared.cancel_kernels();
     let ended = children[0].reap(Deadline::after(Duration::from_secs(30)).unwrap());
     assert_eq!(ended, Some(HowDied::Exited(0)));
 }

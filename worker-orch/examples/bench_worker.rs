@@ -2,17 +2,25 @@
 
 use bench_kit::{Bench, Contestant, Figure, FutexPingPong, SpinPingPong, alternate, fork_and_wait};
 use std::time::{Duration, Instant};
-use worker_orch::{Access, Args, Failure, Task, Worker};
+use worker_orch::{Access, Args, Failure, Start, Task, Worker, serve_if_hand};
 
 fn nothing(_: &mut Task<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A program that finds this set ends at once: the least that starting one by exec costs.
+const END_AT_ONCE: &str = "CHIPCOMM_BENCH_END_AT_ONCE";
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    if std::env::var_os(END_AT_ONCE).is_some() {
+        return Ok(());
+    }
+    serve_if_hand(&[("nothing", nothing)]);
     let bench = Bench::from_args("worker");
     for chips in [2, 8, 16, 64] {
         up_and_down(&bench, chips)?;
     }
+    by_exec(&bench, 8)?;
     round_trips(&bench)?;
     chain(&bench)?;
     throughput(&bench)?;
@@ -58,6 +66,35 @@ fn up_and_down(bench: &Bench, chips: usize) -> Result<(), Box<dyn std::error::Er
         });
     }
     Ok(())
+}
+
+fn by_exec(bench: &Bench, chips: usize) -> Result<(), Box<dyn std::error::Error>> {
+    let case = format!("init of {chips} chips by exec");
+    if !bench.wants(&case) {
+        return Ok(());
+    }
+    let devices: Vec<i32> = (0..chips as i32).collect();
+    let mut worker = Worker::builder().start(Start::Exec).devices(&devices).build()?;
+    let (mut limits, mut times) = (Vec::new(), Vec::new());
+    for _ in 0..bench.amount(20) {
+        limits.push(spawn_and_wait(chips)?);
+        let start = Instant::now();
+        worker.init()?;
+        times.push(start.elapsed());
+        worker.close()?;
+    }
+    let (value, limit_value) = (median(times), Some(median(limits)));
+    bench.print(&Figure { case: &case, value, unit: "us", limit: "spawn and wait of as many", limit_value });
+    Ok(())
+}
+
+fn spawn_and_wait(count: usize) -> std::io::Result<Duration> {
+    let program = std::env::current_exe()?;
+    let start = Instant::now();
+    let spawn = |_| std::process::Command::new(&program).env(END_AT_ONCE, "1").spawn();
+    let mut children = (0..count).map(spawn).collect::<Result<Vec<_>, _>>()?;
+    children.iter_mut().try_for_each(|child| child.wait().map(drop))?;
+    Ok(start.elapsed())
 }
 
 /// A bare spin round trip and a bare futex round trip, in nanoseconds.

@@ -217,3 +217,18 @@ fn inside<T>(found: Result<T, RegionError>) -> T {
 fn outside(error: &RegionError) -> ! {
     panic!("the Worker's board: {error}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f36_a_board_of_another_shape_is_not_attached() {
+        let board = Board::create(2).unwrap();
+        let fd = || board.fd().try_clone_to_owned().unwrap();
+        assert!(matches!(Board::attach(fd(), 3), Err(RegionError::WrongSize { .. })));
+        let same = Board::attach(fd(), 2).unwrap();
+        same.hand(1).progress.done.store(7);
+        assert_eq!(board.hand(1).progress.done.load(), 7);
+    }
+}

@@ -76,12 +76,13 @@ impl Orchestrator<'_> {
         let offsets = self.check_domain(name, chips, window_size, buffers)?;
         self.join_all()?;
         self.settle(chips)?;
-        self.collectively(|orch| orch.allocate(name, chips, window_size, buffers, &offsets))
+        self.collectively(chips, |orch| orch.allocate(name, chips, window_size, buffers, &offsets))
     }
 
     /// Nothing cancels the command while it is under way; a run that was cancelled before gets none.
     fn collectively<T>(
         &mut self,
+        chips: &[usize],
         command: impl FnOnce(&mut Self) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         if self.hands.run_cancelled() {
@@ -89,6 +90,12 @@ impl Orchestrator<'_> {
         }
         self.hands.in_command = true;
         let done = command(self);
+        if done.is_err() {
+            // The others are about to learn of it from each other, and can go on together afterwards.
+            let _ = chips.iter().try_for_each(|chip| {
+                self.hands.await_done(*chip, self.hands.hands[*chip].sent, self.deadline)
+            });
+        }
         self.hands.in_command = false;
         done
     }
@@ -194,8 +201,9 @@ impl Orchestrator<'_> {
         if self.base.joined {
             return Ok(());
         }
-        self.settle(&(0..self.chips()).collect::<Vec<_>>())?;
-        self.collectively(|orch| {
+        let everybody: Vec<usize> = (0..self.chips()).collect();
+        self.settle(&everybody)?;
+        self.collectively(&everybody, |orch| {
             for chip in 0..orch.chips() {
                 orch.hands.send(chip, &Frame::new(Kind::Join, orch.run), orch.deadline)?;
             }

@@ -96,12 +96,16 @@ impl Hands {
 
     /// Once a task has failed, those that wait for it would wait in vain: they are told to return.
     fn cancel_failed_run(&self) {
-        let cancelled = &self.board.parent().cancelled_run;
-        if cancelled.load() != self.run && !self.in_command && self.run_failed() {
-            cancelled.store(self.run);
-            if let Some(group) = &self.group {
-                group.cancel_waits();
-            }
+        if !self.run_cancelled() && !self.in_command && self.run_failed() {
+            self.cancel_run();
+        }
+    }
+
+    /// Has those that wait for each other in this run return, and its other tasks count for nothing.
+    pub(crate) fn cancel_run(&self) {
+        self.board.parent().cancelled_run.store(self.run);
+        if let Some(group) = &self.group {
+            group.cancel_kernels();
         }
     }
 
@@ -116,7 +120,7 @@ impl Hands {
             && self.run_cancelled()
             && self.lost.is_none()
         {
-            group.resume_waits();
+            group.resume_kernels();
         }
     }
 
@@ -243,7 +247,8 @@ impl Hands {
         }
         // A moment for kernels that look at their abort word; those that do not are killed when the hands are dropped.
         let Ok(grace) = Deadline::after(GRACE) else { return };
-        for (number, hand) in self.hands.iter().enumerate() {
+        let alive = |(_, hand): &(usize, &Hand)| hand.child.lifeline().death().is_none();
+        for (number, hand) in self.hands.iter().enumerate().filter(alive) {
             let words = self.board.hand(number);
             let watching = Only(hand);
             let wait = Wait::until(grace).watching(&watching);

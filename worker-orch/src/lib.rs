@@ -31,7 +31,8 @@
 //! - **WO-1** `init` returns when every chip is ready, or with the first cause when everything is cleaned up again; then it may be called again.
 //! - **WO-2** Every kind of failure of a hand reaches `run`: error, panic, exit, signal. The first cause is reported, with the hand's name.
 //! - **WO-3** A task that needs another's result runs after it, and not at all when that one failed. Independent tasks overlap.
-//! - **WO-4** After a failed task the next run starts clean. After a dead hand every call repeats the cause until the Worker is closed.
+//! - **WO-4** After a failed task the next run starts clean; only a chip that waited in its communicator for that task has left its group. After a dead hand
+//!   every call repeats the cause until the Worker is closed.
 //! - **WO-5** Submitting never grows memory: a full ring makes the submit wait.
 //! - **WO-6** Hands never outlive the parent, and `close` ends within its deadline whatever the hands do.
 //! - **WO-7** A host buffer has one address in parent and hands, whenever it was made and however they were started.

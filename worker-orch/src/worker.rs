@@ -13,6 +13,7 @@ use chip_bootstrap::{ChipConfig, Platform};
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::Timeout;
 use mailbox_atomics::{Deadline, Region, fault_point};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use worker_errors::{ErrorCode, Failure};
@@ -183,18 +184,24 @@ impl Worker {
         let hands = self.hands.as_mut().ok_or_else(|| not_up("run"))?;
         let mut orchestrator =
             Orchestrator::new(hands, &self.programs, &mut self.base, next_level, spaces, run, deadline);
-        let said = body(&mut orchestrator);
+        let said = catch_unwind(AssertUnwindSafe(|| body(&mut orchestrator)));
+        // After a failed task the wait for the others does so, when no collective command is under way.
+        if !matches!(said, Ok(Ok(_))) && !orchestrator.hands.run_failed() {
+            // Some may wait for others that will not be submitted any more.
+            orchestrator.hands.cancel_run();
+        }
         fault_point!("worker.run.submitted");
         let finished = orchestrator.finish();
         fault_point!("worker.run.drained");
         let swept = orchestrator.sweep_domains(run + 1);
         self.heap.set_in_run(false);
         fault_point!("worker.run.over");
-        // What a chip told explains what the body then returned; a failure of the body itself is its own.
-        finished?;
-        let value = said?;
-        swept?;
-        Ok(value)
+        match (said.unwrap_or_else(|panic| resume_unwind(panic)), finished) {
+            (Ok(value), finished) => finished.and(swept).map(|()| value),
+            // What a chip told explains what the body then returned; a failure of the body itself is its own.
+            (Err(_), Err(told)) if told.root_cause().code != ErrorCode::Aborted => Err(told),
+            (Err(own), _) => Err(own),
+        }
     }
 
     /// Makes memory on a chip.

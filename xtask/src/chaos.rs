@@ -5,6 +5,7 @@
 mod choice;
 mod totals;
 
+use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -56,13 +57,15 @@ struct Verdict {
     told_ms: Option<f64>,
     gone_ms: Option<f64>,
     took_ms: f64,
+    /// For how long the watcher itself was not let run.
+    stalled_ms: f64,
     /// The first line of the first error.
     told: Option<String>,
 }
 
 const FAILED: &str = "failed";
 /// Cases of the CI lane: every area of every scene more than once, in about a minute.
-const SLICE: u64 = 96;
+const SLICE: u64 = 240;
 /// When a watcher itself hangs, which has a limit for everything it watches.
 const WATCHER_HANGS: Duration = Duration::from_secs(180);
 
@@ -214,6 +217,7 @@ fn broken(case: &str, error: &anyhow::Error) -> Verdict {
         told_ms: None,
         gone_ms: None,
         took_ms: 0.0,
+        stalled_ms: 0.0,
         told: None,
     }
 }
@@ -227,7 +231,12 @@ fn names_in(folder: &Path) -> BTreeSet<String> {
 struct Show {
     bar: ProgressBar,
     json: bool,
+    /// When a log that has no moving bar was last told how far the sweep is.
+    logged: Cell<Instant>,
 }
+
+/// How often that is.
+const LOG_EVERY: Duration = Duration::from_secs(30);
 
 impl Show {
     fn new(json: bool) -> Self {
@@ -238,12 +247,12 @@ impl Show {
         {
             bar.set_style(style);
         }
-        Self { bar, json }
+        Self { bar, json, logged: Cell::new(Instant::now()) }
     }
 
     /// Only lines that stay.
     fn lines() -> Self {
-        Self { bar: ProgressBar::hidden(), json: false }
+        Self { bar: ProgressBar::hidden(), json: false, logged: Cell::new(Instant::now()) }
     }
 
     fn begin(&self, cases: usize) {
@@ -252,6 +261,10 @@ impl Show {
 
     fn case(&self, verdict: &Verdict) {
         self.bar.inc(1);
+        if self.bar.is_hidden() && self.logged.get().elapsed() > LOG_EVERY {
+            eprintln!("{} of {} cases", self.bar.position(), self.bar.length().unwrap_or_default());
+            self.logged.set(Instant::now());
+        }
         self.bar.set_message(verdict.case.clone());
         let lines = match (self.json, verdict.verdict == FAILED) {
             (true, _) => serde_json::to_string(verdict).unwrap_or_default(),

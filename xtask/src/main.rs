@@ -11,6 +11,7 @@ mod hw_test;
 mod kernels;
 mod lane;
 mod layers;
+mod soak;
 mod tally;
 mod test;
 mod tidy;
@@ -50,6 +51,8 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Faults at every point of every process, each case judged from outside
     Chaos(chaos::Args),
+    /// Workers and groups started, used, killed and closed over and over: nothing may grow
+    Soak(soak::Args),
 }
 
 fn main() -> ExitCode {
@@ -75,6 +78,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Kernels(args) => kernels::run(&ws, &args),
         Command::Fuzz(args) => fuzz::run(&ws, &args),
         Command::Chaos(args) => chaos::run(&ws, &args),
+        Command::Soak(args) => soak::run(&ws, &args),
     }
 }
 

@@ -35,7 +35,7 @@ struct Rule {
 const RULES: &[Rule] = &[
     Rule { name: "crate edges", check: edges::edges },
     Rule { name: "order of members", check: edges::order },
-    Rule { name: "conformance only in tests", check: edges::conformance },
+    Rule { name: "features for tests only in tests", check: edges::test_features },
     Rule { name: "inherited fields", check: manifests::inherited },
     Rule { name: "tests that features hide", check: manifests::hidden_tests },
     Rule { name: "headers in step", check: headers::in_step },

@@ -80,8 +80,10 @@ impl Totals {
         for ((scene, action), [held, failed, missed]) in rows {
             let _ = writeln!(text, "{scene:<8} {action:<8} {held:>8} {failed:>8} {missed:>12}");
         }
-        let _ = writeln!(text, "\nfrom a death to whoever is told   {}   (contract: 200 ms)", self.told());
-        let _ = writeln!(text, "from the parent's death to the last {}   (contract: 1 s)", self.gone());
+        let _ = writeln!(text, "\nfrom a death to whoever is told      {}   (contract: 200 ms)", self.told());
+        let _ = writeln!(text, "from the parent's death to the last  {}   (contract: 1 s)", self.gone());
+        let stalled = Times::of(self.verdicts.iter().map(|verdict| verdict.stalled_ms));
+        let _ = writeln!(text, "the machine itself held a case up    {stalled}");
         if !self.shared_left.is_empty() {
             let _ = writeln!(text, "new in /dev/shm: {}", self.shared_left.join(", "));
         }
@@ -161,6 +163,7 @@ mod tests {
             told_ms,
             gone_ms: None,
             took_ms: 1.0,
+            stalled_ms: 0.0,
             told: None,
         }
     }

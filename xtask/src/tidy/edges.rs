@@ -57,15 +57,20 @@ pub(super) fn order(tree: &Tree<'_>) -> Vec<Finding> {
     wrong.map(|pair| format!("Cargo.toml lists {} after {}", pair[1].0.name, pair[0].0.name)).collect()
 }
 
-/// The conformance suite is test code: a library that turned it on would bring it to its users.
-pub(super) fn conformance(tree: &Tree<'_>) -> Vec<Finding> {
+/// Features that are test code: a library that turned one on would bring it to its users.
+const FOR_TESTS: [&str; 2] = ["conformance", "fault-points"];
+
+pub(super) fn test_features(tree: &Tree<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for member in &tree.ws.members {
         let normal =
             member.dependencies.iter().filter(|dependency| dependency.kind.as_deref() != Some("dev"));
-        for dependency in normal.filter(|d| d.features.iter().any(|feature| feature == "conformance")) {
+        for dependency in normal {
             let (name, used) = (&member.name, &dependency.name);
-            findings.push(format!("{name} turns on {used}'s `conformance` outside of dev-dependencies"));
+            let on = dependency.features.iter().filter(|feature| FOR_TESTS.contains(&feature.as_str()));
+            findings.extend(
+                on.map(|feature| format!("{name} turns on {used}'s `{feature}` outside of dev-dependencies")),
+            );
         }
     }
     findings
@@ -142,12 +147,14 @@ mod tests {
     }
 
     #[test]
-    fn conformance_is_for_tests() {
-        let with = |kind: Option<&str>| {
-            let mut one = member("comm-sim", &[("comm-context", kind)]);
-            one.dependencies[0].features = vec!["conformance".into()];
-            findings_of(vec![one], &[], conformance).len()
-        };
-        assert_eq!((with(None), with(Some("build")), with(Some("dev"))), (1, 1, 0));
+    fn conformance_and_fault_points_are_for_tests() {
+        for feature in FOR_TESTS {
+            let with = |kind: Option<&str>| {
+                let mut one = member("comm-sim", &[("comm-context", kind)]);
+                one.dependencies[0].features = vec![feature.into()];
+                findings_of(vec![one], &[], test_features).len()
+            };
+            assert_eq!((with(None), with(Some("build")), with(Some("dev"))), (1, 1, 0), "{feature}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use crate::layers::position;
 use crate::tidy::{Finding, Tree, numbered};
 use crate::workspace::Member;
 
-const TEXTS: [&str; 3] = ["README.md", "CONTRIBUTING.md", ".ci/run"];
+const TEXTS: [&str; 4] = ["README.md", "CONTRIBUTING.md", "SECURITY.md", ".ci/run"];
 const XTASK: &str = "cargo xtask ";
 
 /// `cargo xtask …` in a text must parse; `cargo run --release` must know which program it means.

@@ -26,6 +26,8 @@ pub(crate) struct Verdict {
     /// From the parent's death to that of its last process.
     pub(crate) gone_ms: Option<f64>,
     pub(crate) took_ms: f64,
+    /// For how long the watcher itself was not let run.
+    pub(crate) stalled_ms: f64,
     /// The first line of the first error.
     pub(crate) told: Option<String>,
 }
@@ -50,7 +52,8 @@ pub(crate) fn judge(case: &Case, seen: &Seen, took: Duration) -> Verdict {
         (true, None) => NOT_REACHED,
     };
     let told = seen.report.as_ref().and_then(first_error).map(|(_, told)| first_line(&told.text));
-    Verdict { case: case.to_string(), verdict, why, told_ms, gone_ms, took_ms: millis(took), told }
+    let (case, took_ms, stalled_ms) = (case.to_string(), millis(took), millis(seen.stalled));
+    Verdict { case, verdict, why, told_ms, gone_ms, took_ms, stalled_ms, told }
 }
 
 struct Judge<'a> {
@@ -154,8 +157,11 @@ impl Judge<'_> {
         }
         let Some(told) = self.must_tell(how) else { return };
         self.must_name(&names, &told);
-        if !PHASES.iter().any(|phase| told.text.contains(phase)) {
+        if !names_phase(&told.text) {
             self.complain(format!("it names no phase: {}", told.text));
+        }
+        if self.case.ends_process() && fault.rank.is_some_and(|hand| hand < 100) {
+            self.must_repeat(how);
         }
         if self.case.ends_process() || self.case.fault.action == Action::Panic {
             let call = self.seen.report.as_ref().and_then(first_error).map(|(call, _)| call.clone());
@@ -173,6 +179,12 @@ impl Judge<'_> {
                 let told = told.clone();
                 self.must_say(errno, &told);
                 self.must_name(names, &told);
+                // Nobody is gone, so the Worker goes on.
+                let calls = self.seen.report.iter().flat_map(|report| &report.calls);
+                let after = calls.filter(|call| call.life == 1 && call.name == "run after it");
+                let failed: Vec<String> =
+                    after.filter_map(|call| call.error.as_ref()).map(|told| told.text.clone()).collect();
+                failed.iter().for_each(|text| self.complain(format!("the next run fails: {text}")));
             }
             None => self.must_succeed(),
         }
@@ -191,8 +203,9 @@ impl Judge<'_> {
 
     /// Chip n is rank n of its group, and is called so by those who wait for it.
     fn must_name(&mut self, names: &[&str], told: &Told) {
-        let named =
-            |name: &&str| told.text.contains(*name) || told.text.contains(&name.replace("chip ", "rank "));
+        // A table names everybody, and only where nothing but a deadline can tell is that enough.
+        let text = if self.case.needs_deadline() { told.text.clone() } else { without_tables(&told.text) };
+        let named = |name: &&str| text.contains(*name) || text.contains(&name.replace("chip ", "rank "));
         if !names.iter().all(named) {
             self.complain(format!("it does not name {names:?}: {}", told.text));
         }
@@ -233,8 +246,9 @@ impl Judge<'_> {
 
     fn note_told(&mut self, ms: f64) {
         self.told_ms = Some(ms);
-        if ms > millis(TOLD_WITHIN) {
-            self.complain(format!("told only after {ms:.0} ms"));
+        let stalled = self.seen.stalled;
+        if ms > millis(TOLD_WITHIN + stalled) {
+            self.complain(format!("told only after {ms:.0} ms (the machine stalled {stalled:.1?})"));
         }
     }
 
@@ -254,6 +268,21 @@ impl Judge<'_> {
         self.why.extend(errors);
     }
 
+    /// A Worker that lost a hand says so to every later call, with what to do.
+    fn must_repeat(&mut self, how: &[&str]) {
+        let calls = self.seen.report.iter().flat_map(|report| &report.calls);
+        let after: Vec<Option<Told>> = calls
+            .filter(|call| call.life == 1 && call.name == "run after it")
+            .map(|call| call.error.clone())
+            .collect();
+        for told in after {
+            let text = told.map(|told| told.text).unwrap_or_default();
+            if !text.contains("initialised again") || !how.iter().any(|word| text.contains(word)) {
+                self.complain(format!("a later call does not repeat it: {text:?}"));
+            }
+        }
+    }
+
     /// The first error, which must say one of these.
     fn must_tell(&mut self, how: &[&str]) -> Option<Told> {
         let report = self.seen.report.as_ref()?;
@@ -262,16 +291,12 @@ impl Judge<'_> {
             return None;
         };
         let told = told.clone();
-        if !how.iter().any(|word| told.text.contains(word)) {
+        if !how.iter().any(|word| without_tables(&told.text).contains(word)) {
             self.complain(format!("none of {how:?} in: {}", told.text));
         }
         Some(told)
     }
 }
-
-/// How the phases of a Worker's life are called in its errors.
-const PHASES: &[&str] =
-    &["in init", "in run", "in close", "in phase", "in teardown", "in chip_alloc", "in copy"];
 
 /// Where ranks that meet at a path can end before anybody who matters knows that they are there: only a deadline can tell.
 pub(crate) const UNKNOWN_YET: &[&str] = &[
@@ -309,6 +334,18 @@ fn names(scene: Scene, rank: Option<u32>) -> Vec<String> {
 fn first_error(report: &Report) -> Option<(&Call, &Told)> {
     let mut calls = report.calls.iter().filter(|call| call.life == 1 && !call.name.ends_with("itself"));
     calls.find_map(|call| Some((call, call.error.as_ref()?)))
+}
+
+/// Whether an error begins with where it happened, and in which phase: `pid 7, in run: …`.
+fn names_phase(text: &str) -> bool {
+    let place = text.split(':').next().unwrap_or_default();
+    place.starts_with("in ") || place.contains(", in ")
+}
+
+/// The sentences of an error: tables are set in further.
+fn without_tables(text: &str) -> String {
+    let sentences: Vec<&str> = text.lines().filter(|line| !line.starts_with("    ")).collect();
+    sentences.join("\n")
 }
 
 fn first_line(text: &str) -> String {

@@ -65,7 +65,7 @@ impl Levels {
 impl Limits {
     /// Those below have less time, so that they tell what they know before the one above gives up.
     fn below(self) -> Self {
-        Self { call: self.call * 3 / 4, close: self.close / 2 }
+        Self { call: self.call / 2, close: self.close / 2 }
     }
 }
 
@@ -77,6 +77,10 @@ fn timed(builder: WorkerBuilder, limits: Limits) -> Result<WorkerBuilder, Failur
 impl Stage for Levels {
     fn worker(&mut self) -> &mut Worker {
         &mut self.worker
+    }
+
+    fn once_more(&mut self) -> Result<(), Failure> {
+        self.worker.run(|_| Ok(()))
     }
 
     fn play(&mut self, diary: &Diary, limits: Limits) -> Result<(), Failure> {

@@ -29,6 +29,8 @@ pub(crate) trait Stage {
     fn worker(&mut self) -> &mut Worker;
     /// Everything between a Worker's making and its close.
     fn play(&mut self, diary: &Diary, limits: Limits) -> Result<(), Failure>;
+    /// Something short that needs all chips to work together, after a run that failed.
+    fn once_more(&mut self) -> Result<(), Failure>;
 }
 
 /// Makes a scene's Worker.
@@ -73,7 +75,7 @@ pub(crate) fn two_lives(limits: Limits, build: Build<'_>) -> Report {
 /// One life, as a careful user has it: after an error it is closed all the same.
 fn live(stage: &mut dyn Stage, diary: &Diary, limits: Limits) {
     if stage.play(diary, limits).is_err() && stage.worker().chip_contexts().is_ok() {
-        let _ = diary.call("run after it", Some(limits.call), || stage.worker().run(|_| Ok(())));
+        let _ = diary.call("run after it", Some(limits.call), || stage.once_more());
     }
     let _ = diary.call("close", Some(limits.close), || stage.worker().close());
 }

@@ -28,6 +28,7 @@ const FOUND: &[(&str, &[&str])] = &[
         "f28_a_command_that_panics_is_waited_for_by_nobody",
         &["fork:comm-sim.release@2#1=panic", "fork:worker.domain.allocate@0#1=panic"],
     ),
+    ("f28_a_domain_that_cannot_be_made_leaves_the_group_in_order", &["fork:region.reserve@0#2=error:28"]),
     ("wo2_a_worker_below_says_why_it_ended_badly", &["levels:chip.teardown@100#1=term"]),
     ("f02_a_start_that_panics_leaves_no_child", &["fork:process.watch@999#2=panic"]),
 ];

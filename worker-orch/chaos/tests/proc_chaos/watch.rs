@@ -122,7 +122,7 @@ fn follow(show: &Show, case: Option<&Case>) -> Seen {
         seen.left.push(format!("a watcher that cannot see orphans: {errno}"));
     }
     let begun = Instant::now();
-    let mut resumed = false;
+    let mut resumed: Vec<u32> = Vec::new();
     loop {
         if let (Some(case), None) = (case, &seen.fault) {
             seen.fault = show.log().into_iter().next();
@@ -130,20 +130,21 @@ fn follow(show: &Show, case: Option<&Case>) -> Seen {
         }
         if let (Some(case), Some(fault)) = (case, &seen.fault)
             && case.fault.action == Action::Stop
-            && !resumed
         {
-            let since = Duration::from_nanos(monotonic_ns().saturating_sub(fault.at_ns));
-            let pid = Pid::from_raw(fault.pid as i32);
-            if case.resumed && since > PAUSE {
-                // All of them, where the fault is for all; a process that stands still cannot have lost its number.
+            let since = |line: &LogLine| Duration::from_nanos(monotonic_ns().saturating_sub(line.at_ns));
+            let parent_stands = fault.pid == seen.parent && seen.last_resort_ns.is_none();
+            if case.resumed {
+                // All of them, where the fault is for all.
                 for line in show.log() {
-                    let _ = kill(Pid::from_raw(line.pid as i32), Signal::SIGCONT);
+                    // A process that stands still cannot have lost its number.
+                    if !resumed.contains(&line.pid) && since(&line) > PAUSE && stands_still(line.pid) {
+                        let _ = kill(Pid::from_raw(line.pid as i32), Signal::SIGCONT);
+                        resumed.push(line.pid);
+                    }
                 }
-                resumed = Duration::from_nanos(monotonic_ns().saturating_sub(fault.at_ns)) > 4 * PAUSE;
-            } else if !case.resumed && fault.pid == seen.parent && since > LAST_RESORT {
+            } else if parent_stands && since(fault) > LAST_RESORT {
                 seen.last_resort_ns = Some(monotonic_ns());
-                let _ = kill(pid, Signal::SIGKILL);
-                resumed = true;
+                let _ = kill(show.parent, Signal::SIGKILL);
             }
         }
         match reap_one(show.parent, &mut seen) {
@@ -206,18 +207,27 @@ fn kill_what_is_left() -> Vec<String> {
     left
 }
 
+/// Name, state and parent of a process.
+fn stat(pid: u32) -> Option<(String, String, String)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (name, rest) = stat.rsplit_once(") ")?;
+    let mut fields = rest.split(' ');
+    let name = name.split_once('(')?.1;
+    Some((name.to_owned(), fields.next()?.to_owned(), fields.next()?.to_owned()))
+}
+
+fn stands_still(pid: u32) -> bool {
+    stat(pid).is_some_and(|(_, state, _)| state == "T")
+}
+
 /// This process's children, with their names and states.
 fn children() -> Vec<(Pid, String)> {
     let me = std::process::id().to_string();
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.filter_map(|pid| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let (name, rest) = stat.rsplit_once(") ")?;
-        let mut fields = rest.split(' ');
-        let (state, parent) = (fields.next()?, fields.next()?);
-        (parent == me)
-            .then(|| (Pid::from_raw(pid), format!("{} {state}", name.split_once('(').unwrap_or_default().1)))
+        let (name, state, parent) = stat(pid)?;
+        (parent == me).then(|| (Pid::from_raw(pid as i32), format!("{name} {state}")))
     })
     .collect()
 }

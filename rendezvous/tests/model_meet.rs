@@ -1,0 +1,52 @@
+//! A meeting of independent ranks, every interleaving of it, with a rank that crashes at any point: checked by stateright over all states.
+//!
+//! Each step of the model in `meet_model` names the code that it stands for. The mutants are defects that such code can have, and the model finds each of them.
+#![allow(missing_docs)]
+
+mod meet_model;
+
+use meet_model::{BLAMED, Meeting, Mutant};
+use stateright::{Checker, HasDiscoveries, Model};
+
+/// All states of a meeting of `ranks` ranks of which one may crash.
+fn holds(ranks: usize) {
+    let model = Meeting { ranks, crashes: 1, mutant: None };
+    let checked = model.checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+    checked.assert_properties();
+    assert!(checked.is_done());
+    println!("{ranks} ranks: {} states", checked.unique_state_count());
+}
+
+fn is_found(mutant: Mutant, ranks: usize) {
+    let model = Meeting { ranks, crashes: 1, mutant: Some(mutant) };
+    let checked = model.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+    let path = checked.assert_any_discovery(BLAMED);
+    println!("{mutant:?}: {BLAMED}, but {:?}", path.into_actions());
+}
+
+#[test]
+fn rv9_f20_whoever_met_a_rank_that_crashes_is_told() {
+    holds(2);
+    holds(3);
+}
+
+#[test]
+#[ignore = "a minute; cargo test --release -p rendezvous --test model_meet -- --ignored"]
+fn rv9_f20_whoever_met_a_rank_that_crashes_is_told_among_4() {
+    holds(4);
+}
+
+#[test]
+fn mutant_the_barrier_watches_nobody() {
+    is_found(Mutant::BarrierWatchesNobody, 2);
+}
+
+#[test]
+fn mutant_the_host_goes_without_a_word() {
+    is_found(Mutant::HostGoesWithoutAWord, 3);
+}
+
+#[test]
+fn mutant_pids_are_known_only_from_the_ranks_themselves() {
+    is_found(Mutant::HostWritesNoPids, 2);
+}

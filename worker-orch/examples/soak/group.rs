@@ -1,0 +1,128 @@
+//! A group of ranks without a Worker for one cycle: forked into prepared memory, or meeting at a path.
+//!
+//! # Safety
+//! Forks the ranks. They use the communicator and shared memory, print straight to standard error, and take no lock of another thread.
+#![allow(unsafe_code)]
+
+use crate::cycle::{Fate, Soak, limit};
+use crate::random::Random;
+use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec, Membership};
+use comm_sim::{Prepared, SimComm};
+use mailbox_atomics::{Child, Deadline, HowDied, Region, WordU32};
+use nix::sys::signal::Signal;
+use std::path::PathBuf;
+use std::time::Duration;
+use worker_orch::{ErrorCode, Failure};
+
+/// A rank's exit codes besides 0.
+const TOLD_OF_DEATH: i32 = 10;
+const OTHER_ERROR: i32 = 11;
+
+const KILLED: HowDied = HowDied::Signalled(Signal::SIGKILL as i32);
+const LOOK: Duration = Duration::from_micros(200);
+
+/// How the ranks find each other.
+enum Way {
+    Forked(Prepared),
+    Path(PathBuf),
+}
+
+pub(crate) fn live(soak: &mut Soak, fate: &mut Fate, random: &mut Random) -> Result<(), Failure> {
+    let nranks = random.among(2, 4) as u32;
+    let way = if random.chance(50) {
+        Way::Forked(comm_sim::prepare(nranks).map_err(|error| failure(&error))?)
+    } else {
+        Way::Path(soak.folder().join("meeting"))
+    };
+    let words = Region::create("chipcomm-soak", 4096);
+    let words = words.map_err(|error| Failure::new(ErrorCode::System, error.to_string()))?;
+    let mut ranks = Vec::new();
+    for rank in 0..nranks {
+        let body = || match work(&way, rank, nranks, &words) {
+            Ok(()) => 0,
+            Err(error) if tells_of_death(&error) => TOLD_OF_DEATH,
+            Err(error) => {
+                eprintln!("rank {rank}: {error}");
+                OTHER_ERROR
+            }
+        };
+        let keep: Vec<_> = match &way {
+            Way::Forked(group) => vec![group.region().fd()],
+            Way::Path(_) => Vec::new(),
+        };
+        // SAFETY: see the head of this file.
+        let child = unsafe { Child::fork(&keep, body) };
+        ranks.push(child.map_err(|errno| Failure::new(ErrorCode::System, format!("fork: {errno}")))?);
+    }
+    // Before it has come to a meeting nobody can know of a rank: only then may one be killed.
+    if let Way::Path(_) = way {
+        let is_in = |rank: u32| words.words::<WordU32>(4 * rank as usize).is_ok_and(|word| word.load() == 1);
+        while !(0..nranks).all(is_in) && ranks.iter().all(|rank| rank.try_reap().is_none()) {
+            std::thread::sleep(LOOK);
+        }
+    }
+    let ends = soak.step(fate.phase(), fate, || reap(&ranks, &way));
+    let good = |end: &Option<HowDied>| matches!(end, Some(HowDied::Exited(0 | TOLD_OF_DEATH) | KILLED));
+    if let Some(rank) = ends.iter().position(|end| !good(end)) {
+        return Err(Failure::new(ErrorCode::Internal, format!("rank {rank} ended with {:?}", ends[rank])));
+    }
+    if ends.contains(&Some(KILLED)) {
+        return Err(Failure::new(ErrorCode::PeerDied, KILLED.to_string()));
+    }
+    match ends.iter().position(|end| *end != Some(HowDied::Exited(0))) {
+        Some(rank) => {
+            Err(Failure::new(ErrorCode::Internal, format!("rank {rank} told of a death, and nobody died")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// A peer's death, or a peer that left because of one.
+fn tells_of_death(error: &CommError) -> bool {
+    matches!(error.root_cause(), CommError::PeerDied { .. }) || error.to_string().contains("died (")
+}
+
+fn failure(error: &CommError) -> Failure {
+    Failure::new(ErrorCode::System, error.to_string())
+}
+
+/// What one rank does with its group.
+fn work(way: &Way, rank: u32, nranks: u32, words: &Region) -> Result<(), CommError> {
+    let comm = match way {
+        Way::Forked(group) => SimComm::join(group, rank, limit())?,
+        Way::Path(path) => SimComm::meet(path, Membership::new(rank, nranks)?, limit())?,
+    };
+    if let Ok(word) = words.words::<WordU32>(4 * rank as usize) {
+        word.store_and_wake(1);
+    }
+    let window = comm.alloc_windows(1 << 16, limit())?;
+    comm.write(window.base, &[rank as u8; 64])?;
+    let everybody: Vec<u32> = (0..nranks).collect();
+    for round in 0..8 {
+        comm.barrier(limit())?;
+        let id = AllocationId(round);
+        let spec = DomainSpec { id, ranks: &everybody, domain_rank: rank, window_size: 8192 };
+        let domain = comm.alloc_domain(&spec, limit())?;
+        comm.write(domain.base, &[round as u8; 64])?;
+        comm.release_domain(id, limit())?;
+    }
+    comm.barrier(limit())?;
+    Box::new(comm).destroy(limit())
+}
+
+/// Waits for all. The first death is told to the others, as a parent of forked ranks does.
+fn reap(ranks: &[Child], way: &Way) -> Vec<Option<HowDied>> {
+    let mut ends: Vec<Option<HowDied>> = vec![None; ranks.len()];
+    let Ok(deadline) = Deadline::after(limit().get()) else { return ends };
+    while ends.contains(&None) && !deadline.has_passed() {
+        for (rank, child) in ranks.iter().enumerate() {
+            let end = child.try_reap();
+            if let (Some(how @ HowDied::Signalled(_)), Way::Forked(group)) = (end, way) {
+                group.tell_death(rank as u32, how);
+            }
+            ends[rank] = end;
+        }
+        std::thread::sleep(LOOK);
+    }
+    ends
+}

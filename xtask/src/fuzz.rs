@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::cargo::{answers, nightly};
 use crate::console::{Console, Show};
+use crate::lane::counted;
 use crate::workspace::Workspace;
 
 /// What to fuzz.
@@ -27,7 +28,8 @@ pub(crate) struct Args {
 
 /// A target is run for at most this long at once, then its CPU time is looked at again.
 const LONGEST_SLICE: Duration = Duration::from_secs(300);
-const SHORTEST_SLICE: Duration = Duration::from_secs(5);
+/// Not much shorter than this, or cargo's own time, which is counted too, would matter.
+const SHORTEST_SLICE: Duration = Duration::from_secs(30);
 
 /// The command itself.
 pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
@@ -49,7 +51,7 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
     println!("\n{HEAD}");
     rows.iter().for_each(|row| println!("{}", row.line()));
     let findings = rows.iter().filter(|row| row.failure.is_some()).count();
-    println!("\n{} targets, {findings} with a finding or broken", rows.len());
+    println!("\n{}, {findings} with a finding or broken", counted(rows.len() as u64, "target"));
     Ok(if findings == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -1,6 +1,7 @@
 //! What a schedule is: a function from (rank, step) to an operation, and who is wired to whom.
 
 use crate::op::{Dir, Op};
+use std::any::Any;
 use std::fmt;
 
 /// A schedule for a number of ranks. It stores nothing per rank: every method is a function of its arguments.
@@ -36,6 +37,12 @@ pub trait Program: Sync {
 
     /// How many messages all ranks send together.
     fn messages(&self) -> u64;
+
+    /// The program as a value of its own type, for runners that compile the operations of the types they know into
+    /// themselves: behind `dyn Program`, the call of [`Self::op`] is a good part of what a message costs.
+    fn known(&self) -> Option<&dyn Any> {
+        None
+    }
 }
 
 impl<P: Program + ?Sized> Program for Box<P>
@@ -68,6 +75,9 @@ where
     }
     fn messages(&self) -> u64 {
         (**self).messages()
+    }
+    fn known(&self) -> Option<&dyn Any> {
+        (**self).known()
     }
 }
 

@@ -8,7 +8,7 @@ use crate::wiring::{Wiring, WiringError};
 use std::fmt;
 use thiserror::Error;
 
-/// The most (rank, tile) pairs that a proof keeps; 2^29 need 2 to 8 GiB.
+/// The most tiles and slots of all ranks that a proof keeps; 2^29 need 2 to 8 GiB.
 pub const MAX_CELLS: u64 = 1 << 29;
 
 /// What has been proved.
@@ -84,13 +84,14 @@ pub enum ProofError {
     NoSlots,
     /// Too large to keep.
     #[error(
-        "{ranks} ranks with {tiles} tiles each are more than the {MAX_CELLS} that a proof keeps; prove a smaller world"
+        "{ranks} ranks with {cells} tiles and slots each are more than the {MAX_CELLS} that a proof keeps; prove a smaller \
+         world"
     )]
     TooLarge {
         /// Ranks.
         ranks: u32,
-        /// Tiles per rank.
-        tiles: u64,
+        /// Tiles and slots of a rank.
+        cells: u64,
     },
     /// An operation has no meaning where it stands.
     #[error("rank {rank}, step {step}, {op}: {what}")]
@@ -218,11 +219,12 @@ impl fmt::Display for Deadlock {
 
 /// Proves a schedule: wiring one to one, no deadlock with `slots`, every contribution exactly once.
 pub fn prove<P: Program + ?Sized>(program: &P, slots: u32, credit: CreditPoint) -> Result<Proof, ProofError> {
-    let wiring = Wiring::install(program)?;
     let tiles = u64::from(program.chunks()) + u64::from(program.scratch());
-    if u64::from(program.ranks()) * tiles > MAX_CELLS {
-        return Err(ProofError::TooLarge { ranks: program.ranks(), tiles });
+    let cells = tiles + program.dirs().len() as u64 * u64::from(used_slots(program, slots));
+    if u64::from(program.ranks()) * cells > MAX_CELLS {
+        return Err(ProofError::TooLarge { ranks: program.ranks(), cells });
     }
+    let wiring = Wiring::install(program)?;
     if program.ranks() <= EXACT_RANKS {
         let sets = Multisets::new(program.ranks());
         let run = finished(program, &wiring, sets, slots, credit)?;
@@ -293,6 +295,11 @@ fn first_wrong<P: Program + ?Sized>(
     Ok(())
 }
 
+/// No channel carries more than every message, so a larger slot count only costs memory.
+fn used_slots<P: Program + ?Sized>(program: &P, slots: u32) -> u32 {
+    slots.min(program.messages().clamp(1, 1 << 16) as u32)
+}
+
 /// Runs to the end, or says why not.
 fn finished<'a, P: Program + ?Sized, A: Algebra>(
     program: &'a P,
@@ -304,9 +311,7 @@ fn finished<'a, P: Program + ?Sized, A: Algebra>(
     if slots == 0 {
         return Err(ProofError::NoSlots);
     }
-    // No channel carries more than every message, so a larger slot count only costs memory.
-    let most = program.messages().clamp(1, 1 << 16) as u32;
-    let mut run = Run::new(program, wiring, algebra, slots.min(most), credit);
+    let mut run = Run::new(program, wiring, algebra, used_slots(program, slots), credit);
     if !run.run()? {
         let cycle = cycle(program, wiring, |rank| run.at_step(rank));
         let smallest = smallest_slots(program, credit)?;

@@ -1,4 +1,5 @@
-//! Lower bounds: no schedule with the same goal, channels and chunk size on the same links is faster.
+//! Lower bounds: no schedule with the same goal, channels and chunk size on the same links is faster, if it sends no more
+//! messages.
 
 use crate::config::Fabric;
 use crate::net::LinkRole;
@@ -7,6 +8,7 @@ use crate::units::Ps;
 use ccl_schedule::Goal;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 /// The bounds of a plan, each valid alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,12 +21,14 @@ pub struct Bounds {
     pub cut: Ps,
     /// The additions, over all PEs.
     pub reduction: Ps,
+    /// On a one-way ring: a chunk that crosses some channel only once has gone round it nearly twice.
+    pub ring: Ps,
 }
 
 impl Bounds {
     /// The largest, which is the bound.
     pub fn most(&self) -> Ps {
-        self.port.max(self.latency).max(self.cut).max(self.reduction)
+        self.port.max(self.latency).max(self.cut).max(self.reduction).max(self.ring)
     }
 
     /// The name of the largest.
@@ -33,7 +37,8 @@ impl Bounds {
             most if most == self.port => "port",
             most if most == self.latency => "latency",
             most if most == self.cut => "cut",
-            _ => "reduction",
+            most if most == self.reduction => "reduction",
+            _ => "ring",
         }
     }
 }
@@ -43,7 +48,13 @@ pub fn bounds(plan: &Plan<'_>) -> Bounds {
     if plan.program.ranks() < 2 {
         return Bounds::default();
     }
-    Bounds { port: port(plan), latency: latency(plan), cut: cut(plan), reduction: reduction(plan) }
+    Bounds {
+        port: port(plan),
+        latency: latency(plan),
+        cut: cut(plan),
+        reduction: reduction(plan),
+        ring: ring(plan).unwrap_or(0),
+    }
 }
 
 fn bytes(plan: &Plan<'_>) -> u128 {
@@ -74,14 +85,33 @@ fn port(plan: &Plan<'_>) -> Ps {
     time(total, capacity)
 }
 
-/// The shortest way over channels for the smallest message, from the rank that starts last.
-fn latency(plan: &Plan<'_>) -> Ps {
-    let ranks = plan.program.ranks();
+/// The least time that the smallest message takes from the send on a channel until its slot has been read.
+fn weight(plan: &Plan<'_>, channel: u32) -> Ps {
     let costs = if plan.costs[1].bytes > 0 { &plan.costs[1] } else { &plan.costs[0] };
-    let weight = |channel: u32| -> Ps {
-        let way: Ps = plan.net.path(channel).map(|hop| u64::from(hop.over) + u64::from(hop.prop)).sum();
-        let drain = plan.net.path(channel).map(|hop| costs.link[hop.rate as usize]).max().unwrap_or(0);
-        way + drain + costs.write + costs.read
+    let way: Ps = plan.net.path(channel).map(|hop| u64::from(hop.over) + u64::from(hop.prop)).sum();
+    let drain = plan.net.path(channel).map(|hop| costs.link[hop.rate as usize]).max().unwrap_or(0);
+    way + drain + costs.write + costs.read
+}
+
+/// Bytes of the chunks that a range of ranks owns, in a goal that gives every rank chunks of its own. With fewer elements
+/// than chunks some own nothing.
+fn owned(plan: &Plan<'_>, per_rank: u32, ranks: Range<u32>) -> u128 {
+    let elems = plan.cut.start(ranks.end * per_rank) - plan.cut.start(ranks.start * per_rank);
+    u128::from(elems) * u128::from(plan.cut.elem_bytes)
+}
+
+/// The shortest way over channels for the smallest message, from the rank that starts last and has something to send to
+/// the rank farthest from it that wants something.
+fn latency(plan: &Plan<'_>) -> Ps {
+    let (ranks, goal) = (plan.program.ranks(), plan.program.goal());
+    let owns = |per_rank, rank| owned(plan, per_rank, rank..rank + 1) > 0;
+    let sends = |&rank: &u32| match goal {
+        Goal::AllGather { per_rank } => owns(per_rank, rank),
+        _ => true,
+    };
+    let wants = |rank| match goal {
+        Goal::ReduceScatter { per_rank } => owns(per_rank, rank),
+        _ => true,
     };
     // Channels are numbered by their source, so those of one rank lie together.
     let channels = plan.wiring.channels();
@@ -92,7 +122,8 @@ fn latency(plan: &Plan<'_>) -> Ps {
     for rank in 0..ranks as usize {
         first[rank + 1] += first[rank];
     }
-    let source = (0..ranks).max_by_key(|&rank| (plan.start(rank), Reverse(rank))).unwrap_or(0);
+    let last = (0..ranks).filter(sends).max_by_key(|&rank| (plan.start(rank), Reverse(rank)));
+    let source = last.unwrap_or(0);
     let mut at = vec![Ps::MAX; ranks as usize];
     at[source as usize] = plan.start(source);
     let mut heap = BinaryHeap::from([Reverse((at[source as usize], source))]);
@@ -102,31 +133,72 @@ fn latency(plan: &Plan<'_>) -> Ps {
         }
         for channel in first[rank as usize]..first[rank as usize + 1] {
             let to = channels[channel as usize].dst;
-            let arrival = time + weight(channel);
+            let arrival = time + weight(plan, channel);
             if arrival < at[to as usize] {
                 at[to as usize] = arrival;
                 heap.push(Reverse((arrival, to)));
             }
         }
     }
-    match plan.program.goal() {
-        Goal::Shift => at[((source + 1) % ranks) as usize],
-        _ => at.into_iter().filter(|&time| time != Ps::MAX).max().unwrap_or(0),
+    let reached = |rank: u32| Some(at[rank as usize]).filter(|&time| time != Ps::MAX);
+    match goal {
+        Goal::Shift => reached((source + 1) % ranks).unwrap_or(0),
+        _ => (0..ranks).filter(|&rank| wants(rank)).filter_map(reached).max().unwrap_or(0),
     }
 }
 
-/// What must cross the border of a set of `inside` ranks, outwards and inwards.
-fn crossing(plan: &Plan<'_>, inside: u32) -> (u128, u128) {
-    let (n, inside, size) = (u128::from(plan.program.ranks()), u128::from(inside), bytes(plan));
-    if inside == 0 || inside == n {
+/// All-reduce on channels that form one ring, 0 to 1 to … to n − 1 in its order, with fewer than two messages per chunk and
+/// channel: then some chunk crosses some channel, from i to i + 1, at most once. All but i + 1 have that channel on their
+/// way to somebody, so this one message holds the contributions of all of them. That of i + 2 has come n − 2 channels to
+/// get into it; that of i goes on over n − 2 more, to i − 1. Which i it is nobody knows: the least of all counts.
+fn ring(plan: &Plan<'_>) -> Option<Ps> {
+    let (program, channels) = (plan.program, plan.wiring.channels());
+    let (n, chunks) = (program.ranks() as usize, u64::from(program.chunks()));
+    let sparse = program.messages() < 2 * n as u64 * chunks;
+    // An empty chunk need not be sent by anybody, so it would prove nothing.
+    if program.goal() != Goal::AllReduce || channels.len() != n || !sparse || plan.cut.elems < chunks {
+        return None;
+    }
+    // One channel per rank in the order of ranks, and following them passes every rank: one ring.
+    let mut order = Vec::with_capacity(n);
+    let mut at = 0;
+    for _ in 0..n {
+        let channel = channels.get(at).filter(|channel| channel.src as usize == at)?;
+        order.push(at as u32);
+        at = channel.dst as usize;
+        if at == 0 {
+            break;
+        }
+    }
+    if order.len() != n {
+        return None;
+    }
+    let weights: Vec<Ps> = order.iter().map(|&rank| weight(plan, rank)).collect();
+    let twice = 2 * weights.iter().sum::<Ps>();
+    let around = |i: usize| {
+        let (before, after) = ((i + n - 1) % n, (i + 1) % n);
+        let left_out = weights[before] + weights[i] + weights[after];
+        plan.start(order[(i + 2) % n]) + twice - left_out
+    };
+    (0..n).map(around).min()
+}
+
+/// What must cross the border of a range of ranks, outwards and inwards.
+fn crossing(plan: &Plan<'_>, inside: Range<u32>) -> (u128, u128) {
+    let size = bytes(plan);
+    if inside.is_empty() || inside.len() == plan.program.ranks() as usize {
         return (0, 0);
     }
-    // Shares of the tensor can differ by a chunk; the smaller of both roundings keeps the bound valid.
-    let share = |ranks: u128| size / n * ranks;
     match plan.program.goal() {
         Goal::AllReduce => (size, size),
-        Goal::ReduceScatter { .. } => (share(n - inside), share(inside)),
-        Goal::AllGather { .. } => (share(inside), share(n - inside)),
+        Goal::ReduceScatter { per_rank } => {
+            let own = owned(plan, per_rank, inside);
+            (size - own, own)
+        }
+        Goal::AllGather { per_rank } => {
+            let own = owned(plan, per_rank, inside);
+            (own, size - own)
+        }
         Goal::Shift => (0, 0),
     }
 }
@@ -174,7 +246,7 @@ fn cut(plan: &Plan<'_>) -> Ps {
             }
         }
     }
-    let members = |group: u32, size: u32| (ranks.saturating_sub(group * size)).min(size);
+    let members = |group: u32, size: u32| (group * size).min(ranks)..((group + 1) * size).min(ranks);
     let worst = |groups: &[[u128; 2]], size: u32| {
         let bound = |(group, rate): (usize, &[u128; 2])| {
             let (out, into) = crossing(plan, members(group as u32, size));

@@ -6,8 +6,8 @@
 use crate::config::{DType, Fabric, Grid, Settings, Topology};
 use crate::data;
 use crate::engine::Engine;
-use crate::oplog::OpLog;
 use crate::placement::{Part, Placement, PlacementError};
+use crate::probe::Quiet;
 use crate::sim::{Outcome, Simulation, SimulationError, build};
 use crate::units::Ps;
 use ccl_schedule::Goal;
@@ -182,13 +182,11 @@ impl ProcessGroup {
         }
         let simulation = Simulation::new(&*program, &self.topology, &settings)?;
         data_fits(&simulation)?;
-        let mut log = OpLog::new(&simulation.plan);
-        let outcome = simulation.time(self.engine, &mut log).map_err(SimulationError::from)?;
-        let mut memory = simulation.memory();
+        let mut start = simulation.memory();
         for rank in 0..self.world_size {
-            memory.tensor_mut(rank).copy_from_slice(tensor.shard(rank));
+            start.tensor_mut(rank).copy_from_slice(tensor.shard(rank));
         }
-        simulation.replay(&log, &mut memory)?;
+        let (outcome, memory) = simulation.time_with_data(self.engine, start, None, &mut Quiet)?;
         for rank in 0..self.world_size {
             self.check_overflow(tensor, rank, memory.tensor(rank))?;
         }
@@ -224,8 +222,7 @@ impl ProcessGroup {
         };
         let program = build(&settings, &self.topology)?;
         let simulation = Simulation::new(&*program, &self.topology, &settings)?;
-        let outcome =
-            simulation.time(self.engine, &mut crate::probe::Quiet).map_err(SimulationError::from)?;
+        let outcome = simulation.time(self.engine, &mut Quiet).map_err(SimulationError::from)?;
         Ok(outcome.report.time_ps)
     }
 }

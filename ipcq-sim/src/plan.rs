@@ -10,6 +10,9 @@ use thiserror::Error;
 /// Above this many messages a simulation is refused: it would take minutes.
 pub const MESSAGE_LIMIT: u64 = 4_000_000_000;
 
+/// Above this many channels a simulation is refused: it would need more than about 10 GiB.
+pub const CHANNEL_LIMIT: u64 = 1 << 26;
+
 /// Why a program cannot run on a topology.
 #[derive(Debug, Error)]
 pub enum PlanError {
@@ -59,6 +62,16 @@ pub enum PlanError {
         rank: u32,
         /// Ranks there are.
         ranks: u32,
+    },
+    /// Too many channels.
+    #[error(
+        "world_size = {ranks}: up to {channels} channels are more than the limit of {CHANNEL_LIMIT}; use fewer ranks"
+    )]
+    TooManyChannels {
+        /// Ranks.
+        ranks: u32,
+        /// Directions of all ranks.
+        channels: u64,
     },
     /// Too many messages.
     #[error("{messages} messages are more than the limit of {limit} (world_size = {ranks}); use fewer ranks")]
@@ -179,6 +192,10 @@ impl<'p> Plan<'p> {
         }
         if program.messages() > limit {
             return Err(PlanError::TooManyMessages { messages: program.messages(), ranks, limit });
+        }
+        let channels = u64::from(ranks) * program.dirs().len() as u64;
+        if channels > CHANNEL_LIMIT {
+            return Err(PlanError::TooManyChannels { ranks, channels });
         }
         let cut =
             Cut { elems: settings.n_elem, chunks: program.chunks(), elem_bytes: settings.dtype.bytes() };

@@ -52,6 +52,14 @@ pub trait Probe {
     /// A credit of a channel reached the sender.
     #[inline]
     fn credit(&mut self, _channel: u32, _seq: u32, _at: Ps) {}
+    /// Whether [`Self::until`] is wanted soon. Finding it out costs the engine something.
+    #[inline]
+    fn asks(&self) -> bool {
+        false
+    }
+    /// No data will be told of any more whose movement starts before `time`.
+    #[inline]
+    fn until(&mut self, _time: Ps) {}
 }
 
 /// Watches nothing.
@@ -61,95 +69,143 @@ impl Probe for Quiet {}
 
 /// Both of two watchers.
 impl<A: Probe, B: Probe> Probe for (A, B) {
+    #[inline]
     fn issued(&mut self, channel: u32, seq: u32, class: usize, from: Source, span: (Ps, Ps)) {
         self.0.issued(channel, seq, class, from, span);
         self.1.issued(channel, seq, class, from, span);
     }
+    #[inline]
     fn link(&mut self, link: u32, channel: u32, from: Ps, to: Ps) {
         self.0.link(link, channel, from, to);
         self.1.link(link, channel, from, to);
     }
+    #[inline]
     fn visible(&mut self, channel: u32, seq: u32, class: usize, from: Ps, at: Ps) {
         self.0.visible(channel, seq, class, from, at);
         self.1.visible(channel, seq, class, from, at);
     }
+    #[inline]
     fn landed(&mut self, channel: u32, seq: u32, class: usize, from: Ps, to: Ps) {
         self.0.landed(channel, seq, class, from, to);
         self.1.landed(channel, seq, class, from, to);
     }
+    #[inline]
     fn wrote(&mut self, rank: u32, tile: u32, land: Land, from: Source, span: (Ps, Ps)) {
         self.0.wrote(rank, tile, land, from, span);
         self.1.wrote(rank, tile, land, from, span);
     }
+    #[inline]
     fn span(&mut self, rank: u32, doing: Doing, from: Ps, to: Ps) {
         self.0.span(rank, doing, from, to);
         self.1.span(rank, doing, from, to);
     }
+    #[inline]
     fn credit(&mut self, channel: u32, seq: u32, at: Ps) {
         self.0.credit(channel, seq, at);
         self.1.credit(channel, seq, at);
     }
+    #[inline]
+    fn asks(&self) -> bool {
+        self.0.asks() || self.1.asks()
+    }
+    #[inline]
+    fn until(&mut self, time: Ps) {
+        self.0.until(time);
+        self.1.until(time);
+    }
 }
 
 impl<P: Probe + ?Sized> Probe for &mut P {
+    #[inline]
     fn issued(&mut self, channel: u32, seq: u32, class: usize, from: Source, span: (Ps, Ps)) {
         (**self).issued(channel, seq, class, from, span);
     }
+    #[inline]
     fn link(&mut self, link: u32, channel: u32, from: Ps, to: Ps) {
         (**self).link(link, channel, from, to);
     }
+    #[inline]
     fn visible(&mut self, channel: u32, seq: u32, class: usize, from: Ps, at: Ps) {
         (**self).visible(channel, seq, class, from, at);
     }
+    #[inline]
     fn landed(&mut self, channel: u32, seq: u32, class: usize, from: Ps, to: Ps) {
         (**self).landed(channel, seq, class, from, to);
     }
+    #[inline]
     fn wrote(&mut self, rank: u32, tile: u32, land: Land, from: Source, span: (Ps, Ps)) {
         (**self).wrote(rank, tile, land, from, span);
     }
+    #[inline]
     fn span(&mut self, rank: u32, doing: Doing, from: Ps, to: Ps) {
         (**self).span(rank, doing, from, to);
     }
+    #[inline]
     fn credit(&mut self, channel: u32, seq: u32, at: Ps) {
         (**self).credit(channel, seq, at);
+    }
+    #[inline]
+    fn asks(&self) -> bool {
+        (**self).asks()
+    }
+    #[inline]
+    fn until(&mut self, time: Ps) {
+        (**self).until(time);
     }
 }
 
 /// Nothing, or a watcher: for outputs that were asked for or not.
 impl<P: Probe> Probe for Option<P> {
+    #[inline]
     fn issued(&mut self, channel: u32, seq: u32, class: usize, from: Source, span: (Ps, Ps)) {
         if let Some(probe) = self {
             probe.issued(channel, seq, class, from, span);
         }
     }
+    #[inline]
     fn link(&mut self, link: u32, channel: u32, from: Ps, to: Ps) {
         if let Some(probe) = self {
             probe.link(link, channel, from, to);
         }
     }
+    #[inline]
     fn visible(&mut self, channel: u32, seq: u32, class: usize, from: Ps, at: Ps) {
         if let Some(probe) = self {
             probe.visible(channel, seq, class, from, at);
         }
     }
+    #[inline]
     fn landed(&mut self, channel: u32, seq: u32, class: usize, from: Ps, to: Ps) {
         if let Some(probe) = self {
             probe.landed(channel, seq, class, from, to);
         }
     }
+    #[inline]
     fn wrote(&mut self, rank: u32, tile: u32, land: Land, from: Source, span: (Ps, Ps)) {
         if let Some(probe) = self {
             probe.wrote(rank, tile, land, from, span);
         }
     }
+    #[inline]
     fn span(&mut self, rank: u32, doing: Doing, from: Ps, to: Ps) {
         if let Some(probe) = self {
             probe.span(rank, doing, from, to);
         }
     }
+    #[inline]
     fn credit(&mut self, channel: u32, seq: u32, at: Ps) {
         if let Some(probe) = self {
             probe.credit(channel, seq, at);
+        }
+    }
+    #[inline]
+    fn asks(&self) -> bool {
+        self.as_ref().is_some_and(Probe::asks)
+    }
+    #[inline]
+    fn until(&mut self, time: Ps) {
+        if let Some(probe) = self {
+            probe.until(time);
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::units::Ps;
 use ccl_schedule::algo::{self, Shape};
 use ccl_schedule::{Goal, Program, Proof, ProofError, prove};
 use serde::Serialize;
+use std::io::Write;
 use thiserror::Error;
 
 /// Why a simulation gives no report.
@@ -29,6 +30,9 @@ pub enum SimulationError {
     /// The replay found a use after credit.
     #[error(transparent)]
     Replay(#[from] ReplayError),
+    /// The log cannot be written.
+    #[error("the log of data movements cannot be written: {0}")]
+    Log(std::io::Error),
     /// Replay and direct execution differ.
     #[error("replayed data differs from executed data, first on rank {rank}")]
     ReplayDiffers {
@@ -188,14 +192,28 @@ impl<'p> Simulation<'p> {
         Memory::size(self.plan.program, &self.plan.cut)
     }
 
-    /// Phase 2: replays a log on `memory`, and checks that direct execution gives the same bytes.
-    pub fn replay(&self, log: &OpLog, memory: &mut Memory) -> Result<(), SimulationError> {
-        let mut executed = memory.clone();
-        executed.execute(&self.plan);
-        log.replay(&self.plan, self.settings.dtype, memory)?;
-        match (0..self.plan.program.ranks()).find(|&rank| memory.tensor(rank) != executed.tensor(rank)) {
+    /// Times the schedule and carries data along: `start` is what the ranks begin with, the result is what they end with.
+    ///
+    /// Every movement of data is logged (and written to `csv`) and replayed in the order of time. Meanwhile another thread
+    /// runs the program on the same data without time; both must end with the same bytes.
+    pub fn time_with_data<P: Probe>(
+        &self,
+        engine: Engine,
+        start: Memory,
+        csv: Option<Box<dyn Write>>,
+        probe: &mut P,
+    ) -> Result<(Outcome, Memory), SimulationError> {
+        let mut log = OpLog::new(&self.plan, start.clone(), csv);
+        let mut executed = start;
+        let replayed = std::thread::scope(|scope| {
+            scope.spawn(|| executed.execute(&self.plan));
+            let outcome = self.time(engine, &mut (&mut log, probe))?;
+            Ok::<_, SimulationError>((outcome, log.finish().map_err(SimulationError::Log)??))
+        });
+        let (outcome, replayed) = replayed?;
+        match (0..self.plan.program.ranks()).find(|&rank| replayed.tensor(rank) != executed.tensor(rank)) {
             Some(rank) => Err(SimulationError::ReplayDiffers { rank }),
-            None => Ok(()),
+            None => Ok((outcome, replayed)),
         }
     }
 }

@@ -22,6 +22,8 @@ pub struct Stats {
     credits: Vec<Ps>,
     merges: Vec<Merge>,
     most_slots: u32,
+    /// As many as there are: once all were in use, there is nothing more to find out.
+    slots: u32,
     /// Busy time per link.
     pub busy: Vec<Ps>,
     /// Tokens per link.
@@ -54,6 +56,7 @@ impl Stats {
             credits: vec![0; channels * stride],
             merges: vec![Merge::default(); channels],
             most_slots: 0,
+            slots,
             busy: vec![0; links as usize],
             tokens: vec![0; links as usize],
             group: (0..links).map(|link| group(&plan.net, link) as u8).collect(),
@@ -84,6 +87,9 @@ impl Stats {
 
     /// The most slots of one queue that were in use at one time.
     pub fn most_slots(&mut self) -> u32 {
+        if self.most_slots == self.slots {
+            return self.slots;
+        }
         for channel in 0..self.merges.len() {
             self.merge(channel, Last::Yes);
         }
@@ -95,7 +101,9 @@ impl Stats {
         (&self.bins, 1 << self.shift)
     }
 
-    fn spread(&mut self, group: usize, mut from: Ps, to: Ps) {
+    /// Joins bins until `to` fits in.
+    #[cold]
+    fn widen(&mut self, to: Ps) {
         while to > (BINS as Ps) << self.shift {
             for bins in &mut self.bins {
                 for i in 0..BINS / 2 {
@@ -104,6 +112,13 @@ impl Stats {
                 bins[BINS / 2..].fill(0);
             }
             self.shift += 1;
+        }
+    }
+
+    #[inline]
+    fn spread(&mut self, group: usize, mut from: Ps, to: Ps) {
+        if to > (BINS as Ps) << self.shift {
+            self.widen(to);
         }
         while from < to {
             let bin = from >> self.shift;
@@ -131,20 +146,29 @@ pub fn group(net: &Net, link: u32) -> usize {
 }
 
 impl Probe for Stats {
+    #[inline]
     fn issued(&mut self, channel: u32, _seq: u32, _class: usize, _from: Source, (at, _): (Ps, Ps)) {
+        if self.most_slots == self.slots {
+            return;
+        }
         let merge = &mut self.merges[channel as usize];
         self.issues[channel as usize * self.stride + (merge.issued as usize & (self.stride - 1))] = at;
         merge.issued += 1;
         self.merge(channel as usize, Last::No);
     }
 
+    #[inline]
     fn credit(&mut self, channel: u32, _seq: u32, at: Ps) {
+        if self.most_slots == self.slots {
+            return;
+        }
         let merge = &mut self.merges[channel as usize];
         self.credits[channel as usize * self.stride + (merge.credited as usize & (self.stride - 1))] = at;
         merge.credited += 1;
         self.merge(channel as usize, Last::No);
     }
 
+    #[inline]
     fn link(&mut self, link: u32, _channel: u32, from: Ps, to: Ps) {
         self.busy[link as usize] += to - from;
         self.tokens[link as usize] += 1;

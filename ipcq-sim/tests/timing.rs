@@ -251,18 +251,3 @@ fn a_straggler_delays_everyone_by_as_much_as_it_is_late() {
         assert!(late.time() <= on_time.time() + 1_000_000_000, "{name}");
     }
 }
-
-#[test]
-fn the_optimal_ring_comes_close_to_the_bound_when_bandwidth_decides() {
-    use ipcq_sim::bound::bounds;
-    let mut topology = direct();
-    topology.direct.rate = Rate::whole(8);
-    let shape = Shape { split: 4, window: 4, ..Shape::default() };
-    let ring = algo::build("ring_reduce_scatter_allgather", 256, &shape).unwrap();
-    // 256 bytes per rank and round, as with 4096 ranks and 1 MiB.
-    let settings = bytes(65_536);
-    let plan = Plan::new(&*ring, &topology, &settings, u64::MAX).unwrap();
-    let timing = run(&plan, Engine::A, &mut Quiet).unwrap();
-    let efficiency = bounds(&plan).most() as f64 / timing.time() as f64;
-    assert!(efficiency > 0.95, "{efficiency}");
-}

@@ -4,6 +4,7 @@ use super::forward::ForwardRing;
 use super::{BuildError, Shape, add_mod, at_least, sub_mod};
 use crate::op::{Dir, Land, Op, Tile};
 use crate::program::{Goal, Program};
+use std::any::Any;
 
 /// kernbench2's ring: every rank forwards whole tiles for n − 1 rounds and adds them up.
 #[derive(Clone, Debug)]
@@ -44,6 +45,7 @@ impl Program for RingAccumulate {
     fn peer(&self, rank: u32, dir: Dir) -> Option<(u32, Dir)> {
         (dir == Dir::E && self.ring.size > 1).then(|| (add_mod(rank, 1, self.ring.size), Dir::W))
     }
+    #[inline]
     fn op(&self, _rank: u32, step: u32) -> Option<Op> {
         let steps = self.ring.steps();
         match step {
@@ -55,6 +57,9 @@ impl Program for RingAccumulate {
     }
     fn messages(&self) -> u64 {
         u64::from(self.ring.size) * u64::from(self.ring.size - 1)
+    }
+    fn known(&self) -> Option<&dyn Any> {
+        Some(self)
     }
 }
 
@@ -196,5 +201,8 @@ impl Program for Ring {
     }
     fn messages(&self) -> u64 {
         u64::from(self.ranks) * u64::from(self.rounds.total)
+    }
+    fn known(&self) -> Option<&dyn Any> {
+        Some(self)
     }
 }

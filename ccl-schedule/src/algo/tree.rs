@@ -3,6 +3,7 @@
 use super::{BuildError, at_least};
 use crate::op::{Dir, Land, Op, Tile};
 use crate::program::{Goal, Program};
+use std::any::Any;
 
 /// All-reduce on a binary tree; the children of rank r are 2r + 1 and 2r + 2.
 ///
@@ -56,6 +57,7 @@ impl Program for TreeAllReduce {
             _ => None,
         }
     }
+    #[inline]
     fn op(&self, rank: u32, step: u32) -> Option<Op> {
         let children = self.children(rank);
         let per_chunk = children + u32::from(rank > 0);
@@ -75,5 +77,8 @@ impl Program for TreeAllReduce {
     }
     fn messages(&self) -> u64 {
         2 * u64::from(self.ranks - 1) * u64::from(self.chunks)
+    }
+    fn known(&self) -> Option<&dyn Any> {
+        Some(self)
     }
 }

@@ -1,5 +1,6 @@
 //! The programs as their users run them: right results, refusals, and what happens when something dies.
 
+mod ccl;
 mod kill;
 mod right;
 mod support;

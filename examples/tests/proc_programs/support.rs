@@ -19,6 +19,7 @@ pub(crate) fn program(name: &str) -> &'static str {
         "domains" => env!("CARGO_BIN_EXE_domains"),
         "hello" => env!("CARGO_BIN_EXE_hello"),
         "ranks_by_hand" => env!("CARGO_BIN_EXE_ranks_by_hand"),
+        "ccl_allreduce" => env!("CARGO_BIN_EXE_ccl_allreduce"),
         _ => panic!("there is no program {name}"),
     }
 }

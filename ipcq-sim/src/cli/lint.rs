@@ -1,6 +1,6 @@
 //! `ipcq lint`.
 
-use super::{BadInput, Inputs, Verdict, bad_plan, settings};
+use super::{BadInput, Inputs, Verdict, bad_plan, say, settings};
 use crate::config::{Config, CreditAt, Topology};
 use crate::plan::Plan;
 use crate::sim::build;
@@ -11,19 +11,19 @@ const CHECKED: u64 = 50_000_000;
 
 pub(super) fn lint(inputs: &Inputs) -> anyhow::Result<Verdict> {
     let (config, topology) = inputs.load()?;
-    println!(
+    say(&format!(
         "{}: {} SIPs x {} cubes x {} PEs = {} PEs",
         config.topology.file().display(),
         topology.sips.len(),
         topology.cubes.len(),
         topology.pes,
         topology.pe_count()
-    );
+    ))?;
     let names: Vec<String> = config.ccl.names().map(str::to_owned).collect();
     let mut mistakes = Vec::new();
     for name in &names {
         match entry(&config, &topology, name) {
-            Ok(text) => println!("{}: {name}: {text}", config.ccl.file().display()),
+            Ok(text) => say(&format!("{}: {name}: {text}", config.ccl.file().display()))?,
             Err(error) => mistakes.push(format!("{error:#}")),
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 all right, 1 the schedule or its data is wrong, 2 bad input (and nothing was written).
 
+mod files;
 mod lint;
 mod progress;
 mod run;
@@ -17,6 +18,7 @@ use crate::{out, seed};
 use ccl_schedule::ProofError;
 use ccl_schedule::algo::BuildError;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -157,7 +159,9 @@ fn plan_key(error: &PlanError) -> &'static str {
         PlanError::Build(BuildError::BadMesh { .. }) => "mesh_w",
         PlanError::Build(BuildError::Unknown { .. }) => "algorithm",
         PlanError::Build(_) | PlanError::Wiring(_) => "world_size",
-        PlanError::TooManyRanks { .. } | PlanError::TooManyMessages { .. } => "world_size",
+        PlanError::TooManyRanks { .. }
+        | PlanError::TooManyChannels { .. }
+        | PlanError::TooManyMessages { .. } => "world_size",
         PlanError::TileTooLarge { .. } => "n_elem",
         PlanError::NoSlots => "n_slots",
         PlanError::NoSuchStraggler { .. } => "skew_rank",
@@ -195,13 +199,29 @@ fn malformed(error: &ProofError) -> bool {
     )
 }
 
+/// A line of the result. Whoever reads may stop reading: that ends the program, see [`exit`].
+fn say(line: &str) -> std::io::Result<()> {
+    writeln!(std::io::stdout().lock(), "{line}")
+}
+
+/// A line for whoever watches; nobody needs to.
+fn warn(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
 fn exit(result: anyhow::Result<Verdict>, program: &str) -> ExitCode {
+    let unread = |error: &anyhow::Error| {
+        let broken = |error: &std::io::Error| error.kind() == std::io::ErrorKind::BrokenPipe;
+        error.downcast_ref::<std::io::Error>().is_some_and(broken)
+    };
     match result {
         Ok(Verdict::Good) => ExitCode::SUCCESS,
         Ok(Verdict::Wrong) => ExitCode::from(1),
+        // Such as `| head -1`.
+        Err(error) if unread(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let code = if error.downcast_ref::<BadInput>().is_some() { 2 } else { 1 };
-            eprintln!("{program}: {error:#}");
+            warn(&format!("{program}: {error:#}"));
             ExitCode::from(code)
         }
     }
@@ -254,15 +274,15 @@ pub fn ccl_allreduce() -> ExitCode {
                 other => other.map_err(|error| bad_dist(&config, &name, error))?,
             };
             let report = &run.outcome.report;
-            println!(
+            say(&format!(
                 "{name}: {} ranks x {}, simulated {}, {} messages, hash {}",
                 report.ranks,
                 out::size(report.bytes),
                 out::duration(report.time_ps),
                 report.messages,
                 report.hash
-            );
-            println!("{}", run.line());
+            ))?;
+            say(&run.line())?;
             if run.ok != run.ranks {
                 verdict = Verdict::Wrong;
             }

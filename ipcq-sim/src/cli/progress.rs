@@ -54,7 +54,7 @@ fn show(label: &str, total: u64, count: &AtomicU64, ended: &AtomicBool) {
             } else {
                 String::new()
             };
-            eprintln!("{label}: {} s{share}", elapsed.as_secs());
+            super::warn(&format!("{label}: {} s{share}", elapsed.as_secs()));
         }
     }
     if let Some(bar) = bar {
@@ -92,7 +92,7 @@ impl Probe for Progress {
     #[inline]
     fn issued(&mut self, _channel: u32, _seq: u32, _class: usize, _from: Source, _span: (Ps, Ps)) {
         self.count += 1;
-        if self.count & 0xffff == 0 {
+        if self.count & 0xfff == 0 {
             // Relaxed: a number for people.
             self.shared.store(self.count, Ordering::Relaxed);
         }

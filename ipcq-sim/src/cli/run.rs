@@ -1,11 +1,14 @@
 //! `ipcq run`.
 
+use super::files::Files;
 use super::progress::Progress;
-use super::{BadInput, EngineArg, Inputs, Verdict, bad_dist, bad_plan, malformed, names, settings};
+use super::{
+    BadInput, EngineArg, Inputs, Verdict, bad_dist, bad_plan, malformed, names, say, settings, warn,
+};
 use crate::config::{Config, DType, Fabric, Settings, Topology};
 use crate::dist::{DistError, data_fits};
 use crate::engine::SimError;
-use crate::oplog::OpLog;
+use crate::memory::Memory;
 use crate::out::{self, Trace, TraceLimits};
 use crate::placement::{Placement, Policy};
 use crate::schedule_file::ScheduleFile;
@@ -13,10 +16,9 @@ use crate::sim::{Outcome, Report, Simulation, SimulationError, build};
 use crate::units::Decimal;
 use crate::{data, seed};
 use anyhow::Context;
-use ccl_schedule::{Expect, Program, ProofError};
+use ccl_schedule::{Expect, Land, Program, ProofError};
 use clap::Args;
-use std::fs::File;
-use std::io::BufWriter;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
@@ -80,13 +82,13 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<Verdict> {
         let one = One { args, config: &config, topology: &topology, settings: &settings, limits };
         let (report, good) = one.run(&*program, dir.as_deref())?;
         if args.json {
-            println!("{}", serde_json::to_string(&report)?);
+            say(&serde_json::to_string(&report)?)?;
         }
         verdict = if good { verdict } else { Verdict::Wrong };
         reports.push(report);
     }
     if !args.json {
-        print!("\n{}", out::table(&reports.iter().collect::<Vec<_>>()));
+        say(&format!("\n{}", out::table(&reports.iter().collect::<Vec<_>>()).trim_end()))?;
     }
     Ok(verdict)
 }
@@ -124,49 +126,60 @@ struct One<'a> {
 impl One<'_> {
     fn run(&self, program: &dyn Program, dir: Option<&Path>) -> anyhow::Result<(Report, bool)> {
         let name = &self.settings.entry;
+        let progress = Progress::start(format!("{name}: wiring and routing"), 0);
         let simulation = Simulation::new(program, self.topology, self.settings)
             .map_err(|error| bad_plan(self.config, name, error))?;
+        drop(progress);
         let with_data = self.data_wanted(&simulation)?;
         {
             let _progress = Progress::start(format!("{name}: proving"), 0);
             match simulation.prove() {
                 Ok(_) => {}
-                Err(error @ ProofError::TooLarge { .. }) => eprintln!("{name}: not proved: {error}"),
+                Err(error @ ProofError::TooLarge { .. }) => warn(&format!("{name}: not proved: {error}")),
                 Err(error) if malformed(&error) => return Err(BadInput(format!("{name}: {error}")).into()),
                 Err(error) => return Err(anyhow::Error::new(error).context(name.clone())),
             }
         }
         let files = dir.map(Files::create).transpose()?;
         let trace = match &files {
-            Some(files) => {
-                Some(Trace::new(&simulation.plan, self.limits, BufWriter::new(files.open("trace.json")?)))
-            }
+            Some(files) => Some(Trace::new(&simulation.plan, self.limits, files.open("trace.json")?)),
             None => None,
         };
-        let log = with_data.then(|| OpLog::new(&simulation.plan));
-        let progress = Progress::start(format!("{name}: timing"), program.messages());
-        let mut probe = (progress, (log, trace));
-        let outcome = simulation.time(self.args.engine.into(), &mut probe).map_err(|error| match error {
-            SimError::Shared { .. } => BadInput(format!("{name}: {error}")).into(),
+        let csv: Option<Box<dyn Write>> = match &files {
+            Some(files) if self.args.op_log && with_data => Some(Box::new(files.open("oplog.csv")?)),
+            _ => None,
+        };
+        let mut probe = (Progress::start(format!("{name}: timing"), program.messages()), trace);
+        let engine = self.args.engine.into();
+        let result = if with_data {
+            let start = self.start(&simulation);
+            let both = simulation.time_with_data(engine, start, csv, &mut probe);
+            both.map(|(outcome, memory)| (outcome, Some(memory)))
+        } else {
+            simulation.time(engine, &mut probe).map(|outcome| (outcome, None)).map_err(SimulationError::from)
+        };
+        let (progress, trace) = probe;
+        drop(progress);
+        let (outcome, memory) = result.map_err(|error| match error {
+            SimulationError::Run(error @ SimError::Shared { .. }) => {
+                BadInput(format!("{name}: {error}")).into()
+            }
             error => anyhow::Error::new(error).context(name.clone()),
         })?;
-        let (progress, (log, trace)) = probe;
-        drop(progress);
-        let mut good = true;
-        if let (true, Some(log)) = (with_data, &log) {
-            let _progress = Progress::start(format!("{name}: replaying the data"), 0);
-            good = self.data(&simulation, log)?;
-        }
+        let good = match &memory {
+            Some(memory) => self.check(&simulation, memory)?,
+            None => true,
+        };
         if let Some(trace) = trace {
             let left_out = trace.finish().context("trace.json")?;
             if left_out > 0 {
-                eprintln!(
+                warn(&format!(
                     "{name}: trace.json reached its limit, {left_out} events are left out (--trace-mb, --trace-window)"
-                );
+                ));
             }
         }
         if let Some(files) = files {
-            self.write(&files, &simulation, &outcome, log.as_ref())?;
+            self.write(&files, &simulation, &outcome)?;
             files.keep()?;
         }
         Ok((outcome.report, good))
@@ -185,26 +198,29 @@ impl One<'_> {
             placement.parts(self.topology, ranks, u64::from(ranks), 1).map_err(|error| bad(error.into()))?;
         }
         if let Err(error) = data_fits(simulation) {
-            eprintln!("{name}: proved and timed only: {error}");
+            warn(&format!("{name}: proved and timed only: {error}"));
             return Ok(false);
         }
         Ok(true)
     }
 
-    /// Rank r starts with r + 1; replays the log and compares with what the goal asks for. Prints the bench's line.
-    fn data(&self, simulation: &Simulation<'_>, log: &OpLog) -> anyhow::Result<bool> {
-        let (plan, name, dtype) = (&simulation.plan, &self.settings.entry, self.settings.dtype);
-        let (program, ranks) = (plan.program, plan.program.ranks());
+    /// What ranks start with: r + 1 in every element of rank r.
+    fn start(&self, simulation: &Simulation<'_>) -> Memory {
+        let (plan, program) = (&simulation.plan, simulation.plan.program);
         let mut memory = simulation.memory();
-        for rank in 0..ranks {
+        for rank in 0..program.ranks() {
             for chunk in (0..plan.cut.chunks).filter(|&c| program.goal().contributes(rank, c)) {
                 let values = vec![(rank + 1) as f32; plan.cut.len(chunk) as usize];
-                memory.write(rank, chunk, ccl_schedule::Land::Copy, &data::encode(dtype, &values));
+                memory.write(rank, chunk, Land::Copy, &data::encode(self.settings.dtype, &values));
             }
         }
-        simulation
-            .replay(log, &mut memory)
-            .map_err(|error: SimulationError| anyhow::Error::new(error).context(name.clone()))?;
+        memory
+    }
+
+    /// Compares what ranks end with with what the goal asks for. Prints the bench's line.
+    fn check(&self, simulation: &Simulation<'_>, memory: &Memory) -> anyhow::Result<bool> {
+        let (plan, name, dtype) = (&simulation.plan, &self.settings.entry, self.settings.dtype);
+        let (program, ranks) = (plan.program, plan.program.ranks());
         let sum = (1..=u64::from(ranks)).sum::<u64>() as f32;
         // By chunk, as the goal is; a shard is right when all its chunks are.
         let (mut ok, mut failures) = (0, Vec::new());
@@ -230,9 +246,9 @@ impl One<'_> {
         failures.truncate(5);
         let line = seed::line(name, ranks, ok, &failures);
         if self.args.json {
-            eprintln!("{line}");
+            warn(&line);
         } else {
-            println!("{line}");
+            say(&line)?;
         }
         Ok(ok == ranks)
     }
@@ -248,66 +264,12 @@ impl One<'_> {
         }
     }
 
-    fn write(
-        &self,
-        files: &Files,
-        simulation: &Simulation<'_>,
-        outcome: &Outcome,
-        log: Option<&OpLog>,
-    ) -> anyhow::Result<()> {
+    fn write(&self, files: &Files, simulation: &Simulation<'_>, outcome: &Outcome) -> anyhow::Result<()> {
         let plan = &simulation.plan;
-        out::summary_json(outcome, &mut BufWriter::new(files.open("summary.json")?))?;
-        out::ranks_csv(plan, outcome, &mut BufWriter::new(files.open("ranks.csv")?))?;
-        out::links_csv(plan, outcome, &mut BufWriter::new(files.open("links.csv")?))?;
-        std::fs::write(files.path("links.svg"), out::heat_svg(plan, outcome)).context("links.svg")?;
-        if let (true, Some(log)) = (self.args.op_log, log) {
-            log.write_csv(&mut BufWriter::new(files.open("oplog.csv")?))?;
-        }
+        files.write("summary.json", |out| out::summary_json(outcome, out))?;
+        files.write("ranks.csv", |out| out::ranks_csv(plan, outcome, out))?;
+        files.write("links.csv", |out| out::links_csv(plan, outcome, out))?;
+        files.write("links.svg", |out| out.write_all(out::heat_svg(plan, outcome).as_bytes()))?;
         Ok(())
-    }
-}
-
-/// Files that appear together at the end, or not at all.
-struct Files {
-    dir: PathBuf,
-    partial: PathBuf,
-    made: bool,
-}
-
-impl Files {
-    fn create(dir: &Path) -> anyhow::Result<Files> {
-        let made = !dir.exists();
-        let partial = dir.join(format!(".partial-{}", std::process::id()));
-        std::fs::create_dir_all(&partial)
-            .map_err(|error| BadInput(format!("--out {}: {error}", dir.display())))?;
-        Ok(Files { dir: dir.to_owned(), partial, made })
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.partial.join(name)
-    }
-
-    fn open(&self, name: &str) -> anyhow::Result<File> {
-        File::create(self.path(name)).with_context(|| format!("{}", self.dir.join(name).display()))
-    }
-
-    /// Moves everything to its place.
-    fn keep(&self) -> anyhow::Result<()> {
-        for entry in std::fs::read_dir(&self.partial)? {
-            let entry = entry?;
-            std::fs::rename(entry.path(), self.dir.join(entry.file_name()))?;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        // After `keep` there is nothing left but the empty folder; before, this is what leaves nothing behind.
-        let _ = std::fs::remove_dir_all(&self.partial);
-        if self.made {
-            // Succeeds only when nothing was kept.
-            let _ = std::fs::remove_dir(&self.dir);
-        }
     }
 }

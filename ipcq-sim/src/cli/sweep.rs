@@ -1,10 +1,10 @@
 //! `ipcq sweep`.
 
+use super::files::{FileTrace, Files};
 use super::progress::Progress;
-use super::{BadInput, EngineArg, Inputs, Verdict, bad_plan, settings};
+use super::{BadInput, EngineArg, Inputs, Verdict, bad_plan, say, settings, warn};
 use crate::config::Settings;
 use crate::out::{self, Point};
-use crate::probe::Quiet;
 use crate::sim::{Simulation, build};
 use clap::Args;
 use std::path::PathBuf;
@@ -40,6 +40,7 @@ pub(super) struct SweepArgs {
 
 pub(super) fn sweep(args: &SweepArgs) -> anyhow::Result<Verdict> {
     let (config, topology) = args.inputs.load()?;
+    let files = args.out.as_deref().map(Files::create).transpose()?;
     let mut points: Vec<Point> = Vec::new();
     let total = args.algorithm.len() * args.bytes.len() * args.ranks.len();
     let mut left_out = Vec::new();
@@ -71,10 +72,11 @@ pub(super) fn sweep(args: &SweepArgs) -> anyhow::Result<Verdict> {
                 };
                 let label =
                     format!("{} of {total}: {name}, {ranks} ranks, {}", points.len() + 1, out::size(bytes));
-                let mut probe = (Progress::start(label, program.messages()), Quiet);
+                // The type of `run`'s probe, so that the engines are compiled once for both.
+                let mut probe = (Progress::start(label, program.messages()), None::<FileTrace<'_>>);
                 let report = simulation.time(args.engine.into(), &mut probe)?.report;
                 if args.json {
-                    println!("{}", serde_json::to_string(&report)?);
+                    say(&serde_json::to_string(&report)?)?;
                 }
                 points.push(report);
             }
@@ -82,21 +84,18 @@ pub(super) fn sweep(args: &SweepArgs) -> anyhow::Result<Verdict> {
     }
     left_out.dedup();
     for why in &left_out {
-        eprintln!("left out: {why}");
+        warn(&format!("left out: {why}"));
     }
     if points.is_empty() {
         return Err(BadInput("nothing to sweep: no algorithm can do any of the ranks".to_owned()).into());
     }
     if !args.json {
-        print!("{}", out::table(&points.iter().collect::<Vec<_>>()));
+        say(out::table(&points.iter().collect::<Vec<_>>()).trim_end())?;
     }
-    if let Some(dir) = &args.out {
-        let bad = |error: std::io::Error| BadInput(format!("--out {}: {error}", dir.display()));
-        std::fs::create_dir_all(dir).map_err(bad)?;
-        let mut csv = Vec::new();
-        out::sweep_csv(&points, &mut csv)?;
-        std::fs::write(dir.join("sweep.csv"), csv).map_err(bad)?;
-        std::fs::write(dir.join("sweep.svg"), out::sweep_svg(&points)).map_err(bad)?;
+    if let Some(files) = files {
+        files.write("sweep.csv", |out| out::sweep_csv(&points, out))?;
+        files.write("sweep.svg", |out| out.write_all(out::sweep_svg(&points).as_bytes()))?;
+        files.keep()?;
     }
     Ok(Verdict::Good)
 }

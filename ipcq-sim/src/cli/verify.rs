@@ -1,7 +1,7 @@
 //! `ipcq verify`.
 
 use super::progress::Progress;
-use super::{BadInput, Inputs, Verdict, bad_plan, malformed, names, settings};
+use super::{BadInput, Inputs, Verdict, bad_plan, malformed, names, say, settings};
 use crate::config::CreditAt;
 use crate::schedule_file::ScheduleFile;
 use crate::sim::build;
@@ -87,11 +87,7 @@ pub(super) fn verify(args: &VerifyArgs) -> anyhow::Result<Verdict> {
                 (format!("{label}: WRONG: {error}"), value)
             }
         };
-        if args.json {
-            println!("{}", value.1);
-        } else {
-            println!("{}", value.0);
-        }
+        say(&if args.json { value.1.to_string() } else { value.0 })?;
         if let Some(file) = &args.dump {
             let out = File::create(file)
                 .map_err(|error| BadInput(format!("--dump {}: {error}", file.display())))?;

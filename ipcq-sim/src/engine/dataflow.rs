@@ -36,6 +36,6 @@ impl<G: Program + ?Sized, P: Probe> Carrier<G, P> for Straight {
 pub(super) fn run<G: Program + ?Sized, P: Probe>(
     mut machine: Machine<'_, '_, G, P>,
 ) -> Result<Timing, SimError> {
-    machine.settle(&mut Straight)?;
+    machine.settle(&mut Straight, None)?;
     machine.finish(Engine::A, 0)
 }

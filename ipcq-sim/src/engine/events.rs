@@ -38,7 +38,7 @@ pub(super) fn run<G: Program + ?Sized, P: Probe>(
 ) -> Result<Timing, SimError> {
     let plan = machine.plan;
     let mut queue = Queue { calendar: Calendar::new(plan.net.shortest_hop()) };
-    machine.settle(&mut queue)?;
+    machine.settle(&mut queue, Some(0))?;
     let (steps, kinds) = (plan.net.steps(), plan.net.kinds());
     let mut events = 0u64;
     // Tokens of one channel never overtake each other, so the arrival number is the sequence number.
@@ -65,7 +65,7 @@ pub(super) fn run<G: Program + ?Sized, P: Probe>(
             queue.calendar.push(Event { time: start + prop + over, tail, place, ..event });
         } else {
             machine.deposit(event.channel, class as u32, tail);
-            machine.settle(&mut queue)?;
+            machine.settle(&mut queue, Some(event.time))?;
         }
     }
     machine.finish(Engine::B, events)

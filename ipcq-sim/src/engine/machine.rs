@@ -1,7 +1,8 @@
 //! The PEs: each runs its program until it blocks. Times live in the slots, so no PE ever needs a global clock.
 //!
 //! What a PE does depends only on the times in its own channels, never on the order in which PEs are looked at. The
-//! engines share this file; they differ in the [`Carrier`] that brings a token to its slot.
+//! engines share this file; they differ in the [`Carrier`] that brings a token to its slot. What every message goes
+//! through is inlined by force: left alone, the compiler makes calls of it, and a message costs a third more.
 
 use super::{Engine, SimError, Timing};
 use crate::config::{Backpressure, CreditAt, CreditWait};
@@ -135,8 +136,13 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         }
     }
 
-    /// Runs every PE that can go on until none can.
-    pub(super) fn settle<C: Carrier<G, P>>(&mut self, carrier: &mut C) -> Result<(), SimError> {
+    /// Runs every PE that can go on until none can. `now` is the time of the event that let them go on, if there are events:
+    /// then no PE goes on before it.
+    pub(super) fn settle<C: Carrier<G, P>>(
+        &mut self,
+        carrier: &mut C,
+        now: Option<Ps>,
+    ) -> Result<(), SimError> {
         loop {
             while let Some(rank) = self.ready.pop() {
                 self.advance(carrier, rank)?;
@@ -148,7 +154,44 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
             if self.ready.len() > 1 {
                 self.ready.reverse();
             }
+            if self.probe.asks() {
+                match now {
+                    Some(now) => self.probe.until(now),
+                    None => self.catch_up(carrier)?,
+                }
+            }
         }
+    }
+
+    /// Without events to follow, PEs run ahead of each other: lets those behind go on until they are past the middle, and
+    /// tells how far all have come.
+    #[cold]
+    fn catch_up<C: Carrier<G, P>>(&mut self, carrier: &mut C) -> Result<(), SimError> {
+        let clocks = || self.ready.iter().map(|&rank| self.pes[rank as usize].now);
+        let (first, last) = (clocks().min().unwrap_or(0), clocks().max().unwrap_or(0));
+        let middle = first + (last - first) / 2;
+        let mut ahead = Vec::new();
+        while !self.ready.is_empty() {
+            while let Some(rank) = self.ready.pop() {
+                if self.pes[rank as usize].now > middle {
+                    ahead.push(rank);
+                } else {
+                    self.advance(carrier, rank)?;
+                }
+            }
+            std::mem::swap(&mut self.ready, &mut self.next);
+        }
+        self.ready = ahead;
+        let until = self.earliest();
+        self.probe.until(until);
+        Ok(())
+    }
+
+    /// The clock of the PE that is the farthest behind and not done.
+    #[cold]
+    fn earliest(&self) -> Ps {
+        let running = self.pes.iter().zip(0..).filter(|&(pe, rank)| self.program.op(rank, pe.step).is_some());
+        running.map(|(pe, _)| pe.now).min().unwrap_or(Ps::MAX)
     }
 
     pub(super) fn finish(self, engine: Engine, events: u64) -> Result<Timing, SimError> {
@@ -225,7 +268,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn send<C: Carrier<G, P>>(
         &mut self,
         carrier: &mut C,
@@ -291,7 +334,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn recv(&mut self, rank: u32, pe: &mut Pe, dir: Dir, tile: u32, land: Land) -> Result<bool, SimError> {
         let plan = self.plan;
         let channel = plan.wiring.rx(rank, dir);
@@ -371,7 +414,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
     }
 
     /// Takes a token over the wire that only its channel has.
-    #[inline]
+    #[inline(always)]
     pub(super) fn fly(&mut self, flight: Flight, hop: Hop) {
         let costs = &self.plan.costs[flight.class as usize];
         let chan = &mut self.chans[flight.channel as usize];
@@ -383,7 +426,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
     }
 
     /// Puts a token into its slot: data, metadata and head become visible in one step. Tokens stay in order.
-    #[inline]
+    #[inline(always)]
     pub(super) fn deposit(&mut self, channel: u32, class: u32, tail: Ps) {
         let write = self.plan.costs[class as usize].write;
         let chan = &mut self.chans[channel as usize];

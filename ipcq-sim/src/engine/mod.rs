@@ -16,6 +16,25 @@ use ccl_schedule::Program;
 use machine::Machine;
 use thiserror::Error;
 
+/// An expression over a program in its own type where that is a ring or a tree, which large systems run.
+macro_rules! with_known {
+    ($dyn:expr, $program:ident => $body:expr) => {{
+        use ccl_schedule::algo::{Ring, RingAccumulate, TreeAllReduce};
+        let known = $dyn.known();
+        if let Some($program) = known.and_then(|any| any.downcast_ref::<Ring>()) {
+            $body
+        } else if let Some($program) = known.and_then(|any| any.downcast_ref::<RingAccumulate>()) {
+            $body
+        } else if let Some($program) = known.and_then(|any| any.downcast_ref::<TreeAllReduce>()) {
+            $body
+        } else {
+            let $program = $dyn;
+            $body
+        }
+    }};
+}
+pub(crate) use with_known;
+
 /// Which engine to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
@@ -95,18 +114,15 @@ impl Timing {
 
 /// Runs a plan, telling `probe` everything that happens.
 pub fn run<P: Probe>(plan: &Plan<'_>, engine: Engine, probe: &mut P) -> Result<Timing, SimError> {
-    run_as(plan, plan.program, engine, probe)
+    with_known!(plan.program, program => run_as(plan, program, engine, probe))
 }
 
-/// [`run`] for a program whose type is known: its operations are then compiled into the engine. `program` must be the one
-/// that was planned.
-pub fn run_as<G: Program + ?Sized, P: Probe>(
+fn run_as<G: Program + ?Sized, P: Probe>(
     plan: &Plan<'_>,
     program: &G,
     engine: Engine,
     probe: &mut P,
 ) -> Result<Timing, SimError> {
-    debug_assert_eq!((program.name(), program.ranks()), (plan.program.name(), plan.program.ranks()));
     let shared = match plan.net.exclusive() {
         Exclusive::Yes => None,
         Exclusive::No(link) => Some(link),

@@ -59,6 +59,7 @@ pub fn summary_json(outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
     let bounds = &outcome.bounds;
     value["bounds_ps"] = serde_json::json!({
         "port": bounds.port, "latency": bounds.latency, "cut": bounds.cut, "reduction": bounds.reduction,
+        "ring": bounds.ring,
     });
     serde_json::to_writer_pretty(&mut *out, &value)?;
     writeln!(out)

@@ -7,10 +7,14 @@ use crate::net::LinkRole;
 use crate::plan::Plan;
 use crate::sim::Outcome;
 use crate::stats::{BINS, GROUP_NAMES, GROUPS, group};
+use crate::units::Ps;
 
 const MARGIN: f64 = 32.0;
 const CUBE: f64 = 62.0;
 const GAP: f64 = 30.0;
+/// Room for the name of a SIP, and for each of its links beside it.
+const NAME: f64 = 52.0;
+const CHIP: f64 = 76.0;
 /// SIPs that are drawn; more do not fit a page.
 const MOST_SIPS: u32 = 8;
 const MOST_SIDE: u32 = 16;
@@ -63,7 +67,10 @@ fn cubes(svg: &mut Svg, plan: &Plan<'_>, outcome: &Outcome, scale: f64, top: f64
     let used = plan.program.ranks().div_ceil(t.pes * t.cubes.len());
     let shown = used.min(MOST_SIPS);
     let (w, h) = (t.cubes.w.min(MOST_SIDE), t.cubes.h.min(MOST_SIDE));
-    let (panel_w, panel_h) = (f64::from(w) * (CUBE + GAP) + GAP, f64::from(h) * (CUBE + GAP) + GAP + 26.0);
+    let switch = t.sip_links == SipLinks::Switch;
+    let sip_links = if switch { 2 } else { 4 };
+    let panel_w = (f64::from(w) * (CUBE + GAP) + GAP).max(NAME + CHIP * f64::from(sip_links));
+    let panel_h = f64::from(h) * (CUBE + GAP) + GAP + 26.0;
     let per_row = ((1500.0 / (panel_w + 24.0)) as u32).clamp(1, shown);
     let origin = |sip: u32| {
         let (column, row) = (sip % per_row, sip / per_row);
@@ -105,14 +112,12 @@ fn cubes(svg: &mut Svg, plan: &Plan<'_>, outcome: &Outcome, scale: f64, top: f64
             }
             LinkRole::Sip(sip, dir) if sip < shown && outcome.stats.tokens[link as usize] > 0 => {
                 let (x, y) = origin(sip);
-                let switch = t.sip_links == SipLinks::Switch;
                 let label = match (switch, dir) {
                     (true, 0) => "up",
                     (true, _) => "down",
                     (false, dir) => ["E", "W", "N", "S"][dir as usize],
                 };
-                let places = if switch { 2 } else { 4 };
-                let at = (x + panel_w - 76.0 * f64::from(places - dir), y - 17.0);
+                let at = (x + panel_w - CHIP * f64::from(sip_links - dir), y - 17.0);
                 let color = heat(busy / scale);
                 svg.titled(
                     &format!(
@@ -130,6 +135,10 @@ fn cubes(svg: &mut Svg, plan: &Plan<'_>, outcome: &Outcome, scale: f64, top: f64
     }
     let rows = f64::from(shown.div_ceil(per_row));
     let mut bottom = top + rows * (panel_h + 52.0) - 26.0;
+    let text = "small boxes: PEs, the left half its way out, the right half its way in · arrows: UCIe, one per direction · \
+                point at one for numbers";
+    svg.text((MARGIN, bottom - 10.0), 10, Anchor::Start, MUTED, text);
+    bottom += 8.0;
     if used > shown || t.cubes.w > w || t.cubes.h > h {
         let text = format!("{shown} of {used} SIPs in use, at most {MOST_SIDE} x {MOST_SIDE} cubes of each");
         svg.text((MARGIN, bottom), 11, Anchor::Start, MUTED, &text);
@@ -156,7 +165,10 @@ fn pe_half(cube: (f64, f64), pe: u32, pes: u32, inward: bool) -> String {
     let per_corner = pes.div_ceil(4).max(1);
     let (corner, nth) = (pe / per_corner, pe % per_corner);
     let columns = f64::from(per_corner).sqrt().ceil().max(f64::from(per_corner.min(2)));
-    let side = ((CUBE / 2.0 - 8.0) / columns - 2.0).clamp(1.5, 11.0);
+    let rows = (f64::from(per_corner) / columns).ceil();
+    // The name of the cube keeps its room in the middle.
+    let side = ((CUBE / 2.0 - 8.0) / columns).min((CUBE / 2.0 - 11.0) / rows) - 2.0;
+    let side = side.clamp(1.5, 10.0);
     let (column, row) = (f64::from(nth % columns as u32), f64::from(nth / columns as u32));
     let (dx, dy) = (5.0 + column * (side + 2.0), 5.0 + row * (side + 2.0));
     let x = if corner.is_multiple_of(2) { cube.0 + dx } else { cube.0 + CUBE - dx - side };
@@ -251,6 +263,16 @@ fn axis(share: f64, scale: f64) -> String {
     if share == 0.0 { "0".to_owned() } else { format!("{:.digits$} %", 100.0 * share) }
 }
 
+/// A part of a time in the unit of the whole.
+fn part_of(time: Ps, part: f64) -> String {
+    let (unit, word) = match time {
+        0..1_000_000 => (1e3, "ns"),
+        1_000_000..1_000_000_000 => (1e6, "us"),
+        _ => (1e9, "ms"),
+    };
+    format!("{:.3} {word}", time as f64 * part / unit)
+}
+
 /// Use over time: the share of links in use, one curve per group of links.
 fn over_time(svg: &mut Svg, plan: &Plan<'_>, outcome: &Outcome, top: f64, width: f64) -> f64 {
     let (bins, bin) = outcome.stats.bins();
@@ -286,7 +308,7 @@ fn over_time(svg: &mut Svg, plan: &Plan<'_>, outcome: &Outcome, top: f64, width:
         let (anchor, text) = match i {
             0 => (Anchor::Start, "0".to_owned()),
             4 => (Anchor::End, duration(time)),
-            _ => (Anchor::Middle, duration(time * u64::from(i as u32) / 4)),
+            _ => (Anchor::Middle, part_of(time, f64::from(i) / 4.0)),
         };
         svg.text((at, top + height + 16.0), 10, anchor, MUTED, &text);
     }
@@ -306,10 +328,11 @@ fn over_time(svg: &mut Svg, plan: &Plan<'_>, outcome: &Outcome, top: f64, width:
         svg.polygon(&area, &format!("fill=\"{}\" fill-opacity=\"0.10\"", COLORS[g]));
         svg.polyline(&points, &format!("stroke=\"{}\" stroke-width=\"1.6\"", COLORS[g]));
         let text = format!("{} ({})", GROUP_NAMES[g], links[g]);
-        svg.text((legend_x, top - 12.0), 11, Anchor::End, INK, &text);
-        legend_x -= 6.6 * text.len() as f64 + 4.0;
-        svg.rect((legend_x - 10.0, top - 21.0), (10.0, 10.0), &format!("rx=\"2\" fill=\"{}\"", COLORS[g]));
-        legend_x -= 28.0;
+        legend_x -= 7.0 * text.len() as f64;
+        svg.text((legend_x, top - 12.0), 11, Anchor::Start, INK, &text);
+        legend_x -= 15.0;
+        svg.rect((legend_x, top - 21.0), (10.0, 10.0), &format!("rx=\"2\" fill=\"{}\"", COLORS[g]));
+        legend_x -= 14.0;
     }
     top + height + 24.0
 }

@@ -52,7 +52,7 @@ pub fn sweep_svg(points: &[Point]) -> String {
     let most_ranks = points.iter().map(|p| p.ranks).max().unwrap_or(1);
     let most_bytes = points.iter().map(|p| p.bytes).max().unwrap_or(1);
     svg.text((32.0, 38.0), 20, Anchor::Start, INK, "Time of collectives");
-    let text = "solid: simulated time; dashed: lower bound for the same goal, channels and message size; both axes logarithmic";
+    let text = "solid: simulated time; dashed: lower bound for the same goal, channels, message size and count; both axes logarithmic";
     svg.text((32.0, 60.0), 12, Anchor::Start, MUTED, text);
     let by_size: Vec<&Point> = points.iter().filter(|p| p.ranks == most_ranks).collect();
     let by_ranks: Vec<&Point> = points.iter().filter(|p| p.bytes == most_bytes).collect();

@@ -1,4 +1,7 @@
 //! A Chrome trace (open it in Perfetto or chrome://tracing), streamed while the engine runs: one track per PE and per link.
+//!
+//! A viewer's finest unit is the nanosecond, and what a PE does often takes less. So the trace is stretched: one nanosecond
+//! in it is one simulated picosecond, which the names of the processes say.
 
 use crate::plan::Plan;
 use crate::probe::{Doing, Probe, Source};
@@ -51,14 +54,14 @@ impl<'a, W: Write> Trace<'a, W> {
             error: None,
         };
         trace.raw("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n");
-        trace.raw(&name("process_name", PES, 0, "PEs"));
+        trace.raw(&name("process_name", PES, 0, "PEs, 1 ns shown = 1 ps"));
         trace.raw(",\n");
-        trace.raw(&name("process_name", LINKS, 0, "links"));
+        trace.raw(&name("process_name", LINKS, 0, "links, 1 ns shown = 1 ps"));
         for rank in 0..plan.program.ranks().min(limits.ranks) {
             let place = plan.net.place(rank);
             let label = format!("pe {rank} (sip {} cube {} pe {})", place.sip, place.cube, place.pe);
             trace.raw(",\n");
-            trace.raw(&name("thread_name", PES, rank, &label));
+            trace.raw(&track(PES, rank, &label));
         }
         trace
     }
@@ -111,9 +114,18 @@ fn name(kind: &str, process: u32, track: u32, label: &str) -> String {
     )
 }
 
-/// Trace times are microseconds; six digits keep the picosecond.
+/// The name of a track, and its number as its place: viewers would put pe 10 before pe 2.
+fn track(process: u32, track: u32, label: &str) -> String {
+    let name = name("thread_name", process, track, label);
+    format!(
+        "{name},\n{{\"ph\":\"M\",\"pid\":{process},\"tid\":{track},\"name\":\"thread_sort_index\",\"args\":\
+         {{\"sort_index\":{track}}}}}"
+    )
+}
+
+/// Trace times are microseconds; a picosecond is stretched to a nanosecond.
 fn micro(ps: Ps) -> String {
-    format!("{}.{:06}", ps / 1_000_000, ps % 1_000_000)
+    format!("{}.{:03}", ps / 1000, ps % 1000)
 }
 
 impl<W: Write> Probe for Trace<'_, W> {
@@ -138,7 +150,7 @@ impl<W: Write> Probe for Trace<'_, W> {
             return;
         }
         if !std::mem::replace(&mut self.named[link as usize], true) {
-            let label = name("thread_name", LINKS, link, &self.plan.net.name(link, &self.plan.wiring));
+            let label = track(LINKS, link, &self.plan.net.name(link, &self.plan.wiring));
             self.event(&label);
         }
         self.slice(LINKS, link, &format!("{} to {}", ends.src, ends.dst), "token", (from, to));

@@ -152,8 +152,7 @@ impl ControlFile {
             .open(dir.join("control"))?;
         let size = size_of::<Control>();
         lock(&file)?;
-        let made = file.metadata()?.len() == 0;
-        if made {
+        if file.metadata()?.len() == 0 {
             file.set_len(size as u64)?;
         }
         if file.metadata()?.len() != size as u64 {
@@ -161,7 +160,8 @@ impl ControlFile {
         }
         let map = MmapOptions::new().len(size).map_raw(&file)?;
         let this = Self { file, map, threads: Mutex::new(()) };
-        if made {
+        // Also when whoever made it was killed before it came here: the magic is the last thing written, and the lock is free again.
+        if this.control().magic.load(Relaxed) == 0 {
             this.control().next_nonce.store(first_nonce(), Relaxed);
             this.control().magic.store(MAGIC, Relaxed);
         }
@@ -218,4 +218,24 @@ fn first_nonce() -> u64 {
     let now =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64);
     now.rotate_left(32) ^ u64::from(std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_that_a_killed_process_left_half_made_are_finished() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("control");
+        File::create(&path).unwrap().set_len(size_of::<Control>() as u64).unwrap();
+        let first = ControlFile::open(dir.path()).unwrap();
+        let nonce = first.control().next_nonce.load(Relaxed);
+        assert_ne!(nonce, 0);
+        // Who comes later finds them as they are.
+        let second = ControlFile::open(dir.path()).unwrap();
+        assert_eq!(second.control().next_nonce.load(Relaxed), nonce);
+        std::fs::write(&path, "something else").unwrap();
+        assert!(ControlFile::open(dir.path()).is_err());
+    }
 }

@@ -156,6 +156,8 @@ fn f20_the_chip_that_died_is_named_among_the_silent() {
                 1 => idle(),
                 _ => {
                     set.writer(2).unwrap().set_phase(9);
+                    // On a crowded machine chip 0 may come late, and would be silent too.
+                    set.reader(0).unwrap().wait(&Wait::until(far())).unwrap();
                     die()
                 }
             })

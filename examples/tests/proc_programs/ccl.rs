@@ -38,7 +38,7 @@ fn the_files_beside_the_programs_are_the_ones_built_in() {
 fn what_is_no_all_reduce_and_what_does_not_fit_is_refused() {
     for (args, parts) in [
         (&["--algorithm", "hello_send"][..], &["hello_send", "no all-reduce"][..]),
-        (&["--world-size", "300"], &["world_size = 300", "256 PEs"]),
+        (&["--world-size", "300"], &["world_size = 300", "256 shards"]),
         (&["--set", "fabric=direct", "--world-size", "362"], &["dtype = f16", "65703"]),
         (&["--ccl", "no/such.yaml"], &["no/such.yaml", "cannot be read"]),
         (&["--wrold-size", "8"], &["--wrold-size"]),

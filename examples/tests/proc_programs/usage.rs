@@ -53,7 +53,7 @@ fn a_kernel_that_is_not_there_is_refused() {
     let real = compile(folder.path(), "k", "extern \"C\" void entry(long *) {}\n");
     let real = real.to_str().unwrap();
     for name in ["allreduce", "treduce", "domains", "tp_ffn", "hello"] {
-        refused(name, &["--kernel", "no/such.so"], "there is no file no/such.so");
+        refused(name, &["--kernel", "no/such.so"], "there is no file \"no/such.so\"");
         refused(name, &["--kernel", text.to_str().unwrap()], "kernel.txt");
         refused(name, &["--kernel", real], "has no `kernel_entry`");
         refused(name, &["--kernel", &format!("{real}:enrty")], "has no `enrty`");

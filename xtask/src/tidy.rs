@@ -45,6 +45,7 @@ const RULES: &[Rule] = &[
     Rule { name: "machine paths", check: sources::machine_paths },
     Rule { name: "leftovers", check: sources::leftovers },
     Rule { name: "file length", check: sources::length },
+    Rule { name: "times in tests", check: sources::times },
     Rule { name: "unsafe files", check: sources::unsafe_files },
     Rule { name: "orderings", check: sources::orderings },
 ];

@@ -52,6 +52,22 @@ pub(super) fn length(tree: &Tree<'_>) -> Vec<Finding> {
         .collect()
 }
 
+/// F45: a test asserts a contract. That something is over in fractions of a second is a property of the machine and its load.
+pub(super) fn times(tree: &Tree<'_>) -> Vec<Finding> {
+    const FRACTIONS: [&str; 3] = ["from_millis(", "from_micros(", "from_nanos("];
+    let tight = |line: &str| {
+        line.contains("assert") && line.contains("elapsed() <") && FRACTIONS.iter().any(|f| line.contains(f))
+    };
+    let mut findings = Vec::new();
+    for (path, text) in tree.rust() {
+        let hits = numbered(text).filter(|(_, line)| tight(line));
+        findings.extend(
+            hits.map(|(at, _)| format!("{path}:{at}: a test asserts a short time; allow whole seconds")),
+        );
+    }
+    findings
+}
+
 /// A file or an inline module opts in to unsafe code for itself, under a `# Safety` paragraph, and never for a whole
 /// library.
 pub(super) fn unsafe_files(tree: &Tree<'_>) -> Vec<Finding> {
@@ -153,6 +169,16 @@ mod tests {
         assert_eq!(lib(&"\n".repeat(LONGEST), length), 0);
         assert_eq!(lib(&"\n".repeat(LONGEST + 1), length), 1);
         assert!(findings(&[("CHANGELOG.md", &"\n".repeat(LONGEST + 1))], length).is_empty());
+    }
+
+    #[test]
+    fn f45_a_test_that_asserts_a_short_time_is_found() {
+        let test = |limit: &str| format!("assert!(start.{}() < Duration::{limit});", "elapsed");
+        assert_eq!(lib(&test("from_millis(200)"), times), 1);
+        assert_eq!(lib(&test("from_micros(9)"), times), 1);
+        assert_eq!(lib(&test("from_secs(20)"), times), 0);
+        let wait = test("from_millis(50)").replace("assert!", "while ");
+        assert_eq!(lib(&wait, times), 0);
     }
 
     #[test]

@@ -29,6 +29,13 @@ pub(crate) struct ParentWords {
     pub(crate) trace: WordU32,
 }
 
+/// Written by the parent with each run, on a cache line of its own: hands look at the other words with each frame.
+#[repr(C, align(128))]
+pub(crate) struct RunWords {
+    /// When the run that is on must be over, on the monotonic clock.
+    pub(crate) until_ns: WordU64,
+}
+
 /// Written by the hand. Three cache lines, because others read each at another time: the parent spins on the first while the hand writes the
 /// third, and looks at the second with every frame it sends.
 #[repr(C)]
@@ -79,11 +86,14 @@ pub(crate) struct Times {
 // SAFETY: `repr(C)` structs of words.
 unsafe impl Shared for ParentWords {}
 // SAFETY: as above.
+unsafe impl Shared for RunWords {}
+// SAFETY: as above.
 unsafe impl Shared for HandWords {}
 // SAFETY: as above.
 unsafe impl Shared for Times {}
 
 const PAGE: usize = 4096;
+const RUN_AT: usize = 512;
 const FLAGS_AT: usize = 1024;
 const HANDS_AT: usize = PAGE;
 const TIMES_AT: usize = 1024;
@@ -98,7 +108,7 @@ const _: () = {
     assert!(
         size_of::<HandWords>() <= TIMES_AT && TIMES_AT + RING as usize * size_of::<Times>() <= FAILURE_AT
     );
-    assert!(size_of::<ParentWords>() <= FLAGS_AT);
+    assert!(size_of::<ParentWords>() <= RUN_AT && RUN_AT + size_of::<RunWords>() <= FLAGS_AT);
 };
 
 /// How the memory is called in errors.
@@ -132,6 +142,10 @@ impl Board {
 
     pub(crate) fn parent(&self) -> &ParentWords {
         inside(self.region.words(0))
+    }
+
+    pub(crate) fn run(&self) -> &RunWords {
+        inside(self.region.words(RUN_AT))
     }
 
     pub(crate) fn hand(&self, hand: usize) -> &HandWords {

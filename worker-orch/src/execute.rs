@@ -1,14 +1,16 @@
 //! What a hand does with its frames: on a chip, on a sub-worker, and on a Worker of the next level.
 
+use crate::board::Board;
 use crate::frame::{Kind, Received};
 use crate::program::{Definition, Functions, Programs};
 use crate::serve::Executor;
 use crate::task::Task;
 use crate::worker::Worker;
 use chip_bootstrap::{Chip, Entry, Kernel};
-use comm_context::comm::{AllocationId, DomainSpec, Membership};
-use mailbox_atomics::{Region, fault_point};
+use comm_context::comm::{AllocationId, DomainSpec, Membership, Timeout};
+use mailbox_atomics::{Deadline, Region, fault_point};
 use std::sync::Arc;
+use std::time::Duration;
 use worker_errors::{ErrorCode, Failure};
 
 /// A program that is ready to run in this process.
@@ -186,13 +188,19 @@ impl Executor for SubExecutor {
 /// The hand of a Worker of the next level: it gives its tasks to its own chips.
 pub(crate) struct WorkerExecutor<'a> {
     worker: &'a mut Worker,
+    board: &'a Board,
     known: Known,
     heaps: Vec<Arc<Region>>,
 }
 
 impl<'a> WorkerExecutor<'a> {
-    pub(crate) fn new(worker: &'a mut Worker, programs: &Programs, heaps: Vec<Arc<Region>>) -> Self {
-        Self { worker, known: Known::new(programs), heaps }
+    pub(crate) fn new(
+        worker: &'a mut Worker,
+        board: &'a Board,
+        programs: &Programs,
+        heaps: Vec<Arc<Region>>,
+    ) -> Self {
+        Self { worker, board, known: Known::new(programs), heaps }
     }
 }
 
@@ -208,7 +216,13 @@ impl Executor for WorkerExecutor<'_> {
                 let task =
                     Task { tensors: &frame.tensors, scalars: &frame.scalars, chip: None, heaps: &self.heaps };
                 fault_point!("worker.task.before-program");
-                self.worker.run(|orch| function(orch, &task))?;
+                // F07: over before the run above is, so that what went wrong here is told and not only that something did.
+                let own = self.worker.run_within;
+                let above = Deadline::at_monotonic_ns(self.board.run().until_ns.load());
+                self.worker.run_within = inside_of(above.map_or(Duration::ZERO, |above| above.left()), own);
+                let ran = self.worker.run(|orch| function(orch, &task));
+                self.worker.run_within = own;
+                ran?;
                 fault_point!("worker.task.after-program");
                 Ok(Vec::new())
             }
@@ -217,6 +231,15 @@ impl Executor for WorkerExecutor<'_> {
         }
     }
 }
+
+/// A limit for what runs inside something that has `left` to go: what it may take itself, and a moment less than that.
+pub(crate) fn inside_of(left: Duration, own: Timeout) -> Timeout {
+    let inner = left.saturating_sub((left / 4).min(MOMENT)).max(Duration::from_millis(1));
+    if inner < own.get() { Timeout::new(inner).unwrap_or(own) } else { own }
+}
+
+/// What it takes to tell a failure from one level to the next, at most.
+const MOMENT: Duration = Duration::from_secs(5);
 
 fn wrong_hand(what: &str, hand: &str) -> Failure {
     Failure::new(

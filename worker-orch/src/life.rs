@@ -1,14 +1,14 @@
 //! The lives of hands' processes, from bring-up to their end, however they were started.
 
 use crate::board::Board;
-use crate::execute::{ChipExecutor, SubExecutor, WorkerExecutor};
+use crate::execute::{ChipExecutor, SubExecutor, WorkerExecutor, inside_of};
 use crate::program::Programs;
 use crate::serve::{Served, note_parting, serve};
 use crate::worker::Worker;
 use bootstrap_channel::{ChannelSet, Success};
 use chip_bootstrap::{BringUpPhase, ChipConfig, Entry, Platform, bring_up_and_publish};
 use comm_context::comm::{Membership, Timeout};
-use mailbox_atomics::{PANIC_EXIT_CODE, Region, fault_point};
+use mailbox_atomics::{Deadline, PANIC_EXIT_CODE, Region, fault_point};
 use rendezvous::Prepared;
 use std::sync::Arc;
 use worker_errors::Failure;
@@ -67,7 +67,16 @@ pub(crate) fn sub_main(post: &Post<'_>) -> i32 {
 }
 
 /// The life of the process of a Worker of the next level.
-pub(crate) fn worker_main(post: &Post<'_>, child: &mut Worker) -> i32 {
+///
+/// F07: it is up, or gone, or says why not, before the one above it has waited until `init_until` or for `close_within`.
+pub(crate) fn worker_main(
+    post: &Post<'_>,
+    child: &mut Worker,
+    init_until: Deadline,
+    close_within: Timeout,
+) -> i32 {
+    child.init_within = inside_of(init_until.left(), child.init_within);
+    child.settings.close_within = inside_of(close_within.get(), child.settings.close_within);
     fault_point!("worker.hand.begun");
     let Ok(mut channel) = post.channels.writer(post.number) else { return NOT_UP };
     channel.set_phase(BringUpPhase::Configuration as u32);
@@ -80,7 +89,11 @@ pub(crate) fn worker_main(post: &Post<'_>, child: &mut Worker) -> i32 {
         return NOT_UP;
     }
     fault_point!("worker.hand.up");
-    serve(post.board, post.number, &mut WorkerExecutor::new(child, post.programs, post.heaps.to_vec()));
+    serve(
+        post.board,
+        post.number,
+        &mut WorkerExecutor::new(child, post.board, post.programs, post.heaps.to_vec()),
+    );
     fault_point!("worker.hand.going");
     part(post, child.close())
 }

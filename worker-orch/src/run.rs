@@ -48,6 +48,7 @@ impl<'w> Orchestrator<'w> {
         deadline: Deadline,
     ) -> Self {
         hands.run = run;
+        hands.board.run().until_ns.store(deadline.monotonic_ns());
         hands.in_command = false;
         Self {
             hands,

@@ -20,7 +20,7 @@ use bootstrap_channel::{ChannelSet, GatherError, Success};
 use chip_bootstrap::{BringUpPhase, ChipConfig, PartKind, Platform, comm_failure};
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::Membership;
-use mailbox_atomics::{Child, Region, Wait, WaitError, fault_hand, fault_point};
+use mailbox_atomics::{Child, Deadline, Region, Wait, WaitError, fault_hand, fault_point};
 use rendezvous::Prepared;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub(crate) fn start(worker: &mut Worker) -> Result<(), Failure> {
     board.parent().trace.store(trace.is_some().into());
     let heaps: Vec<Arc<Region>> = worker.heaps_above.iter().chain([worker.heap.region()]).cloned().collect();
     let children = match how {
-        Start::Fork => fork_all(worker, &names, &channels, &board, group.as_ref(), &heaps),
+        Start::Fork => fork_all(worker, &names, &channels, &board, group.as_ref(), &heaps, deadline),
         Start::Exec => exec::spawn_all(worker, &names, &channels, &board, group.as_ref(), &heaps),
     }?;
     fault_point!("worker.init.started");
@@ -118,6 +118,7 @@ fn fork_all(
     board: &Board,
     group: Option<&Prepared>,
     heaps: &[Arc<Region>],
+    until: Deadline,
 ) -> Result<Vec<(String, Child)>, Failure> {
     let programs = worker.programs.clone();
     let mut children = Vec::with_capacity(names.len());
@@ -141,7 +142,10 @@ fn fork_all(
                     let config = &worker.chips[chip];
                     chip_main(&post, &ChipPost { platform, config, chips, group, within })
                 }
-                below if below < chips + workers => worker_main(&post, &mut worker.workers[below - chips].1),
+                below if below < chips + workers => {
+                    let close_within = worker.settings.close_within;
+                    worker_main(&post, &mut worker.workers[below - chips].1, until, close_within)
+                }
                 _ => sub_main(&post),
             }
         };

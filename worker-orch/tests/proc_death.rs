@@ -13,7 +13,9 @@ use nix::unistd::Pid;
 use serial_test::serial;
 use std::time::{Duration, Instant};
 use support::{builder, children_of, grouped, is_the_doubles, kernel, plain, secs, text, traces};
-use worker_orch::{Access, Args, ChipConfig, ErrorCode, Failure, Program, Task, Worker, comm_failure};
+use worker_orch::{
+    Access, Args, ChipConfig, ErrorCode, Failure, Orchestrator, Program, Task, Worker, comm_failure,
+};
 
 fn far() -> Deadline {
     Deadline::after(Duration::from_secs(60)).unwrap()
@@ -151,6 +153,30 @@ fn f07_a_peers_word_for_a_death_does_not_hide_what_the_parent_knows_of_it() {
         assert!(told.contains("chip 1 (pid") && told.contains("killed by SIGKILL"), "{told}");
         worker.close().unwrap();
     }
+}
+
+/// Gives every chip of the Worker below a task that does not end.
+fn get_stuck(orch: &mut Orchestrator<'_>, task: &Task<'_>) -> Result<(), Failure> {
+    let wait_long = Program::from_number(task.scalar(0)? as u32);
+    orch.submit_next_level(wait_long, &Args::new(), 0).map(drop)
+}
+
+#[test]
+#[serial]
+fn f07_the_deadlines_of_levels_nest_from_inside_out() {
+    let mut below = plain(2);
+    let wait_long = below.register_function("wait_long", wait_long);
+    // The Worker below may take longer than the one above, if it is asked.
+    below.set_run_within(secs(600));
+    let mut cluster = Worker::builder().level(4).build().unwrap();
+    cluster.add_worker(below).unwrap();
+    let stuck = cluster.register_orchestration("get_stuck", get_stuck);
+    cluster.init().unwrap();
+    cluster.set_run_within(secs(2));
+    let args = Args::new().scalar(wait_long.number().into());
+    let told = text(&cluster.run(|orch| orch.submit_next_level(stuck, &args, 0)).unwrap_err());
+    assert!(told.contains("`get_stuck` failed on worker 0"), "{told}");
+    assert!(told.contains("chip 0       pid") && told.contains("in frame 1 of 1"), "{told}");
 }
 
 #[test]

@@ -5,8 +5,8 @@
 //!   `no_std`, no allocation; the only part without the feature `std`.
 //! - [`headers`] and [`INCLUDE_DIR`]: `comm_context.h`, `tensor.h`, `comm_kernel.h` (helpers for kernels) and
 //!   `comm.h` (the C API of a backend).
-//! - [`comm`]: the [`Communicator`](comm::Communicator) trait, its errors, and the argument checks that
-//!   backends share.
+//! - [`comm`]: the [`Communicator`](comm::Communicator) trait, its errors, and what backends share: the
+//!   argument checks and the books of what a rank has allocated.
 //! - [`capi`]: the C API of `comm.h` for any backend, but for the way in.
 //! - `conformance` (a feature): the cases that every backend's tests run.
 //!

@@ -3,15 +3,14 @@
 use crate::note::{Part, agree};
 use comm_context::abi::{CommContext, DeviceAddr};
 use comm_context::comm::{
-    AllocationId, ArgumentError, CommError, Communicator, DomainSpec, Membership, Phase, Reach, SubsetView,
-    Timeout, Window, validate,
+    Allocated, AllocationId, CommError, Communicator, DomainSpec, Key, Ledger, Membership, Phase, Released,
+    SubsetView, Timeout, Window, validate,
 };
 use mailbox_atomics::{Arena, PAGE, fault_point};
 use rendezvous::{Group, Prepared, Step, Topic, region_error};
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Addresses that each rank has for its windows, base and domains together. Only addresses: memory is reserved by window.
 pub const EXTENT: usize = 64 << 30;
@@ -40,32 +39,7 @@ pub struct SimComm {
 #[derive(Debug)]
 struct State {
     arena: Arena,
-    reach: Reach,
-    base: Option<Base>,
-    /// Between the first call that allocates the base window and its end.
-    making_base: bool,
-    /// `None` while it is being allocated or released.
-    domains: BTreeMap<AllocationId, Option<Domain>>,
-}
-
-#[derive(Clone, Debug)]
-struct Base {
-    window: Window,
-    context: CommContext,
-}
-
-#[derive(Debug)]
-struct Domain {
-    members: Vec<u32>,
-    made: Allocation,
-}
-
-/// A window as its members agreed on it: this rank's part, its context, and where everybody's part is.
-#[derive(Debug)]
-struct Allocation {
-    own: Range<usize>,
-    context: Range<usize>,
-    offsets: Vec<u64>,
+    ledger: Ledger,
 }
 
 impl SimComm {
@@ -81,13 +55,7 @@ impl SimComm {
 
     fn new(group: Group) -> Self {
         let arena = Arena::new(group.extent(group.membership().rank()));
-        let state = State {
-            arena,
-            reach: Reach::default(),
-            base: None,
-            making_base: false,
-            domains: BTreeMap::new(),
-        };
+        let state = State { arena, ledger: Ledger::default() };
         Self { group, state: Mutex::new(state) }
     }
 
@@ -109,36 +77,36 @@ impl SimComm {
         DeviceAddr(self.group.region().base().as_ptr() as u64 + offset)
     }
 
-    /// Allocates this rank's part of a window and agrees with the other members on everybody's. Everything that can fail on this rank
-    /// alone happens before the others hear that it has succeeded.
+    /// Allocates this rank's part of a window, agrees with the other members on everybody's, and writes the context. Everything that can
+    /// fail on this rank alone happens before the others hear that it has succeeded.
     fn allocate(
         &self,
         step: &Step<'_>,
-        topic: Topic,
+        key: Key,
         members: &[u32],
+        position: u32,
         asked: usize,
-    ) -> Result<Allocation, CommError> {
+    ) -> Result<Allocated, CommError> {
         fault_point!("comm-sim.reserve");
         let held = self.reserve(asked);
         fault_point!("comm-sim.reserved");
         let part = match &held {
-            Ok((own, _)) => {
-                Part::Window { offset: own.start as u64, size: own.len() as u64, asked: asked as u64 }
-            }
+            Ok(own) => Part::Window { offset: own.start as u64, size: own.len() as u64, asked: asked as u64 },
             Err(error) => Part::Failed { text: error.to_string() },
         };
+        let (topic, phase) = subject(key);
         let agreed = self.group.exchange(step, topic, members, &part.encode()).and_then(|notes| {
             let parts: Vec<Part> = notes.iter().map(|note| Part::decode(note)).collect();
-            let offsets = agree(&parts, members, self.me(), held.as_ref().err().cloned(), step_phase(topic))?;
-            self.check_peers(&offsets, members, asked, step_phase(topic))?;
+            let offsets = agree(&parts, members, self.me(), held.as_ref().err().cloned(), phase)?;
+            self.check_peers(&offsets, members, asked, phase)?;
             Ok(offsets)
         });
         fault_point!("comm-sim.agreed");
         match (held, agreed) {
-            (Ok((own, context)), Ok(offsets)) => Ok(Allocation { own, context, offsets }),
+            (Ok(own), Ok(offsets)) => self.finish(position, &own, &offsets),
             (held, agreed) => {
-                if let Ok((own, context)) = held {
-                    let _ = self.free(own, context);
+                if let Ok(own) = held {
+                    let _ = self.free(own);
                 }
                 Err(agreed.err().unwrap_or(CommError::Closed))
             }
@@ -147,15 +115,16 @@ impl SimComm {
 
     /// Memory for a window of `asked` bytes and, behind it, for its context: one reservation, since all ranks share one object and the
     /// kernel lets one of them at a time change what is behind it.
-    fn reserve(&self, asked: usize) -> Result<(Range<usize>, Range<usize>), CommError> {
+    fn reserve(&self, asked: usize) -> Result<Range<usize>, CommError> {
         let window = asked.next_multiple_of(PAGE);
         let both = self.state().arena.take(self.group.region(), window + CONTEXT).map_err(region_error)?;
-        let border = both.start + window;
-        Ok((both.start..border, border..both.end))
+        Ok(both.start..both.start + window)
     }
 
-    fn free(&self, own: Range<usize>, context: Range<usize>) -> Result<(), CommError> {
-        self.state().arena.give_back(self.group.region(), own.start..context.end).map_err(region_error)
+    /// Gives back a window and the context behind it.
+    fn free(&self, own: Range<usize>) -> Result<(), CommError> {
+        let both = own.start..own.end + CONTEXT;
+        self.state().arena.give_back(self.group.region(), both).map_err(region_error)
     }
 
     /// A peer's window must lie in that peer's own extent: its note is not believed.
@@ -182,54 +151,27 @@ impl SimComm {
     }
 
     /// Writes the context of a window to its place.
-    fn finish(&self, domain_rank: u32, made: &Allocation) -> Result<(Window, CommContext), CommError> {
-        let context = self.describe(domain_rank, &made.offsets, made.own.len())?;
-        self.group.region().write(made.context.start, context.as_bytes()).map_err(region_error)?;
-        fault_point!("comm-sim.context");
-        let window = Window {
-            context: self.address(made.context.start as u64),
-            base: self.address(made.own.start as u64),
-            size: made.own.len(),
-        };
-        Ok((window, context))
-    }
-
-    fn describe(&self, domain_rank: u32, offsets: &[u64], size: usize) -> Result<CommContext, CommError> {
+    fn finish(&self, position: u32, own: &Range<usize>, offsets: &[u64]) -> Result<Allocated, CommError> {
         let bases: Vec<DeviceAddr> = offsets.iter().map(|offset| self.address(*offset)).collect();
-        let workspace = self.address(self.group.workspace_offset() as u64);
-        let context = CommContext::new(domain_rank, &bases, size as u64).map_err(impossible)?;
-        Ok(context.with_workspace(workspace))
+        let context = CommContext::new(position, &bases, own.len() as u64).map_err(CommError::impossible)?;
+        let context = context.with_workspace(self.address(self.group.workspace_offset() as u64));
+        self.group.region().write(own.end, context.as_bytes()).map_err(region_error)?;
+        fault_point!("comm-sim.context");
+        let (base, at) = (self.address(own.start as u64), self.address(own.end as u64));
+        Ok(Allocated { window: Window { context: at, base, size: own.len() }, context })
     }
 
-    /// The offsets of a range of device addresses, if this rank may touch it.
-    fn resolve(
-        &self,
-        at: DeviceAddr,
-        len: usize,
-        allowed: fn(&Reach, &Range<u64>) -> bool,
-    ) -> Result<usize, CommError> {
-        let start = at.0.checked_sub(self.address(0).0);
-        let range = start.and_then(|start| Some(start..start.checked_add(len as u64)?));
-        match range {
-            Some(range) if allowed(&self.state().reach, &range) => Ok(range.start as usize),
-            _ => Err(ArgumentError::Unreachable { addr: at, len }.into()),
-        }
+    /// Where an address of this rank's stands in the group's memory.
+    fn offset(&self, at: DeviceAddr) -> usize {
+        (at.0 - self.address(0).0) as usize
     }
 }
 
-fn offsets_of(range: &Range<usize>) -> Range<u64> {
-    range.start as u64..range.end as u64
-}
-
-fn step_phase(topic: Topic) -> Phase {
-    if topic.kind == BASE { Phase::AllocWindows } else { Phase::AllocDomain }
-}
-
-/// A context of checked parts always holds together.
-fn impossible(error: comm_context::abi::AbiError) -> CommError {
-    CommError::Backend {
-        what: "a bug: the context does not hold together".to_owned(),
-        source: Arc::new(error),
+/// What the members' exchange about an allocation is called, and the phase that it is part of.
+fn subject(key: Key) -> (Topic, Phase) {
+    match key {
+        None => (Topic { kind: BASE, id: 0 }, Phase::AllocWindows),
+        Some(id) => (Topic { kind: DOMAIN, id: id.0 }, Phase::AllocDomain),
     }
 }
 
@@ -246,97 +188,47 @@ impl Communicator for SimComm {
         self.group.check()?;
         validate::window_size("win_size", size)?;
         let step = self.group.step(Phase::AllocWindows, within)?;
-        {
-            let mut state = self.state();
-            if state.base.is_some() || state.making_base {
-                return Err(CommError::WindowsExist);
-            }
-            state.making_base = true;
-        }
+        self.state().ledger.begin(None)?;
         let everybody: Vec<u32> = (0..self.nranks()).collect();
-        let made = self.allocate(&step, Topic { kind: BASE, id: 0 }, &everybody, size).and_then(|made| {
-            let (window, context) = self.finish(self.me(), &made)?;
-            Ok((window, context, made))
-        });
-        let mut state = self.state();
-        state.making_base = false;
-        let (window, context, made) = made?;
-        state.reach.add_windows(&made.offsets, window.size);
-        state.reach.add_context(offsets_of(&made.context));
-        state.base = Some(Base { window, context });
-        Ok(window)
+        let made = self.allocate(&step, None, &everybody, self.me(), size);
+        self.state().ledger.end(None, &everybody, made)
     }
 
     fn window(&self) -> Result<Window, CommError> {
-        self.state().base.as_ref().map(|base| base.window).ok_or(CommError::NoWindow)
+        self.state().ledger.base()
     }
 
     fn derive_context(&self, view: &SubsetView<'_>) -> Result<DeviceAddr, CommError> {
         self.group.check()?;
-        let base = self.state().base.clone().ok_or(CommError::NoWindow)?;
-        validate::subset(self.group.membership(), view, base.window.size)?;
-        let context = base
-            .context
-            .subset(view.ranks, view.domain_rank, view.offset as u64, view.size as u64)
-            .map_err(impossible)?;
-        let region = self.group.region();
-        let mut state = self.state();
+        let (region, mut state) = (self.group.region(), self.state());
+        let context = state.ledger.derive(self.group.membership(), view)?;
         let at = state.arena.take(region, size_of::<CommContext>()).map_err(region_error)?;
         region.write(at.start, context.as_bytes()).map_err(region_error)?;
-        state.reach.add_context(offsets_of(&at));
-        Ok(self.address(at.start as u64))
+        let at = self.address(at.start as u64);
+        state.ledger.add_context(at);
+        Ok(at)
     }
 
     fn alloc_domain(&self, spec: &DomainSpec<'_>, within: Timeout) -> Result<Window, CommError> {
         self.group.check()?;
         validate::domain(self.group.membership(), spec)?;
         let step = self.group.step(Phase::AllocDomain, within)?;
-        {
-            let mut state = self.state();
-            if state.domains.contains_key(&spec.id) {
-                return Err(CommError::DomainExists { id: spec.id });
-            }
-            state.domains.insert(spec.id, None);
-        }
-        let topic = Topic { kind: DOMAIN, id: spec.id.0 };
-        let made = self.allocate(&step, topic, spec.ranks, spec.window_size).and_then(|made| {
-            let (window, _) = self.finish(spec.domain_rank, &made)?;
-            Ok((window, made))
-        });
-        let mut state = self.state();
-        match made {
-            Ok((window, made)) => {
-                state.reach.add_windows(&made.offsets, window.size);
-                state.reach.add_context(offsets_of(&made.context));
-                state.domains.insert(spec.id, Some(Domain { members: spec.ranks.to_vec(), made }));
-                Ok(window)
-            }
-            Err(error) => {
-                state.domains.remove(&spec.id);
-                Err(error)
-            }
-        }
+        let key = Some(spec.id);
+        self.state().ledger.begin(key)?;
+        let made = self.allocate(&step, key, spec.ranks, spec.domain_rank, spec.window_size);
+        self.state().ledger.end(key, spec.ranks, made)
     }
 
     fn release_domain(&self, id: AllocationId, within: Timeout) -> Result<(), CommError> {
-        let domain = self
-            .state()
-            .domains
-            .get_mut(&id)
-            .and_then(Option::take)
-            .ok_or(CommError::UnknownDomain { id })?;
+        let Released { members, window } = self.state().ledger.release(id)?;
         fault_point!("comm-sim.release");
         // Its members stop using it before anybody's memory goes; when some are gone, ours goes all the same.
         let waited = self.group.step(Phase::ReleaseDomain, within).and_then(|step| {
-            self.group.exchange(&step, Topic { kind: RELEASE, id: id.0 }, &domain.members, &[]).map(drop)
+            self.group.exchange(&step, Topic { kind: RELEASE, id: id.0 }, &members, &[]).map(drop)
         });
-        let Allocation { own, context, offsets } = domain.made;
-        {
-            let mut state = self.state();
-            state.domains.remove(&id);
-            state.reach.remove(&offsets, &offsets_of(&context));
-        }
-        let freed = self.free(own, context);
+        let start = self.offset(window.base);
+        let freed = self.free(start..start + window.size);
+        self.state().ledger.forget(id);
         fault_point!("comm-sim.released");
         waited.and(freed)
     }
@@ -350,28 +242,22 @@ impl Communicator for SimComm {
         if into.is_empty() {
             return Ok(());
         }
-        let offset = self.resolve(from, into.len(), Reach::may_read)?;
-        self.group.region().read(offset, into).map_err(region_error)
+        self.state().ledger.check_read(from, into.len())?;
+        self.group.region().read(self.offset(from), into).map_err(region_error)
     }
 
     fn write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), CommError> {
         if bytes.is_empty() {
             return Ok(());
         }
-        let offset = self.resolve(to, bytes.len(), Reach::may_write)?;
-        self.group.region().write(offset, bytes).map_err(region_error)
+        self.state().ledger.check_write(to, bytes.len())?;
+        self.group.region().write(self.offset(to), bytes).map_err(region_error)
     }
 
     /// Leaves at once, without waiting: a rank that gives up must not hang on those who still wait for it. Its windows stay readable for
     /// peers that have not left; the memory goes with the last of them.
     fn destroy(self: Box<Self>, _within: Timeout) -> Result<(), CommError> {
         fault_point!("comm-sim.destroy");
-        let broken = self.group.check();
-        let reason = match &broken {
-            Ok(()) => "it destroyed its communicator".to_owned(),
-            Err(error) => format!("it destroyed its communicator, because {}", error.root_cause()),
-        };
-        self.group.leave(&reason);
-        broken
+        self.group.leave_destroyed()
     }
 }

@@ -6,12 +6,13 @@
 
 mod kit;
 
-use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec, SubsetView, Timeout};
+use comm_context::comm::{CommError, Membership, Timeout};
+use comm_context::conformance::whole_life;
 use comm_sim::{Prepared, prepare};
 use kit::{Says, Way, descriptors, far, listing, meeting_place, millis, say, secs};
 use mailbox_atomics::fault::{self, Action, Plan};
 use mailbox_atomics::{Child, HowDied, monotonic_ns};
-use rendezvous::who_is_there;
+use rendezvous::{UNKNOWN_YET, who_is_there};
 use serial_test::serial;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,41 +22,9 @@ const NRANKS: u32 = 3;
 /// Groups that run at a time: they mostly wait for a death to be noticed.
 const AT_ONCE: usize = 12;
 
-/// Where a rank can die before anybody who matters knows that it is there: nobody can name it, so a deadline must.
-const UNKNOWN_YET: &[&str] = &[
-    // It has told nobody that it exists.
-    "rendezvous.path_checked",
-    "rendezvous.bind",
-    "rendezvous.connect",
-    "rendezvous.connected",
-    // It has asked for a seat, and the host may find it dead before it gives it one.
-    "rendezvous.asked",
-    // It holds the name, and no rank has a seat yet.
-    "rendezvous.host.bound",
-    // Some ranks have a seat, others come later and find no host: they hold the next meeting and wait for it.
-    "rendezvous.host.seated",
-    // The host calls the meeting off, and a rank that comes after that finds nobody who could tell it. That those who are at the meeting
-    // are told is shown in rendezvous/tests/proc_meet.rs.
-    "rendezvous.seated",
-];
-
-/// Everything that a communicator does, in order.
+/// One rank's part, from the way in to the way out.
 fn scene(way: Way<'_>, rank: u32, within: Timeout) -> Result<(), CommError> {
-    let comm = way.open(rank, NRANKS, within)?;
-    let played = play(comm.as_ref(), rank, within);
-    let left = comm.destroy(within);
-    played.and(left)
-}
-
-fn play(comm: &dyn Communicator, rank: u32, within: Timeout) -> Result<(), CommError> {
-    let everybody: Vec<u32> = (0..NRANKS).collect();
-    comm.alloc_windows(4096, within)?;
-    comm.derive_context(&SubsetView { ranks: &[rank], domain_rank: 0, offset: 0, size: 64 })?;
-    comm.barrier(within)?;
-    let id = AllocationId(7);
-    comm.alloc_domain(&DomainSpec { id, ranks: &everybody, domain_rank: rank, window_size: 8192 }, within)?;
-    comm.release_domain(id, within)?;
-    comm.barrier(within)
+    whole_life(way.open(rank, NRANKS, within)?, Membership::new(rank, NRANKS)?, within)
 }
 
 /// One death.

@@ -6,7 +6,6 @@ use comm_context::comm::Timeout;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
 use worker_orch::Platform;
 
 /// What every program understands.
@@ -28,7 +27,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE[:SYMBOL]")]
     pub kernel: Option<KernelFile>,
     /// Give up when bring-up, or a batch of iterations, takes longer than this many seconds [default: 120]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS")]
     pub timeout: Option<Timeout>,
     /// Write when every task ran to this file; ui.perfetto.dev shows it
     #[arg(long, value_name = "FILE")]
@@ -95,13 +94,6 @@ impl FromStr for KernelFile {
     }
 }
 
-/// A number of seconds such as `120` or `0.5`.
-pub fn seconds(text: &str) -> Result<Timeout, String> {
-    let number: f64 = text.parse().map_err(|_| "write seconds, such as 120 or 0.5".to_owned())?;
-    let limit = Duration::try_from_secs_f64(number).map_err(|error| error.to_string())?;
-    Timeout::new(limit).map_err(|error| error.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,13 +132,5 @@ mod tests {
         assert_eq!(read(odd.display().to_string()).unwrap().file, odd);
         assert!(read(format!("{plain}:")).unwrap_err().contains("symbol"));
         assert!(read(format!("{plain}.no")).unwrap_err().contains("no file"));
-    }
-
-    #[test]
-    fn a_timeout_is_more_than_nothing() {
-        assert_eq!(seconds("0.5").unwrap().get(), Duration::from_millis(500));
-        for text in ["0", "-1", "nan", "inf", "1h", "1e9"] {
-            assert!(seconds(text).is_err(), "{text}");
-        }
     }
 }

@@ -15,7 +15,7 @@ mod report;
 mod rows;
 mod stop;
 
-pub use cli::{DEFAULT_SYMBOL, KernelFile, Options, seconds};
+pub use cli::{DEFAULT_SYMBOL, KernelFile, Options};
 pub use collective::{Collective, SIGNAL_BYTES};
 pub use devices::Devices;
 pub use golden::{Checked, UNTOUCHED, slack_of_sum};

@@ -263,6 +263,17 @@ impl Group {
         }
     }
 
+    /// Leaves because the communicator is destroyed, and gives what broke the group, if something did.
+    pub fn leave_destroyed(&self) -> Result<(), CommError> {
+        let broken = self.check();
+        let reason = match &broken {
+            Ok(()) => "it destroyed its communicator".to_owned(),
+            Err(error) => format!("it destroyed its communicator, because {}", error.root_cause()),
+        };
+        self.leave(&reason);
+        broken
+    }
+
     pub(crate) fn lifelines(&self) -> &Lifelines {
         &self.lifelines
     }
@@ -365,6 +376,7 @@ pub(crate) fn layout(nranks: u32, extent: usize) -> Result<Layout, CommError> {
         .ok_or_else(|| region_error(mailbox_atomics::RegionError::BadLength { len: extent }))
 }
 
-pub(crate) fn deadline(within: Timeout) -> Result<Deadline, CommError> {
+/// The end of a call that starts now.
+pub fn deadline(within: Timeout) -> Result<Deadline, CommError> {
     Deadline::after(within.get()).map_err(|_| ArgumentError::Timeout { given: within.get() }.into())
 }

@@ -55,11 +55,11 @@ mod ticket;
 mod verdict;
 mod watch;
 
-pub use group::{Group, Prepared, Step};
+pub use group::{Group, Prepared, Step, deadline};
 pub use inspect::groups_of;
 pub use launcher::{Launched, LauncherError, from_launcher};
 pub use layout::{LETTER_BYTES, NOTE_BYTES};
-pub use meet::{MeetError, who_is_there};
+pub use meet::{MeetError, UNKNOWN_YET, who_is_there};
 pub use memory::region_error;
 pub use notes::Topic;
 pub use path::PathError;

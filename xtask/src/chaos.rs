@@ -40,7 +40,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "J", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=64))]
     jobs: u64,
     /// Only this case, as a failure prints it
-    #[arg(long, value_name = "CASE", conflicts_with_all = ["points", "minutes"])]
+    #[arg(long, value_name = "CASE", value_parser = shape, conflicts_with_all = ["points", "minutes"])]
     case: Option<String>,
     /// One JSON object a case, and one with the totals
     #[arg(long)]
@@ -61,6 +61,18 @@ struct Verdict {
     stalled_ms: f64,
     /// The first line of the first error.
     told: Option<String>,
+}
+
+/// Refuses before anything is built what cannot be a case; whether it is one, the scenes know.
+fn shape(case: &str) -> Result<String, String> {
+    let parts = case.split_once(':').and_then(|(scene, fault)| Some((scene, fault.split_once('=')?)));
+    match parts {
+        Some((scene, (point, action))) if ![scene, point, action].contains(&"") => Ok(case.to_owned()),
+        _ => {
+            Err("write it as a failure prints it, such as fork:worker.task.before-program@1#2=kill"
+                .to_owned())
+        }
+    }
 }
 
 const FAILED: &str = "failed";
@@ -163,6 +175,7 @@ impl Program {
         };
         let out = read(child.stdout.as_mut().map(|pipe| pipe as &mut dyn Read))?;
         let errors = read(child.stderr.as_mut().map(|pipe| pipe as &mut dyn Read))?;
+        ensure!(!out.is_empty() || errors.is_empty(), "{}", errors.trim_end());
         serde_json::from_str(&out).with_context(|| format!("its watcher said {out:?} {errors:?}"))
     }
 }
@@ -293,6 +306,14 @@ mod tests {
         assert_eq!(executable(line), Some(PathBuf::from("/x/proc_chaos-1")));
         assert_eq!(executable(&line.replace("proc_chaos\"}", "proc_run\"}")), None);
         assert_eq!(executable("no JSON"), None);
+    }
+
+    #[test]
+    fn what_cannot_be_a_case_is_refused_before_a_build() {
+        assert!(shape("fork:worker.task.before-program@1#2=kill").is_ok());
+        for text in ["", "nonsense", "fork:", "fork:a.b", ":a.b=kill", "fork:=kill", "fork:a.b="] {
+            assert!(shape(text).is_err(), "{text:?}");
+        }
     }
 
     #[test]

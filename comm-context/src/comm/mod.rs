@@ -1,6 +1,7 @@
 //! The backend-neutral communicator: what every backend does, in whose words, and with which errors.
 
 mod error;
+mod ledger;
 mod membership;
 mod phase;
 mod reach;
@@ -8,9 +9,9 @@ mod timeout;
 pub mod validate;
 
 pub use error::{ArgumentError, CommCode, CommError, Death, PathProblem};
+pub use ledger::{Allocated, Key, Ledger, Released};
 pub use membership::Membership;
 pub use phase::Phase;
-pub use reach::Reach;
 pub use timeout::Timeout;
 
 use crate::abi::DeviceAddr;

@@ -2,38 +2,37 @@
 
 use std::ops::Range;
 
-/// The windows and contexts that are allocated now, by where they start in whatever a backend counts: offsets of
-/// one region, or device addresses.
+/// The windows and contexts that are allocated now, by their addresses.
 #[derive(Debug, Default)]
-pub struct Reach {
+pub(super) struct Reach {
     windows: Vec<Range<u64>>,
     contexts: Vec<Range<u64>>,
 }
 
 impl Reach {
     /// Windows of `size` bytes at `starts` may be read and written.
-    pub fn add_windows(&mut self, starts: &[u64], size: usize) {
+    pub(super) fn add_windows(&mut self, starts: &[u64], size: usize) {
         self.windows.extend(starts.iter().map(|start| *start..start.saturating_add(size as u64)));
     }
 
     /// A context may be read.
-    pub fn add_context(&mut self, range: Range<u64>) {
+    pub(super) fn add_context(&mut self, range: Range<u64>) {
         self.contexts.push(range);
     }
 
     /// What starts there is gone: windows and their context.
-    pub fn remove(&mut self, starts: &[u64], context: &Range<u64>) {
+    pub(super) fn remove(&mut self, starts: &[u64], context: &Range<u64>) {
         self.windows.retain(|window| !starts.contains(&window.start));
         self.contexts.retain(|range| range != context);
     }
 
     /// Whether `range` lies in one window.
-    pub fn may_write(&self, range: &Range<u64>) -> bool {
+    pub(super) fn may_write(&self, range: &Range<u64>) -> bool {
         self.windows.iter().any(|window| holds(window, range))
     }
 
     /// Whether `range` lies in one window or one context.
-    pub fn may_read(&self, range: &Range<u64>) -> bool {
+    pub(super) fn may_read(&self, range: &Range<u64>) -> bool {
         self.may_write(range) || self.contexts.iter().any(|context| holds(context, range))
     }
 }

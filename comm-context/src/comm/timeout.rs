@@ -1,6 +1,7 @@
 //! How long a call may wait for its peers.
 
 use core::fmt;
+use core::str::FromStr;
 use std::env::{self, VarError};
 use std::time::Duration;
 
@@ -39,30 +40,28 @@ impl Timeout {
             Err(VarError::NotPresent) => return Ok(Self::DEFAULT),
             Err(VarError::NotUnicode(text)) => text.to_string_lossy().into_owned(),
         };
-        Self::from_seconds(&given)
-            .ok_or_else(|| ArgumentError::TimeoutVariable { variable: variable.to_owned(), given })
+        given.parse().map_err(|_| ArgumentError::TimeoutVariable { variable: variable.to_owned(), given })
     }
 
     /// The duration.
     pub const fn get(self) -> Duration {
         self.0
     }
+}
 
-    /// As [`from_env`](Self::from_env) reads the text of a variable; for fuzzing only.
-    #[cfg(fuzzing)]
-    pub fn from_text(text: &str) -> Option<Self> {
-        Self::from_seconds(text)
-    }
+/// Seconds: digits with at most one point between them. `f64::from_str` alone would also take `inf`, `nan`, `1e3`
+/// and `+1`.
+impl FromStr for Timeout {
+    type Err = ArgumentError;
 
-    /// Digits with at most one point between them. `f64::from_str` alone would also take `inf`, `nan`, `1e3`
-    /// and `+1`.
-    fn from_seconds(text: &str) -> Option<Self> {
+    fn from_str(text: &str) -> Result<Self, ArgumentError> {
+        let refused = || ArgumentError::TimeoutText { given: text.to_owned() };
         let plain = text.split('.').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
         if !plain || text.matches('.').count() > 1 {
-            return None;
+            return Err(refused());
         }
-        let limit = Duration::try_from_secs_f64(text.parse().ok()?).ok()?;
-        Self::new(limit).ok()
+        let seconds = text.parse().map_err(|_| refused())?;
+        Duration::try_from_secs_f64(seconds).ok().and_then(|limit| Self::new(limit).ok()).ok_or_else(refused)
     }
 }
 
@@ -105,7 +104,7 @@ mod tests {
     #[test]
     fn f06_only_plain_seconds_are_read() {
         for (text, millis) in [("1", 1_000), ("0.5", 500), ("120", 120_000), ("007.250", 7_250)] {
-            assert_eq!(Timeout::from_seconds(text), Some(Timeout(Duration::from_millis(millis))), "{text}");
+            assert_eq!(text.parse(), Ok(Timeout(Duration::from_millis(millis))), "{text}");
         }
         for text in [
             "",
@@ -130,7 +129,8 @@ mod tests {
             "0.0000000000001",
             "１",
         ] {
-            assert_eq!(Timeout::from_seconds(text), None, "{text:?}");
+            let refused = ArgumentError::TimeoutText { given: text.to_owned() };
+            assert_eq!(text.parse::<Timeout>(), Err(refused), "{text:?}");
         }
     }
 

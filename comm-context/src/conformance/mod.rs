@@ -98,3 +98,13 @@ pub const CASES: &[Case] = cases![
     failures::a_rank_that_leaves_is_named_to_those_who_wait from 2,
     failures::a_deadline_that_passes_is_told_with_who_is_missing from 2,
 ];
+
+/// Every call of a communicator once, to its end: what a test breaks at one place after the other.
+///
+/// # Errors
+/// Of the first call that failed; the communicator is destroyed all the same.
+pub fn whole_life(comm: Box<dyn Communicator>, me: Membership, within: Timeout) -> Result<(), CommError> {
+    let played = life::every_call(comm.as_ref(), me, within);
+    let left = comm.destroy(within);
+    played.and(left)
+}

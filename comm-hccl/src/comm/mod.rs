@@ -16,17 +16,15 @@ use crate::device::{Device, VendorPid};
 use crate::error::DeviceError;
 use crate::lane::{Interrupted, Lane, Overrun};
 use crate::window::WindowWay;
-use comm_context::abi::{CommContext, DeviceAddr};
+use comm_context::abi::DeviceAddr;
 use comm_context::comm::{
-    AllocationId, ArgumentError, CommError, Communicator, DomainSpec, Phase, Reach, SubsetView, Timeout,
-    Window, validate,
+    AllocationId, ArgumentError, CommError, Communicator, DomainSpec, Ledger, Phase, Released, SubsetView,
+    Timeout, Window, validate,
 };
 use mailbox_atomics::Deadline;
 use note::Refusal;
 use objects::Objects;
-use rendezvous::{Group, Step, Topic};
-use std::collections::BTreeMap;
-use std::ops::Range;
+use rendezvous::{Group, Step, Topic, deadline};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -52,30 +50,12 @@ pub struct HcclComm {
 /// Local to the rank. Never locked while waiting.
 #[derive(Debug, Default)]
 struct State {
-    reach: Reach,
-    base: Option<Base>,
-    /// A thread is allocating it.
-    making_base: bool,
-    /// `None` while it is being allocated or released.
-    domains: BTreeMap<AllocationId, Option<Domain>>,
+    ledger: Ledger,
     /// The way that worked last, and why each better one was refused.
     way: Option<WindowWay>,
     refusals: Vec<(WindowWay, Refusal)>,
     /// The abort word as it is on the device.
     abort: u32,
-}
-
-#[derive(Clone, Debug)]
-struct Base {
-    window: Window,
-    context: CommContext,
-}
-
-#[derive(Debug)]
-struct Domain {
-    members: Vec<u32>,
-    bases: Vec<u64>,
-    context: Range<u64>,
 }
 
 /// The topics of the group's exchanges. The windows' have a stage in the low bits.
@@ -139,18 +119,6 @@ impl HcclComm {
 
     fn deadline(&self) -> Result<Deadline, CommError> {
         deadline(self.within)
-    }
-
-    fn resolve(
-        &self,
-        at: DeviceAddr,
-        len: usize,
-        allowed: fn(&Reach, &Range<u64>) -> bool,
-    ) -> Result<(), CommError> {
-        match at.0.checked_add(len as u64) {
-            Some(end) if allowed(&self.state().reach, &(at.0..end)) => Ok(()),
-            _ => Err(ArgumentError::Unreachable { addr: at, len }.into()),
-        }
     }
 
     /// The vendor's barrier, once every rank is known to come.
@@ -219,43 +187,23 @@ impl Communicator for HcclComm {
         self.group.check()?;
         validate::window_size("win_size", size)?;
         let step = self.group.step(Phase::AllocWindows, within)?;
-        {
-            let mut state = self.state();
-            if state.base.is_some() || state.making_base {
-                return Err(CommError::WindowsExist);
-            }
-            state.making_base = true;
-        }
-        let topic = Topic { kind: BASE, id: 0 };
-        let made = self.allocate(&step, Phase::AllocWindows, topic, None, &self.everybody(), self.me(), size);
-        let mut state = self.state();
-        state.making_base = false;
-        let made = made?;
-        let window = made.window();
-        made.extend(&mut state.reach);
-        state.base = Some(Base { window, context: made.context });
-        Ok(window)
+        self.state().ledger.begin(None)?;
+        let everybody = self.everybody();
+        let made = self.allocate(&step, None, &everybody, self.me(), size);
+        self.state().ledger.end(None, &everybody, made)
     }
 
     fn window(&self) -> Result<Window, CommError> {
-        self.state().base.as_ref().map(|base| base.window).ok_or(CommError::NoWindow)
+        self.state().ledger.base()
     }
 
     fn derive_context(&self, view: &SubsetView<'_>) -> Result<DeviceAddr, CommError> {
         self.group.check()?;
-        let base = self.state().base.clone().ok_or(CommError::NoWindow)?;
-        validate::subset(self.group.membership(), view, base.window.size)?;
-        let context = base
-            .context
-            .subset(view.ranks, view.domain_rank, view.offset as u64, view.size as u64)
-            .map_err(|error| CommError::Backend {
-                what: "a bug: the context does not hold together".to_owned(),
-                source: Arc::new(error),
-            })?;
+        let context = self.state().ledger.derive(self.group.membership(), view)?;
         let step = self.group.step(Phase::DeriveContext, self.within)?;
         let at =
             self.vendor(Phase::DeriveContext, step.deadline(), move |objects| objects.place(&context))?;
-        self.state().reach.add_context(context_range(at));
+        self.state().ledger.add_context(at);
         Ok(at)
     }
 
@@ -263,53 +211,24 @@ impl Communicator for HcclComm {
         self.group.check()?;
         validate::domain(self.group.membership(), spec)?;
         let step = self.group.step(Phase::AllocDomain, within)?;
-        {
-            let mut state = self.state();
-            if state.domains.contains_key(&spec.id) {
-                return Err(CommError::DomainExists { id: spec.id });
-            }
-            state.domains.insert(spec.id, None);
-        }
-        let topic = Topic { kind: DOMAIN, id: spec.id.0 };
-        let (key, position, size) = (Some(spec.id), spec.domain_rank, spec.window_size);
-        let made = self.allocate(&step, Phase::AllocDomain, topic, key, spec.ranks, position, size);
-        let mut state = self.state();
-        match made {
-            Ok(made) => {
-                made.extend(&mut state.reach);
-                let domain = Domain {
-                    members: spec.ranks.to_vec(),
-                    bases: made.bases(),
-                    context: context_range(made.context_at),
-                };
-                state.domains.insert(spec.id, Some(domain));
-                Ok(made.window())
-            }
-            Err(error) => {
-                state.domains.remove(&spec.id);
-                Err(error)
-            }
-        }
+        let key = Some(spec.id);
+        self.state().ledger.begin(key)?;
+        let made = self.allocate(&step, key, spec.ranks, spec.domain_rank, spec.window_size);
+        self.state().ledger.end(key, spec.ranks, made)
     }
 
     fn release_domain(&self, id: AllocationId, within: Timeout) -> Result<(), CommError> {
-        let domain = {
-            let mut state = self.state();
-            let domain =
-                state.domains.get_mut(&id).and_then(Option::take).ok_or(CommError::UnknownDomain { id })?;
-            state.reach.remove(&domain.bases, &domain.context);
-            domain
-        };
+        let Released { members, .. } = self.state().ledger.release(id)?;
         let phase = Phase::ReleaseDomain;
         let until = deadline(within)?;
         // Everybody lets go of the others' windows before anybody frees its own; when some are gone, ours goes all the
         // same.
         let closed = self.vendor(phase, until, move |objects| objects.close_peers(Some(id)));
         let waited = self.group.step(phase, within).and_then(|step| {
-            self.group.exchange(&step, Topic { kind: RELEASE, id: id.0 }, &domain.members, &[]).map(drop)
+            self.group.exchange(&step, Topic { kind: RELEASE, id: id.0 }, &members, &[]).map(drop)
         });
         let freed = self.vendor(phase, in_time(until)?, move |objects| objects.free(Some(id)));
-        self.state().domains.remove(&id);
+        self.state().ledger.forget(id);
         waited.and(closed).and(freed)
     }
 
@@ -326,7 +245,7 @@ impl Communicator for HcclComm {
         if into.is_empty() {
             return Ok(());
         }
-        self.resolve(from, into.len(), Reach::may_read)?;
+        self.state().ledger.check_read(from, into.len())?;
         let len = into.len();
         let job = move |objects: &mut Objects| objects.read(from, len);
         into.copy_from_slice(&self.vendor(Phase::Transfer, self.deadline()?, job)?);
@@ -337,7 +256,7 @@ impl Communicator for HcclComm {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.resolve(to, bytes.len(), Reach::may_write)?;
+        self.state().ledger.check_write(to, bytes.len())?;
         let bytes = bytes.to_vec();
         self.vendor(Phase::Transfer, self.deadline()?, move |objects| objects.write(to, &bytes))
     }
@@ -358,12 +277,7 @@ impl Communicator for HcclComm {
 
     /// Leaves at once, without waiting for anybody, and releases everything; the deadline is for the vendor's calls.
     fn destroy(mut self: Box<Self>, within: Timeout) -> Result<(), CommError> {
-        let broken = self.group.check();
-        let reason = match &broken {
-            Ok(()) => "it destroyed its communicator".to_owned(),
-            Err(error) => format!("it destroyed its communicator, because {}", error.root_cause()),
-        };
-        self.group.leave(&reason);
+        let broken = self.group.leave_destroyed();
         let released = self.release_all(deadline(within)?);
         broken.and(released)
     }
@@ -376,14 +290,6 @@ impl Drop for HcclComm {
             let _ = self.release_all(until);
         }
     }
-}
-
-fn context_range(at: DeviceAddr) -> Range<u64> {
-    at.0..at.0 + size_of::<CommContext>() as u64
-}
-
-fn deadline(within: Timeout) -> Result<Deadline, CommError> {
-    Deadline::after(within.get()).map_err(|_| ArgumentError::Timeout { given: within.get() }.into())
 }
 
 /// The same deadline, or a little time to release things when it has passed.

@@ -7,12 +7,9 @@ use crate::memory::DeviceMemory;
 use crate::stream::Stream;
 use crate::window::{LocalWindow, PeerWindow, WindowTicket, WindowWay};
 use comm_context::abi::{CommContext, CommWorkspace, DeviceAddr};
-use comm_context::comm::AllocationId;
+use comm_context::comm::{Allocated, Key, Window};
 use std::collections::BTreeMap;
 use std::time::Instant;
-
-/// The base window, or a domain's.
-pub(crate) type Key = Option<AllocationId>;
 
 /// The vendor's objects, in no particular order; [`Objects::release`] has the order.
 #[derive(Debug)]
@@ -33,14 +30,6 @@ struct Windows {
     own: LocalWindow,
     peers: Vec<PeerWindow>,
     context: Option<DeviceMemory>,
-}
-
-/// An allocation as the rest of the communicator sees it: numbers.
-#[derive(Debug, Clone)]
-pub(crate) struct Opened {
-    pub(crate) context: CommContext,
-    pub(crate) context_at: DeviceAddr,
-    pub(crate) bases: Vec<DeviceAddr>,
 }
 
 impl Objects {
@@ -95,7 +84,7 @@ impl Objects {
         me: u32,
         tickets: &[Option<WindowTicket>],
         until: Instant,
-    ) -> Result<Opened, DeviceError> {
+    ) -> Result<Allocated, DeviceError> {
         let workspace = self.workspace()?;
         let windows = self.windows.get_mut(&key).ok_or(DeviceError::Released { what: "window" })?;
         let mut bases = Vec::with_capacity(tickets.len());
@@ -114,9 +103,10 @@ impl Objects {
             .map_err(|_| DeviceError::Nonsense { function: "aclrtMapMem", what: "an impossible address" })?;
         let context = context.with_workspace(workspace);
         let memory = self.device.place(&context)?;
-        let context_at = memory.addr();
+        let own = &windows.own;
+        let window = Window { context: memory.addr(), base: own.addr(), size: own.size() };
         windows.context = Some(memory);
-        Ok(Opened { context, context_at, bases })
+        Ok(Allocated { window, context })
     }
 
     fn workspace(&mut self) -> Result<DeviceAddr, DeviceError> {

@@ -1,11 +1,9 @@
 //! Allocation of windows: prepare, exchange, open, exchange, and commit or undo on every member.
 
 use super::note::{Note, Refusal, Verdict, settle};
-use super::objects::{Key, Opened};
-use super::{HcclComm, LaneError, context_range, device_error, in_time, refusal_text};
+use super::{BASE, DOMAIN, HcclComm, LaneError, device_error, in_time, refusal_text};
 use crate::window::{WindowTicket, WindowWay};
-use comm_context::abi::{CommContext, DeviceAddr};
-use comm_context::comm::{CommError, Phase, Reach, Window};
+use comm_context::comm::{Allocated, CommError, Key, Phase};
 use rendezvous::{Step, Topic};
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,31 +12,6 @@ use std::time::Instant;
 const MADE: u32 = 0;
 const OPENED: u32 = 1;
 const CLOSED: u32 = 2;
-
-/// An allocation that every member has committed to.
-#[derive(Debug)]
-pub(super) struct Made {
-    pub(super) context: CommContext,
-    pub(super) context_at: DeviceAddr,
-    addrs: Vec<DeviceAddr>,
-    size: usize,
-}
-
-impl Made {
-    pub(super) fn window(&self) -> Window {
-        let base = self.addrs[self.context.rank() as usize];
-        Window { context: self.context_at, base, size: self.size }
-    }
-
-    pub(super) fn bases(&self) -> Vec<u64> {
-        self.addrs.iter().map(|addr| addr.0).collect()
-    }
-
-    pub(super) fn extend(&self, reach: &mut Reach) {
-        reach.add_windows(&self.bases(), self.size);
-        reach.add_context(context_range(self.context_at));
-    }
-}
 
 /// No way to share windows is there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -50,7 +23,7 @@ pub struct NoWay {
 
 /// One try of one way.
 enum Tried {
-    Made(Box<Made>),
+    Made(Box<Allocated>),
     /// It does not work for everybody: who refused, if anybody did, and which way is next, in the order of the ways.
     Next(Option<Refusal>, usize),
 }
@@ -76,17 +49,18 @@ struct Allocation<'a> {
 
 impl HcclComm {
     /// Allocates a window on every member, by the best way that all of them have.
-    #[expect(clippy::too_many_arguments, reason = "two callers, and each part is theirs")]
     pub(super) fn allocate(
         &self,
         step: &Step<'_>,
-        phase: Phase,
-        topic: Topic,
         key: Key,
         members: &[u32],
         position: u32,
         asked: usize,
-    ) -> Result<Made, CommError> {
+    ) -> Result<Allocated, CommError> {
+        let (topic, phase) = match key {
+            None => (Topic { kind: BASE, id: 0 }, Phase::AllocWindows),
+            Some(id) => (Topic { kind: DOMAIN, id: id.0 }, Phase::AllocDomain),
+        };
         let allocation = Allocation { phase, topic, key, members, position, asked };
         // What was refused once is not tried again. Members may know different things, and then agree.
         let (mut at, mut refusals) = {
@@ -149,7 +123,6 @@ impl HcclComm {
         tickets: Vec<WindowTicket>,
     ) -> Result<Tried, CommError> {
         let Allocation { phase, key, position, .. } = *allocation;
-        let size = tickets.first().map_or(0, |ticket| ticket.size);
         let others: Vec<_> = tickets
             .into_iter()
             .enumerate()
@@ -158,17 +131,15 @@ impl HcclComm {
         let until = Instant::now() + step.deadline().left();
         let opened =
             self.on_lane(phase, step.deadline(), move |objects| objects.open(key, position, &others, until));
-        let mut numbers = None;
+        let mut made = None;
         let (note, own) = self.word(phase, way, opened, |opened| {
-            numbers = Some(opened);
+            made = Some(opened);
             Vec::new()
         })?;
         // Also the failed ones say so before anybody frees its window: a slower member would find it gone.
         let verdict = self.tell(step, allocation, OPENED, &note, own);
-        let refused = match (verdict, numbers) {
-            (Ok(Verdict::Done(_)), Some(Opened { context, context_at, bases })) => {
-                return Ok(Tried::Made(Box::new(Made { context, context_at, addrs: bases, size })));
-            }
+        let refused = match (verdict, made) {
+            (Ok(Verdict::Done(_)), Some(made)) => return Ok(Tried::Made(Box::new(made))),
             (Ok(Verdict::Refused { next, first, .. }), _) => Ok(Tried::Next(Some(first), next)),
             (Ok(Verdict::Failed(error)) | Err(error), _) => Err(error),
             (Ok(Verdict::Done(_)), None) => Err(CommError::Closed),

@@ -2,7 +2,7 @@
 //!
 //! Only `comm-sim` is at work. A rank learns which one it is from flags or from a launcher such as `mpirun`.
 
-use chipcomm_examples::{Checked, Devices, Stop, Verdict, counted, main as run, seconds};
+use chipcomm_examples::{Checked, Devices, Stop, Verdict, counted, main as run};
 use clap::Parser;
 use comm_context::abi::CommContext;
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
@@ -39,7 +39,7 @@ struct Cli {
     #[arg(long, value_name = "N", default_value = "16")]
     count: NonZeroU32,
     /// Give up when a step takes longer than this many seconds [default: 120]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS")]
     timeout: Option<Timeout>,
     /// Print the result as one JSON object for each rank
     #[arg(long)]

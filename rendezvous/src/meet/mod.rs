@@ -23,6 +23,25 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use wire::Message;
 
+/// The fault points of [`Group::meet`] at which a rank can end before anybody who matters knows that it is there: nobody can name it then, so a
+/// deadline must. For tests that let ranks end at every point.
+pub const UNKNOWN_YET: &[&str] = &[
+    // It has told nobody that it exists.
+    "rendezvous.path_checked",
+    "rendezvous.bind",
+    "rendezvous.connect",
+    "rendezvous.connected",
+    // It has asked for a seat, and the host may find it dead before it gives it one.
+    "rendezvous.asked",
+    // It holds the name, and no rank has a seat yet.
+    "rendezvous.host.bound",
+    // Some ranks have a seat, others come later and find no host: they hold the next meeting and wait for it.
+    "rendezvous.host.seated",
+    // The host calls the meeting off, and a rank that comes after that finds nobody who could tell it. That those who are at the meeting
+    // are told is shown in tests/proc_meet.rs.
+    "rendezvous.seated",
+];
+
 /// What a rank brings to a meeting.
 struct Arrival<'a> {
     path: &'a Path,

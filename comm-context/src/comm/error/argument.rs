@@ -132,6 +132,13 @@ pub enum ArgumentError {
         given: Duration,
     },
 
+    /// A text is no time limit.
+    #[error("{given:?} is no time limit; write seconds, such as 120 or 0.5, above 0 and up to 86400")]
+    TimeoutText {
+        /// The text.
+        given: String,
+    },
+
     /// An environment variable does not hold a time limit.
     #[error(
         "{variable} is {given:?}; set it to seconds, such as 120 or 0.5, above 0 and up to 86400, or unset it"

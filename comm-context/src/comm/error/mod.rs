@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{AllocationId, Phase};
+use crate::abi::AbiError;
 
 /// The error of every communicator call, the same for every backend.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -264,6 +265,12 @@ impl CommError {
             Self::Broken { cause } => cause.code(),
             Self::Backend { .. } => CommCode::Internal,
         }
+    }
+
+    /// For a context of parts that were checked, which always hold together.
+    pub fn impossible(error: AbiError) -> Self {
+        let what = "a bug: the context does not hold together".to_owned();
+        Self::Backend { what, source: Arc::new(error) }
     }
 
     /// The error itself, or the first cause if the communicator was broken before.

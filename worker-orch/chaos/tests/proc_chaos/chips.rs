@@ -181,11 +181,6 @@ impl Stage for Chips {
         &mut self.worker
     }
 
-    fn once_more(&mut self) -> Result<(), Failure> {
-        let all: Vec<usize> = (0..self.worker.chip_contexts()?.len()).collect();
-        self.worker.run(|orch| orch.allocate_domain("again", &all, 4096, &[]).map(drop))
-    }
-
     fn play(&mut self, diary: &Diary, limits: Limits) -> Result<(), Failure> {
         for (rank, input) in self.inputs.iter().enumerate() {
             input.write(&[rank as f32; COUNT])?;

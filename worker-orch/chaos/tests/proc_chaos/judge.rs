@@ -6,6 +6,7 @@ use crate::watch::Seen;
 use mailbox_atomics::HowDied;
 use mailbox_atomics::fault::{Action, LogLine};
 use nix::errno::Errno;
+use rendezvous::UNKNOWN_YET;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -299,18 +300,6 @@ impl Judge<'_> {
         Some(told)
     }
 }
-
-/// Where ranks that meet at a path can end before anybody who matters knows that they are there: only a deadline can tell.
-pub(crate) const UNKNOWN_YET: &[&str] = &[
-    "rendezvous.path_checked",
-    "rendezvous.bind",
-    "rendezvous.connect",
-    "rendezvous.connected",
-    "rendezvous.asked",
-    "rendezvous.host.bound",
-    "rendezvous.host.seated",
-    "rendezvous.seated",
-];
 
 /// After the last thing that another rank needs.
 const LAST_STEPS: &[&str] =

@@ -30,7 +30,10 @@ pub(crate) trait Stage {
     /// Everything between a Worker's making and its close.
     fn play(&mut self, diary: &Diary, limits: Limits) -> Result<(), Failure>;
     /// Something short that needs all chips to work together, after a run that failed.
-    fn once_more(&mut self) -> Result<(), Failure>;
+    fn once_more(&mut self) -> Result<(), Failure> {
+        let all: Vec<usize> = (0..self.worker().chip_contexts()?.len()).collect();
+        self.worker().run(|orch| orch.allocate_domain("again", &all, 4096, &[]).map(drop))
+    }
 }
 
 /// Makes a scene's Worker.

@@ -54,11 +54,6 @@ impl Stage for Plain {
         &mut self.worker
     }
 
-    fn once_more(&mut self) -> Result<(), Failure> {
-        let all: Vec<usize> = (0..self.worker.chip_contexts()?.len()).collect();
-        self.worker.run(|orch| orch.allocate_domain("again", &all, 4096, &[]).map(drop))
-    }
-
     fn play(&mut self, diary: &Diary, limits: Limits) -> Result<(), Failure> {
         let (worker, limit) = (&mut self.worker, Some(limits.call));
         diary.call("init", limit, || worker.init())?;

@@ -6,9 +6,8 @@
 
 use crate::life::{Limits, forget_plan};
 use crate::report::{Call, Diary, Holdings, Report, Told};
-use comm_context::comm::{
-    AllocationId, CommError, Communicator, DomainSpec, Membership, SubsetView, Timeout,
-};
+use comm_context::comm::{CommError, Membership, Timeout};
+use comm_context::conformance::whole_life;
 use comm_sim::SimComm;
 use mailbox_atomics::{Child, Deadline, HowDied, Region, fault, monotonic_ns};
 use rendezvous::who_is_there;
@@ -107,23 +106,9 @@ fn await_host(path: &Path, host: &Child) {
     }
 }
 
-/// Everything that a communicator does, in order.
 fn scene(path: &Path, rank: u32, within: Timeout) -> Result<(), CommError> {
-    let comm = Box::new(SimComm::meet(path, Membership::new(rank, NRANKS)?, within)?);
-    let played = play(comm.as_ref(), rank, within);
-    let left = comm.destroy(within);
-    played.and(left)
-}
-
-fn play(comm: &dyn Communicator, rank: u32, within: Timeout) -> Result<(), CommError> {
-    let everybody: Vec<u32> = (0..NRANKS).collect();
-    comm.alloc_windows(4096, within)?;
-    comm.derive_context(&SubsetView { ranks: &[rank], domain_rank: 0, offset: 0, size: 64 })?;
-    comm.barrier(within)?;
-    let id = AllocationId(7);
-    comm.alloc_domain(&DomainSpec { id, ranks: &everybody, domain_rank: rank, window_size: 8192 }, within)?;
-    comm.release_domain(id, within)?;
-    comm.barrier(within)
+    let me = Membership::new(rank, NRANKS)?;
+    whole_life(Box::new(SimComm::meet(path, me, within)?), me, within)
 }
 
 fn kind(error: &CommError) -> String {

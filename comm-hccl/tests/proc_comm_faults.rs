@@ -178,22 +178,14 @@ fn late(output: &std::process::Output) -> Duration {
 
 /// What cannot be released by its own call when that very call fails is left to the reset; nothing else is.
 fn assert_released(report: &cann_sim::SessionReport, rank: u32, function: &str, all: &str) {
-    let excused: &[Kind] = match function {
-        "aclrtFree" => &[Kind::Memory],
-        "aclrtFreePhysical" => &[Kind::Physical, Kind::Imported],
-        "aclrtUnmapMem" => &[Kind::Mapping, Kind::Reservation],
-        "aclrtReleaseMemAddress" => &[Kind::Reservation],
-        "aclrtIpcMemClose" => &[Kind::IpcKey, Kind::IpcImport],
-        "aclrtDestroyStream" => &[Kind::Stream],
-        "HcclCommDestroy" => &[Kind::Communicator],
-        "aclrtResetDevice" => &[Kind::Device],
-        _ => &[],
-    };
     let Some(process) = report.processes.iter().find(|p| p.rank == Some(rank)) else { return };
     let runtime_stays = function == "aclFinalize";
     let live = process.live.iter().filter(|(kind, _)| !(runtime_stays && *kind == Kind::Runtime));
     assert_eq!(live.count(), 0, "{all}");
-    assert!(process.reclaimed.iter().all(|(kind, count)| excused.contains(kind) && *count == 1), "{all}");
+    assert!(
+        process.reclaimed.iter().all(|(kind, count)| excused(function).contains(kind) && *count == 1),
+        "{all}"
+    );
 }
 
 fn run_all(cases: &[&Case]) -> (BTreeSet<&'static str>, usize) {

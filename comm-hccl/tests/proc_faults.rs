@@ -26,24 +26,6 @@ const NOT_CALLED: &[&str] = &[
     "HcclBroadcast",
 ];
 
-/// What cannot be released by its own call when that very call fails; the reset of the device, or the end of
-/// the runtime, must then have cleaned it up.
-fn excused(function: &str) -> &'static [Kind] {
-    match function {
-        "aclrtFree" => &[Kind::Memory],
-        "aclrtFreePhysical" => &[Kind::Physical, Kind::Imported],
-        // A range cannot be given back while something is mapped there.
-        "aclrtUnmapMem" => &[Kind::Mapping, Kind::Reservation],
-        "aclrtReleaseMemAddress" => &[Kind::Reservation],
-        "aclrtIpcMemClose" => &[Kind::IpcKey, Kind::IpcImport],
-        "aclrtDestroyStream" => &[Kind::Stream],
-        "aclrtBinaryUnLoad" => &[Kind::Binary],
-        "HcclCommDestroy" => &[Kind::Communicator],
-        "aclrtResetDevice" => &[Kind::Device],
-        _ => &[],
-    }
-}
-
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
     Return,

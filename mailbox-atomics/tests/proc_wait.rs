@@ -24,6 +24,15 @@ fn fork(body: impl FnOnce() -> i32) -> Child {
     unsafe { Child::fork(&[], body) }.unwrap()
 }
 
+/// A process that lives until it is killed.
+fn sleeper() -> Child {
+    fork(|| {
+        loop {
+            std::thread::sleep(Duration::from_secs(60));
+        }
+    })
+}
+
 fn watching(child: &Child) -> Peers {
     let mut peers = Peers::new();
     peers.add(3, mailbox_atomics::Lifeline::of_process(child.pid()).unwrap());
@@ -36,11 +45,7 @@ fn f02_a_peer_killed_while_we_wait_is_told_with_pid_and_signal() {
     // MA-3: a death is not a time-out.
     let region = Region::create("t", 4096).unwrap();
     let word = region.words::<WordI32>(0).unwrap();
-    let child = fork(|| {
-        loop {
-            std::thread::sleep(Duration::from_secs(60));
-        }
-    });
+    let child = sleeper();
     let peers = watching(&child);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -88,11 +93,7 @@ fn what_a_peer_published_before_it_died_is_delivered() {
 fn f06_the_deadline_ends_a_wait_for_a_living_peer() {
     let region = Region::create("t", 4096).unwrap();
     let word = region.words::<WordI32>(0).unwrap();
-    let child = fork(|| {
-        loop {
-            std::thread::sleep(Duration::from_secs(60));
-        }
-    });
+    let child = sleeper();
     let peers = watching(&child);
     let short = Deadline::after(Duration::from_millis(80)).unwrap();
     let told = OneShot::new(word).wait(&Wait::until(short).watching(&peers)).unwrap_err();
@@ -129,11 +130,7 @@ fn f43_a_parked_waiter_uses_next_to_no_processor_time() {
     let region = Region::create("t", 4096).unwrap();
     let word = region.words::<WordU64>(0).unwrap();
     let flag = region.words::<WordU32>(64).unwrap();
-    let peer = fork(|| {
-        loop {
-            std::thread::sleep(Duration::from_secs(60));
-        }
-    });
+    let peer = sleeper();
     let waiter = fork(|| {
         let peers = watching(&peer);
         let budget = SpinBudget::for_parties(2);

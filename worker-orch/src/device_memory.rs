@@ -5,7 +5,7 @@ use crate::execute::nonsense;
 use crate::frame::{Frame, Kind, Received};
 use crate::memory::{Heap, Piece, region_failure};
 use crate::run::first_failure;
-use crate::worker::{Worker, deadline, not_up};
+use crate::worker::{Worker, deadline, not_of_chip, not_up};
 use chip_bootstrap::{Chip, Platform};
 use comm_context::abi::DeviceAddr;
 use mailbox_atomics::{Region, fault_point};
@@ -50,6 +50,7 @@ impl Worker {
         to: DeviceAddr,
         bytes: &[u8],
     ) -> Result<(), Failure> {
+        to.checked_add(bytes.len() as u64).ok_or_else(|| not_of_chip(chip, to, bytes.len(), "copy_to"))?;
         for (at, part) in bytes.chunks(PIECE_BYTES).enumerate() {
             let piece = self.staging(part.len())?;
             let (heap, range) = (self.heap.region(), piece.range.clone());
@@ -66,6 +67,8 @@ impl Worker {
         from: DeviceAddr,
         into: &mut [u8],
     ) -> Result<(), Failure> {
+        from.checked_add(into.len() as u64)
+            .ok_or_else(|| not_of_chip(chip, from, into.len(), "copy_from"))?;
         for (at, part) in into.chunks_mut(PIECE_BYTES).enumerate() {
             let piece = self.staging(part.len())?;
             let scalars = [from.0 + (at * PIECE_BYTES) as u64, piece.addr(), part.len() as u64];

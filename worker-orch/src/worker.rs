@@ -264,9 +264,7 @@ impl Worker {
         });
         let heap = self.heap.region();
         let found = window.or_else(|| Some((heap.as_ref(), inside(heap, 0, heap.len())?)));
-        found.ok_or_else(|| {
-            invalid(format!("{len} bytes at {addr} are not inside memory or the window of chip {chip}"), call)
-        })
+        found.ok_or_else(|| not_of_chip(chip, addr, len, call))
     }
 
     pub(crate) fn must_have_chip(&self, chip: usize, call: &'static str) -> Result<(), Failure> {
@@ -325,6 +323,10 @@ impl Drop for Worker {
         // Nobody is left to tell.
         let _ = self.close();
     }
+}
+
+pub(crate) fn not_of_chip(chip: usize, addr: DeviceAddr, len: usize, call: &'static str) -> Failure {
+    invalid(format!("{len} bytes at {addr} are not inside memory or the window of chip {chip}"), call)
 }
 
 /// The chips of a Worker form one group: every rank once.

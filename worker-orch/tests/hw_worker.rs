@@ -156,6 +156,10 @@ fn chips_run_kernels_on_host_buffers_windows_and_memory_of_their_own() {
     }
     let outside = worker.copy_from(0, comm_context::abi::DeviceAddr(64), &mut bytes).unwrap_err();
     assert!(text(&outside).contains("4 bytes at 0x40"), "{outside}");
+    let beyond = comm_context::abi::DeviceAddr(u64::MAX - 2);
+    for told in [worker.copy_to(0, beyond, &bytes), worker.copy_from(0, beyond, &mut bytes)] {
+        assert!(text(&told.unwrap_err()).contains("are not inside memory"));
+    }
     worker.close().unwrap();
     assert_released_since(before, chips);
 }

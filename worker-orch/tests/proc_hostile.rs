@@ -382,6 +382,37 @@ impl Ordeal {
     }
 }
 
+/// Where the hostile hand's words are on the board: its own part's first line begins with how far it is.
+fn done_word() -> u64 {
+    let (_, at) = shared_memory().into_iter().find(|(name, _)| name == "chipcomm-worker").unwrap();
+    (at.start + prey("chipcomm-worker", at.len(), Reach::Own)[0].start) as u64
+}
+
+/// Says that it has done what it was never sent, and does nothing more.
+fn overclaim(_: &mut Task<'_>) -> Result<(), Failure> {
+    let memory = File::options().write(true).open("/proc/self/mem").unwrap();
+    memory.write_at(&1000_u64.to_le_bytes(), done_word()).unwrap();
+    std::thread::sleep(Duration::from_secs(600));
+    Ok(())
+}
+
+#[test]
+#[serial]
+fn f29_a_chip_that_has_done_more_than_it_was_sent_is_not_believed() {
+    let before = traces();
+    let mut worker = Worker::builder().devices(&[0, 1]).sub_workers(HANDS - CHIPS).build().unwrap();
+    form_group(&mut worker, CHIPS, 64);
+    let overclaim = worker.register_function("overclaim", overclaim);
+    worker.init().unwrap();
+    let told = worker.run(|orch| orch.submit_next_level(overclaim, &Args::new(), HOSTILE)).unwrap_err();
+    assert_eq!(told.code, ErrorCode::Protocol, "{told}");
+    assert!(text(&told).contains("chip 1 (pid ") && text(&told).contains("1000 frames of"), "{told}");
+    let again = worker.run(|_| Ok(())).unwrap_err();
+    assert!(text(&again).contains("1000 frames of") && text(&again).contains("initialised again"), "{again}");
+    let _ = worker.close();
+    assert_eq!(traces(), before);
+}
+
 /// `lives` of a Worker for each of `seeds`.
 fn assault(seeds: Range<u64>, lives: usize) {
     let before = traces();

@@ -56,6 +56,8 @@ struct Verdict {
     why: Vec<String>,
     told_ms: Option<f64>,
     gone_ms: Option<f64>,
+    /// How far the slowest call went beyond its deadline.
+    late_ms: Option<f64>,
     took_ms: f64,
     /// For how long the watcher itself was not let run.
     stalled_ms: f64,
@@ -229,6 +231,7 @@ fn broken(case: &str, error: &anyhow::Error) -> Verdict {
         why: vec![format!("{error:#}")],
         told_ms: None,
         gone_ms: None,
+        late_ms: None,
         took_ms: 0.0,
         stalled_ms: 0.0,
         told: None,

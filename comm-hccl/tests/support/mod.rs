@@ -7,7 +7,7 @@
 
 pub(crate) mod life;
 
-use cann_sim::Session;
+use cann_sim::{Kind, Session};
 use comm_hccl::{Device, LogicalDevice, Runtime, Vendor, VisibleDevices};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -105,4 +105,22 @@ pub(crate) fn open_device(rank: u32) -> (Runtime, Device) {
     let runtime = Runtime::start(Vendor::load(None).unwrap()).unwrap();
     let device = Device::open(runtime, LogicalDevice(rank), &VisibleDevices::from_env().unwrap()).unwrap();
     (runtime, device)
+}
+
+/// What cannot be released by its own call when that very call fails; the reset of the device, or the end of
+/// the runtime, must then have cleaned it up.
+pub(crate) fn excused(function: &str) -> &'static [Kind] {
+    match function {
+        "aclrtFree" => &[Kind::Memory],
+        "aclrtFreePhysical" => &[Kind::Physical, Kind::Imported],
+        // A range cannot be given back while something is mapped there.
+        "aclrtUnmapMem" => &[Kind::Mapping, Kind::Reservation],
+        "aclrtReleaseMemAddress" => &[Kind::Reservation],
+        "aclrtIpcMemClose" => &[Kind::IpcKey, Kind::IpcImport],
+        "aclrtDestroyStream" => &[Kind::Stream],
+        "aclrtBinaryUnLoad" => &[Kind::Binary],
+        "HcclCommDestroy" => &[Kind::Communicator],
+        "aclrtResetDevice" => &[Kind::Device],
+        _ => &[],
+    }
 }

@@ -67,6 +67,10 @@ impl Totals {
         Times::of(self.verdicts.iter().filter_map(|verdict| verdict.gone_ms))
     }
 
+    fn late(&self) -> Times {
+        Times::of(self.verdicts.iter().filter_map(|verdict| verdict.late_ms))
+    }
+
     pub(super) fn text(&self, seed: u64, took: Duration) -> String {
         let mut text = String::new();
         let mut rows: BTreeMap<(&str, &str), [usize; 3]> = BTreeMap::new();
@@ -82,6 +86,7 @@ impl Totals {
         }
         let _ = writeln!(text, "\nfrom a death to whoever is told      {}   (contract: 200 ms)", self.told());
         let _ = writeln!(text, "from the parent's death to the last  {}   (contract: 1 s)", self.gone());
+        let _ = writeln!(text, "calls beyond their deadlines         {}   (contract: 1 s)", self.late());
         let stalled = Times::of(self.verdicts.iter().map(|verdict| verdict.stalled_ms));
         let _ = writeln!(text, "the machine itself held a case up    {stalled}");
         if !self.shared_left.is_empty() {
@@ -112,6 +117,7 @@ impl Totals {
             "left_in_shared_memory": self.shared_left,
             "told_ms": self.told().json(),
             "gone_ms": self.gone().json(),
+            "late_ms": self.late().json(),
             "took_s": took.as_secs_f64(),
         })
         .to_string()
@@ -162,6 +168,7 @@ mod tests {
             why: Vec::new(),
             told_ms,
             gone_ms: None,
+            late_ms: None,
             took_ms: 1.0,
             stalled_ms: 0.0,
             told: None,

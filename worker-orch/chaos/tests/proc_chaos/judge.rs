@@ -26,6 +26,8 @@ pub(crate) struct Verdict {
     pub(crate) told_ms: Option<f64>,
     /// From the parent's death to that of its last process.
     pub(crate) gone_ms: Option<f64>,
+    /// How far a call that has a deadline went beyond it, the slowest one.
+    pub(crate) late_ms: Option<f64>,
     pub(crate) took_ms: f64,
     /// For how long the watcher itself was not let run.
     pub(crate) stalled_ms: f64,
@@ -39,14 +41,14 @@ pub(crate) const FAILED: &str = "failed";
 pub(crate) const NOT_REACHED: &str = "not reached";
 
 pub(crate) fn judge(case: &Case, seen: &Seen, took: Duration) -> Verdict {
-    let mut judge = Judge { case, seen, why: Vec::new(), told_ms: None, gone_ms: None };
+    let mut judge = Judge { case, seen, why: Vec::new(), told_ms: None, gone_ms: None, late_ms: None };
     match &seen.fault {
         Some(fault) if fault.pid == seen.parent => judge.fault_in_parent(fault),
         Some(fault) => judge.fault_in_child(fault),
         None => judge.no_fault(),
     }
     judge.what_always_holds();
-    let Judge { why, told_ms, gone_ms, .. } = judge;
+    let Judge { why, told_ms, gone_ms, late_ms, .. } = judge;
     let verdict = match (why.is_empty(), &seen.fault) {
         (false, _) => FAILED,
         (true, Some(_)) => HELD,
@@ -54,7 +56,7 @@ pub(crate) fn judge(case: &Case, seen: &Seen, took: Duration) -> Verdict {
     };
     let told = seen.report.as_ref().and_then(first_error).map(|(_, told)| first_line(&told.text));
     let (case, took_ms, stalled_ms) = (case.to_string(), millis(took), millis(seen.stalled));
-    Verdict { case, verdict, why, told_ms, gone_ms, took_ms, stalled_ms, told }
+    Verdict { case, verdict, why, told_ms, gone_ms, late_ms, took_ms, stalled_ms, told }
 }
 
 struct Judge<'a> {
@@ -63,6 +65,7 @@ struct Judge<'a> {
     why: Vec<String>,
     told_ms: Option<f64>,
     gone_ms: Option<f64>,
+    late_ms: Option<f64>,
 }
 
 impl Judge<'_> {
@@ -81,8 +84,9 @@ impl Judge<'_> {
         }
         for call in seen.report.iter().flat_map(|report| &report.calls) {
             let took = Duration::from_nanos(call.end_ns.saturating_sub(call.begin_ns));
-            let allowed = |limit| Duration::from_millis(limit) + BEYOND_DEADLINE + seen.stalled;
-            if call.limit_ms.is_some_and(|limit| took > allowed(limit)) {
+            let late = call.limit_ms.and_then(|limit| took.checked_sub(Duration::from_millis(limit)));
+            self.late_ms = late.map(millis).into_iter().chain(self.late_ms).reduce(f64::max);
+            if late.is_some_and(|late| late > BEYOND_DEADLINE + seen.stalled) {
                 let stalled = seen.stalled;
                 self.complain(format!(
                     "`{}` of life {} took {took:.1?} (of which the machine stalled {stalled:.1?})",

@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 
 /// What a scene's processes get after its end, or their parent's, before they count as left behind: the second of the contract, and two for load.
 const GONE_WITHIN: Duration = Duration::from_secs(3);
+/// Where scenes keep their files. The log of faults is written in the middle of what is timed, and a disk can hold up for seconds whoever
+/// writes to it while others delete.
+const IN_MEMORY: &str = "/dev/shm";
 /// Between two looks at a scene.
 const NAP: Duration = Duration::from_millis(2);
 /// When a scene hangs: far beyond all its deadlines together.
@@ -57,7 +60,7 @@ struct Show {
 impl Show {
     fn start(scene: Scene, limits: &str, plan: Option<&str>) -> Result<Self, String> {
         let words = |error: std::io::Error| error.to_string();
-        let folder = tempfile::tempdir().map_err(words)?;
+        let folder = tempfile::Builder::new().prefix("chaos-").tempdir_in(IN_MEMORY).map_err(words)?;
         let file = |name: &str| folder.path().join(name);
         for name in ["temp", "session"] {
             std::fs::create_dir(file(name)).map_err(words)?;

@@ -409,7 +409,7 @@ fn f29_a_chip_that_has_done_more_than_it_was_sent_is_not_believed() {
     assert!(text(&told).contains("chip 1 (pid ") && text(&told).contains("1000 frames of"), "{told}");
     let again = worker.run(|_| Ok(())).unwrap_err();
     assert!(text(&again).contains("1000 frames of") && text(&again).contains("initialised again"), "{again}");
-    let _ = worker.close();
+    drop(worker);
     assert_eq!(traces(), before);
 }
 

@@ -8,6 +8,7 @@ mod totals;
 use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Mutex, PoisonError, mpsc};
@@ -101,7 +102,11 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
     } else {
         println!("{}", totals.text(args.seed, begun.elapsed()));
     }
-    Ok(if totals.failure().is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let failure = totals.failure();
+    if let Some(why) = &failure {
+        eprintln!("chaos: {why}");
+    }
+    Ok(if failure.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// A slice of the sweep as a lane.
@@ -161,6 +166,8 @@ impl Program {
     /// Runs one case.
     fn watch(&self, case: &str) -> Result<Verdict> {
         let mut command = self.command(&["watch", case]);
+        // Ctrl-C ends this program only: a watcher ends its case and takes its files away.
+        command.process_group(0);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let begun = Instant::now();
         while child.try_wait()?.is_none() {

@@ -9,6 +9,12 @@ use super::{FAILED, Verdict};
 use crate::lane::counted;
 
 const HELD: &str = "held";
+/// The contract: what a death may take to be told, a parent's processes to go after it, and a call beyond its deadline.
+const TOLD_MS: f64 = 200.0;
+const GONE_MS: f64 = 1000.0;
+const LATE_MS: f64 = 1000.0;
+/// From so many times on the 99th percentile is judged; of fewer it is the slowest one, and may be the machine's.
+const ENOUGH: usize = 500;
 
 /// The verdicts of a sweep.
 #[derive(Default)]
@@ -44,9 +50,22 @@ impl Totals {
             (0, _) if !self.shared_left.is_empty() => {
                 Some(format!("left in /dev/shm: {}", self.shared_left.join(", ")))
             }
-            (0, _) => None,
+            (0, _) => self.too_slow(),
             (failed, _) => Some(format!("{} failed", counted(failed as u64, "case"))),
         }
+    }
+
+    fn too_slow(&self) -> Option<String> {
+        let judged = [
+            ("told", self.told(), TOLD_MS),
+            ("gone", self.gone(), GONE_MS),
+            ("beyond a deadline", self.late(), LATE_MS),
+        ];
+        let slow = |times: &Times, limit| {
+            times.0.len() >= ENOUGH && times.percentile(99).is_some_and(|p99| p99 > limit)
+        };
+        let (what, times, limit) = judged.into_iter().find(|(_, times, limit)| slow(times, *limit))?;
+        Some(format!("{what}: {times}; the contract is a p99 of {limit} ms"))
     }
 
     /// One line for a lane.
@@ -84,9 +103,15 @@ impl Totals {
         for ((scene, action), [held, failed, missed]) in rows {
             let _ = writeln!(text, "{scene:<8} {action:<8} {held:>8} {failed:>8} {missed:>12}");
         }
-        let _ = writeln!(text, "\nfrom a death to whoever is told      {}   (contract: 200 ms)", self.told());
-        let _ = writeln!(text, "from the parent's death to the last  {}   (contract: 1 s)", self.gone());
-        let _ = writeln!(text, "calls beyond their deadlines         {}   (contract: 1 s)", self.late());
+        let _ = writeln!(
+            text,
+            "\nfrom a death to whoever is told      {}   (contract: {TOLD_MS} ms)",
+            self.told()
+        );
+        let _ =
+            writeln!(text, "from the parent's death to the last  {}   (contract: {GONE_MS} ms)", self.gone());
+        let _ =
+            writeln!(text, "calls beyond their deadlines         {}   (contract: {LATE_MS} ms)", self.late());
         let stalled = Times::of(self.verdicts.iter().map(|verdict| verdict.stalled_ms));
         let _ = writeln!(text, "the machine itself held a case up    {stalled}");
         if !self.shared_left.is_empty() {
@@ -181,6 +206,19 @@ mod tests {
         assert_eq!([1, 50, 99, 100].map(|p| times.percentile(p).unwrap()), [2.0, 100.0, 198.0, 200.0]);
         assert_eq!(Times::of([7.0].into_iter()).to_string(), "p50 7 ms, p99 7 ms, max 7 ms of 1");
         assert_eq!(Times::of(std::iter::empty()).to_string(), "no case");
+    }
+
+    #[test]
+    fn a_sweep_of_enough_cases_is_held_to_the_contracts_times() {
+        let of = |slow: usize, cases: usize| {
+            let mut totals = Totals::new(cases);
+            let ms = |at| if at < slow { 201.0 } else { 50.0 };
+            (0..cases).for_each(|at| totals.add(verdict("fork:a.b@1#1=kill", HELD, Some(ms(at)))));
+            totals.failure()
+        };
+        assert_eq!(of(5, ENOUGH), None, "one of a hundred may be slow");
+        assert!(of(6, ENOUGH).unwrap().starts_with("told: "));
+        assert_eq!(of(6, ENOUGH - 1), None, "too few to judge");
     }
 
     #[test]

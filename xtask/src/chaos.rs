@@ -226,7 +226,7 @@ fn sweep(program: &Program, cases: Vec<String>, args: &Args, show: &Show) -> Res
             totals.add(verdict);
         }
     });
-    // Nothing here has a name, so whatever came up meanwhile and stays is a finding, or another program's.
+    // Watchers take their folders away and nothing else here has a name, so what came up meanwhile and stays is a finding, or another program's.
     totals.shared_left = names_in(Path::new("/dev/shm")).difference(&shared_before).cloned().collect();
     Ok(totals)
 }

@@ -5,9 +5,11 @@
 //! Forks from a program that has one thread.
 #![allow(unsafe_code)]
 
-use bench_kit::{Bench, Figure, Samples, fork_and_wait, processor_time};
+use bench_support::{Bench, Figure, Samples, fork_and_wait, processor_time};
 use bootstrap_channel::{ChannelSet, GatherError, Success};
-use mailbox_atomics::{Child, Deadline, Lifeline, Peers, Wait, WaitError};
+use child_process::{Child, Peers, ProcessWatch};
+use deadline::Deadline;
+use mailbox_atomics::{Wait, WaitError};
 use std::io::{Error, Result};
 use std::time::{Duration, Instant};
 
@@ -78,7 +80,7 @@ fn share_of_a_core(chips: usize, time: Duration) -> Result<f64> {
     for chip in 0..chips {
         // SAFETY: this program has one thread; the body only sleeps.
         let child = unsafe { Child::fork(&[], idle) }?;
-        peers.add(chip as u32, Lifeline::of_process(child.pid())?);
+        peers.add(chip as u32, ProcessWatch::of_process(child.pid())?);
         children.push(child);
     }
     let wait = Wait::until(Deadline::after(time).map_err(Error::other)?).watching(&peers);

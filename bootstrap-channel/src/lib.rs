@@ -24,7 +24,8 @@
 //! # Example
 //! ```
 //! use bootstrap_channel::{ChannelSet, Reply, Success};
-//! use mailbox_atomics::{Deadline, Wait};
+//! use deadline::Deadline;
+//! use mailbox_atomics::Wait;
 //! use std::time::Duration;
 //!
 //! // In the parent, before it starts the chip processes.

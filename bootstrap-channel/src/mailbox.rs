@@ -4,7 +4,8 @@ use crate::layout::*;
 use crate::reader::Reader;
 use crate::stamp::{self, Nonce, StampError};
 use crate::writer::Writer;
-use mailbox_atomics::{OneShot, Region, RegionError, WordI32, WordU32, WordU64};
+use mailbox_atomics::{OneShot, WordI32, WordU32, WordU64};
+use shared_memory::{Region, RegionError};
 
 /// A mailbox at a place in a region. It knows where the words are, and has neither side.
 #[derive(Clone, Copy, Debug)]

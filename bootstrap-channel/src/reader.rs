@@ -45,7 +45,7 @@ impl<'a> Reader<'a> {
     pub fn wait(&self, how: &Wait<'_>) -> Result<Reply, ReadError> {
         self.mailbox
             .shot()
-            .wait(&how.looking_every(LOOK))
+            .wait(&how.polling_every(LOOK))
             .map_err(|cause| ReadError::NoReply { phase: self.phase(), cause })?;
         Ok(self.decode()?)
     }

@@ -6,7 +6,8 @@ use crate::mailbox::Mailbox;
 use crate::reader::{LOOK, Reader};
 use crate::stamp::{Nonce, StampError};
 use crate::writer::Writer;
-use mailbox_atomics::{Region, RegionError, Wait, WaitError};
+use mailbox_atomics::{Wait, WaitError};
+use shared_memory::{Region, RegionError};
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -154,7 +155,7 @@ impl ChannelSet {
     /// Ends with the first error that is seen, whichever chip it comes from. `how` should watch all chips' processes. A
     /// chip that is gone ends the wait also when it had said before that it was ready: what it made has gone with it.
     pub fn gather(&self, how: &Wait<'_>) -> Result<Vec<Success>, GatherError> {
-        let how = how.looking_every(LOOK);
+        let how = how.polling_every(LOOK);
         let mut ready = vec![None; self.count];
         while let Some(awaited) = ready.iter().position(Option::is_none) {
             // Parked on one chip's word, it notices the others whenever it looks by itself.

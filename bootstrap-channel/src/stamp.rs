@@ -13,7 +13,7 @@ impl Nonce {
     pub fn random() -> Self {
         use std::hash::{BuildHasher, Hasher, RandomState};
         let mut hasher = RandomState::new().build_hasher();
-        hasher.write_u64(mailbox_atomics::monotonic_ns());
+        hasher.write_u64(deadline::monotonic_ns());
         hasher.write_u32(std::process::id());
         Self(NonZeroU64::new(hasher.finish()).unwrap_or(NonZeroU64::MIN))
     }

@@ -4,7 +4,8 @@ use crate::decode::Success;
 use crate::layout::*;
 use crate::mailbox::Mailbox;
 use core::num::NonZeroI32;
-use mailbox_atomics::{AlreadyPublished, fault_point};
+use fault_points::fault_point;
+use mailbox_atomics::AlreadyPublished;
 use worker_errors::{ErrorCode, clip};
 
 const SUCCESS: NonZeroI32 = NonZeroI32::new(STATE_SUCCESS).unwrap();

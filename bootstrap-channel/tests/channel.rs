@@ -6,7 +6,9 @@ use bootstrap_channel::{
     ChannelSet, Failed, GatherError, Mailbox, Nonce, PublishError, ReadError, Reply, SetError, Silent,
     StampError, Success,
 };
-use mailbox_atomics::{Deadline, Region, RegionError, StickyWord, Wait, WaitError};
+use deadline::Deadline;
+use mailbox_atomics::{StickyWord, Wait, WaitError};
+use shared_memory::{Region, RegionError};
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 use worker_errors::ErrorCode;

@@ -8,7 +8,9 @@
 #![allow(unsafe_code, missing_docs)]
 
 use bootstrap_channel::{ChannelSet, Success};
-use mailbox_atomics::{Child, Deadline, Lifeline, Peers, Wait};
+use child_process::{Child, Peers, ProcessWatch};
+use deadline::Deadline;
+use mailbox_atomics::Wait;
 use std::time::Duration;
 
 /// The devices to use. A run without them has tested nothing, so it fails.
@@ -45,7 +47,7 @@ fn every_device_reports_its_bring_up() {
         .collect();
     let mut peers = Peers::new();
     for (chip, child) in children.iter().enumerate() {
-        peers.add(chip as u32, Lifeline::of_process(child.pid()).unwrap());
+        peers.add(chip as u32, ProcessWatch::of_process(child.pid()).unwrap());
     }
     let wait = Wait::until(Deadline::after(Duration::from_secs(30)).unwrap()).watching(&peers);
     assert_eq!(set.gather(&wait), Ok(devices.into_iter().map(reply).collect()));

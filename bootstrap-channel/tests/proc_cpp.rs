@@ -3,7 +3,9 @@
 
 use bootstrap_channel::layout::MAILBOX_SIZE;
 use bootstrap_channel::{Failed, Mailbox, Nonce, Reader, Reply, Success};
-use mailbox_atomics::{Deadline, Region, Wait};
+use deadline::Deadline;
+use mailbox_atomics::Wait;
+use shared_memory::Region;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};

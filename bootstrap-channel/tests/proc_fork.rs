@@ -6,9 +6,12 @@
 
 use bootstrap_channel::layout::MAILBOX_SIZE;
 use bootstrap_channel::{ChannelSet, Failed, GatherError, ReadError, Reply, Success};
-use mailbox_atomics::{Child, Deadline, HowDied, Lifeline, Peers, Region, Wait, WaitError};
+use child_process::{Child, Peers, ProcessWatch};
+use deadline::{Deadline, HowDied};
+use mailbox_atomics::{Wait, WaitError};
 use nix::sys::signal::{Signal, raise};
 use serial_test::serial;
+use shared_memory::Region;
 use std::time::Duration;
 use worker_errors::ErrorCode;
 
@@ -25,7 +28,7 @@ fn fork(body: impl FnOnce() -> i32) -> Child {
 fn watching(children: &[Child]) -> Peers {
     let mut peers = Peers::new();
     for (chip, child) in children.iter().enumerate() {
-        peers.add(chip as u32, Lifeline::of_process(child.pid()).unwrap());
+        peers.add(chip as u32, ProcessWatch::of_process(child.pid()).unwrap());
     }
     peers
 }

@@ -17,7 +17,8 @@ use comm_hccl::{
     Device as Opened, DeviceError, DeviceMemory, HcclComm, KernelBinary, Lane, LogicalDevice, NotStarted,
     Overrun, Runtime, Stream, Vendor, VisibleDevices,
 };
-use mailbox_atomics::{Deadline, LONGEST_WAIT, Region};
+use deadline::{Deadline, LONGEST_WAIT};
+use shared_memory::Region;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -276,7 +277,7 @@ impl Device for AscendDevice {
         let device = self.device.as_ref().ok_or(CommError::Closed)?;
         let comm = match entry {
             Entry::Forked(prepared) => HcclComm::join(device, prepared, me.rank(), within)?,
-            Entry::Path(path) => HcclComm::meet(device, path, me, within)?,
+            Entry::Path(path) => HcclComm::rendezvous(device, path, me, within)?,
         };
         Ok(Box::new(comm))
     }

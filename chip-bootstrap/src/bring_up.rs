@@ -8,7 +8,7 @@ use crate::platform::Platform;
 use bootstrap_channel::{Success, Writer};
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::{Membership, Timeout};
-use mailbox_atomics::fault_point;
+use fault_points::fault_point;
 use std::fmt;
 use worker_errors::{ErrorCode, Failure};
 

@@ -248,7 +248,7 @@ impl ChipConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mailbox_atomics::Region;
+    use shared_memory::Region;
     use std::sync::Arc;
 
     fn chip() -> ChipConfig {

@@ -1,6 +1,6 @@
 //! Host memory that a chip's process shares with its parent.
 
-use mailbox_atomics::{Region, RegionError};
+use shared_memory::{Region, RegionError};
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -9,8 +9,9 @@ use crate::device::{ChipMemory, Device, Entry, Kernel};
 use comm_context::abi::TensorDesc;
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
 use comm_sim::SimComm;
+use fault_points::fault_call;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-use mailbox_atomics::{Region, fault_call};
+use shared_memory::Region;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use worker_errors::{ErrorCode, Failure};
@@ -71,7 +72,7 @@ impl Device for SimDevice {
     ) -> Result<Box<dyn Communicator>, CommError> {
         let comm = match entry {
             Entry::Forked(prepared) => SimComm::join(prepared, me.rank(), within)?,
-            Entry::Path(path) => SimComm::meet(path, me, within)?,
+            Entry::Path(path) => SimComm::rendezvous(path, me, within)?,
         };
         Ok(Box::new(comm))
     }

@@ -5,10 +5,12 @@
 #![allow(unsafe_code)]
 
 use cann_sim::Kind;
+use child_process::Child;
 use chip_bootstrap::{ChipConfig, Entry, HostSpan, Platform, bring_up};
 use comm_context::abi::{DType, DeviceAddr, TensorDesc};
 use comm_context::comm::{Membership, Timeout};
-use mailbox_atomics::{Child, Deadline, HowDied, Region};
+use deadline::{Deadline, HowDied};
+use shared_memory::Region;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;

@@ -5,11 +5,14 @@
 #![allow(unsafe_code, missing_docs)]
 
 use bootstrap_channel::{ChannelSet, Reply};
+use child_process::Child;
 use chip_bootstrap::{BringUpPhase, ChipConfig, Entry, HostSpan, Platform, bring_up, bring_up_and_publish};
 use comm_context::abi::DType;
 use comm_context::comm::{Communicator, Membership, Timeout};
-use mailbox_atomics::{Child, Deadline, HowDied, Region, Wait};
+use deadline::{Deadline, HowDied};
+use mailbox_atomics::Wait;
 use serial_test::serial;
+use shared_memory::Region;
 use std::sync::Arc;
 use std::time::Duration;
 use worker_errors::ErrorCode;

@@ -15,7 +15,7 @@ use crate::ids::{LogicalDevice, PhysicalDevice, VisibleDevice, VisibleDevices};
 use crate::load::Vendor;
 use crate::runtime::Runtime;
 use crate::sys::aclrtContext;
-use mailbox_atomics::Deadline;
+use deadline::Deadline;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};

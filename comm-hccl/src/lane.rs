@@ -6,7 +6,7 @@
 //! else, which also gives the vendor what it wants: one thread, one context.
 
 use crate::inside::Inside;
-use mailbox_atomics::Deadline;
+use deadline::Deadline;
 use std::fmt;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, PoisonError};

@@ -14,7 +14,7 @@
 //!   [`PeerWindow`], [`Group`]. Each has `release`, which gives the vendor's answer, and a `Drop` that does
 //!   the same and leaves its error to [`Device::close`].
 //! - [`HcclComm`] is the [`Communicator`](comm_context::comm::Communicator). Ranks that one parent forks
-//!   [join](HcclComm::join) what it [prepared](prepare); others [meet](HcclComm::meet) at a path. From C it is
+//!   [join](HcclComm::join) what it [prepared](prepare); others [meet](HcclComm::rendezvous) at a path. From C it is
 //!   `libcomm_hccl.so` (the crate `comm-hccl-c`), where the caller owns device and stream.
 //! - No object of the device layer waits with a bound of its own, except [`PeerWindow::open`]. The communicator does:
 //!   its vendor calls run on a [`Lane`], a thread that is left behind when a call does not come back.
@@ -63,7 +63,7 @@
 //! let runtime = Runtime::start(Vendor::load(None)?)?;
 //! let device = Device::open(runtime, LogicalDevice(rank), &VisibleDevices::from_env()?)?;
 //! let me = Membership::new(rank, nranks)?;
-//! let comm = HcclComm::meet(&device, "/tmp/my-job/rootinfo".as_ref(), me, Timeout::DEFAULT)?;
+//! let comm = HcclComm::rendezvous(&device, "/tmp/my-job/rootinfo".as_ref(), me, Timeout::DEFAULT)?;
 //! let window = comm.alloc_windows(1 << 20, Timeout::DEFAULT)?;
 //! println!("windows by {:?}; refused: {:?}", comm.way(), comm.refusals());
 //! comm.write(window.base, b"hello")?;

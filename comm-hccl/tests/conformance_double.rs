@@ -72,7 +72,7 @@ fn part_suite() {
         // A place of its own for each, so that a rank that leaves a broken group early meets no remains of it.
         let place = format!("{path}-{ran}");
         let open = |me| {
-            let comm = HcclComm::meet(&device, place.as_ref(), me, timeout)?;
+            let comm = HcclComm::rendezvous(&device, place.as_ref(), me, timeout)?;
             Ok(Box::new(Watched { comm, way: way.clone() }) as Box<dyn Communicator>)
         };
         let held = (case.run)(&Seat { rank, nranks, open: &open, timeout });

@@ -4,10 +4,12 @@
 //! Forks before any vendor call. The children use the communicator only, and no lock of the test harness.
 #![allow(unsafe_code)]
 
+use child_process::Child;
 use comm_context::comm::{Communicator, Timeout};
 use comm_context::conformance::{self, Seat};
 use comm_hccl::{Device, HcclComm, LogicalDevice, Runtime, Vendor, VisibleDevices, prepare};
-use mailbox_atomics::{Child, Deadline, HowDied, Region};
+use deadline::{Deadline, HowDied};
+use shared_memory::Region;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 use worker_errors::clip;
@@ -107,8 +109,9 @@ fn ranks_that_meet_at_a_path_pass_the_suite() {
     let mut ran = 0;
     for case in conformance::cases(nranks) {
         in_processes(case.name, &devices, &[], &|rank, device| {
-            let open =
-                |me| Ok(Box::new(HcclComm::meet(device, &path, me, patience())?) as Box<dyn Communicator>);
+            let open = |me| {
+                Ok(Box::new(HcclComm::rendezvous(device, &path, me, patience())?) as Box<dyn Communicator>)
+            };
             (case.run)(&Seat { rank, nranks, open: &open, timeout: patience() })
         });
         ran += 1;

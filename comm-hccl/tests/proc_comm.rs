@@ -33,7 +33,7 @@ fn within(seconds: u64) -> Timeout {
 
 fn meet(device: &comm_hccl::Device, rank: u32) -> Result<HcclComm, CommError> {
     let path = std::env::var_os(PATH).unwrap();
-    HcclComm::meet(device, path.as_ref(), Membership::new(rank, 2).unwrap(), within(30))
+    HcclComm::rendezvous(device, path.as_ref(), Membership::new(rank, 2).unwrap(), within(30))
 }
 
 // CH-1: what one rank lacks, none uses; everybody knows whose fault it was.

@@ -12,7 +12,7 @@ use comm_context::abi::CommContext;
 use comm_context::comm::{AllocationId, Communicator, DomainSpec, Membership, SubsetView, Timeout};
 use comm_hccl::sys::{AscendCl, Hccl};
 use comm_hccl::*;
-use mailbox_atomics::Deadline;
+use deadline::Deadline;
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::os::unix::process::ExitStatusExt;
@@ -315,7 +315,7 @@ impl HcclCommLife<'_> {
     fn live(&self, path: &Path) -> Result<(), Box<dyn Error>> {
         let within = Timeout::new(LIMIT)?;
         let me = Membership::new(self.rank, 2)?;
-        let comm = timed(LIMIT, || HcclComm::meet(self.device, path, me, within))?;
+        let comm = timed(LIMIT, || HcclComm::rendezvous(self.device, path, me, within))?;
         let used = self.use_all(&comm, within);
         let destroyed = timed(END, || Box::new(comm).destroy(Timeout::new(END).unwrap()));
         used?;

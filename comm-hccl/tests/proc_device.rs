@@ -34,7 +34,7 @@ fn a_whole_life_of_two_ranks_leaves_nothing() {
 #[ignore = "a part of a_whole_life_of_two_ranks_leaves_nothing"]
 fn part_whole_life() {
     if let Some(rank) = my_rank() {
-        report(whole_life(rank));
+        report(full_cycle(rank));
     }
 }
 

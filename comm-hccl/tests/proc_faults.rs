@@ -140,6 +140,6 @@ fn f11_every_vendor_call_that_fails_or_kills_is_named_and_leaves_nothing() {
 #[ignore = "a part of f11_every_vendor_call_that_fails_or_kills_is_named_and_leaves_nothing"]
 fn part_life_with_faults() {
     if let Some(rank) = my_rank() {
-        report(whole_life(rank));
+        report(full_cycle(rank));
     }
 }

@@ -3,11 +3,12 @@
 use crate::note::{Part, agree};
 use comm_context::abi::{CommContext, DeviceAddr};
 use comm_context::comm::{
-    Allocated, AllocationId, CommError, Communicator, DomainSpec, Key, Ledger, Membership, Phase, Released,
-    SubsetView, Timeout, Window, validate,
+    Allocated, AllocationId, AllocationTable, CommError, Communicator, DomainSpec, Key, Membership, Phase,
+    Released, SubsetView, Timeout, Window, validate,
 };
-use mailbox_atomics::{Arena, PAGE, fault_point};
-use rendezvous::{Group, Prepared, Step, Topic, region_error};
+use fault_points::fault_point;
+use rendezvous::{Group, Prepared, Step, Tag, region_error};
+use shared_memory::{Arena, PAGE};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,7 +19,7 @@ pub const EXTENT: usize = 64 << 30;
 /// What a context takes.
 const CONTEXT: usize = size_of::<CommContext>().next_multiple_of(PAGE);
 
-/// The topics of the group's exchanges.
+/// The tags of the group's exchanges.
 const BASE: u32 = 1;
 const DOMAIN: u32 = 2;
 const RELEASE: u32 = 3;
@@ -39,7 +40,7 @@ pub struct SimComm {
 #[derive(Debug)]
 struct State {
     arena: Arena,
-    ledger: Ledger,
+    allocations: AllocationTable,
 }
 
 impl SimComm {
@@ -49,13 +50,13 @@ impl SimComm {
     }
 
     /// Meets the other ranks at `path`.
-    pub fn meet(path: &Path, me: Membership, within: Timeout) -> Result<Self, CommError> {
-        Group::meet(path, me, EXTENT, within).map(Self::new)
+    pub fn rendezvous(path: &Path, me: Membership, within: Timeout) -> Result<Self, CommError> {
+        Group::rendezvous(path, me, EXTENT, within).map(Self::new)
     }
 
     fn new(group: Group) -> Self {
         let arena = Arena::new(group.extent(group.membership().rank()));
-        let state = State { arena, ledger: Ledger::default() };
+        let state = State { arena, allocations: AllocationTable::default() };
         Self { group, state: Mutex::new(state) }
     }
 
@@ -94,8 +95,8 @@ impl SimComm {
             Ok(own) => Part::Window { offset: own.start as u64, size: own.len() as u64, asked: asked as u64 },
             Err(error) => Part::Failed { text: error.to_string() },
         };
-        let (topic, phase) = subject(key);
-        let agreed = self.group.exchange(step, topic, members, &part.encode()).and_then(|notes| {
+        let (tag, phase) = subject(key);
+        let agreed = self.group.exchange(step, tag, members, &part.encode()).and_then(|notes| {
             let parts: Vec<Part> = notes.iter().map(|note| Part::decode(note)).collect();
             let offsets = agree(&parts, members, self.me(), held.as_ref().err().cloned(), phase)?;
             self.check_peers(&offsets, members, asked, phase)?;
@@ -168,10 +169,10 @@ impl SimComm {
 }
 
 /// What the members' exchange about an allocation is called, and the phase that it is part of.
-fn subject(key: Key) -> (Topic, Phase) {
+fn subject(key: Key) -> (Tag, Phase) {
     match key {
-        None => (Topic { kind: BASE, id: 0 }, Phase::AllocWindows),
-        Some(id) => (Topic { kind: DOMAIN, id: id.0 }, Phase::AllocDomain),
+        None => (Tag { kind: BASE, id: 0 }, Phase::AllocWindows),
+        Some(id) => (Tag { kind: DOMAIN, id: id.0 }, Phase::AllocDomain),
     }
 }
 
@@ -188,24 +189,24 @@ impl Communicator for SimComm {
         self.group.check()?;
         validate::window_size("win_size", size)?;
         let step = self.group.step(Phase::AllocWindows, within)?;
-        self.state().ledger.begin(None)?;
+        self.state().allocations.begin(None)?;
         let everybody: Vec<u32> = (0..self.nranks()).collect();
         let made = self.allocate(&step, None, &everybody, self.me(), size);
-        self.state().ledger.end(None, &everybody, made)
+        self.state().allocations.end(None, &everybody, made)
     }
 
     fn window(&self) -> Result<Window, CommError> {
-        self.state().ledger.base()
+        self.state().allocations.base()
     }
 
     fn derive_context(&self, view: &SubsetView<'_>) -> Result<DeviceAddr, CommError> {
         self.group.check()?;
         let (region, mut state) = (self.group.region(), self.state());
-        let context = state.ledger.derive(self.group.membership(), view)?;
+        let context = state.allocations.derive(self.group.membership(), view)?;
         let at = state.arena.take(region, size_of::<CommContext>()).map_err(region_error)?;
         region.write(at.start, context.as_bytes()).map_err(region_error)?;
         let at = self.address(at.start as u64);
-        state.ledger.add_context(at);
+        state.allocations.add_context(at);
         Ok(at)
     }
 
@@ -214,21 +215,21 @@ impl Communicator for SimComm {
         validate::domain(self.group.membership(), spec)?;
         let step = self.group.step(Phase::AllocDomain, within)?;
         let key = Some(spec.id);
-        self.state().ledger.begin(key)?;
+        self.state().allocations.begin(key)?;
         let made = self.allocate(&step, key, spec.ranks, spec.domain_rank, spec.window_size);
-        self.state().ledger.end(key, spec.ranks, made)
+        self.state().allocations.end(key, spec.ranks, made)
     }
 
     fn release_domain(&self, id: AllocationId, within: Timeout) -> Result<(), CommError> {
-        let Released { members, window } = self.state().ledger.release(id)?;
+        let Released { members, window } = self.state().allocations.release(id)?;
         fault_point!("comm-sim.release");
         // Its members stop using it before anybody's memory goes; when some are gone, ours goes all the same.
         let waited = self.group.step(Phase::ReleaseDomain, within).and_then(|step| {
-            self.group.exchange(&step, Topic { kind: RELEASE, id: id.0 }, &members, &[]).map(drop)
+            self.group.exchange(&step, Tag { kind: RELEASE, id: id.0 }, &members, &[]).map(drop)
         });
         let start = self.offset(window.base);
         let freed = self.free(start..start + window.size);
-        self.state().ledger.forget(id);
+        self.state().allocations.forget(id);
         fault_point!("comm-sim.released");
         waited.and(freed)
     }
@@ -242,7 +243,7 @@ impl Communicator for SimComm {
         if into.is_empty() {
             return Ok(());
         }
-        self.state().ledger.check_read(from, into.len())?;
+        self.state().allocations.check_read(from, into.len())?;
         self.group.region().read(self.offset(from), into).map_err(region_error)
     }
 
@@ -250,7 +251,7 @@ impl Communicator for SimComm {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.state().ledger.check_write(to, bytes.len())?;
+        self.state().allocations.check_write(to, bytes.len())?;
         self.group.region().write(self.offset(to), bytes).map_err(region_error)
     }
 

@@ -3,7 +3,7 @@
 //!
 //! [`SimComm`] implements [`Communicator`]. Ranks that one parent forks [join](SimComm::join) a group that it
 //! [prepared](prepare) before, and then every window has the same address in all of them and in the parent. Ranks that were started
-//! by anything else [meet](SimComm::meet) at a path. From C, C++ and Python the same is `libcomm_sim.so` with `comm.h`.
+//! by anything else [meet](SimComm::rendezvous) at a path. From C, C++ and Python the same is `libcomm_sim.so` with `comm.h`.
 //!
 //! # Contract
 //! - **CS-1** A window is zeroed before any peer can reach it, also when its memory was used before.
@@ -22,7 +22,7 @@
 //! use comm_sim::SimComm;
 //!
 //! let path = std::env::temp_dir().join(format!("comm-sim-example-{}", std::process::id()));
-//! let comm = SimComm::meet(&path, Membership::new(0, 1)?, Timeout::DEFAULT)?;
+//! let comm = SimComm::rendezvous(&path, Membership::new(0, 1)?, Timeout::DEFAULT)?;
 //! let window = comm.alloc_windows(1 << 16, Timeout::DEFAULT)?;
 //! comm.write(window.base, b"hello")?;
 //! comm.barrier(Timeout::DEFAULT)?;
@@ -55,7 +55,7 @@ fn open(
     path: &Path,
     within: Timeout,
 ) -> Result<Box<dyn Communicator>, CommError> {
-    Ok(Box::new(SimComm::meet(path, me, within)?))
+    Ok(Box::new(SimComm::rendezvous(path, me, within)?))
 }
 
 comm_context::export_c_api!(crate::open);

@@ -1,7 +1,7 @@
 //! What members tell each other about an allocation: where their window is, or why they have none.
 
 use comm_context::comm::{CommError, Phase};
-use rendezvous::NOTE_BYTES;
+use rendezvous::MESSAGE_BYTES;
 use worker_errors::{clip, escape};
 
 /// One member's part of an allocation.
@@ -23,7 +23,7 @@ impl Part {
             }
             Self::Failed { text } => {
                 let mut bytes = vec![2];
-                bytes.extend(clip(text, NOTE_BYTES - 1).as_bytes());
+                bytes.extend(clip(text, MESSAGE_BYTES - 1).as_bytes());
                 bytes
             }
         }
@@ -37,7 +37,7 @@ impl Part {
                 Self::Window { offset: number(0), size: number(8), asked: number(16) }
             }
             [2, text @ ..] => {
-                Self::Failed { text: escape(&String::from_utf8_lossy(text), 4 * NOTE_BYTES).into_owned() }
+                Self::Failed { text: escape(&String::from_utf8_lossy(text), 4 * MESSAGE_BYTES).into_owned() }
             }
             _ => Self::Failed { text: "it sent a note that makes no sense".to_owned() },
         }
@@ -100,7 +100,7 @@ mod tests {
             assert!(matches!(Part::decode(nonsense), Part::Failed { .. }));
         }
         let long = Part::Failed { text: "é".repeat(500) }.encode();
-        assert!(long.len() <= NOTE_BYTES);
+        assert!(long.len() <= MESSAGE_BYTES);
         assert!(matches!(Part::decode(&long), Part::Failed { text } if text.contains("cut")));
     }
 

@@ -4,11 +4,13 @@
 //! Forks; the children use the communicator only, and no lock of the test harness.
 #![allow(unsafe_code, missing_docs)]
 
+use child_process::Child;
 use comm_context::comm::Timeout;
 use comm_context::conformance::{self, Case, Seat};
 use comm_sim::{SimComm, prepare};
-use mailbox_atomics::{Child, Deadline, HowDied, Region};
+use deadline::{Deadline, HowDied};
 use serial_test::serial;
+use shared_memory::Region;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 use worker_errors::clip;
@@ -91,7 +93,7 @@ fn independent(nranks: u32, skew: Duration, only: Option<&str>) {
             order.iter().map(|_| Duration::from_millis(next(skew.as_millis() as u64))).collect();
         in_processes(case, nranks, &order, &[], &|rank| {
             std::thread::sleep(delays[rank as usize]);
-            let open = |me| Ok(Box::new(SimComm::meet(&path, me, patience())?) as Box<_>);
+            let open = |me| Ok(Box::new(SimComm::rendezvous(&path, me, patience())?) as Box<_>);
             (case.run)(&Seat { rank, nranks, open: &open, timeout: patience() })
         });
         ran += 1;

@@ -32,7 +32,7 @@ fn f44_a_meeting_and_a_group_can_be_looked_at() {
     let (_folder, path) = meeting_place();
     let rank = |rank: u32| {
         Way::Met(&path).fork(|| {
-            let comm = SimComm::meet(&path, Membership::new(rank, 3).unwrap(), secs(60)).unwrap();
+            let comm = SimComm::rendezvous(&path, Membership::new(rank, 3).unwrap(), secs(60)).unwrap();
             if rank != 2 {
                 let _ = comm.barrier(secs(60));
             }

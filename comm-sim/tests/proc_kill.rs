@@ -6,12 +6,13 @@
 
 mod kit;
 
+use child_process::Child;
 use comm_context::comm::{CommError, Membership, Timeout};
-use comm_context::conformance::whole_life;
+use comm_context::conformance::full_cycle;
 use comm_sim::{Prepared, prepare};
+use deadline::{HowDied, monotonic_ns};
+use fault_points::{Action, Plan};
 use kit::{Says, Way, descriptors, far, listing, meeting_place, millis, say, secs};
-use mailbox_atomics::fault::{self, Action, Plan};
-use mailbox_atomics::{Child, HowDied, monotonic_ns};
 use rendezvous::{UNKNOWN_YET, who_is_there};
 use serial_test::serial;
 use std::collections::BTreeMap;
@@ -24,7 +25,7 @@ const AT_ONCE: usize = 12;
 
 /// One rank's part, from the way in to the way out.
 fn scene(way: Way<'_>, rank: u32, within: Timeout) -> Result<(), CommError> {
-    whole_life(way.open(rank, NRANKS, within)?, Membership::new(rank, NRANKS)?, within)
+    full_cycle(way.open(rank, NRANKS, within)?, Membership::new(rank, NRANKS)?, within)
 }
 
 /// One death.
@@ -95,7 +96,7 @@ impl Group {
 /// Returns when there is a meeting, or its host is gone.
 fn await_host(path: &Path, host: &Child) {
     let end = far();
-    while who_is_there(path, secs(5)).unwrap().is_none() && host.lifeline().death().is_none() {
+    while who_is_there(path, secs(5)).unwrap().is_none() && host.watch().death().is_none() {
         assert!(!end.has_passed());
         std::thread::sleep(Duration::from_micros(200));
     }
@@ -106,9 +107,9 @@ fn record(host: Option<u32>) -> BTreeMap<u32, Vec<(&'static str, u64)>> {
     // The names are leaked once: a child cannot hand over its `'static` strings.
     let mut seen = BTreeMap::new();
     let group = Group::start(host, None, &|way, rank| {
-        fault::record();
+        fault_points::record();
         scene(way, rank, secs(60)).unwrap();
-        fault::passed().iter().map(|pass| format!("{} {}\n", pass.point, pass.hit)).collect()
+        fault_points::passed().iter().map(|pass| format!("{} {}\n", pass.point, pass.hit)).collect()
     });
     for (rank, child) in &group.ranks {
         assert_eq!(child.reap(far()), Some(HowDied::Exited(0)));
@@ -141,7 +142,7 @@ impl Case {
         Group::start(self.host, None, &|way, rank| {
             let before = descriptors();
             if rank == self.victim {
-                fault::arm(Plan::one(self.point, self.victim, self.hit, Action::Kill));
+                fault_points::arm(Plan::one(self.point, self.victim, self.hit, Action::Kill));
             }
             let told = scene(way, rank, within);
             let now = monotonic_ns();
@@ -216,7 +217,7 @@ fn run(groups: &mut [(Case, Group)]) {
             if let Some(how @ HowDied::Signalled(_)) = group.child(case.victim).try_reap() {
                 group.victim_died_ns = Some(monotonic_ns());
                 if case.point == "rendezvous.joining" {
-                    group.prepared.as_ref().unwrap().tell_death(case.victim, how);
+                    group.prepared.as_ref().unwrap().report_death(case.victim, how);
                 }
             }
         }

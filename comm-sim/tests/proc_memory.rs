@@ -8,8 +8,8 @@ mod kit;
 
 use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec, Membership};
 use comm_sim::{SimComm, prepare};
+use fault_points::{Action, Plan};
 use kit::{Way, in_processes, meeting_place, secs};
-use mailbox_atomics::fault::{self, Action, Plan};
 use nix::sys::resource::{Resource, setrlimit};
 use serial_test::serial;
 use std::path::PathBuf;
@@ -109,7 +109,7 @@ fn f22_many_small_windows_run_into_the_limit_in_words_too() {
     let (_folder, path) = meeting_place();
     in_processes(1, Way::Met(&path), |_| {
         limited.enter();
-        let comm = SimComm::meet(&path, Membership::new(0, 1).unwrap(), secs(30)).unwrap();
+        let comm = SimComm::rendezvous(&path, Membership::new(0, 1).unwrap(), secs(30)).unwrap();
         let domain =
             |id| DomainSpec { id: AllocationId(id), ranks: &[0], domain_rank: 0, window_size: MIB / 2 };
         let refused =
@@ -135,7 +135,7 @@ fn f22_the_limits_of_a_process_are_errors_of_init() {
         let (_folder, path) = meeting_place();
         in_processes(1, Way::Met(&path), |_| {
             setrlimit(limit, 1 << 30, 1 << 30).unwrap();
-            let told = SimComm::meet(&path, Membership::new(0, 1).unwrap(), secs(30));
+            let told = SimComm::rendezvous(&path, Membership::new(0, 1).unwrap(), secs(30));
             match told.map(drop) {
                 Err(CommError::OutOfMemory { need, have: Some(have), what }) if have < need => {
                     if what.contains("ulimit") { Ok(()) } else { Err(what) }
@@ -154,7 +154,7 @@ fn f28_a_reservation_that_the_kernel_refuses_is_undone_on_all() {
     let way = Way::Forked(&prepared);
     in_processes(2, way, |rank| {
         let text = |error: CommError| error.to_string();
-        fault::arm(Plan::one("region.reserve", 1, 1, Action::Error(28)));
+        fault_points::arm(Plan::one("region.reserve", 1, 1, Action::Error(28)));
         let comm = way.open(rank, 2, secs(30)).map_err(text)?;
         let told = comm.alloc_windows(8192, secs(30));
         match (rank, &told) {

@@ -7,9 +7,9 @@
 mod kit;
 
 use comm_context::comm::{CommCode, CommError};
+use deadline::HowDied;
+use fault_points::{Action, PLAN_VARIABLE, Plan};
 use kit::{Way, far, in_processes, meeting_place, secs};
-use mailbox_atomics::HowDied;
-use mailbox_atomics::fault::{self, Action, PLAN_VARIABLE, Plan};
 use serial_test::serial;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -49,7 +49,7 @@ fn cs_6_a_panic_does_not_cross_into_c_and_the_peer_is_told() {
                 other => Err(format!("{other:?}")),
             };
         }
-        fault::arm(Plan::one("comm-sim.reserve", 1, 1, Action::Panic));
+        fault_points::arm(Plan::one("comm-sim.reserve", 1, 1, Action::Panic));
         let handle = init(&path, 1, 2);
         let mut context = 0;
         // SAFETY: the handle is what comm_init returned; the out pointer is a live local.
@@ -75,7 +75,7 @@ fn a_fault_plan_that_makes_no_sense_ends_the_process_and_one_that_does_is_follow
             // SAFETY: the process has one thread.
             unsafe { std::env::set_var(PLAN_VARIABLE, plan) };
             // The parent may have passed a point already, in another test.
-            fault::ask_environment_again();
+            fault_points::ask_environment_again();
             init(&path, 0, 1);
             0
         });

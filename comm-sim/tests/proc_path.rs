@@ -139,7 +139,7 @@ fn f18_a_name_that_another_user_holds_is_refused_and_a_visit_of_another_user_doe
     let (_folder, path) = meeting_place();
     // A meeting of ours that never completes shows under which name it is held.
     let host = Way::Met(&path).fork(|| {
-        let _ = SimComm::meet(&path, Membership::new(0, 2).unwrap(), secs(60));
+        let _ = SimComm::rendezvous(&path, Membership::new(0, 2).unwrap(), secs(60));
         0
     });
     let name = loop {
@@ -163,7 +163,7 @@ fn f18_a_name_that_another_user_holds_is_refused_and_a_visit_of_another_user_doe
         let len = nix::unistd::read(&visit, &mut answer).unwrap();
         i32::from(!String::from_utf8_lossy(&answer[..len]).contains("belongs to another user"))
     });
-    assert_eq!(visitor.reap(kit::far()), Some(mailbox_atomics::HowDied::Exited(0)));
+    assert_eq!(visitor.reap(kit::far()), Some(deadline::HowDied::Exited(0)));
     drop(host);
 
     // Now the other user holds the name.
@@ -194,7 +194,8 @@ fn f16_a_thousand_communicators_at_one_path_cost_nothing_that_stays() {
         let mut first = None;
         for round in 0..1000_u32 {
             let me = Membership::new(rank, 2).unwrap();
-            let comm = SimComm::meet(&path, me, secs(60)).map_err(|error| format!("{round}: {error}"))?;
+            let comm =
+                SimComm::rendezvous(&path, me, secs(60)).map_err(|error| format!("{round}: {error}"))?;
             let window = comm.alloc_windows(4096, secs(60)).map_err(|error| format!("{round}: {error}"))?;
             comm.write(window.base, &round.to_le_bytes()).unwrap();
             comm.barrier(secs(60)).map_err(|error| format!("{round}: {error}"))?;

@@ -1,10 +1,10 @@
 //! A phase barrier that can be used again and again.
 
-use crate::fault_point;
 use crate::sync::{Site, intact};
 use crate::wait::{Wait, WaitError};
 use crate::word::{Listener, WordU32, WordU64};
 use core::num::NonZeroU32;
+use fault_points::fault_point;
 
 /// Looks at a party that is not there yet before those are woken that sleep.
 const GLANCES: u32 = 128;

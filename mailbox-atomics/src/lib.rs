@@ -24,7 +24,9 @@
 //!
 //! # Example
 //! ```
-//! use mailbox_atomics::{Deadline, OneShot, Region, Wait, WordI32};
+//! use deadline::Deadline;
+//! use mailbox_atomics::{OneShot, Wait, WordI32};
+//! use shared_memory::Region;
 //! use std::{num::NonZeroI32, time::Duration};
 //!
 //! let region = Region::create("example", 4096)?;
@@ -47,51 +49,25 @@
 #[cfg(not(all(target_os = "linux", target_endian = "little")))]
 compile_error!("mailbox-atomics parks with Linux futexes on the low half of little-endian words");
 
-#[cfg(not(loom))]
-mod arena;
 mod barrier;
-mod deadline;
-#[cfg(feature = "fault-points")]
-pub mod fault;
-mod fault_macros;
-mod liveness;
 #[cfg(loom)]
 mod loom_futex;
 mod mailbox;
-#[cfg(not(loom))]
-mod mapping;
-#[cfg(not(loom))]
-mod memory;
 mod one_shot;
 #[cfg(not(loom))]
-mod process;
-#[cfg(not(loom))]
-mod region;
-#[cfg(not(loom))]
-mod respawn;
+mod shared;
 mod spin;
 mod sync;
+#[cfg(not(loom))]
 mod sys;
 mod wait;
 mod word;
 
-#[cfg(not(loom))]
-pub use arena::{Arena, PAGE};
 pub use barrier::{Barrier, BarrierError, Place};
-pub use deadline::{Deadline, DeadlineError, LONGEST_WAIT, coarse_monotonic_ns, monotonic_ns};
-#[doc(hidden)]
-pub use fault_macros::no_fault;
-pub use liveness::{Death, HowDied, Lifeline, Peers, Watch, death_pipe};
 pub use mailbox::{Call, MailboxWords, RequestNumber, Requester, Responder};
 pub use one_shot::{AlreadyPublished, OneShot};
-#[cfg(not(loom))]
-pub use process::{Child, PANIC_EXIT_CODE};
-#[cfg(not(loom))]
-pub use region::{Region, RegionError, Shared};
-#[cfg(not(loom))]
-pub use respawn::{NotRespawned, respawned};
 pub use spin::{AllowedCores, SpinBudget};
 #[cfg(loom)]
 pub use sync::{Site, mutants};
-pub use wait::{NAP, Wait, WaitError};
+pub use wait::{POLL_INTERVAL, Wait, WaitError};
 pub use word::{Listener, ParkWord, StickyWord, WordI32, WordU32, WordU64};

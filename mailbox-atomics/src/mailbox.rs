@@ -81,7 +81,7 @@ impl<'a> Requester<'a> {
     /// needs a payload area of its own.
     pub fn send(&mut self, write_payload: impl FnOnce()) -> RequestNumber {
         write_payload();
-        self.ring();
+        self.notify();
         RequestNumber(self.bell)
     }
 
@@ -99,14 +99,14 @@ impl<'a> Requester<'a> {
     /// Tells the responder to stop. Nothing that the responder does can erase it.
     pub fn shut_down(&mut self, reason: NonZeroU32) {
         self.words.requester.shutdown.raise(reason);
-        if intact(Site::ShutdownRings) {
-            self.ring();
+        if intact(Site::ShutdownNotifies) {
+            self.notify();
         }
     }
 
-    fn ring(&mut self) {
+    fn notify(&mut self) {
         self.bell += 1;
-        self.words.requester.bell.ring(self.bell, [Listener::new(&self.words.responder.parked)]);
+        self.words.requester.bell.store_and_notify(self.bell, [Listener::new(&self.words.responder.parked)]);
     }
 }
 
@@ -136,6 +136,6 @@ impl<'a> Responder<'a> {
             self.words.requester.shutdown.erase_as_a_shared_word_would();
         }
         let number = if intact(Site::ReplyNumbered) { request.0 } else { self.words.requester.bell.load() };
-        self.words.responder.done.ring(number, [Listener::new(&self.words.requester.parked)]);
+        self.words.responder.done.store_and_notify(number, [Listener::new(&self.words.requester.parked)]);
     }
 }

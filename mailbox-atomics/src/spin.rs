@@ -1,7 +1,7 @@
 //! How long a waiter spins before it parks.
 
-use crate::deadline::{Deadline, monotonic_ns};
 use core::sync::atomic::{AtomicU32, Ordering};
+use deadline::{Deadline, monotonic_ns};
 
 /// The most that is spent spinning in one wait: some times the cost of a park and a wake, so that a wait which ends in the
 /// meantime saves more than it costs, and a wait which does not has lost little.

@@ -20,11 +20,11 @@ pub enum Site {
     /// The fence between announcing a park and the last look at the word.
     ParkFence,
     /// The fence between the store of a word and the look at the waiter's park flag.
-    RingFence,
+    NotifyFence,
     /// The kernel must compare with the value that was judged not ready, not with a fresher one.
     ParkOnJudgedValue,
     /// Shutdown changes the word that the responder parks on.
-    ShutdownRings,
+    ShutdownNotifies,
     /// Shutdown has a word of its own that a reply never writes.
     ShutdownHasOwnWord,
     /// The barrier accepts a peer that has already gone on to a later phase.

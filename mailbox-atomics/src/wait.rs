@@ -1,17 +1,16 @@
 //! The one wait function: word, deadline, liveness, abort.
 
-use crate::deadline::{Deadline, monotonic_ns};
-use crate::liveness::{Death, Watch};
 use crate::spin::SpinBudget;
 use crate::sync::{Site, intact};
 use crate::word::{Futex, Listener, ParkWord, StickyWord, WordU32};
 use core::num::NonZeroU32;
+use deadline::{Deadline, Death, Watch, monotonic_ns};
 use std::time::Duration;
 
 /// The longest that a parked waiter sleeps before it looks whether its peers live and nobody aborted.
 ///
 /// A quarter of the 200 ms within which a death must be told. A look costs some microseconds, 20 times a second.
-pub const NAP: Duration = Duration::from_millis(50);
+pub const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How a wait may end other than with what it waited for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,7 +37,7 @@ pub enum WaitError {
 /// A way to wait: until when, for whose death, for which abort, and how eagerly.
 ///
 /// Every wait between processes goes through [`Wait::on`]. It first looks, then spins while that pays
-/// ([`SpinBudget`]), then parks in the kernel. Once in a [`NAP`] it wakes by itself to look at the abort word and at
+/// ([`SpinBudget`]), then parks in the kernel. Once in a [`POLL_INTERVAL`] it wakes by itself to look at the abort word and at
 /// the watched processes; a waiter that watches nothing and can be aborted by nobody sleeps until it is woken or its
 /// deadline comes.
 #[derive(Clone, Copy)]
@@ -60,21 +59,21 @@ impl<'a> Wait<'a> {
     /// Ends with [`WaitError::PeerDied`] when a watched process is gone.
     pub fn watching(mut self, watch: &'a dyn Watch) -> Self {
         self.watch = Some(watch);
-        self.nap.get_or_insert(NAP);
+        self.nap.get_or_insert(POLL_INTERVAL);
         self
     }
 
     /// Ends with [`WaitError::Aborted`] when `abort` is raised.
     pub fn abort_on(mut self, abort: &'a StickyWord) -> Self {
         self.abort = Some(abort);
-        self.nap.get_or_insert(NAP);
+        self.nap.get_or_insert(POLL_INTERVAL);
         self
     }
 
     /// Ends with [`WaitError::Aborted`] while `cancel` is not zero. Unlike an abort it may be taken back, so that later waits go on.
     pub fn cancel_on(mut self, cancel: &'a WordU32) -> Self {
         self.cancel = Some(cancel);
-        self.nap.get_or_insert(NAP);
+        self.nap.get_or_insert(POLL_INTERVAL);
         self
     }
 
@@ -85,7 +84,7 @@ impl<'a> Wait<'a> {
     }
 
     /// Looks again at least once in `nap`, for writers that may change the word without waking anybody.
-    pub fn looking_every(mut self, nap: Duration) -> Self {
+    pub fn polling_every(mut self, nap: Duration) -> Self {
         self.nap = Some(self.nap.map_or(nap, |shorter| shorter.min(nap)));
         self
     }
@@ -102,9 +101,9 @@ impl<'a> Wait<'a> {
 
     /// Waits until `ready` makes something of `word`'s value.
     ///
-    /// `listener` is this waiter's park flag, which the writer looks at when it [rings](crate::WordU64::ring) the word;
+    /// `listener` is this waiter's park flag, which the writer looks at when it [notifies](crate::WordU64::store_and_notify) the word;
     /// `None` where the writer wakes unasked ([`store_and_wake`](crate::WordI32::store_and_wake)) or not at all
-    /// ([`looking_every`](Self::looking_every)).
+    /// ([`polling_every`](Self::polling_every)).
     ///
     /// What was delivered wins: a peer that published and then died has delivered, and so has one that published just
     /// before the deadline or an abort was noticed.
@@ -159,7 +158,7 @@ impl<'a> Wait<'a> {
             return None;
         }
         looks.next_ns = self.next_look();
-        if let Some(death) = self.watch.and_then(Watch::look) {
+        if let Some(death) = self.watch.and_then(Watch::first_death) {
             return Some(WaitError::PeerDied(death));
         }
         self.deadline

@@ -52,17 +52,17 @@ macro_rules! word {
             ///
             /// With no listener parked this is a store, a fence and one load for each listener: no system call.
             #[inline]
-            pub fn ring<'a>(&self, value: $value, listeners: impl IntoIterator<Item = Listener<'a>>) {
+            pub fn store_and_notify<'a>(&self, value: $value, listeners: impl IntoIterator<Item = Listener<'a>>) {
                 self.store(value);
                 self.notify(listeners);
             }
 
             /// Wakes those of `listeners` that parked on this word before its last [`store`](Self::store): the second half of
-            /// [`ring`](Self::ring), for a writer that has something to do in between.
+            /// [`store_and_notify`](Self::store_and_notify), for a writer that has something to do in between.
             #[inline]
             pub fn notify<'a>(&self, listeners: impl IntoIterator<Item = Listener<'a>>) {
                 // Pairs with the fence in `Listener::announce`: either we see the flag, or the listener sees the value.
-                store_load_fence(Site::RingFence);
+                store_load_fence(Site::NotifyFence);
                 let mut parked = false;
                 for listener in listeners {
                     parked |= listener.is_parked();
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn a_ring_without_a_parked_listener_only_stores() {
         let (word, flag) = (WordU64::new(0), WordU32::new(0));
-        word.ring(5, [Listener::new(&flag)]);
+        word.store_and_notify(5, [Listener::new(&flag)]);
         assert_eq!(word.load(), 5);
     }
 }

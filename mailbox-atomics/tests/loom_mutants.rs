@@ -42,9 +42,9 @@ mutants! {
     mutant_relaxed_publish: PublishStore breaks check payload_before_state with "Causality violation";
     mutant_relaxed_observe: ObserveLoad breaks check payload_before_state with "Causality violation";
     mutant_no_fence_before_the_last_look: ParkFence breaks check no_wake_up_is_lost_between_last_look_and_park with "deadlock";
-    mutant_no_fence_before_looking_for_sleepers: RingFence breaks check no_wake_up_is_lost_between_last_look_and_park with "deadlock";
+    mutant_no_fence_before_looking_for_sleepers: NotifyFence breaks check no_wake_up_is_lost_between_last_look_and_park with "deadlock";
     mutant_parks_on_a_value_it_never_judged: ParkOnJudgedValue breaks check no_wake_up_is_lost_over_two_steps with "deadlock";
-    mutant_shutdown_does_not_ring: ShutdownRings breaks check shutdown_wakes_a_parked_responder with "deadlock";
+    mutant_shutdown_does_not_ring: ShutdownNotifies breaks check shutdown_wakes_a_parked_responder with "deadlock";
     mutant_shutdown_shares_the_reply_word: ShutdownHasOwnWord breaks check_bounded shutdown_survives_a_late_reply with "one request was sent";
     mutant_reply_without_its_number: ReplyNumbered breaks check_bounded a_reply_answers_its_own_request_only with "Causality violation";
     mutant_barrier_wants_the_exact_phase: BarrierAcceptsLaterPhase breaks check_bounded a_fast_party_re_enters_the_barrier with "deadlock";

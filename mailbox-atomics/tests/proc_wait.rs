@@ -5,12 +5,14 @@
 #![cfg(not(loom))]
 #![allow(unsafe_code, missing_docs)]
 
+use child_process::{Child, Peers};
+use deadline::{Deadline, HowDied};
 use mailbox_atomics::{
-    Barrier, Child, Deadline, HowDied, Listener, OneShot, Peers, Place, Region, SpinBudget, Wait, WaitError,
-    WordI32, WordU32, WordU64,
+    Barrier, Listener, OneShot, Place, SpinBudget, Wait, WaitError, WordI32, WordU32, WordU64,
 };
 use nix::sys::signal::Signal;
 use serial_test::serial;
+use shared_memory::Region;
 use std::num::NonZeroI32;
 use std::time::{Duration, Instant};
 
@@ -35,7 +37,7 @@ fn sleeper() -> Child {
 
 fn watching(child: &Child) -> Peers {
     let mut peers = Peers::new();
-    peers.add(3, mailbox_atomics::Lifeline::of_process(child.pid()).unwrap());
+    peers.add(3, child_process::ProcessWatch::of_process(child.pid()).unwrap());
     peers
 }
 
@@ -79,7 +81,7 @@ fn what_a_peer_published_before_it_died_is_delivered() {
             nix::sys::signal::raise(Signal::SIGKILL).unwrap();
             0
         });
-        child.lifeline().wait_for_death(far());
+        child.watch().wait_for_death(far());
         let peers = watching(&child);
         assert_eq!(shot.wait(&Wait::until(far()).watching(&peers)), Ok(NonZeroI32::new(5).unwrap()));
         let mut text = [0; 10];
@@ -118,7 +120,7 @@ fn f03_children_end_with_their_parent() {
         0
     });
     let pid = Wait::until(far()).on(pid_word, None, |pid| (pid != 0).then_some(pid as i32)).unwrap();
-    let grandchild = mailbox_atomics::Lifeline::of_process(pid).unwrap();
+    let grandchild = child_process::ProcessWatch::of_process(pid).unwrap();
     parent.signal(Signal::SIGKILL);
     assert!(grandchild.wait_for_death(far()), "the grandchild spins on without its parent");
 }

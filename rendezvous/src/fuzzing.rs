@@ -2,9 +2,9 @@
 //! fuzzing only.
 
 use crate::group::Group;
-use crate::layout::{Card, LETTER_BYTES, Layout, NOTE_BYTES, NOTES, NoteWords, REASON_BYTES};
+use crate::layout::{BROADCAST_BYTES, Layout, MESSAGE_BYTES, NOTES, NoteWords, REASON_BYTES, RankBlock};
 use crate::memory::Memory;
-use crate::notes::Topic;
+use crate::notes::Tag;
 use crate::verdict;
 use crate::{Launched, LauncherError};
 use comm_context::comm::{Membership, Phase, Timeout};
@@ -53,7 +53,7 @@ thread_local! {
 }
 
 /// A peer that has written `bytes` all over its card, its notes, its reason and the letter.
-pub fn card(bytes: &[u8]) {
+pub fn rank_block(bytes: &[u8]) {
     GROUP.with(|group| {
         scribble(&group.memory, bytes);
         read(group);
@@ -70,11 +70,11 @@ fn scribble(memory: &Memory, mut bytes: &[u8]) {
         memory.inside(memory.region.write(at, &whole));
     };
     let (state, len_at, letter_at) = Layout::letter();
-    put(layout.card(1), size_of::<Card>());
+    put(layout.rank_block(1), size_of::<RankBlock>());
     put(len_at, 8);
     for slot in [0, 1, NOTES - 1] {
         put(layout.note(1, slot), size_of::<NoteWords>());
-        put(layout.note_payload(1, slot), NOTE_BYTES);
+        put(layout.note_payload(1, slot), MESSAGE_BYTES);
     }
     put(letter_at, 64);
     put(layout.reason(1), REASON_BYTES);
@@ -83,7 +83,7 @@ fn scribble(memory: &Memory, mut bytes: &[u8]) {
 
 fn read(group: &Group) {
     let memory = &group.memory;
-    let _ = (memory.pid(1), memory.host(), memory.has_signed_in(1), group.told_death());
+    let _ = (memory.pid(1), memory.host(), memory.has_signed_in(1), group.reported_death());
     assert!(memory.cores() <= 64 * AllowedCores::WORDS);
     let reason = memory.reason(1);
     assert!(reason.len() <= REASON_BYTES && !reason.chars().any(char::is_control));
@@ -91,10 +91,10 @@ fn read(group: &Group) {
     assert_eq!(table.lines().count(), 2);
     assert!(!table.chars().any(|c| c != '\n' && c.is_control()));
     let words = memory.note(1, 0);
-    for topic in [Topic { kind: words.kind.load(), id: words.id.load() }, Topic { kind: 1, id: 1 }] {
-        assert!(group.found(1, topic).is_none_or(|note| note.len() <= NOTE_BYTES));
+    for tag in [Tag { kind: words.kind.load(), id: words.id.load() }, Tag { kind: 1, id: 1 }] {
+        assert!(group.found(1, tag).is_none_or(|note| note.len() <= MESSAGE_BYTES));
     }
     let step = group.step(Phase::Barrier, Timeout::DEFAULT).unwrap_or_else(|error| panic!("{error}"));
-    let letter = group.read_letter(&step, 1).unwrap_or_else(|error| panic!("{error}"));
-    assert!(letter.len() <= LETTER_BYTES);
+    let letter = group.receive_broadcast(&step, 1).unwrap_or_else(|error| panic!("{error}"));
+    assert!(letter.len() <= BROADCAST_BYTES);
 }

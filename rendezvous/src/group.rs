@@ -1,15 +1,17 @@
 //! A group of ranks that share memory, as one of them sees it.
 
-use crate::layout::{LETTER_BYTES, Layout};
+use crate::layout::{BROADCAST_BYTES, Layout};
 use crate::memory::{Memory, region_error};
 use crate::notes::Notebook;
 use crate::verdict;
-use crate::watch::{Lifelines, Needed};
+use crate::watch::{Needed, ProcessWatches};
 use comm_context::comm::{ArgumentError, CommError, Death, Membership, Phase, Timeout};
+use deadline::{Deadline, HowDied, Watch, coarse_monotonic_ns};
+use fault_points::{fault_point, fault_rank};
 use mailbox_atomics::{
-    AllowedCores, Barrier, Deadline, HowDied, OneShot, Region, SpinBudget, StickyWord, Wait, WaitError,
-    Watch, WordI32, WordU64, coarse_monotonic_ns, fault_point, fault_rank,
+    AllowedCores, Barrier, OneShot, SpinBudget, StickyWord, Wait, WaitError, WordI32, WordU64,
 };
+use shared_memory::Region;
 use std::num::{NonZeroI32, NonZeroU32};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -42,7 +44,7 @@ impl Prepared {
     }
 
     /// Tells every rank that `rank` died. The parent's word: the first one counts.
-    pub fn tell_death(&self, rank: u32, how: HowDied) {
+    pub fn report_death(&self, rank: u32, how: HowDied) {
         self.memory.header().verdict.raise(verdict::encode(rank, how));
     }
 
@@ -76,7 +78,7 @@ pub struct Group {
     pub(crate) me: Membership,
     pub(crate) notebook: Notebook,
     pub(crate) spin: SpinBudget,
-    lifelines: Lifelines,
+    process_watches: ProcessWatches,
     broken: OnceLock<Arc<CommError>>,
     /// A rank comes to the barrier once at a time, whichever of its threads comes.
     at_barrier: Mutex<()>,
@@ -100,9 +102,15 @@ impl Group {
         let mut group = Self::at_the_door(me, memory);
         let step = group.begin(Phase::Init, deadline);
         let cores = AllowedCores::of_this_process();
-        group.memory.card(me.rank()).cores.iter().zip(cores.0).for_each(|(word, bits)| word.store(bits));
+        group
+            .memory
+            .rank_block(me.rank())
+            .cores
+            .iter()
+            .zip(cores.0)
+            .for_each(|(word, bits)| word.store(bits));
         // The pid last: who sees it may look at the phase.
-        group.memory.card(me.rank()).pid.store_and_wake(std::process::id());
+        group.memory.rank_block(me.rank()).pid.store_and_wake(std::process::id());
         fault_point!("rendezvous.signed_in");
         let met = group.barrier(&step);
         drop(step);
@@ -121,7 +129,7 @@ impl Group {
             notebook: Notebook::new(nranks),
             // Until all are in, whoever starts the ranks needs a core as well.
             spin: SpinBudget::for_parties(nranks as usize + 1),
-            lifelines: Lifelines::new(nranks),
+            process_watches: ProcessWatches::new(nranks),
             broken: OnceLock::new(),
             at_barrier: Mutex::new(()),
             memory,
@@ -171,7 +179,7 @@ impl Group {
     }
 
     /// Keeps `error` as the first cause if it means that the group can no longer work together.
-    pub fn note_failure(&self, error: CommError) -> CommError {
+    pub fn record_failure(&self, error: CommError) -> CommError {
         use CommError::{Aborted, PeerDied, PeerLeft, Stuck, TimedOut};
         if matches!(
             error,
@@ -190,12 +198,12 @@ impl Group {
     }
 
     /// Tells the cause when some other rank is gone or the run was aborted: for who waits on something outside the group, such
-    /// as a vendor's library, that needs every rank. Keeps nothing; see [`note_failure`](Self::note_failure).
-    pub fn look_after_all(&self, step: &Step<'_>) -> Result<(), CommError> {
+    /// as a vendor's library, that needs every rank. Keeps nothing; see [`record_failure`](Self::record_failure).
+    pub fn check_peers(&self, step: &Step<'_>) -> Result<(), CommError> {
         let me = self.me.rank();
         let needed = Needed::new(self, || (0..self.me.nranks()).filter(|rank| *rank != me).collect());
         let aborted = self.halt_word().raised().map(|reason| WaitError::Aborted { reason });
-        match needed.look().map(WaitError::PeerDied).or(aborted) {
+        match needed.first_death().map(WaitError::PeerDied).or(aborted) {
             Some(cause) => Err(self.describe(cause, step.phase, Vec::new())),
             None => Ok(()),
         }
@@ -215,9 +223,9 @@ impl Group {
     /// Hands `bytes` to every rank, once in the group's life: for what one rank must tell all and that no note can hold.
     ///
     /// # Panics
-    /// When there are more than [`LETTER_BYTES`].
-    pub fn post_letter(&self, bytes: &[u8]) -> Result<(), CommError> {
-        assert!(bytes.len() <= LETTER_BYTES, "a letter has at most {LETTER_BYTES} bytes");
+    /// When there are more than [`BROADCAST_BYTES`].
+    pub fn broadcast(&self, bytes: &[u8]) -> Result<(), CommError> {
+        assert!(bytes.len() <= BROADCAST_BYTES, "a letter has at most {BROADCAST_BYTES} bytes");
         let (_, len_at, bytes_at) = Layout::letter();
         let posted = self.letter().publish(NonZeroI32::MIN, || {
             self.memory.inside(self.region().write(bytes_at, bytes));
@@ -230,14 +238,14 @@ impl Group {
     }
 
     /// The letter that rank `from` posts.
-    pub fn read_letter(&self, step: &Step<'_>, from: u32) -> Result<Vec<u8>, CommError> {
+    pub fn receive_broadcast(&self, step: &Step<'_>, from: u32) -> Result<Vec<u8>, CommError> {
         let needed = Needed::new(self, || vec![from]);
         self.letter()
             .wait(&self.wait(step, &needed))
             .map_err(|error| self.explain(error, step.phase, vec![from]))?;
         let (_, len_at, bytes_at) = Layout::letter();
         let len = self.memory.inside(self.region().words::<WordU64>(len_at)).load();
-        let mut bytes = vec![0; (len as usize).min(LETTER_BYTES)];
+        let mut bytes = vec![0; (len as usize).min(BROADCAST_BYTES)];
         self.memory.inside(self.region().read(bytes_at, &mut bytes));
         Ok(bytes)
     }
@@ -257,8 +265,8 @@ impl Group {
             fault_point!("rendezvous.leaving");
             self.memory.write_reason(self.me.rank(), reason);
             self.publish(Phase::Gone, coarse_monotonic_ns());
-            self.memory.card(self.me.rank()).left.raise(NonZeroU32::MIN);
-            self.notebook.ring(&self.memory, self.me.rank());
+            self.memory.rank_block(self.me.rank()).left.raise(NonZeroU32::MIN);
+            self.notebook.notify(&self.memory, self.me.rank());
             fault_point!("rendezvous.left");
         }
     }
@@ -274,8 +282,8 @@ impl Group {
         broken
     }
 
-    pub(crate) fn lifelines(&self) -> &Lifelines {
-        &self.lifelines
+    pub(crate) fn process_watches(&self) -> &ProcessWatches {
+        &self.process_watches
     }
 
     pub(crate) fn wait<'a>(&'a self, step: &Step<'_>, needed: &'a dyn Watch) -> Wait<'a> {
@@ -290,7 +298,7 @@ impl Group {
 
     /// Shows the phase to all. Its time is shown in seconds, so the coarse clock will do, which is read three times as fast.
     fn publish(&self, phase: Phase, since_ns: u64) {
-        let card = self.memory.card(self.me.rank());
+        let card = self.memory.rank_block(self.me.rank());
         card.since_ns.store(since_ns);
         card.phase.store(phase.code());
     }
@@ -298,13 +306,13 @@ impl Group {
     /// Why a wait ended, in the words of a communicator: the first cause that can be found, not what followed from it.
     /// The rank cannot come to anything again, so it leaves: nobody shall wait for it.
     pub(crate) fn explain(&self, error: WaitError, phase: Phase, missing: Vec<u32>) -> CommError {
-        let error = self.note_failure(self.describe(error, phase, missing));
+        let error = self.record_failure(self.describe(error, phase, missing));
         self.leave(&format!("it gave up, because {error}"));
         error
     }
 
     fn describe(&self, error: WaitError, phase: Phase, missing: Vec<u32>) -> CommError {
-        match (self.told_death(), error) {
+        match (self.reported_death(), error) {
             (Some(death), _) => self.died(death, phase),
             (None, WaitError::TimedOut { waited, limit }) => {
                 CommError::TimedOut { phase, waited, limit, missing, table: self.table() }
@@ -316,7 +324,7 @@ impl Group {
                 CommError::Aborted { phase, reason: reason.to_owned() }
             }
             (None, WaitError::PeerDied(death)) if self.memory.has_left(death.peer) => {
-                match self.lifelines.first_dead(&self.memory, self.me.rank()) {
+                match self.process_watches.first_dead(&self.memory, self.me.rank()) {
                     Some(cause) => self.died(cause, phase),
                     None => CommError::PeerLeft {
                         rank: death.peer,
@@ -330,11 +338,11 @@ impl Group {
     }
 
     /// What the parent of forked ranks told, if anything.
-    pub(crate) fn told_death(&self) -> Option<mailbox_atomics::Death> {
+    pub(crate) fn reported_death(&self) -> Option<deadline::Death> {
         self.memory.header().verdict.raised().and_then(|word| verdict::decode(word, self.me.nranks()))
     }
 
-    fn died(&self, death: mailbox_atomics::Death, phase: Phase) -> CommError {
+    fn died(&self, death: deadline::Death, phase: Phase) -> CommError {
         let how = how_in_words(death.how);
         let pid = self.memory.pid(death.peer);
         CommError::PeerDied { rank: death.peer, pid, how, phase }
@@ -373,7 +381,7 @@ pub(crate) fn how_in_words(how: HowDied) -> Death {
 
 pub(crate) fn layout(nranks: u32, extent: usize) -> Result<Layout, CommError> {
     Layout::new(nranks, extent)
-        .ok_or_else(|| region_error(mailbox_atomics::RegionError::BadLength { len: extent }))
+        .ok_or_else(|| region_error(shared_memory::RegionError::BadLength { len: extent }))
 }
 
 /// The end of a call that starts now.

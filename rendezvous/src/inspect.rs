@@ -3,7 +3,7 @@
 use crate::layout::{Header, Layout, layout_hash};
 use crate::memory::{LABEL, Memory};
 use comm_context::comm::CommError;
-use mailbox_atomics::Region;
+use shared_memory::Region;
 use std::os::fd::OwnedFd;
 
 /// Where the groups are that the process `pid` belongs to, as tables of ranks, processes, phases and times. Empty when it belongs to none.
@@ -38,6 +38,6 @@ fn open(fd: OwnedFd) -> Result<Memory, CommError> {
         .filter(|layout| layout.total() == len);
     match layout {
         Some(layout) => Ok(Memory { region, layout }),
-        None => Err(region_error(mailbox_atomics::RegionError::WrongSize { expected: 0, found: len as u64 })),
+        None => Err(region_error(shared_memory::RegionError::WrongSize { expected: 0, found: len as u64 })),
     }
 }

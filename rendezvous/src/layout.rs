@@ -4,7 +4,8 @@
 //! Declares the structs of atomic words that are viewed in shared memory.
 #![allow(unsafe_code)]
 
-use mailbox_atomics::{AllowedCores, Place, Shared, StickyWord, WordU32, WordU64};
+use mailbox_atomics::{AllowedCores, Place, StickyWord, WordU32, WordU64};
+use shared_memory::Shared;
 use std::mem::offset_of;
 use std::ops::Range;
 
@@ -34,7 +35,7 @@ pub(crate) struct Header {
 
 /// One rank's card, written by that rank only.
 #[repr(C)]
-pub(crate) struct Card {
+pub(crate) struct RankBlock {
     pub(crate) pid: WordU32,
     /// A [`Phase`](comm_context::comm::Phase) by its code.
     pub(crate) phase: WordU32,
@@ -66,14 +67,14 @@ pub(crate) struct NoteWords {
 // SAFETY: `repr(C)` structs of words.
 unsafe impl Shared for Header {}
 // SAFETY: as above.
-unsafe impl Shared for Card {}
+unsafe impl Shared for RankBlock {}
 // SAFETY: as above.
 unsafe impl Shared for NoteWords {}
 
 /// Bytes that a note can carry: a vendor's memory handle of 128 bytes and its sizes.
-pub const NOTE_BYTES: usize = 192;
+pub const MESSAGE_BYTES: usize = 192;
 /// Bytes that the group's letter can carry: a vendor's root information of 4108 bytes.
-pub const LETTER_BYTES: usize = 4608;
+pub const BROADCAST_BYTES: usize = 4608;
 /// Exchanges that one rank can have under way at once.
 pub(crate) const NOTES: usize = 128;
 pub(crate) const REASON_BYTES: usize = 1024;
@@ -90,11 +91,11 @@ const NOTE_PAYLOAD_AT: usize = 64;
 const EXTENT_ALIGN: usize = 2 << 20;
 
 const _: () = {
-    assert!(size_of::<Header>() <= PAGE && LETTER_BYTES + 16 <= 2 * PAGE);
+    assert!(size_of::<Header>() <= PAGE && BROADCAST_BYTES + 16 <= 2 * PAGE);
     assert!(offset_of!(Header, abort) == 128);
-    assert!(size_of::<Card>() <= REASON_AT && REASON_AT + REASON_BYTES <= NOTES_AT);
+    assert!(size_of::<RankBlock>() <= REASON_AT && REASON_AT + REASON_BYTES <= NOTES_AT);
     assert!(NOTES_AT + NOTES * NOTE_STRIDE <= CARD_BYTES);
-    assert!(size_of::<NoteWords>() <= NOTE_PAYLOAD_AT && NOTE_PAYLOAD_AT + NOTE_BYTES <= NOTE_STRIDE);
+    assert!(size_of::<NoteWords>() <= NOTE_PAYLOAD_AT && NOTE_PAYLOAD_AT + MESSAGE_BYTES <= NOTE_STRIDE);
 };
 
 /// The memory of a group of `nranks` whose ranks own `extent` bytes each.
@@ -142,16 +143,16 @@ impl Layout {
         (PLACES_AT + self.nranks as usize * size_of::<Place>()).next_multiple_of(PAGE)
     }
 
-    pub(crate) fn card(&self, rank: u32) -> usize {
+    pub(crate) fn rank_block(&self, rank: u32) -> usize {
         self.cards() + rank as usize * CARD_BYTES
     }
 
     pub(crate) fn reason(&self, rank: u32) -> usize {
-        self.card(rank) + REASON_AT
+        self.rank_block(rank) + REASON_AT
     }
 
     pub(crate) fn note(&self, rank: u32, slot: usize) -> usize {
-        self.card(rank) + NOTES_AT + slot * NOTE_STRIDE
+        self.rank_block(rank) + NOTES_AT + slot * NOTE_STRIDE
     }
 
     pub(crate) fn note_payload(&self, rank: u32, slot: usize) -> usize {
@@ -170,11 +171,11 @@ pub(crate) const fn layout_hash() -> u64 {
     let constants = [
         1,
         size_of::<Header>(),
-        size_of::<Card>(),
+        size_of::<RankBlock>(),
         size_of::<NoteWords>(),
         size_of::<Place>(),
-        NOTE_BYTES,
-        LETTER_BYTES,
+        MESSAGE_BYTES,
+        BROADCAST_BYTES,
         NOTES,
         REASON_BYTES,
         CARD_BYTES,
@@ -188,10 +189,10 @@ pub(crate) const fn layout_hash() -> u64 {
         offset_of!(Header, halt),
         offset_of!(Header, abort),
         offset_of!(Header, pids),
-        offset_of!(Card, bell),
-        offset_of!(Card, left),
-        offset_of!(Card, slots),
-        offset_of!(Card, cores),
+        offset_of!(RankBlock, bell),
+        offset_of!(RankBlock, left),
+        offset_of!(RankBlock, slots),
+        offset_of!(RankBlock, cores),
     ];
     // FNV-1a over the constants as words.
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
@@ -211,9 +212,12 @@ mod tests {
     fn parts_do_not_overlap_and_fill_the_region_in_order() {
         for nranks in [1, 2, 3, 64] {
             let layout = Layout::new(nranks, 5).unwrap();
-            assert!(Layout::places() + nranks as usize * size_of::<Place>() <= layout.card(0));
+            assert!(Layout::places() + nranks as usize * size_of::<Place>() <= layout.rank_block(0));
             for rank in 0..nranks {
-                assert!(layout.note_payload(rank, NOTES - 1) + NOTE_BYTES <= layout.card(rank) + CARD_BYTES);
+                assert!(
+                    layout.note_payload(rank, NOTES - 1) + MESSAGE_BYTES
+                        <= layout.rank_block(rank) + CARD_BYTES
+                );
                 assert_eq!(layout.extent(rank).len(), EXTENT_ALIGN);
             }
             assert!(layout.reserved().end <= layout.extent(0).start);

@@ -1,7 +1,7 @@
 //! Ranks find each other, share anonymous memory and small notes, and learn of each other's end.
 //!
 //! There are two ways in. Ranks that one parent forks join the memory that it [prepared](Prepared) before. Ranks that were started by
-//! anything else (a shell, `mpirun`, a test harness) and only know their rank and a common path [meet](Group::meet) there. Either way
+//! anything else (a shell, `mpirun`, a test harness) and only know their rank and a common path [meet](Group::rendezvous) there. Either way
 //! each gets a [`Group`]: a barrier, an exchange of notes between any of the ranks, a published phase, and errors that name who is missing,
 //! dead or gone. Both backends stand on it.
 //!
@@ -11,7 +11,7 @@
 //! - **RV-3** Ranks may start in any order. A rank that goes away while others wait for it is told to all of them at once, by rank.
 //! - **RV-4** When a meeting is over its name is free before any rank knows it: the next meeting at the same path cannot run into the last.
 //! - **RV-5** An exchange returns on no member before every member has called, each note is taken once, and exchanges of other members or
-//!   topics do not wait for it.
+//!   tags do not wait for it.
 //! - **RV-6** A group that lost a rank it needed stays broken, and every later call repeats the first cause.
 //! - **RV-7** A rank that leaves says why, and whoever waits for it hears that, unless a death explains it better. A rank whose wait ended
 //!   without what it waited for has left.
@@ -22,15 +22,15 @@
 //! # Example
 //! ```
 //! use comm_context::comm::{Membership, Phase, Timeout};
-//! use rendezvous::{Group, Topic};
+//! use rendezvous::{Group, Tag};
 //!
 //! let folder = std::env::temp_dir();
 //! let path = folder.join(format!("example-{}", std::process::id()));
 //! // One rank is a group too.
-//! let group = Group::meet(&path, Membership::new(0, 1)?, 1 << 20, Timeout::DEFAULT)?;
+//! let group = Group::rendezvous(&path, Membership::new(0, 1)?, 1 << 20, Timeout::DEFAULT)?;
 //! let step = group.step(Phase::Barrier, Timeout::DEFAULT)?;
 //! group.barrier(&step)?;
-//! let notes = group.exchange(&step, Topic { kind: 1, id: 7 }, &[0], b"hello")?;
+//! let notes = group.exchange(&step, Tag { kind: 1, id: 7 }, &[0], b"hello")?;
 //! assert_eq!(notes, [b"hello"]);
 //! assert!(!path.exists());
 //! # drop(step);
@@ -58,10 +58,10 @@ mod watch;
 pub use group::{Group, Prepared, Step, deadline};
 pub use inspect::groups_of;
 pub use launcher::{Launched, LauncherError, from_launcher};
-pub use layout::{LETTER_BYTES, NOTE_BYTES};
-pub use meet::{MeetError, UNKNOWN_YET, who_is_there};
+pub use layout::{BROADCAST_BYTES, MESSAGE_BYTES};
+pub use meet::{RendezvousError, UNKNOWN_YET, who_is_there};
 pub use memory::region_error;
-pub use notes::Topic;
+pub use notes::Tag;
 pub use path::PathError;
 pub use ticket::Ticket;
 
@@ -69,7 +69,7 @@ pub use ticket::Ticket;
 fn nonce() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     let mut hasher = RandomState::new().build_hasher();
-    hasher.write_u64(mailbox_atomics::monotonic_ns());
+    hasher.write_u64(deadline::monotonic_ns());
     hasher.write_u32(std::process::id());
     hasher.finish()
 }

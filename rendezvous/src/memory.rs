@@ -1,8 +1,10 @@
 //! The group's shared memory, with types.
 
-use crate::layout::{Card, Header, Layout, NoteWords, REASON_BYTES, layout_hash};
+use crate::layout::{Header, Layout, NoteWords, REASON_BYTES, RankBlock, layout_hash};
 use comm_context::comm::{CommError, Phase};
-use mailbox_atomics::{AllowedCores, Place, Region, RegionError, monotonic_ns};
+use deadline::monotonic_ns;
+use mailbox_atomics::{AllowedCores, Place};
+use shared_memory::{Region, RegionError};
 use std::fmt::Write;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -61,8 +63,8 @@ impl Memory {
         self.inside(self.region.word_slice(Layout::places(), self.layout.nranks as usize))
     }
 
-    pub(crate) fn card(&self, rank: u32) -> &Card {
-        self.inside(self.region.words(self.layout.card(rank)))
+    pub(crate) fn rank_block(&self, rank: u32) -> &RankBlock {
+        self.inside(self.region.words(self.layout.rank_block(rank)))
     }
 
     pub(crate) fn note(&self, rank: u32, slot: usize) -> &NoteWords {
@@ -76,13 +78,13 @@ impl Memory {
 
     /// The process that is `rank`: by its own word, or by the host's who let it in.
     pub(crate) fn pid(&self, rank: u32) -> Option<u32> {
-        let told = [self.card(rank).pid.load(), self.header().pids[rank as usize].load()];
+        let told = [self.rank_block(rank).pid.load(), self.header().pids[rank as usize].load()];
         told.into_iter().find(|pid| *pid != 0)
     }
 
     /// Whether `rank` has entered its own card, and so depends on no host any more.
     pub(crate) fn has_signed_in(&self, rank: u32) -> bool {
-        self.card(rank).pid.load() != 0
+        self.rank_block(rank).pid.load() != 0
     }
 
     /// The rank that held the meeting, if there was one.
@@ -93,24 +95,24 @@ impl Memory {
 
     /// How many cores the ranks that have signed in may use between them: a launcher may have bound each to its own.
     pub(crate) fn cores(&self) -> usize {
-        let of = |rank| AllowedCores(std::array::from_fn(|word| self.card(rank).cores[word].load()));
+        let of = |rank| AllowedCores(std::array::from_fn(|word| self.rank_block(rank).cores[word].load()));
         (0..self.layout.nranks).map(of).fold(AllowedCores::default(), AllowedCores::or).count()
     }
 
     /// Whether `rank` has left in order.
     pub(crate) fn has_left(&self, rank: u32) -> bool {
-        self.card(rank).left.raised().is_some()
+        self.rank_block(rank).left.raised().is_some()
     }
 
     pub(crate) fn write_reason(&self, rank: u32, reason: &str) {
         let text = clip(reason, REASON_BYTES);
         self.inside(self.region.write(self.layout.reason(rank), text.as_bytes()));
-        self.card(rank).reason_len.store(text.len() as u32);
+        self.rank_block(rank).reason_len.store(text.len() as u32);
     }
 
     /// Why `rank` left, in its words. The bytes are a peer's: copied, bounded, made harmless.
     pub(crate) fn reason(&self, rank: u32) -> String {
-        let len = (self.card(rank).reason_len.load() as usize).min(REASON_BYTES);
+        let len = (self.rank_block(rank).reason_len.load() as usize).min(REASON_BYTES);
         let mut bytes = vec![0; len];
         self.inside(self.region.read(self.layout.reason(rank), &mut bytes));
         escape(&String::from_utf8_lossy(&bytes), REASON_BYTES).into_owned()
@@ -121,7 +123,7 @@ impl Memory {
         let now = monotonic_ns();
         let mut table = String::new();
         for rank in 0..self.layout.nranks {
-            let card = self.card(rank);
+            let card = self.rank_block(rank);
             let phase = Phase::from_code(card.phase.load()).map_or("?", Phase::name);
             let line = match self.pid(rank) {
                 None => format!("  rank {rank:>2}  not here yet"),

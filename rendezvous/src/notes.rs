@@ -7,11 +7,11 @@
 //! leaves it, so that the other side finds the disagreement too, however late it comes.
 
 use crate::group::{Group, Step};
-use crate::layout::{NOTE_BYTES, NOTES};
+use crate::layout::{MESSAGE_BYTES, NOTES};
 use crate::memory::Memory;
 use crate::watch::Needed;
 use comm_context::comm::CommError;
-use mailbox_atomics::fault_point;
+use fault_points::fault_point;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -22,7 +22,7 @@ const STATE_MASK: u64 = 3;
 
 /// What an exchange is about. Concurrent exchanges differ in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Topic {
+pub struct Tag {
     /// The operation.
     pub kind: u32,
     /// Which of them.
@@ -51,7 +51,7 @@ enum Slot {
     /// The note of an exchange under way.
     Busy,
     /// The note of an exchange that was refused, for members that come late; room for others when there is no other.
-    Refused(Topic),
+    Refused(Tag),
 }
 
 /// Where a note was found.
@@ -80,10 +80,10 @@ impl Notebook {
     }
 
     /// Tells every peer that looks at this rank's card to look again.
-    pub(crate) fn ring(&self, memory: &Memory, me: u32) {
+    pub(crate) fn notify(&self, memory: &Memory, me: u32) {
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         own.bell += 1;
-        memory.card(me).bell.store_and_wake(own.bell);
+        memory.rank_block(me).bell.store_and_wake(own.bell);
     }
 }
 
@@ -98,25 +98,25 @@ impl Group {
     /// include this rank. Returns on no member before every member has called.
     ///
     /// # Panics
-    /// When the note has more than [`NOTE_BYTES`].
+    /// When the note has more than [`MESSAGE_BYTES`].
     pub fn exchange(
         &self,
         step: &Step<'_>,
-        topic: Topic,
+        tag: Tag,
         members: &[u32],
         note: &[u8],
     ) -> Result<Vec<Vec<u8>>, CommError> {
-        assert!(note.len() <= NOTE_BYTES, "a note has at most {NOTE_BYTES} bytes");
+        assert!(note.len() <= MESSAGE_BYTES, "a note has at most {MESSAGE_BYTES} bytes");
         fault_point!("exchange.posting");
-        let posted = self.post(step, topic, members, note)?;
+        let posted = self.post(step, tag, members, note)?;
         fault_point!("exchange.posted");
         let me = self.me.rank();
         let mut collected: Vec<Option<Note>> = members.iter().map(|_| None).collect();
         // From the last down, as the barrier does.
         for (at, &peer) in members.iter().enumerate().rev().filter(|(_, peer)| **peer != me) {
-            let theirs = self.collect(step, topic, peer)?;
+            let theirs = self.collect(step, tag, peer)?;
             if theirs.members != members_hash(members) || theirs.refused {
-                posted.refuse(topic);
+                posted.refuse(tag);
                 return Err(disagreement(step, members, peer, &theirs));
             }
             collected[at] = Some(theirs);
@@ -137,18 +137,12 @@ impl Group {
             .collect())
     }
 
-    fn post(
-        &self,
-        step: &Step<'_>,
-        topic: Topic,
-        members: &[u32],
-        note: &[u8],
-    ) -> Result<Posted<'_>, CommError> {
-        let found = self.take_slot(step, topic)?;
+    fn post(&self, step: &Step<'_>, tag: Tag, members: &[u32], note: &[u8]) -> Result<Posted<'_>, CommError> {
+        let found = self.take_slot(step, tag)?;
         let me = self.me.rank();
         let words = self.memory.note(me, found.slot);
-        words.kind.store(topic.kind);
-        words.id.store(topic.id);
+        words.kind.store(tag.kind);
+        words.id.store(tag.id);
         words.members.store(members_hash(members));
         words.len.store(note.len() as u32);
         self.memory.inside(self.region().write(self.memory.layout.note_payload(me, found.slot), note));
@@ -157,8 +151,8 @@ impl Group {
         Ok(posted)
     }
 
-    /// A slot for a new note. What was refused before about the same topic goes: this is the next try.
-    fn take_slot(&self, step: &Step<'_>, topic: Topic) -> Result<Found, CommError> {
+    /// A slot for a new note. What was refused before about the same tag goes: this is the next try.
+    fn take_slot(&self, step: &Step<'_>, tag: Tag) -> Result<Found, CommError> {
         let me = self.me.rank();
         let own = self.notebook.own.lock().unwrap_or_else(PoisonError::into_inner);
         // More threads at once than slots: wait for one of our own to finish.
@@ -174,10 +168,10 @@ impl Group {
                 missing: vec![me],
                 table: self.table(),
             };
-            return Err(self.note_failure(error));
+            return Err(self.record_failure(error));
         }
         for slot in 0..NOTES {
-            if own.slots[slot] == Slot::Refused(topic) {
+            if own.slots[slot] == Slot::Refused(tag) {
                 self.memory.note(me, slot).stamp.store(0);
                 own.slots[slot] = Slot::Free;
             }
@@ -190,34 +184,34 @@ impl Group {
         fence(Ordering::Release);
         own.slots[slot] = Slot::Busy;
         own.generation += 1;
-        let slots = &self.memory.card(me).slots;
+        let slots = &self.memory.rank_block(me).slots;
         slots.store(slots.load().max(slot as u32 + 1));
         Ok(Found { slot, generation: own.generation })
     }
 
-    fn collect(&self, step: &Step<'_>, topic: Topic, peer: u32) -> Result<Note, CommError> {
+    fn collect(&self, step: &Step<'_>, tag: Tag, peer: u32) -> Result<Note, CommError> {
         let needed = Needed::new(self, || vec![peer]);
         let note = self
             .wait(step, &needed)
-            .on(&self.memory.card(peer).bell, None, |_| self.find(peer, topic))
+            .on(&self.memory.rank_block(peer).bell, None, |_| self.find(peer, tag))
             .map_err(|error| self.explain(error, step.phase, vec![peer]))?;
         let mut taken = self.notebook.taken.lock().unwrap_or_else(PoisonError::into_inner);
         taken[peer as usize][note.found.slot] = note.found.generation;
         Ok(note)
     }
 
-    /// The oldest note of `peer` about `topic` that we have not taken yet.
-    fn find(&self, peer: u32, topic: Topic) -> Option<Note> {
-        let slots = (self.memory.card(peer).slots.load() as usize).min(NOTES);
-        let notes = (0..slots).filter_map(|slot| self.note_in(peer, slot, topic));
+    /// The oldest note of `peer` about `tag` that we have not taken yet.
+    fn find(&self, peer: u32, tag: Tag) -> Option<Note> {
+        let slots = (self.memory.rank_block(peer).slots.load() as usize).min(NOTES);
+        let notes = (0..slots).filter_map(|slot| self.note_in(peer, slot, tag));
         notes.min_by_key(|note| note.found.generation)
     }
 
-    fn note_in(&self, peer: u32, slot: usize, topic: Topic) -> Option<Note> {
+    fn note_in(&self, peer: u32, slot: usize, tag: Tag) -> Option<Note> {
         let words = self.memory.note(peer, slot);
         let stamp = words.stamp.load();
         let found = Found { slot, generation: stamp / (STATE_MASK + 1) };
-        if stamp & STATE_MASK == 0 || words.kind.load() != topic.kind || words.id.load() != topic.id {
+        if stamp & STATE_MASK == 0 || words.kind.load() != tag.kind || words.id.load() != tag.id {
             return None;
         }
         let taken = self.notebook.taken.lock().unwrap_or_else(PoisonError::into_inner);
@@ -225,7 +219,7 @@ impl Group {
             return None;
         }
         let members = words.members.load();
-        let mut bytes = vec![0; (words.len.load() as usize).min(NOTE_BYTES)];
+        let mut bytes = vec![0; (words.len.load() as usize).min(MESSAGE_BYTES)];
         self.memory.inside(self.region().read(self.memory.layout.note_payload(peer, slot), &mut bytes));
         // Keeps the copy before the second look at the stamp: an unchanged generation means an unchanged note.
         fence(Ordering::Acquire);
@@ -238,7 +232,7 @@ impl Group {
         let needed = Needed::new(self, || vec![peer]);
         let words = self.memory.note(peer, found.slot);
         self.wait(step, &needed)
-            .on(&self.memory.card(peer).bell, None, |_| {
+            .on(&self.memory.rank_block(peer).bell, None, |_| {
                 let stamp = words.stamp.load();
                 let moved_on = stamp / (STATE_MASK + 1) != found.generation;
                 (moved_on || stamp & STATE_MASK != POSTED).then_some(())
@@ -249,8 +243,8 @@ impl Group {
 
 #[cfg(fuzzing)]
 impl Group {
-    pub(crate) fn found(&self, peer: u32, topic: Topic) -> Option<Vec<u8>> {
-        self.find(peer, topic).map(|note| note.bytes)
+    pub(crate) fn found(&self, peer: u32, tag: Tag) -> Option<Vec<u8>> {
+        self.find(peer, tag).map(|note| note.bytes)
     }
 }
 
@@ -259,13 +253,13 @@ impl Posted<'_> {
         let memory = &self.group.memory;
         let me = self.group.me.rank();
         memory.note(me, self.found.slot).stamp.store(self.found.generation * (STATE_MASK + 1) + state);
-        self.group.notebook.ring(memory, me);
+        self.group.notebook.notify(memory, me);
     }
 
     /// Leaves the note for members that come late, as a sign that they will not find this rank.
-    fn refuse(self, topic: Topic) {
+    fn refuse(self, tag: Tag) {
         self.mark(REFUSED);
-        self.settle(Slot::Refused(topic));
+        self.settle(Slot::Refused(tag));
         std::mem::forget(self);
     }
 

@@ -3,7 +3,7 @@
 use crate::group::{Prepared, layout};
 use crate::memory::{Memory, region_error};
 use comm_context::comm::{CommError, Membership};
-use mailbox_atomics::Region;
+use shared_memory::Region;
 use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;

@@ -1,6 +1,6 @@
 //! How a parent tells its forked ranks, in one word, which of them died first and how.
 
-use mailbox_atomics::{Death, HowDied};
+use deadline::{Death, HowDied};
 use std::num::NonZeroU32;
 
 const UNKNOWN: u32 = 0;

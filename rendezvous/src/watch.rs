@@ -2,17 +2,18 @@
 
 use crate::group::Group;
 use crate::memory::Memory;
-use mailbox_atomics::{Death, HowDied, Lifeline, Watch};
+use child_process::ProcessWatch;
+use deadline::{Death, HowDied, Watch};
 use nix::errno::Errno;
 use std::sync::{Mutex, PoisonError};
 
 /// The peers' processes, each opened when it is first looked at: a wait that never naps costs no system call for this.
 #[derive(Debug)]
-pub(crate) struct Lifelines {
-    open: Mutex<Vec<Option<Lifeline>>>,
+pub(crate) struct ProcessWatches {
+    open: Mutex<Vec<Option<ProcessWatch>>>,
 }
 
-impl Lifelines {
+impl ProcessWatches {
     pub(crate) fn new(nranks: u32) -> Self {
         Self { open: Mutex::new((0..nranks).map(|_| None).collect()) }
     }
@@ -32,7 +33,7 @@ impl Lifelines {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let slot = open.get_mut(rank as usize)?;
         if slot.as_ref().is_none_or(|line| line.pid() != pid) {
-            *slot = match Lifeline::of_process(pid) {
+            *slot = match ProcessWatch::of_process(pid) {
                 Ok(line) => Some(line),
                 Err(Errno::ESRCH) => return Some(Death { peer: rank, pid, how: HowDied::Unknown }),
                 // Too many descriptors, or a kernel without pidfds: this look tells nothing, the deadline still holds.
@@ -65,8 +66,8 @@ impl<'a, F: Fn() -> Vec<u32>> Needed<'a, F> {
 }
 
 impl<F: Fn() -> Vec<u32>> Watch for Needed<'_, F> {
-    fn look(&self) -> Option<Death> {
-        if let Some(told) = self.group.told_death() {
+    fn first_death(&self) -> Option<Death> {
+        if let Some(told) = self.group.reported_death() {
             return Some(told);
         }
         let memory = &self.group.memory;
@@ -75,7 +76,7 @@ impl<F: Fn() -> Vec<u32>> Watch for Needed<'_, F> {
                 let pid = memory.pid(rank).unwrap_or(0) as i32;
                 return Some(Death { peer: rank, pid, how: HowDied::Unknown });
             }
-            self.group.lifelines().cause(memory, self.group.me.rank(), rank)
+            self.group.process_watches().cause(memory, self.group.me.rank(), rank)
         })
     }
 }

@@ -4,11 +4,14 @@
 //! Forks; the children use shared memory, sockets and system calls, and no lock of the test harness.
 #![allow(unsafe_code, missing_docs)]
 
+use child_process::Child;
 use comm_context::comm::{CommError, Membership, Phase, Timeout};
-use mailbox_atomics::{Child, Deadline, HowDied, Region, WordU32};
+use deadline::{Deadline, HowDied};
+use mailbox_atomics::WordU32;
 use nix::sys::signal::Signal;
-use rendezvous::{Group, Prepared, Topic, groups_of, who_is_there};
+use rendezvous::{Group, Prepared, Tag, groups_of, who_is_there};
 use serial_test::serial;
+use shared_memory::Region;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -36,7 +39,7 @@ fn path() -> (tempfile::TempDir, PathBuf) {
 }
 
 fn meet(path: &Path, rank: u32, nranks: u32, within: Timeout) -> Result<Group, CommError> {
-    Group::meet(path, Membership::new(rank, nranks).unwrap(), EXTENT, within)
+    Group::rendezvous(path, Membership::new(rank, nranks).unwrap(), EXTENT, within)
 }
 
 /// Runs `body` in a process, and fails with its text when it errs.
@@ -71,7 +74,7 @@ fn use_group(group: &Group) -> Result<(), CommError> {
     let everybody: Vec<u32> = (0..nranks).collect();
     for id in 0..20 {
         let mine = [group.membership().rank() as u8, id as u8];
-        let notes = group.exchange(&step, Topic { kind: 1, id }, &everybody, &mine)?;
+        let notes = group.exchange(&step, Tag { kind: 1, id }, &everybody, &mine)?;
         let wanted: Vec<Vec<u8>> = (0..nranks).map(|rank| vec![rank as u8, id as u8]).collect();
         assert_eq!(notes, wanted);
     }
@@ -116,8 +119,8 @@ fn f16_a_thousand_meetings_at_one_path_never_run_into_each_other() {
                     let group =
                         meet(path, me, 2, secs(60)).map_err(|error| format!("round {round}: {error}"))?;
                     let step = group.step(Phase::Barrier, secs(60)).map_err(|error| error.to_string())?;
-                    let topic = Topic { kind: 9, id: 0 };
-                    let notes = group.exchange(&step, topic, &[0, 1], &round.to_le_bytes());
+                    let tag = Tag { kind: 9, id: 0 };
+                    let notes = group.exchange(&step, tag, &[0, 1], &round.to_le_bytes());
                     let notes = notes.map_err(|error| format!("round {round}: {error}"))?;
                     if notes.iter().any(|note| note != &round.to_le_bytes()) {
                         return Err(format!("round {round} met another round: {notes:?}"));
@@ -185,7 +188,7 @@ fn a_rank_that_does_not_fit_is_refused_in_words_and_the_others_still_meet() {
     assert!(twice.contains("rank 0 is here already"), "{twice}");
     let other_size = told(meet(path, 1, 3, secs(10)));
     assert!(other_size.contains("says 3 ranks"), "{other_size}");
-    let other_extent = told(Group::meet(path, Membership::new(1, 2).unwrap(), 64 << 20, secs(10)));
+    let other_extent = told(Group::rendezvous(path, Membership::new(1, 2).unwrap(), 64 << 20, secs(10)));
     assert!(other_extent.contains("windows may have"), "{other_extent}");
     let guest = rank(move || meet(path, 1, 2, secs(60)).map(drop).map_err(|error| error.to_string()));
     all_fine(vec![host, guest]);
@@ -240,7 +243,7 @@ fn forked_ranks_share_memory_at_one_address() {
         let base = group.region().base().as_ptr() as u64;
         let step = group.step(Phase::Barrier, secs(60)).unwrap();
         let bases =
-            group.exchange(&step, Topic { kind: 3, id: 0 }, &[0, 1, 2, 3], &base.to_le_bytes()).unwrap();
+            group.exchange(&step, Tag { kind: 3, id: 0 }, &[0, 1, 2, 3], &base.to_le_bytes()).unwrap();
         assert!(bases.iter().all(|theirs| theirs == &base.to_le_bytes()));
         for peer in 0..4 {
             assert_eq!(group.region().words::<WordU32>(group.extent(peer).start).unwrap().load(), 100 + peer);
@@ -262,8 +265,8 @@ fn exchanges_of_other_members_do_not_wait_for_each_other() {
             std::thread::scope(|scope| {
                 let talk = |id: u64, members: &'static [u32]| {
                     if members.contains(&me) {
-                        let topic = Topic { kind: 1, id: round * 10 + id };
-                        let notes = group.exchange(&step, topic, members, &[me as u8]).unwrap();
+                        let tag = Tag { kind: 1, id: round * 10 + id };
+                        let notes = group.exchange(&step, tag, members, &[me as u8]).unwrap();
                         let wanted: Vec<Vec<u8>> = members.iter().map(|rank| vec![*rank as u8]).collect();
                         assert_eq!(notes, wanted);
                     }
@@ -337,7 +340,7 @@ fn a_rank_that_gave_up_is_waited_for_by_nobody() {
         }
         std::thread::sleep(Duration::from_millis(200));
         let step = group.step(Phase::AllocDomain, secs(60)).unwrap();
-        match group.exchange(&step, Topic { kind: 1, id: 1 }, &[0, 1], &[]) {
+        match group.exchange(&step, Tag { kind: 1, id: 1 }, &[0, 1], &[]) {
             Err(CommError::PeerLeft { rank: 1, reason, .. }) if reason.contains("timed out in barrier") => {
                 Ok(())
             }
@@ -394,7 +397,7 @@ fn what_the_parent_tells_wins() {
         Ok(())
     });
     // Stands for a chip that crashed and was reaped: only the parent knows how.
-    prepared.tell_death(1, HowDied::Signalled(11));
+    prepared.report_death(1, HowDied::Signalled(11));
     assert_eq!(children[0].reap(far()), Some(HowDied::Exited(0)));
 }
 
@@ -455,19 +458,19 @@ fn members_that_name_others_are_all_told_however_late_and_may_try_again() {
     let (_prepared, children) = forked(2, |group| {
         let me = group.membership().rank();
         let step = group.step(Phase::AllocDomain, secs(60)).unwrap();
-        let topic = Topic { kind: 1, id: 5 };
+        let tag = Tag { kind: 1, id: 5 };
         for round in 0..3 {
             if me == round % 2 {
                 std::thread::sleep(Duration::from_millis(50));
             }
             let members = if me == 0 { [0, 1] } else { [1, 0] };
-            match group.exchange(&step, topic, &members, &[me as u8]) {
+            match group.exchange(&step, tag, &members, &[me as u8]) {
                 Err(CommError::Mismatch { rank, .. }) if rank == 1 - me => {}
                 other => return Err(format!("{other:?}")),
             }
             group.barrier(&step).map_err(|error| error.to_string())?;
             let notes =
-                group.exchange(&step, topic, &[1, 0], &[me as u8]).map_err(|error| error.to_string())?;
+                group.exchange(&step, tag, &[1, 0], &[me as u8]).map_err(|error| error.to_string())?;
             assert_eq!(notes, [[1], [0]]);
         }
         Ok(())

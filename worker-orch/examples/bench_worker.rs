@@ -1,8 +1,8 @@
 //! How fast a Worker comes up, runs tasks and goes, each beside its limit. `cargo xtask bench worker`.
 
-use bench_kit::{Bench, Contestant, Figure, FutexPingPong, SpinPingPong, alternate, fork_and_wait};
+use bench_support::{Bench, Contestant, Figure, FutexPingPong, SpinPingPong, alternate, fork_and_wait};
 use std::time::{Duration, Instant};
-use worker_orch::{Access, Args, Failure, Start, Task, Worker, serve_if_hand};
+use worker_orch::{Access, Args, Failure, Start, Task, Worker, serve_if_child};
 
 fn nothing(_: &mut Task<'_>) -> Result<(), Failure> {
     Ok(())
@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if std::env::var_os(END_AT_ONCE).is_some() {
         return Ok(());
     }
-    serve_if_hand(&[("nothing", nothing)]);
+    serve_if_child(&[("nothing", nothing)]);
     let bench = Bench::from_args("worker");
     for chips in [2, 8, 16, 64] {
         up_and_down(&bench, chips)?;

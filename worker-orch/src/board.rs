@@ -7,7 +7,8 @@
 #![allow(unsafe_code)]
 
 use crate::frame::SLOT_BYTES;
-use mailbox_atomics::{Listener, Region, RegionError, Shared, StickyWord, WordU32, WordU64};
+use mailbox_atomics::{Listener, StickyWord, WordU32, WordU64};
+use shared_memory::{Region, RegionError, Shared};
 use std::num::NonZeroU32;
 use std::os::fd::{BorrowedFd, OwnedFd};
 

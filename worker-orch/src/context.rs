@@ -3,7 +3,7 @@
 use crate::memory::flat_tensor;
 use chip_bootstrap::PartKind;
 use comm_context::abi::{DeviceAddr, TensorDesc};
-use mailbox_atomics::Region;
+use shared_memory::Region;
 use worker_errors::{ErrorCode, Failure};
 
 /// A named part of a chip's window.

@@ -4,7 +4,7 @@
 use crate::exec::Handover;
 use crate::frame::{BODY_AT, Frame, Received, SLOT_BYTES, used};
 use crate::program::Definition;
-use mailbox_atomics::Region;
+use shared_memory::Region;
 use std::sync::Arc;
 
 /// A slot of a ring, as a hand reads it.

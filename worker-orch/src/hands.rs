@@ -7,10 +7,11 @@ use crate::program::Programs;
 use crate::serve::{parting_failure, slot_is_free};
 use crate::trace::Trace;
 use bootstrap_channel::ChannelSet;
+use child_process::Child;
 use chip_bootstrap::BringUpPhase;
-use mailbox_atomics::{
-    Child, Deadline, Death, HowDied, Listener, SpinBudget, Wait, WaitError, Watch, fault_point, monotonic_ns,
-};
+use deadline::{Deadline, Death, HowDied, Watch, monotonic_ns};
+use fault_points::fault_point;
+use mailbox_atomics::{Listener, SpinBudget, Wait, WaitError};
 use nix::sys::signal::Signal;
 use rendezvous::Prepared;
 use std::fmt::Write;
@@ -48,7 +49,7 @@ pub(crate) struct Hands {
 }
 
 impl Watch for Hands {
-    fn look(&self) -> Option<Death> {
+    fn first_death(&self) -> Option<Death> {
         self.cancel_failed_run();
         self.dead()
     }
@@ -79,7 +80,7 @@ impl Hands {
 
     fn dead(&self) -> Option<Death> {
         self.hands.iter().enumerate().find_map(|(number, hand)| {
-            let how = hand.child.lifeline().death()?;
+            let how = hand.child.watch().death()?;
             Some(Death { peer: number as u32, pid: hand.child.pid(), how })
         })
     }
@@ -143,7 +144,9 @@ impl Hands {
         fault_point!("worker.send.written");
         // Together with the ring, which cannot fail: a frame that counts as sent is one that the hand will finish.
         self.hands[hand].sent = seq;
-        self.board.slot(hand, seq).ring(seq, [Listener::new(&self.board.hand(hand).parking.parked)]);
+        self.board
+            .slot(hand, seq)
+            .store_and_notify(seq, [Listener::new(&self.board.hand(hand).parking.parked)]);
         fault_point!("worker.send.rung");
         Ok(seq)
     }
@@ -248,7 +251,7 @@ impl Hands {
         }
         // A moment for kernels that look at their abort word; those that do not are killed when the hands are dropped.
         let Ok(grace) = Deadline::after(GRACE) else { return };
-        let alive = |(_, hand): &(usize, &Hand)| hand.child.lifeline().death().is_none();
+        let alive = |(_, hand): &(usize, &Hand)| hand.child.watch().death().is_none();
         for (number, hand) in self.hands.iter().enumerate().filter(alive) {
             let words = self.board.hand(number);
             let watching = Only(hand);
@@ -263,7 +266,7 @@ impl Hands {
         let number = death.peer as usize;
         let how = self.hands[number].child.try_reap().unwrap_or(death.how);
         if let (Some(group), Ok(rank)) = (&self.group, u32::try_from(number)) {
-            group.tell_death(rank, how);
+            group.report_death(rank, how);
         }
         let (code, hand) = (death_code(how), &self.hands[number]);
         let working = match self.board.hand(number).doing.frame.load() {
@@ -353,8 +356,8 @@ const GRACE: Duration = Duration::from_millis(100);
 struct Only<'a>(&'a Hand);
 
 impl Watch for Only<'_> {
-    fn look(&self) -> Option<Death> {
-        self.0.child.lifeline().death().map(|how| Death { peer: 0, pid: self.0.child.pid(), how })
+    fn first_death(&self) -> Option<Death> {
+        self.0.child.watch().death().map(|how| Death { peer: 0, pid: self.0.child.pid(), how })
     }
 }
 

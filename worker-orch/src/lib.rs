@@ -45,10 +45,10 @@
 //!
 //! Where a copy of the parent is out of the question (a library that does not survive a fork, threads whose locks the functions need, a host that counts the
 //! parent's memory again for every chip), hands are started by **exec**: new processes of the same program. Then functions may use whatever they like, but
-//! what they find is a fresh program: no state of the parent's is there, `main` must call [`serve_if_hand`] first thing, and only functions in its table can run.
+//! what they find is a fresh program: no state of the parent's is there, `main` must call [`serve_if_child`] first thing, and only functions in its table can run.
 //!
 //! ```standalone_crate
-//! use worker_orch::{Access, Args, Failure, Start, Task, Worker, serve_if_hand};
+//! use worker_orch::{Access, Args, Failure, Start, Task, Worker, serve_if_child};
 //!
 //! fn double(task: &mut Task<'_>) -> Result<(), Failure> {
 //!     let input = task.read::<f32>(0)?;
@@ -56,7 +56,7 @@
 //! }
 //!
 //! fn main() -> Result<(), Failure> {
-//!     serve_if_hand(&[("double", double)]);
+//!     serve_if_child(&[("double", double)]);
 //!     // Only the parent comes here.
 //!     let mut worker = Worker::builder().start(Start::Exec).devices(&[0, 1]).build()?;
 //!     let double = worker.register_function("double", double);
@@ -106,7 +106,7 @@ pub use builder::{CHIP_LEVEL, WorkerBuilder};
 pub use chip_bootstrap::{ChipConfig, HostSpan, PartKind, Platform, comm_failure};
 pub use context::{ChipBuffer, ChipContext};
 pub use domain::{Domain, DomainContext};
-pub use exec::{Start, serve_if_hand};
+pub use exec::{Start, serve_if_child};
 pub use memory::{ChipMemory, Element, HostBuffer, flat_tensor};
 pub use program::{OrchestrationFn, Program, TaskFn};
 pub use run::{Orchestrator, TaskId};

@@ -6,10 +6,13 @@ use crate::program::Programs;
 use crate::serve::{Served, note_parting, serve};
 use crate::worker::Worker;
 use bootstrap_channel::{ChannelSet, Success};
+use child_process::PANIC_EXIT_CODE;
 use chip_bootstrap::{BringUpPhase, ChipConfig, Entry, Platform, bring_up_and_publish};
 use comm_context::comm::{Membership, Timeout};
-use mailbox_atomics::{Deadline, PANIC_EXIT_CODE, Region, fault_point};
+use deadline::Deadline;
+use fault_points::fault_point;
 use rendezvous::Prepared;
+use shared_memory::Region;
 use std::sync::Arc;
 use worker_errors::Failure;
 

@@ -4,7 +4,7 @@ use crate::device_memory::Remote;
 use bytemuck::Pod;
 use chip_bootstrap::HostSpan;
 use comm_context::abi::{DType, DeviceAddr, TensorDesc};
-use mailbox_atomics::{Arena, Region, RegionError};
+use shared_memory::{Arena, Region, RegionError};
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -98,7 +98,7 @@ impl Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        let pages = self.range.start..self.range.end.next_multiple_of(mailbox_atomics::PAGE);
+        let pages = self.range.start..self.range.end.next_multiple_of(shared_memory::PAGE);
         self.heap.give_back(pages);
     }
 }

@@ -99,7 +99,7 @@ pub(crate) enum Functions {
     /// Where it was in the process that this one was forked from.
     #[default]
     Inherited,
-    /// In the table that `main` gave to `serve_if_hand`.
+    /// In the table that `main` gave to `serve_if_child`.
     Named(Arc<[(String, TaskFn)]>),
 }
 
@@ -120,13 +120,13 @@ impl Functions {
             (Some((_, function)), None) => Ok(*function),
             (Some(_), Some(_)) => {
                 let text = format!(
-                    "`{name}` is twice in the table that main gives to serve_if_hand; name each function once"
+                    "`{name}` is twice in the table that main gives to serve_if_child; name each function once"
                 );
                 Err(Failure::new(ErrorCode::Invalid, text))
             }
             (None, _) => {
                 let text = format!(
-                    "`{name}` is not in the table that main gives to serve_if_hand; add `(\"{name}\", its function)` to it"
+                    "`{name}` is not in the table that main gives to serve_if_child; add `(\"{name}\", its function)` to it"
                 );
                 Err(Failure::new(ErrorCode::Invalid, text))
             }

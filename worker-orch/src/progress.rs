@@ -3,7 +3,7 @@
 use crate::hands::Hands;
 use bootstrap_channel::ChannelSet;
 use chip_bootstrap::BringUpPhase;
-use mailbox_atomics::{Death, Watch};
+use deadline::{Death, Watch};
 use std::cell::Cell;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ impl<'a> Progress<'a> {
 }
 
 impl Watch for Progress<'_> {
-    fn look(&self) -> Option<Death> {
+    fn first_death(&self) -> Option<Death> {
         if self.on_terminal && self.started.elapsed() > PATIENCE {
             let phase = |number| self.channels.reader(number).map_or(0, |reader| reader.phase());
             let ready =
@@ -45,6 +45,6 @@ impl Watch for Progress<'_> {
             let _ = write!(std::io::stderr(), "\rbringing up: {ready} of {all} ready after {since} s\x1b[K");
             self.shown.set(true);
         }
-        self.hands.look()
+        self.hands.first_death()
     }
 }

@@ -7,7 +7,7 @@ use crate::domain::{Base, Domains};
 use crate::frame::{Frame, Kind, Prerequisite};
 use crate::hands::Hands;
 use crate::program::{Program, Programs};
-use mailbox_atomics::Deadline;
+use deadline::Deadline;
 use worker_errors::{ErrorCode, Failure};
 
 /// A submitted task.

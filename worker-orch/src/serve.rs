@@ -2,10 +2,9 @@
 
 use crate::board::{ANSWER_BYTES, Board, RING};
 use crate::frame::{BODY_AT, Kind, Received, SLOT_BYTES, used};
-use mailbox_atomics::{
-    Deadline, LONGEST_WAIT, Listener, SpinBudget, Wait, WaitError, coarse_monotonic_ns, fault_point,
-    monotonic_ns,
-};
+use deadline::{Deadline, LONGEST_WAIT, coarse_monotonic_ns, monotonic_ns};
+use fault_points::fault_point;
+use mailbox_atomics::{Listener, SpinBudget, Wait, WaitError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use worker_errors::{ErrorCode, Failure};
 
@@ -80,7 +79,7 @@ pub(crate) fn serve(board: &Board, me: usize, executor: &mut dyn Executor) -> Se
                 let collective = frame.kind.is_some_and(Kind::is_collective);
                 let panicked =
                     matches!(&refusal, Refusal::Failed(failure) if failure.code == ErrorCode::Panic);
-                note_failure(board, me, &frame, refusal);
+                record_failure(board, me, &frame, refusal);
                 failed_run = frame.run;
                 if collective && panicked {
                     return Served::Panicked;
@@ -89,7 +88,7 @@ pub(crate) fn serve(board: &Board, me: usize, executor: &mut dyn Executor) -> Se
         }
         words.doing.frame.store(0);
         fault_point!("worker.frame.before-done");
-        words.progress.done.ring(seq, board.listeners(me));
+        words.progress.done.store_and_notify(seq, board.listeners(me));
         fault_point!("worker.frame.done");
     }
     // Whoever still waits for frames of this hand shall not wait for ever.
@@ -166,7 +165,7 @@ fn run_guarded(board: &Board, executor: &mut dyn Executor, frame: &Received) -> 
     outcome
 }
 
-fn note_failure(board: &Board, me: usize, frame: &Received, refusal: Refusal) {
+fn record_failure(board: &Board, me: usize, frame: &Received, refusal: Refusal) {
     let words = board.hand(me);
     match refusal {
         Refusal::Failed(failure) => {

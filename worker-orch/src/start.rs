@@ -17,11 +17,15 @@ use crate::progress::Progress;
 use crate::trace::Trace;
 use crate::worker::{Worker, deadline};
 use bootstrap_channel::{ChannelSet, GatherError, Success};
+use child_process::Child;
 use chip_bootstrap::{BringUpPhase, ChipConfig, PartKind, Platform, comm_failure};
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::Membership;
-use mailbox_atomics::{Child, Deadline, Region, Wait, WaitError, fault_hand, fault_point};
+use deadline::Deadline;
+use fault_points::{fault_child, fault_point};
+use mailbox_atomics::{Wait, WaitError};
 use rendezvous::Prepared;
+use shared_memory::Region;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use worker_errors::{ErrorCode, Failure};
@@ -135,7 +139,7 @@ fn fork_all(
         }
         let post = Post { number, channels, board, programs: &programs, heaps };
         let body = || {
-            fault_hand!(number as u32);
+            fault_child!(number as u32);
             match number {
                 chip if chip < chips => {
                     let (platform, within) = (worker.settings.platform, worker.init_within);
@@ -215,9 +219,9 @@ fn explain(
 ) -> Failure {
     let table = bring_up_table(channels, names);
     let dead = hands.hands.iter().enumerate().find_map(|(number, hand)| {
-        let how = hand.child.lifeline().death()?;
+        let how = hand.child.watch().death()?;
         let how = hand.child.try_reap().unwrap_or(how);
-        (how != mailbox_atomics::HowDied::Exited(NOT_UP)).then_some((number, how))
+        (how != deadline::HowDied::Exited(NOT_UP)).then_some((number, how))
     });
     let phase_of =
         |number: usize| BringUpPhase::from_code(channels.reader(number).map_or(0, |reader| reader.phase()));

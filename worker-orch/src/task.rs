@@ -4,7 +4,7 @@ use crate::device_memory::in_heap;
 use bytemuck::Pod;
 use chip_bootstrap::Chip;
 use comm_context::abi::{DeviceAddr, TensorDesc};
-use mailbox_atomics::Region;
+use shared_memory::Region;
 use std::sync::Arc;
 use worker_errors::{ErrorCode, Failure};
 

@@ -6,11 +6,14 @@
 
 mod support;
 
+use child_process::{Child, ProcessWatch};
 use comm_context::comm::{Membership, Timeout};
-use mailbox_atomics::{Child, Deadline, HowDied, Lifeline, Region, Wait, WordU32};
+use deadline::{Deadline, HowDied};
+use mailbox_atomics::{Wait, WordU32};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serial_test::serial;
+use shared_memory::Region;
 use std::time::{Duration, Instant};
 use support::{builder, children_of, grouped, is_the_doubles, kernel, plain, secs, text, traces};
 use worker_orch::{
@@ -366,9 +369,9 @@ fn f03_chips_end_with_their_parent_at_any_point_of_its_life() {
         });
         Wait::until(far()).on(ready, None, |word| (word == 1).then_some(())).unwrap();
         std::thread::sleep(Duration::from_micros(delay_us));
-        let chips: Vec<Lifeline> = children_of(doomed.pid() as u32)
+        let chips: Vec<ProcessWatch> = children_of(doomed.pid() as u32)
             .into_iter()
-            .filter_map(|pid| Lifeline::of_process(pid as i32).ok())
+            .filter_map(|pid| ProcessWatch::of_process(pid as i32).ok())
             .collect();
         doomed.signal(Signal::SIGKILL);
         assert_eq!(doomed.reap(far()), Some(HowDied::Signalled(9)));

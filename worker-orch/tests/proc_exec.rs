@@ -7,9 +7,10 @@
 
 mod support;
 
+use child_process::ProcessWatch;
 use comm_context::abi::DType;
 use comm_context::comm::{Membership, Timeout};
-use mailbox_atomics::{Deadline, Lifeline};
+use deadline::Deadline;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -20,13 +21,13 @@ use std::time::{Duration, Instant};
 use support::{children_of, form_group, is_the_doubles, kernel, text, traces};
 use worker_orch::{
     Access, Args, ChipConfig, ErrorCode, Failure, HostBuffer, Orchestrator, Program, Start, Task, TaskFn,
-    Worker, serve_if_hand,
+    Worker, serve_if_child,
 };
 
 /// Which program this is to be; not set for the one with the cases.
 const ROLE: &str = "PROC_EXEC_ROLE";
 /// The variable by which hands know themselves; looked at here only to play programs that do not.
-const MARK: &str = "CHIPCOMM_HAND";
+const MARK: &str = "CHIPCOMM_CHILD";
 
 const FUNCTIONS: &[(&str, TaskFn)] = &[
     ("nothing", nothing),
@@ -75,7 +76,7 @@ fn main() -> ExitCode {
         "taken" if is_hand => take_all_room(),
         _ => {}
     }
-    serve_if_hand(FUNCTIONS);
+    serve_if_child(FUNCTIONS);
     match role.as_str() {
         "" => run_cases(),
         "doomed" => be_doomed(),
@@ -397,7 +398,7 @@ fn missing_name() {
     worker.init().unwrap();
     for _ in 0..2 {
         let told = text(&worker.run(|orch| orch.submit_next_level(unknown, &Args::new(), 0)).unwrap_err());
-        assert!(told.contains("`unknown` is not in the table") && told.contains("serve_if_hand"), "{told}");
+        assert!(told.contains("`unknown` is not in the table") && told.contains("serve_if_child"), "{told}");
     }
 }
 
@@ -500,7 +501,7 @@ fn start_and_tell() -> ExitCode {
 fn never_serves() {
     let told = play("never serves");
     assert_eq!(told.matches("program started").count(), 1, "{told}");
-    assert!(told.contains("this program would not serve them") && told.contains("serve_if_hand"), "{told}");
+    assert!(told.contains("this program would not serve them") && told.contains("serve_if_child"), "{told}");
 }
 
 fn forgets() {
@@ -513,7 +514,7 @@ fn forgets() {
 
 fn idles() {
     let told = play("idles");
-    assert!(told.contains("timed out") && told.contains("serve_if_hand"), "{told}");
+    assert!(told.contains("timed out") && told.contains("serve_if_child"), "{told}");
 }
 
 fn taken() {
@@ -568,9 +569,9 @@ fn doomed() {
             Some(delay) => std::thread::sleep(delay),
             None => assert_eq!(lines.next().unwrap().unwrap(), "it came up"),
         }
-        let hands: Vec<Lifeline> = children_of(parent.id())
+        let hands: Vec<ProcessWatch> = children_of(parent.id())
             .into_iter()
-            .filter_map(|pid| Lifeline::of_process(pid as i32).ok())
+            .filter_map(|pid| ProcessWatch::of_process(pid as i32).ok())
             .collect();
         seen += hands.len();
         parent.kill().unwrap();

@@ -32,24 +32,72 @@ const fn row(name: &'static str, uses: Uses, layer: Option<Layer>) -> Row {
 
 /// The rows that exist or are planned; a row without a member is not an error.
 pub(crate) const ROWS: &[Row] = &[
-    Row { miri: true, ..row("comm-context", Uses::Only(&[]), Some(Layer::Context)) },
+    row("fault-points", Uses::Only(&[]), None),
+    row("deadline", Uses::Only(&[]), None),
+    Row { miri: true, ..row("shared-memory", Uses::Only(&["fault-points", "deadline"]), None) },
+    row("child-process", Uses::Only(&["fault-points", "deadline"]), None),
     // Benchmarks of any layer use it, so it stands before all that have some.
-    row("bench-kit", Uses::Apart(&[]), None),
-    Row { miri: true, ..row("mailbox-atomics", Uses::Only(&[]), Some(Layer::Atomics)) },
+    row("bench-support", Uses::Apart(&[]), None),
+    Row { miri: true, ..row("comm-context", Uses::Only(&[]), Some(Layer::Context)) },
+    Row { miri: true, ..row("mailbox-atomics", Uses::Only(BASE), Some(Layer::Atomics)) },
     Row { miri: true, ..row("worker-errors", Uses::Only(&[]), Some(Layer::Errors)) },
-    row("rendezvous", Uses::Only(&["comm-context", "mailbox-atomics", "worker-errors"]), Some(Layer::Comm)),
+    row("ccl-schedule", Uses::Apart(&[]), None),
+    row("rendezvous", Uses::Only(RENDEZVOUS), Some(Layer::Comm)),
     row("comm-sim", Uses::Only(BACKEND), Some(Layer::Comm)),
     row("comm-hccl", Uses::Only(BACKEND), Some(Layer::Comm)),
-    row("bootstrap-channel", Uses::Only(&["mailbox-atomics", "worker-errors"]), Some(Layer::Bootstrap)),
-    row("chip-bootstrap", Uses::AllEarlier, Some(Layer::Chip)),
-    row("worker-orch", Uses::AllEarlier, Some(Layer::Worker)),
-    row("ccl-schedule", Uses::Apart(&[]), None),
+    row("bootstrap-channel", Uses::Only(CHANNEL), Some(Layer::Bootstrap)),
+    row("chip-bootstrap", Uses::Only(CHIP), Some(Layer::Chip)),
+    row("worker-orch", Uses::Only(WORKER), Some(Layer::Worker)),
     row("ipcq-sim", Uses::Apart(&["ccl-schedule"]), None),
     row("chipcomm-examples", Uses::AllEarlier, Some(Layer::Examples)),
     row("xtask", Uses::Apart(&[]), None),
 ];
 
-const BACKEND: &[&str] = &["comm-context", "mailbox-atomics", "worker-errors", "rendezvous"];
+const BASE: &[&str] = &["fault-points", "deadline", "shared-memory", "child-process"];
+const CHANNEL: &[&str] =
+    &["fault-points", "deadline", "shared-memory", "child-process", "mailbox-atomics", "worker-errors"];
+const RENDEZVOUS: &[&str] = &[
+    "fault-points",
+    "deadline",
+    "shared-memory",
+    "child-process",
+    "comm-context",
+    "mailbox-atomics",
+    "worker-errors",
+];
+const BACKEND: &[&str] = &[
+    "fault-points",
+    "deadline",
+    "shared-memory",
+    "child-process",
+    "comm-context",
+    "mailbox-atomics",
+    "worker-errors",
+    "rendezvous",
+];
+const CHIP: &[&str] = &[
+    "fault-points",
+    "deadline",
+    "shared-memory",
+    "child-process",
+    "comm-context",
+    "mailbox-atomics",
+    "worker-errors",
+    "bootstrap-channel",
+    "comm-sim",
+    "comm-hccl",
+];
+const WORKER: &[&str] = &[
+    "fault-points",
+    "deadline",
+    "shared-memory",
+    "child-process",
+    "comm-context",
+    "mailbox-atomics",
+    "worker-errors",
+    "bootstrap-channel",
+    "chip-bootstrap",
+];
 
 /// The place of a crate in the table.
 pub(crate) fn position(name: &str) -> Option<usize> {

@@ -1,15 +1,15 @@
 //! The backend-neutral communicator: what every backend does, in whose words, and with which errors.
 
+mod allocation_table;
 mod error;
-mod ledger;
 mod membership;
 mod phase;
 mod reach;
 mod timeout;
 pub mod validate;
 
+pub use allocation_table::{Allocated, AllocationTable, Key, Released};
 pub use error::{ArgumentError, CommCode, CommError, Death, PathProblem};
-pub use ledger::{Allocated, Key, Ledger, Released};
 pub use membership::Membership;
 pub use phase::Phase;
 pub use timeout::Timeout;

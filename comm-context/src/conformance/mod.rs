@@ -103,7 +103,7 @@ pub const CASES: &[Case] = cases![
 ///
 /// # Errors
 /// Of the first call that failed; the communicator is destroyed all the same.
-pub fn whole_life(comm: Box<dyn Communicator>, me: Membership, within: Timeout) -> Result<(), CommError> {
+pub fn full_cycle(comm: Box<dyn Communicator>, me: Membership, within: Timeout) -> Result<(), CommError> {
     let played = life::every_call(comm.as_ref(), me, within);
     let left = comm.destroy(within);
     played.and(left)

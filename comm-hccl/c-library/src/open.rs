@@ -22,7 +22,7 @@ pub(crate) fn open(
         CommError::Backend { what, source: Arc::new(source) }
     })?;
     if stream.is_null() {
-        return Ok(Box::new(HcclComm::meet(&device, path, me, within)?));
+        return Ok(Box::new(HcclComm::rendezvous(&device, path, me, within)?));
     }
     // SAFETY: by comm.h the stream is one of the device that the caller has set, and outlives the communicator.
     Ok(Box::new(unsafe { HcclComm::meet_on_stream(&device, stream, path, me, within) }?))

@@ -14,8 +14,8 @@ use crate::lane::{Interrupted, Lane, NotStarted};
 use crate::stream::Stream;
 use crate::sys::aclrtStream;
 use comm_context::comm::{CommError, Membership, Phase, Timeout};
-use mailbox_atomics::Deadline;
-use rendezvous::{Group, Prepared, Step, Topic};
+use deadline::Deadline;
+use rendezvous::{Group, Prepared, Step, Tag};
 use std::path::Path;
 use std::sync::Mutex;
 use worker_errors::clip;
@@ -42,7 +42,12 @@ impl HcclComm {
     }
 
     /// Meets the other ranks at `path`.
-    pub fn meet(device: &Device, path: &Path, me: Membership, within: Timeout) -> Result<Self, CommError> {
+    pub fn rendezvous(
+        device: &Device,
+        path: &Path,
+        me: Membership,
+        within: Timeout,
+    ) -> Result<Self, CommError> {
         Self::meet_with(device, Box::new(Stream::create), path, me, within)
     }
 
@@ -75,7 +80,7 @@ impl HcclComm {
         within: Timeout,
     ) -> Result<Self, CommError> {
         let until = super::deadline(within)?;
-        Self::enter(Group::meet(path, me, EXTENT, within)?, device, stream, until, within)
+        Self::enter(Group::rendezvous(path, me, EXTENT, within)?, device, stream, until, within)
     }
 
     fn enter(
@@ -194,7 +199,7 @@ impl Entry<'_> {
     fn join(&self, lane: &Lane<Objects>) -> Result<(), CommError> {
         let root = self.root_info(lane)?;
         let (ranks, rank) = (self.group.membership().nranks(), self.me());
-        let watcher = || self.group.look_after_all(self.step);
+        let watcher = || self.group.check_peers(self.step);
         let joined = lane.run_watching(self.until, watcher, move |objects| objects.join(&root, ranks, rank));
         match joined {
             Ok(Ok(())) => {}
@@ -222,10 +227,10 @@ impl Entry<'_> {
                 Ok(root) => [&[ROOT][..], root.as_bytes()].concat(),
                 Err(error) => [&[NO_ROOT][..], clip(&error.to_string(), 1024).as_bytes()].concat(),
             };
-            self.group.post_letter(&letter)?;
+            self.group.broadcast(&letter)?;
             return made;
         }
-        let letter = self.group.read_letter(self.step, 0).map_err(blame)?;
+        let letter = self.group.receive_broadcast(self.step, 0).map_err(blame)?;
         match letter.split_first() {
             Some((&ROOT, bytes)) if bytes.len() == RootInfo::LEN => {
                 let bytes = bytes.first_chunk().ok_or(CommError::Closed)?;
@@ -246,7 +251,7 @@ impl Entry<'_> {
 
     fn tell(&self, kind: u32, note: &Note, own: Option<CommError>) -> Result<Vec<Vec<u8>>, CommError> {
         let everybody = self.everybody();
-        let notes = self.group.exchange(self.step, Topic { kind, id: 0 }, &everybody, &note.encode())?;
+        let notes = self.group.exchange(self.step, Tag { kind, id: 0 }, &everybody, &note.encode())?;
         match settle(&notes, &everybody, own, Phase::Init) {
             Verdict::Done(payloads) => Ok(payloads),
             Verdict::Failed(error) => Err(error),

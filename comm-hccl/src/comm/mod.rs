@@ -18,13 +18,13 @@ use crate::lane::{Interrupted, Lane, Overrun};
 use crate::window::WindowWay;
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::{
-    AllocationId, ArgumentError, CommError, Communicator, DomainSpec, Ledger, Phase, Released, SubsetView,
-    Timeout, Window, validate,
+    AllocationId, AllocationTable, ArgumentError, CommError, Communicator, DomainSpec, Phase, Released,
+    SubsetView, Timeout, Window, validate,
 };
-use mailbox_atomics::Deadline;
+use deadline::Deadline;
 use note::Refusal;
 use objects::Objects;
-use rendezvous::{Group, Step, Topic, deadline};
+use rendezvous::{Group, Step, Tag, deadline};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub struct HcclComm {
 /// Local to the rank. Never locked while waiting.
 #[derive(Debug, Default)]
 struct State {
-    ledger: Ledger,
+    allocations: AllocationTable,
     /// The way that worked last, and why each better one was refused.
     way: Option<WindowWay>,
     refusals: Vec<(WindowWay, Refusal)>,
@@ -58,7 +58,7 @@ struct State {
     abort: u32,
 }
 
-/// The topics of the group's exchanges. The windows' have a stage in the low bits.
+/// The tags of the group's exchanges. The windows' have a stage in the low bits.
 pub(crate) const READY: u32 = 1;
 pub(crate) const JOINED: u32 = 2;
 const RELEASE: u32 = 3;
@@ -124,7 +124,7 @@ impl HcclComm {
     /// The vendor's barrier, once every rank is known to come.
     fn device_barrier(&self, step: &Step<'_>) -> Result<(), CommError> {
         let lane = self.lane.as_ref().ok_or(CommError::Closed)?;
-        let watcher = || self.group.look_after_all(step);
+        let watcher = || self.group.check_peers(step);
         match lane.run_watching(step.deadline(), watcher, |objects| objects.barrier()) {
             Ok(Ok(())) => Ok(()),
             // The others are waiting for this rank inside the vendor's code: they must hear of it.
@@ -187,23 +187,23 @@ impl Communicator for HcclComm {
         self.group.check()?;
         validate::window_size("win_size", size)?;
         let step = self.group.step(Phase::AllocWindows, within)?;
-        self.state().ledger.begin(None)?;
+        self.state().allocations.begin(None)?;
         let everybody = self.everybody();
         let made = self.allocate(&step, None, &everybody, self.me(), size);
-        self.state().ledger.end(None, &everybody, made)
+        self.state().allocations.end(None, &everybody, made)
     }
 
     fn window(&self) -> Result<Window, CommError> {
-        self.state().ledger.base()
+        self.state().allocations.base()
     }
 
     fn derive_context(&self, view: &SubsetView<'_>) -> Result<DeviceAddr, CommError> {
         self.group.check()?;
-        let context = self.state().ledger.derive(self.group.membership(), view)?;
+        let context = self.state().allocations.derive(self.group.membership(), view)?;
         let step = self.group.step(Phase::DeriveContext, self.within)?;
         let at =
             self.vendor(Phase::DeriveContext, step.deadline(), move |objects| objects.place(&context))?;
-        self.state().ledger.add_context(at);
+        self.state().allocations.add_context(at);
         Ok(at)
     }
 
@@ -212,23 +212,23 @@ impl Communicator for HcclComm {
         validate::domain(self.group.membership(), spec)?;
         let step = self.group.step(Phase::AllocDomain, within)?;
         let key = Some(spec.id);
-        self.state().ledger.begin(key)?;
+        self.state().allocations.begin(key)?;
         let made = self.allocate(&step, key, spec.ranks, spec.domain_rank, spec.window_size);
-        self.state().ledger.end(key, spec.ranks, made)
+        self.state().allocations.end(key, spec.ranks, made)
     }
 
     fn release_domain(&self, id: AllocationId, within: Timeout) -> Result<(), CommError> {
-        let Released { members, .. } = self.state().ledger.release(id)?;
+        let Released { members, .. } = self.state().allocations.release(id)?;
         let phase = Phase::ReleaseDomain;
         let until = deadline(within)?;
         // Everybody lets go of the others' windows before anybody frees its own; when some are gone, ours goes all the
         // same.
         let closed = self.vendor(phase, until, move |objects| objects.close_peers(Some(id)));
         let waited = self.group.step(phase, within).and_then(|step| {
-            self.group.exchange(&step, Topic { kind: RELEASE, id: id.0 }, &members, &[]).map(drop)
+            self.group.exchange(&step, Tag { kind: RELEASE, id: id.0 }, &members, &[]).map(drop)
         });
         let freed = self.vendor(phase, in_time(until)?, move |objects| objects.free(Some(id)));
-        self.state().ledger.forget(id);
+        self.state().allocations.forget(id);
         waited.and(closed).and(freed)
     }
 
@@ -245,7 +245,7 @@ impl Communicator for HcclComm {
         if into.is_empty() {
             return Ok(());
         }
-        self.state().ledger.check_read(from, into.len())?;
+        self.state().allocations.check_read(from, into.len())?;
         let len = into.len();
         let job = move |objects: &mut Objects| objects.read(from, len);
         into.copy_from_slice(&self.vendor(Phase::Transfer, self.deadline()?, job)?);
@@ -256,7 +256,7 @@ impl Communicator for HcclComm {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.state().ledger.check_write(to, bytes.len())?;
+        self.state().allocations.check_write(to, bytes.len())?;
         let bytes = bytes.to_vec();
         self.vendor(Phase::Transfer, self.deadline()?, move |objects| objects.write(to, &bytes))
     }
@@ -315,7 +315,7 @@ fn interrupted(
             let overrun = Overrun { function, waited: until.elapsed(), limit: until.limit() };
             group.fail(stuck(&overrun, group.membership().rank(), phase))
         }
-        _ => group.note_failure(error),
+        _ => group.record_failure(error),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::window::WindowWay;
 use comm_context::comm::{CommError, Phase};
-use rendezvous::NOTE_BYTES;
+use rendezvous::MESSAGE_BYTES;
 use worker_errors::{clip, escape};
 
 /// One member's word.
@@ -21,15 +21,15 @@ impl Note {
         match self {
             Self::Done(bytes) => [&[1], &bytes[..]].concat(),
             Self::Refused(way, text) => {
-                [&[2, way.position() as u8], clip(text, NOTE_BYTES - 2).as_bytes()].concat()
+                [&[2, way.position() as u8], clip(text, MESSAGE_BYTES - 2).as_bytes()].concat()
             }
-            Self::Failed(text) => [&[3], clip(text, NOTE_BYTES - 1).as_bytes()].concat(),
+            Self::Failed(text) => [&[3], clip(text, MESSAGE_BYTES - 1).as_bytes()].concat(),
         }
     }
 
     /// Total: a note that makes no sense is a failure of the peer that wrote it.
     pub(crate) fn decode(bytes: &[u8]) -> Self {
-        let text = |bytes: &[u8]| escape(&String::from_utf8_lossy(bytes), 4 * NOTE_BYTES).into_owned();
+        let text = |bytes: &[u8]| escape(&String::from_utf8_lossy(bytes), 4 * MESSAGE_BYTES).into_owned();
         match bytes {
             [1, payload @ ..] => Self::Done(payload.to_vec()),
             [2, way, reason @ ..] if usize::from(*way) < WindowWay::ALL.len() => {
@@ -116,7 +116,7 @@ mod tests {
         for nonsense in [&[][..], &[0], &[2], &[2, 3], &[9, 9]] {
             assert!(matches!(Note::decode(nonsense), Note::Failed(_)));
         }
-        assert!(Note::Failed("é".repeat(500)).encode().len() <= NOTE_BYTES);
+        assert!(Note::Failed("é".repeat(500)).encode().len() <= MESSAGE_BYTES);
     }
 
     // CH-4

@@ -4,11 +4,11 @@ use super::note::{Note, Refusal, Verdict, settle};
 use super::{BASE, DOMAIN, HcclComm, LaneError, device_error, in_time, refusal_text};
 use crate::window::{WindowTicket, WindowWay};
 use comm_context::comm::{Allocated, CommError, Key, Phase};
-use rendezvous::{Step, Topic};
+use rendezvous::{Step, Tag};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The stages of an allocation, in the low bits of its topic.
+/// The stages of an allocation, in the low bits of its tag.
 const MADE: u32 = 0;
 const OPENED: u32 = 1;
 const CLOSED: u32 = 2;
@@ -39,7 +39,7 @@ enum Agreed {
 /// What is being allocated.
 struct Allocation<'a> {
     phase: Phase,
-    topic: Topic,
+    tag: Tag,
     key: Key,
     members: &'a [u32],
     /// The position of this rank among the members.
@@ -57,11 +57,11 @@ impl HcclComm {
         position: u32,
         asked: usize,
     ) -> Result<Allocated, CommError> {
-        let (topic, phase) = match key {
-            None => (Topic { kind: BASE, id: 0 }, Phase::AllocWindows),
-            Some(id) => (Topic { kind: DOMAIN, id: id.0 }, Phase::AllocDomain),
+        let (tag, phase) = match key {
+            None => (Tag { kind: BASE, id: 0 }, Phase::AllocWindows),
+            Some(id) => (Tag { kind: DOMAIN, id: id.0 }, Phase::AllocDomain),
         };
-        let allocation = Allocation { phase, topic, key, members, position, asked };
+        let allocation = Allocation { phase, tag, key, members, position, asked };
         // What was refused once is not tried again. Members may know different things, and then agree.
         let (mut at, mut refusals) = {
             let state = self.state();
@@ -197,8 +197,8 @@ impl HcclComm {
         note: &Note,
         own: Option<CommError>,
     ) -> Result<Verdict, CommError> {
-        let topic = Topic { kind: allocation.topic.kind + stage, ..allocation.topic };
-        let notes = self.group.exchange(step, topic, allocation.members, &note.encode())?;
+        let tag = Tag { kind: allocation.tag.kind + stage, ..allocation.tag };
+        let notes = self.group.exchange(step, tag, allocation.members, &note.encode())?;
         Ok(settle(&notes, allocation.members, own, allocation.phase))
     }
 

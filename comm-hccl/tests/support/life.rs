@@ -52,7 +52,7 @@ pub(crate) fn try_swap<const N: usize>(
 }
 
 /// Everything, from loading to the end of the runtime.
-pub(crate) fn whole_life(rank: u32) -> Result<(), Box<dyn Error>> {
+pub(crate) fn full_cycle(rank: u32) -> Result<(), Box<dyn Error>> {
     let runtime = Runtime::start(Vendor::load(None)?)?;
     let lived = on_device(runtime, rank);
     let ended = runtime.finalise();

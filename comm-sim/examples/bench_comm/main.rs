@@ -6,10 +6,11 @@
 
 mod mpi;
 
-use bench_kit::{Bench, Contestant, Figure, Samples, SpinPingPong, alternate, fork_and_wait};
+use bench_support::{Bench, Contestant, Figure, Samples, SpinPingPong, alternate, fork_and_wait};
+use child_process::Child;
 use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec, Timeout};
 use comm_sim::{Prepared, SimComm, prepare};
-use mailbox_atomics::{Child, Deadline, HowDied};
+use deadline::{Deadline, HowDied};
 use mpi::{Mpi, Times};
 use std::time::{Duration, Instant};
 

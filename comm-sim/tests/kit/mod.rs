@@ -4,9 +4,11 @@
 //! Forks; the children use the communicator only, and no lock of the test harness.
 #![allow(unsafe_code, dead_code, unreachable_pub, reason = "each test program uses its part")]
 
+use child_process::Child;
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
 use comm_sim::{Prepared, SimComm};
-use mailbox_atomics::{Child, Deadline, HowDied, Region};
+use deadline::{Deadline, HowDied};
+use shared_memory::Region;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -35,7 +37,7 @@ impl Way<'_> {
     pub fn open(&self, rank: u32, nranks: u32, within: Timeout) -> Result<Box<dyn Communicator>, CommError> {
         Ok(match self {
             Self::Forked(prepared) => Box::new(SimComm::join(prepared, rank, within)?),
-            Self::Met(path) => Box::new(SimComm::meet(path, Membership::new(rank, nranks)?, within)?),
+            Self::Met(path) => Box::new(SimComm::rendezvous(path, Membership::new(rank, nranks)?, within)?),
         })
     }
 

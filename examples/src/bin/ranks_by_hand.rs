@@ -145,7 +145,7 @@ fn around_the_ring(cli: &Cli, identity: &Identity, within: Timeout) -> Result<Ch
     let (left, right) = ((rank + n - 1) % n, (rank + 1) % n);
     let value = |from: u32, round: u32, i: usize| f64::from(100 * from + round % 100) + i as f64;
 
-    let comm = SimComm::meet(&identity.path, identity.me, within)?;
+    let comm = SimComm::rendezvous(&identity.path, identity.me, within)?;
     let window = comm.alloc_windows(count * size_of::<f32>(), within)?;
     let mut context = vec![0; size_of::<CommContext>()];
     comm.read(window.context, &mut context)?;

@@ -1,9 +1,12 @@
 //! What is measured, and against what.
 
-use bench_kit::{Bench, Contestant, Figure, FutexPingPong, Samples, SpinPingPong, alternate, processor_time};
-use mailbox_atomics::{
-    Barrier, Child, Deadline, Lifeline, Listener, Peers, Place, Region, SpinBudget, Wait, WordU32, WordU64,
+use bench_support::{
+    Bench, Contestant, Figure, FutexPingPong, Samples, SpinPingPong, alternate, processor_time,
 };
+use child_process::{Child, Peers, ProcessWatch};
+use deadline::Deadline;
+use mailbox_atomics::{Barrier, Listener, Place, SpinBudget, Wait, WordU32, WordU64};
+use shared_memory::Region;
 use std::io::{Error, Result};
 use std::time::{Duration, Instant};
 
@@ -119,7 +122,7 @@ fn parked_waiter(bench: &Bench) -> Result<()> {
     };
     // SAFETY: this program has one thread, and the body touches shared memory and system calls only.
     let child = unsafe { Child::fork(&[], body) }?;
-    if child.reap(far()?) != Some(mailbox_atomics::HowDied::Exited(0)) {
+    if child.reap(far()?) != Some(deadline::HowDied::Exited(0)) {
         return Err(Error::other("the parked waiter failed"));
     }
     let share = 100.0 * used.load() as f64 / time.as_nanos() as f64;
@@ -156,11 +159,11 @@ impl PingPong {
             let number = *sent;
             let come = |found: u64| (found == number).then_some(());
             if me == 0 {
-                ping.ring(number, [asked]);
+                ping.store_and_notify(number, [asked]);
                 wait.on(pong, Some(asking), come).expect("the other side answers");
             } else {
                 wait.on(ping, Some(asked), come).expect("the other side asks");
-                pong.ring(number, [asking]);
+                pong.store_and_notify(number, [asking]);
             }
         }
     }
@@ -185,6 +188,6 @@ fn far() -> Result<Deadline> {
 
 fn watching(pid: i32) -> Result<Peers> {
     let mut peers = Peers::new();
-    peers.add(0, Lifeline::of_process(pid)?);
+    peers.add(0, ProcessWatch::of_process(pid)?);
     Ok(peers)
 }

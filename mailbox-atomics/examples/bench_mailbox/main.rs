@@ -13,5 +13,5 @@ mod figures;
 
 #[cfg(not(loom))]
 fn main() -> std::io::Result<()> {
-    figures::run(&bench_kit::Bench::from_args("mailbox"))
+    figures::run(&bench_support::Bench::from_args("mailbox"))
 }

@@ -1,6 +1,3 @@
 //! System calls that no crate wraps, each behind a safe function.
 
-pub(crate) mod clock;
-#[cfg(not(loom))]
 pub(crate) mod futex;
-pub(crate) mod pidfd;

@@ -3,12 +3,13 @@
 //! Budget: every scene ends within some seconds in a release build, at loom's default of unbounded preemptions for the scenes of
 //! two threads and at most [`PREEMPTIONS`] for those of three.
 
+use deadline::Deadline;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 use mailbox_atomics::{
-    Barrier, Call, Deadline, Listener, MailboxWords, OneShot, Place, Requester, Responder, StickyWord, Wait,
-    WaitError, WordI32, WordU32, WordU64,
+    Barrier, Call, Listener, MailboxWords, OneShot, Place, Requester, Responder, StickyWord, Wait, WaitError,
+    WordI32, WordU32, WordU64,
 };
 use std::num::{NonZeroI32, NonZeroU32};
 use std::time::Duration;
@@ -79,7 +80,7 @@ pub fn one_shot_wakes_its_reader() {
 pub fn no_wake_up_is_lost_between_last_look_and_park() {
     let shared = Arc::new((WordU64::new(0), WordU32::new(0)));
     let there = shared.clone();
-    let writer = thread::spawn(move || there.0.ring(1, [Listener::new(&there.1)]));
+    let writer = thread::spawn(move || there.0.store_and_notify(1, [Listener::new(&there.1)]));
     long().on(&shared.0, Some(Listener::new(&shared.1)), |value| (value == 1).then_some(())).unwrap();
     writer.join().unwrap();
 }
@@ -89,8 +90,8 @@ pub fn no_wake_up_is_lost_over_two_steps() {
     let shared = Arc::new((WordU64::new(0), WordU32::new(0)));
     let there = shared.clone();
     let writer = thread::spawn(move || {
-        there.0.ring(1, [Listener::new(&there.1)]);
-        there.0.ring(2, [Listener::new(&there.1)]);
+        there.0.store_and_notify(1, [Listener::new(&there.1)]);
+        there.0.store_and_notify(2, [Listener::new(&there.1)]);
     });
     long().on(&shared.0, Some(Listener::new(&shared.1)), |value| (value == 2).then_some(())).unwrap();
     writer.join().unwrap();
@@ -213,7 +214,7 @@ pub fn an_abort_ends_a_wait_unless_the_word_came_first() {
     let writer = thread::spawn(move || {
         there.2.raise(NonZeroU32::MIN);
         // The word changes although the wait cannot be satisfied by it: the ring of whoever aborts.
-        there.0.ring(1, [Listener::new(&there.1)]);
+        there.0.store_and_notify(1, [Listener::new(&there.1)]);
     });
     let ended = long()
         .abort_on(&shared.2)

@@ -3,8 +3,9 @@
 use super::wire::Message;
 use crate::group::how_in_words;
 use crate::verdict;
+use child_process::ProcessWatch;
 use comm_context::comm::{CommError, Phase};
-use mailbox_atomics::{Deadline, HowDied, Lifeline};
+use deadline::{Deadline, HowDied};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -22,13 +23,13 @@ pub(super) enum Departure {
 
 impl Departure {
     /// The connection to `rank` is closed: finds out what became of its process.
-    pub(super) fn of_process(rank: u32, pid: i32, lifeline: Option<&Lifeline>) -> Self {
+    pub(super) fn of_process(rank: u32, pid: i32, process_watch: Option<&ProcessWatch>) -> Self {
         let soon = Deadline::after(LAST_BREATH);
-        let lives = matches!((lifeline, soon), (Some(line), Ok(soon)) if !line.wait_for_death(soon));
+        let lives = matches!((process_watch, soon), (Some(line), Ok(soon)) if !line.wait_for_death(soon));
         if lives {
             return Self::Left { rank, reason: "it closed its connection to the meeting".to_owned() };
         }
-        let how = lifeline.and_then(Lifeline::death).unwrap_or(HowDied::Unknown);
+        let how = process_watch.and_then(ProcessWatch::death).unwrap_or(HowDied::Unknown);
         Self::Died { rank, pid: pid.unsigned_abs(), how }
     }
 

@@ -2,11 +2,13 @@
 
 use super::socket::{self, Received};
 use super::wire::Message;
-use super::{Arrival, Departure, MeetError, ask, sleep_on, system};
+use super::{Arrival, Departure, RendezvousError, ask, sleep_on, system};
 use crate::layout::layout_hash;
 use crate::memory::Memory;
+use child_process::ProcessWatch;
 use comm_context::comm::CommError;
-use mailbox_atomics::{Deadline, Lifeline, fault_call, fault_point};
+use deadline::Deadline;
+use fault_points::{fault_call, fault_point};
 use nix::errno::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -19,7 +21,7 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 struct Visit {
     socket: OwnedFd,
     pid: i32,
-    lifeline: Option<Lifeline>,
+    process_watch: Option<ProcessWatch>,
 }
 
 /// Joins the host's meeting. `None` when there turned out to be no host any more.
@@ -32,7 +34,9 @@ pub(super) fn visit(arrival: &Arrival<'_>) -> Result<Option<Arc<Memory>>, CommEr
     let pid = match socket::peer(&socket).map_err(|errno| system("getsockopt", errno, arrival.path))? {
         Ok(pid) => pid,
         Err(uid) => {
-            return Err(MeetError::ForeignOwner { path: arrival.path.display().to_string(), uid }.into());
+            return Err(
+                RendezvousError::ForeignOwner { path: arrival.path.display().to_string(), uid }.into()
+            );
         }
     };
     fault_point!("rendezvous.connected");
@@ -46,7 +50,7 @@ pub(super) fn visit(arrival: &Arrival<'_>) -> Result<Option<Arc<Memory>>, CommEr
         return Ok(None);
     }
     fault_point!("rendezvous.asked");
-    wait_to_be_let_in(arrival, &Visit { socket, pid, lifeline: Lifeline::of_process(pid).ok() })
+    wait_to_be_let_in(arrival, &Visit { socket, pid, process_watch: ProcessWatch::of_process(pid).ok() })
 }
 
 fn wait_to_be_let_in(arrival: &Arrival<'_>, host: &Visit) -> Result<Option<Arc<Memory>>, CommError> {
@@ -56,16 +60,18 @@ fn wait_to_be_let_in(arrival: &Arrival<'_>, host: &Visit) -> Result<Option<Arc<M
         match socket::receive(&host.socket) {
             Received::Message(Message::Seated { host }, _) if host < nranks => {
                 host_rank = Some(host);
-                fault_point!("rendezvous.seated");
+                fault_point!("rendezvous.accepted");
             }
             Received::Message(Message::Welcome { nonce }, Some(fd)) => {
                 fault_point!("rendezvous.welcomed");
                 return Memory::attach(fd, arrival.layout, nonce).map(|memory| Some(Arc::new(memory)));
             }
             Received::Message(Message::Refused { text }, _) => {
-                return Err(
-                    MeetError::Refused { path: arrival.path.display().to_string(), reason: text }.into()
-                );
+                return Err(RendezvousError::Refused {
+                    path: arrival.path.display().to_string(),
+                    reason: text,
+                }
+                .into());
             }
             Received::Message(Message::Lost { departed, pid, reason }, _) => {
                 return match Departure::decode(departed, pid, reason, nranks) {
@@ -82,7 +88,7 @@ fn wait_to_be_let_in(arrival: &Arrival<'_>, host: &Visit) -> Result<Option<Arc<M
                     // The host had finished, or ended before it read our hello: not our meeting.
                     None => Ok(None),
                     Some(rank) => {
-                        Err(Departure::of_process(rank, host.pid, host.lifeline.as_ref()).into_error())
+                        Err(Departure::of_process(rank, host.pid, host.process_watch.as_ref()).into_error())
                     }
                 };
             }

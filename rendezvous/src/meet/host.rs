@@ -5,8 +5,9 @@ use super::wire::Message;
 use super::{Arrival, Departure, sleep_on, system};
 use crate::layout::layout_hash;
 use crate::memory::Memory;
+use child_process::ProcessWatch;
 use comm_context::comm::CommError;
-use mailbox_atomics::{Lifeline, fault_point};
+use fault_points::fault_point;
 use std::fmt::Write;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 /// A rank that waits to be let in.
 struct Seat {
     pid: i32,
-    lifeline: Option<Lifeline>,
+    process_watch: Option<ProcessWatch>,
     socket: OwnedFd,
 }
 
@@ -23,7 +24,7 @@ pub(super) fn gather(arrival: &Arrival<'_>, listener: OwnedFd) -> Result<Arc<Mem
     let mut meeting =
         Meeting { arrival, seats: (0..arrival.me.nranks()).map(|_| None).collect(), unknown: Vec::new() };
     let made = meeting.fill(&listener).and_then(|()| {
-        fault_point!("rendezvous.host.complete");
+        fault_point!("rendezvous.leader.complete");
         let nonce = crate::nonce();
         Ok((Memory::create(arrival.layout, nonce)?, nonce))
     });
@@ -40,14 +41,14 @@ pub(super) fn gather(arrival: &Arrival<'_>, listener: OwnedFd) -> Result<Arc<Mem
         pid.store(seat.as_ref().map_or(std::process::id(), |seat| seat.pid as u32));
     }
     memory.header().host.store(u64::from(arrival.me.rank()) + 1);
-    fault_point!("rendezvous.host.ready");
+    fault_point!("rendezvous.leader.ready");
     // The name is free before anybody can know that the meeting is over.
     drop(listener);
-    fault_point!("rendezvous.host.closed");
+    fault_point!("rendezvous.leader.closed");
     for seat in meeting.seats.iter().flatten() {
         // A rank that has gone away in the meantime is noticed by everybody at the group's first barrier.
         let _ = socket::send(&seat.socket, &Message::Welcome { nonce }, Some(memory.region.fd()));
-        fault_point!("rendezvous.host.welcomed");
+        fault_point!("rendezvous.leader.welcomed");
     }
     Ok(Arc::new(memory))
 }
@@ -116,7 +117,7 @@ impl Meeting<'_> {
     fn greet(&mut self, socket: OwnedFd) {
         match socket::peer(&socket) {
             Ok(Ok(pid)) => {
-                self.unknown.push(Seat { pid, lifeline: Lifeline::of_process(pid).ok(), socket });
+                self.unknown.push(Seat { pid, process_watch: ProcessWatch::of_process(pid).ok(), socket });
             }
             Ok(Err(_)) | Err(_) => {
                 let text = "this meeting belongs to another user".to_owned();
@@ -138,7 +139,7 @@ impl Meeting<'_> {
                     let seated = matches!(answer, Message::Seated { .. });
                     if socket::send(&seat.socket, &answer, None).is_ok() && seated {
                         self.seats[rank as usize] = Some(seat);
-                        fault_point!("rendezvous.host.seated");
+                        fault_point!("rendezvous.leader.accepted");
                     }
                 }
                 Received::Message(Message::Ask, _) => {
@@ -188,7 +189,7 @@ impl Meeting<'_> {
                     Some(Departure::Left { rank: rank as u32, reason: text })
                 }
                 Received::End | Received::Message(..) => {
-                    Some(Departure::of_process(rank as u32, seat.pid, seat.lifeline.as_ref()))
+                    Some(Departure::of_process(rank as u32, seat.pid, seat.process_watch.as_ref()))
                 }
             }
         })

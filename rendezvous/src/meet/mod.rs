@@ -15,15 +15,16 @@ mod wire;
 use crate::group::{Group, deadline, layout};
 use crate::path::socket_name;
 use comm_context::comm::{CommError, Membership, Phase, Timeout};
+use deadline::Deadline;
 use departure::Departure;
-use mailbox_atomics::{Deadline, fault_call, fault_point, fault_rank};
+use fault_points::{fault_call, fault_point, fault_rank};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use wire::Message;
 
-/// The fault points of [`Group::meet`] at which a rank can end before anybody who matters knows that it is there: nobody can name it then, so a
+/// The fault points of [`Group::rendezvous`] at which a rank can end before anybody who matters knows that it is there: nobody can name it then, so a
 /// deadline must. For tests that let ranks end at every point.
 pub const UNKNOWN_YET: &[&str] = &[
     // It has told nobody that it exists.
@@ -34,12 +35,12 @@ pub const UNKNOWN_YET: &[&str] = &[
     // It has asked for a seat, and the host may find it dead before it gives it one.
     "rendezvous.asked",
     // It holds the name, and no rank has a seat yet.
-    "rendezvous.host.bound",
+    "rendezvous.leader.bound",
     // Some ranks have a seat, others come later and find no host: they hold the next meeting and wait for it.
-    "rendezvous.host.seated",
+    "rendezvous.leader.accepted",
     // The host calls the meeting off, and a rank that comes after that finds nobody who could tell it. That those who are at the meeting
     // are told is shown in tests/proc_meet.rs.
-    "rendezvous.seated",
+    "rendezvous.accepted",
 ];
 
 /// What a rank brings to a meeting.
@@ -55,7 +56,12 @@ impl Group {
     /// Meets the other ranks at `path`. Each owns `extent` bytes of the group's memory, the same on every rank.
     ///
     /// Returns when all are there. Nothing is ever created at the path.
-    pub fn meet(path: &Path, me: Membership, extent: usize, within: Timeout) -> Result<Self, CommError> {
+    pub fn rendezvous(
+        path: &Path,
+        me: Membership,
+        extent: usize,
+        within: Timeout,
+    ) -> Result<Self, CommError> {
         fault_rank!(me.rank());
         let name = socket_name(path)?;
         fault_point!("rendezvous.path_checked");
@@ -64,7 +70,7 @@ impl Group {
         loop {
             let memory = match fault_call!("rendezvous.bind").and_then(|()| socket::host(&arrival.name)) {
                 Ok(listener) => {
-                    fault_point!("rendezvous.host.bound");
+                    fault_point!("rendezvous.leader.bound");
                     Some(host::gather(&arrival, listener)?)
                 }
                 Err(Errno::EADDRINUSE) => guest::visit(&arrival)?,
@@ -129,7 +135,7 @@ fn system(call: &'static str, errno: Errno, path: &Path) -> CommError {
 
 /// A meeting that cannot be, in words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum MeetError {
+pub enum RendezvousError {
     /// Another user holds the name.
     #[error(
         "the meeting at {path} is held by a process of another user (uid {uid}); choose a path in a folder of your own"
@@ -150,8 +156,8 @@ pub enum MeetError {
     },
 }
 
-impl From<MeetError> for CommError {
-    fn from(error: MeetError) -> Self {
+impl From<RendezvousError> for CommError {
+    fn from(error: RendezvousError) -> Self {
         Self::Backend { what: "init".to_owned(), source: std::sync::Arc::new(error) }
     }
 }

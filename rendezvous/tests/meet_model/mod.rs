@@ -248,7 +248,7 @@ impl Meeting {
         Some(next)
     }
 
-    /// watch.rs, `Needed::look` and `Lifelines::cause`; group.rs, `describe`.
+    /// watch.rs, `Needed::look` and `ProcessWatches::cause`; group.rs, `describe`.
     fn look(&self, state: &State, me: u8, missing: &[u8]) -> Option<Cause> {
         if self.mutant == Some(Mutant::BarrierWatchesNobody) {
             return None;

@@ -6,10 +6,13 @@
 
 use crate::cycle::{Fate, Soak, limit};
 use crate::random::Random;
+use child_process::Child;
 use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec, Membership};
 use comm_sim::{Prepared, SimComm};
-use mailbox_atomics::{Child, Deadline, HowDied, Region, WordU32};
+use deadline::{Deadline, HowDied};
+use mailbox_atomics::WordU32;
 use nix::sys::signal::Signal;
+use shared_memory::Region;
 use std::path::PathBuf;
 use std::time::Duration;
 use worker_orch::{ErrorCode, Failure};
@@ -90,7 +93,7 @@ fn failure(error: &CommError) -> Failure {
 fn work(way: &Way, rank: u32, nranks: u32, words: &Region) -> Result<(), CommError> {
     let comm = match way {
         Way::Forked(group) => SimComm::join(group, rank, limit())?,
-        Way::Path(path) => SimComm::meet(path, Membership::new(rank, nranks)?, limit())?,
+        Way::Path(path) => SimComm::rendezvous(path, Membership::new(rank, nranks)?, limit())?,
     };
     if let Ok(word) = words.words::<WordU32>(4 * rank as usize) {
         word.store_and_wake(1);
@@ -118,7 +121,7 @@ fn reap(ranks: &[Child], way: &Way) -> Vec<Option<HowDied>> {
         for (rank, child) in ranks.iter().enumerate() {
             let end = child.try_reap();
             if let (Some(how @ HowDied::Signalled(_)), Way::Forked(group)) = (end, way) {
-                group.tell_death(rank as u32, how);
+                group.report_death(rank as u32, how);
             }
             ends[rank] = end;
         }

@@ -16,7 +16,7 @@ use cycle::Soak;
 use random::Random;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use worker_orch::serve_if_hand;
+use worker_orch::serve_if_child;
 
 /// A sample is taken at most this often: reading `/proc` shall not become what is measured.
 const BETWEEN_SAMPLES: Duration = Duration::from_millis(500);
@@ -45,7 +45,7 @@ enum Leak {
 const LEAK_EVERY: u64 = 100;
 
 fn main() -> ExitCode {
-    serve_if_hand(cycle::FUNCTIONS);
+    serve_if_child(cycle::FUNCTIONS);
     let Some(options) = parse(std::env::args().skip(1)) else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
@@ -124,7 +124,7 @@ fn lose(leak: Leak) -> Result<(), Box<dyn std::error::Error>> {
         // Hidden from the compiler, which would not allocate what nobody reads.
         Leak::Memory => std::mem::forget(std::hint::black_box(vec![1_u8; 100 << 10])),
         Leak::SharedMemory => {
-            std::mem::forget(mailbox_atomics::Region::create("chipcomm-leak", 4096)?);
+            std::mem::forget(shared_memory::Region::create("chipcomm-leak", 4096)?);
         }
         Leak::Process => {
             let mut sleeper = std::process::Command::new("sleep");

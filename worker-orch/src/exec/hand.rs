@@ -9,8 +9,10 @@ use crate::memory::region_failure;
 use crate::program::{Functions, Programs, TaskFn};
 use bootstrap_channel::{ChannelSet, Nonce};
 use chip_bootstrap::{BringUpPhase, ChipConfig, comm_failure};
-use mailbox_atomics::{Region, WordU64, fault_hand, fault_point};
+use fault_points::{fault_child, fault_point};
+use mailbox_atomics::WordU64;
 use rendezvous::Prepared;
+use shared_memory::Region;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -32,7 +34,7 @@ pub(super) fn live(descriptors: Vec<OwnedFd>, functions: &[(&str, TaskFn)]) -> i
             return NOT_ATTACHED;
         }
     };
-    fault_hand!(handover.number as u32);
+    fault_child!(handover.number as u32);
     fault_point!("worker.exec.introduced");
     if let Ok(channel) = channels.writer(handover.number) {
         channel.set_phase(BringUpPhase::Configuration as u32);

@@ -16,7 +16,7 @@ pub(crate) use handover::Handover;
 pub(crate) use spawn::spawn_all;
 
 use crate::program::TaskFn;
-use mailbox_atomics::respawned;
+use child_process::respawned;
 use std::sync::OnceLock;
 use worker_errors::{ErrorCode, Failure};
 
@@ -27,19 +27,19 @@ pub enum Start {
     #[default]
     Fork,
     /// As new processes of this program. For hosts on which a copy is out of the question: threads that hold locks, libraries that do not survive a fork, more
-    /// memory in use than may be there twice. `main` must call [`serve_if_hand`] first thing.
+    /// memory in use than may be there twice. `main` must call [`serve_if_child`] first thing.
     Exec,
 }
 
 /// The variable that tells a process that it is a hand.
-const MARK: &str = "CHIPCOMM_HAND";
+const MARK: &str = "CHIPCOMM_CHILD";
 /// What a process ends with when it could not even be asked to come up; the reason is on standard error.
 const NOT_ATTACHED: i32 = 4;
 /// What every sentence about a missing call says.
 pub(crate) const ADVICE: &str =
-    "with Start::Exec, call `worker_orch::serve_if_hand(&[…])` first thing in main, before anything else";
+    "with Start::Exec, call `worker_orch::serve_if_child(&[…])` first thing in main, before anything else";
 
-/// Set once `serve_if_hand` has found that this process is no hand.
+/// Set once `serve_if_child` has found that this process is no hand.
 static IS_PARENT: OnceLock<()> = OnceLock::new();
 
 /// To be called first thing in `main` of a program whose Workers use [`Start::Exec`]. In a hand it serves the Worker and never returns; in any other process it
@@ -49,7 +49,7 @@ static IS_PARENT: OnceLock<()> = OnceLock::new();
 /// [`Worker::register_function`](crate::Worker::register_function). Kernels are found by their paths and need no entry.
 ///
 /// In a hand every descriptor is closed that the Worker did not pass on, except standard input, output and error.
-pub fn serve_if_hand(functions: &[(&str, TaskFn)]) {
+pub fn serve_if_child(functions: &[(&str, TaskFn)]) {
     // SAFETY: this is the first thing in `main`, as the documentation asks for; descriptors that a library's initialiser may have opened before have
     // other numbers than those that were there when the process started.
     match unsafe { respawned(MARK) } {

@@ -48,7 +48,7 @@ pub(crate) unsafe extern "C" fn aclrtIpcMemGetExportKey(
         )?;
         ensure(state.attachment.config().ipc, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "no IPC keys here")?;
         let device = state.device()?;
-        let card = state.card(device as i32)?;
+        let card = state.rank_block(device as i32)?;
         let memory = match state.ranges.get(&(pointer as usize)) {
             Some(range) if range.kind == Kind::Memory && size > 0 && size <= range.size => {
                 Arc::clone(&range.memory)

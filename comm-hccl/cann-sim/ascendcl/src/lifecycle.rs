@@ -74,7 +74,7 @@ pub(crate) unsafe extern "C" fn aclGetRecentErrMsg() -> *const c_char {
 pub(crate) unsafe extern "C" fn aclrtSetDevice(device: i32) -> aclError {
     call("aclrtSetDevice", |state| {
         ensure(state.initialised, ACL_ERROR_UNINITIALIZE, "aclInit was not called")?;
-        let card = state.card(device)?;
+        let card = state.rank_block(device)?;
         state.attachment.device_is_rank(card as i32);
         *state.set.entry(device as u32).or_default() += 1;
         state.attachment.created(Kind::Device);
@@ -86,7 +86,7 @@ pub(crate) unsafe extern "C" fn aclrtSetDevice(device: i32) -> aclError {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn aclrtResetDevice(device: i32) -> aclError {
     call("aclrtResetDevice", |state| {
-        state.card(device)?;
+        state.rank_block(device)?;
         let device = device as u32;
         match state.set.get_mut(&device) {
             None => return refuse(ACL_ERROR_RT_INVALID_DEVICEID, "the device is not set"),
@@ -151,7 +151,7 @@ pub(crate) unsafe extern "C" fn aclrtSetCurrentContext(context: aclrtContext) ->
 pub(crate) unsafe extern "C" fn aclrtGetPhyDevIdByLogicDevId(logical: i32, physical: *mut i32) -> aclError {
     call("aclrtGetPhyDevIdByLogicDevId", |state| {
         ensure(!physical.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
-        let id = state.card(logical)? + state.attachment.config().physical_base;
+        let id = state.rank_block(logical)? + state.attachment.config().physical_base;
         // SAFETY: not null; the caller gives a place for one number.
         unsafe { physical.write(id as i32) };
         Ok(())

@@ -13,7 +13,7 @@ use comm_hccl::sys::*;
 pub(crate) unsafe extern "C" fn aclrtDeviceCanAccessPeer(can: *mut i32, device: i32, peer: i32) -> aclError {
     call("aclrtDeviceCanAccessPeer", |state| {
         ensure(!can.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
-        let (card, peer) = (state.card(device)?, state.card(peer)?);
+        let (card, peer) = (state.rank_block(device)?, state.rank_block(peer)?);
         let reachable = card != peer && state.attachment.config().peer_access;
         // SAFETY: not null; the caller gives a place for one number.
         unsafe { can.write(reachable.into()) };
@@ -25,7 +25,7 @@ pub(crate) unsafe extern "C" fn aclrtDeviceCanAccessPeer(can: *mut i32, device: 
 pub(crate) unsafe extern "C" fn aclrtDeviceEnablePeerAccess(peer: i32, flags: u32) -> aclError {
     call("aclrtDeviceEnablePeerAccess", |state| {
         ensure(flags == 0, ACL_ERROR_INVALID_PARAM, "flags must be 0")?;
-        let (card, current) = (state.card(peer)?, state.card(state.device()? as i32)?);
+        let (card, current) = (state.rank_block(peer)?, state.rank_block(state.device()? as i32)?);
         ensure(card != current, ACL_ERROR_RT_PARAM_INVALID, "a card is not its own peer")?;
         ensure(
             state.attachment.config().peer_access,
@@ -45,7 +45,7 @@ pub(crate) unsafe extern "C" fn aclrtDevicePeerAccessStatus(
 ) -> aclError {
     call("aclrtDevicePeerAccessStatus", |state| {
         ensure(!status.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
-        state.card(device)?;
+        state.rank_block(device)?;
         // The peer is a physical id here.
         let config = state.attachment.config();
         let card = u32::try_from(peer).ok().and_then(|p| p.checked_sub(config.physical_base));

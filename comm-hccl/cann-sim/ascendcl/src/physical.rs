@@ -30,7 +30,7 @@ fn unit(state: &State, prop: *const aclrtPhysicalMemProp) -> Result<usize, Refus
         && prop.reserve == 0;
     ensure(plain, ACL_ERROR_RT_PARAM_INVALID, "only pinned device memory without a handle type")?;
     // A logical id belongs here; one that is only driver-visible is out of range.
-    state.card(prop.location.id as i32)?;
+    state.rank_block(prop.location.id as i32)?;
     ensure(
         prop.location.id == state.device()?,
         ACL_ERROR_RT_DRV_INTERNAL_ERROR,
@@ -213,7 +213,7 @@ pub(crate) unsafe extern "C" fn aclrtMemSetAccess(
             ACL_ERROR_RT_DRV_INTERNAL_ERROR,
             "no driver-visible device of this process has this id",
         )?;
-        let current = state.card(state.device()? as i32)?;
+        let current = state.rank_block(state.device()? as i32)?;
         let Some(reservation) = state.reservations.get_mut(&(pointer as usize)) else {
             return refuse(ACL_ERROR_RT_PARAM_INVALID, "no such reservation");
         };

@@ -12,7 +12,7 @@ use std::ffi::c_void;
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cann_sim_current_card() -> i32 {
     without_gate(|state| {
-        state.device().and_then(|device| state.card(device as i32)).map_or(-1, |card| card as i32)
+        state.device().and_then(|device| state.rank_block(device as i32)).map_or(-1, |card| card as i32)
     })
     .unwrap_or(-1)
 }

@@ -121,7 +121,7 @@ pub(crate) fn open(state: &State, kind: ExportKind, nonce: u64, path: Path) -> R
     let (pid, this) = (slot.pid.load(Relaxed), state.attachment.pid());
     let allowed = slot.open_to_all.load(Relaxed) == 1 || slot.pids.iter().any(|p| p.load(Relaxed) == this);
     ensure(allowed, ACL_ERROR_RT_NO_PERMISSION, "the exporting process did not allow this pid")?;
-    let (card, current) = (slot.device.load(Relaxed), state.card(state.device()? as i32)?);
+    let (card, current) = (slot.device.load(Relaxed), state.rank_block(state.device()? as i32)?);
     if card != current && path != Path::Fabric {
         ensure(
             state.attachment.config().peer_access,
@@ -147,7 +147,7 @@ fn export(
         ACL_ERROR_RT_PARAM_INVALID,
         "unknown flags",
     )?;
-    let card = state.card(state.device()? as i32)?;
+    let card = state.rank_block(state.device()? as i32)?;
     let attachment = state.attachment;
     match state.physical.get_mut(&(handle as usize)) {
         Some(physical) if physical.kind == Kind::Physical => {
@@ -273,7 +273,7 @@ pub(crate) unsafe extern "C" fn aclrtMemImportFromShareableHandle(
 ) -> aclError {
     call("aclrtMemImportFromShareableHandle", |state| {
         ensure(!handle.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
-        state.card(device)?;
+        state.rank_block(device)?;
         ensure(device as u32 == state.device()?, ACL_ERROR_RT_PARAM_INVALID, "not the current device")?;
         import(state, ExportKind::Shareable, shareable, Path::PeerAccess, handle)
     })

@@ -137,7 +137,7 @@ impl State {
     }
 
     /// The driver's number for a logical device.
-    pub(crate) fn card(&self, logical: i32) -> Result<u32, Refusal> {
+    pub(crate) fn rank_block(&self, logical: i32) -> Result<u32, Refusal> {
         match usize::try_from(logical).ok().and_then(|index| self.cards.get(index)) {
             Some(&card) => Ok(card),
             None => refuse(ACL_ERROR_RT_INVALID_DEVICEID, format!("no logical device {logical}")),
@@ -146,7 +146,7 @@ impl State {
 
     /// Checks that the current device may use all of a range of addresses.
     pub(crate) fn usable(&self, address: usize, len: usize) -> Answer {
-        let card = self.card(self.device()? as i32)?;
+        let card = self.rank_block(self.device()? as i32)?;
         let inside = |base: usize, size: usize| {
             address >= base && address.checked_add(len).is_some_and(|end| end <= base + size)
         };

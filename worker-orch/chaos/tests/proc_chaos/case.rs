@@ -1,6 +1,6 @@
 //! One case: a scene, and what goes wrong in it.
 
-use mailbox_atomics::fault::{Action, Fault, Kind, LogLine, Plan};
+use fault_points::{Action, Fault, Kind, LogLine, Plan};
 use nix::errno::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -3,8 +3,8 @@
 use crate::case::{Case, Scene};
 use crate::report::{Call, Report, Told};
 use crate::watch::Seen;
-use mailbox_atomics::HowDied;
-use mailbox_atomics::fault::{Action, LogLine};
+use deadline::HowDied;
+use fault_points::{Action, LogLine};
 use nix::errno::Errno;
 use rendezvous::UNKNOWN_YET;
 use serde::Serialize;

@@ -5,7 +5,6 @@
 #![allow(unsafe_code)]
 
 use crate::report::{Diary, Holdings, Report};
-use mailbox_atomics::fault;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 use worker_orch::{Failure, Worker};
@@ -85,8 +84,8 @@ fn live(stage: &mut dyn Stage, diary: &Diary, limits: Limits) {
 
 /// No fault any more, in this process and in those that it starts.
 pub(crate) fn forget_plan() {
-    fault::disarm();
-    for variable in [fault::PLAN_VARIABLE, fault::LOG_VARIABLE] {
+    fault_points::disarm();
+    for variable in [fault_points::PLAN_VARIABLE, fault_points::LOG_VARIABLE] {
         // SAFETY: this program has one thread, so nobody reads the environment meanwhile.
         unsafe { std::env::remove_var(variable) };
     }

@@ -26,17 +26,16 @@ use case::{PARENT, Scene};
 use chips::Chips;
 use levels::Levels;
 use life::Limits;
-use mailbox_atomics::fault;
 use plain::Plain;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use worker_orch::{Platform, Start, serve_if_hand};
+use worker_orch::{Platform, Start, serve_if_child};
 
 /// Where the scenes' kernel is.
 pub(crate) const FOLDER: &str = "CHAOS_FOLDER";
 
 fn main() -> ExitCode {
-    serve_if_hand(chips::FUNCTIONS);
+    serve_if_child(chips::FUNCTIONS);
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match args[..] {
@@ -67,7 +66,7 @@ fn print_cases(scene: Scene) -> Result<(), String> {
 
 /// The scene, in this process; what it saw goes to the file `report`.
 fn play(scene: Scene, limits: Limits, report: &Path) -> Result<(), String> {
-    fault::set_rank(PARENT);
+    fault_points::set_rank(PARENT);
     let folder = std::env::var_os(FOLDER).map(PathBuf::from).ok_or(format!("{FOLDER} is not set"))?;
     let kernel = chips::kernel(&folder);
     let seen = match scene {

@@ -6,11 +6,13 @@
 
 use crate::life::{Limits, forget_plan};
 use crate::report::{Call, Diary, Holdings, Report, Told};
+use child_process::Child;
 use comm_context::comm::{CommError, Membership, Timeout};
-use comm_context::conformance::whole_life;
+use comm_context::conformance::full_cycle;
 use comm_sim::SimComm;
-use mailbox_atomics::{Child, Deadline, HowDied, Region, fault, monotonic_ns};
+use deadline::{Deadline, HowDied, monotonic_ns};
 use rendezvous::who_is_there;
+use shared_memory::Region;
 use std::path::Path;
 use std::time::Duration;
 use worker_errors::clip;
@@ -48,7 +50,7 @@ fn live(path: &Path, limits: Limits, diary: &Diary) {
     let mut ranks: Vec<Child> = Vec::new();
     for rank in 0..NRANKS {
         let body = || {
-            fault::set_rank(rank);
+            fault_points::set_rank(rank);
             let begin_ns = monotonic_ns();
             let told = scene(path, rank, within)
                 .err()
@@ -99,7 +101,7 @@ fn await_host(path: &Path, host: &Child) {
     let (second, probe) = (Duration::from_secs(1), Timeout::new(Duration::from_secs(1)).unwrap());
     let end = Deadline::after(second).unwrap();
     while !matches!(who_is_there(path, probe), Ok(Some(_)))
-        && host.lifeline().death().is_none()
+        && host.watch().death().is_none()
         && !end.has_passed()
     {
         std::thread::sleep(Duration::from_micros(200));
@@ -108,7 +110,7 @@ fn await_host(path: &Path, host: &Child) {
 
 fn scene(path: &Path, rank: u32, within: Timeout) -> Result<(), CommError> {
     let me = Membership::new(rank, NRANKS)?;
-    whole_life(Box::new(SimComm::meet(path, me, within)?), me, within)
+    full_cycle(Box::new(SimComm::rendezvous(path, me, within)?), me, within)
 }
 
 fn kind(error: &CommError) -> String {

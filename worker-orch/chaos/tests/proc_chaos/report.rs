@@ -1,6 +1,6 @@
 //! What a scene saw, for the program that watches it.
 
-use mailbox_atomics::monotonic_ns;
+use deadline::monotonic_ns;
 use nix::errno::Errno;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use serde::{Deserialize, Serialize};

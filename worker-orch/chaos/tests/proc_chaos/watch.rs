@@ -3,8 +3,8 @@
 use crate::case::{self, Case, PAUSE, Scene};
 use crate::judge::{self, Verdict};
 use crate::report::Report;
-use mailbox_atomics::fault::{Action, LOG_VARIABLE, LogLine, PLAN_VARIABLE};
-use mailbox_atomics::{HowDied, monotonic_ns};
+use deadline::{HowDied, monotonic_ns};
+use fault_points::{Action, LOG_VARIABLE, LogLine, PLAN_VARIABLE};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -21,7 +21,7 @@ const GONE_WITHIN: Duration = Duration::from_secs(3);
 /// writes to it while others delete.
 const IN_MEMORY: &str = "/dev/shm";
 /// Between two looks at a scene.
-const NAP: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// When a scene hangs: far beyond all its deadlines together.
 const HANGS_AFTER: Duration = Duration::from_secs(90);
 /// When somebody takes a stopped parent for hung and kills it.
@@ -165,8 +165,8 @@ fn follow(show: &Show, case: Option<&Case>) -> Seen {
             break;
         }
         let napped = Instant::now();
-        std::thread::sleep(NAP);
-        seen.stalled += Some(napped.elapsed()).filter(|nap| *nap > 10 * NAP).unwrap_or_default();
+        std::thread::sleep(POLL_INTERVAL);
+        seen.stalled += Some(napped.elapsed()).filter(|nap| *nap > 10 * POLL_INTERVAL).unwrap_or_default();
     }
     seen.gone_ns = Some(monotonic_ns()).filter(|_| seen.left.is_empty());
     let log = show.log();

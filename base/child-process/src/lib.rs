@@ -1,0 +1,35 @@
+//! Child processes that end with their parent, and watches that tell when a process has died.
+//!
+//! A [`Child`] is forked, or started anew from this program's file ([`Child::respawn`]). A [`ProcessWatch`] is a descriptor that says
+//! whether one process lives; [`Peers`] is a set of them, and a [`Watch`](deadline::Watch) for the wait of `mailbox-atomics`.
+//!
+//! # Contract
+//! - **CP-1** A child is killed when its parent ends, at any point, in whatever way.
+//! - **CP-2** A child inherits only the descriptors that it needs.
+//! - **CP-3** Dropping a [`Child`] kills and reaps it; no zombie stays.
+//! - **CP-4** Every end is reported as it was: exit code, signal, or unknown where only somebody else was told.
+//!
+//! # Example
+//! ```
+//! use child_process::Child;
+//! use deadline::{Deadline, HowDied};
+//! use std::time::Duration;
+//!
+//! // SAFETY: the body takes no lock that another thread could hold.
+//! let child = unsafe { Child::fork(&[], || 7) }?;
+//! let ended = child.reap(Deadline::after(Duration::from_secs(5))?);
+//! assert_eq!(ended, Some(HowDied::Exited(7)));
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What it does not do
+//! It does not restart children and passes no messages. Linux only.
+
+mod child;
+mod pidfd;
+mod process_watch;
+mod respawn;
+
+pub use child::{Child, PANIC_EXIT_CODE};
+pub use process_watch::{Peers, ProcessWatch, liveness_pipe};
+pub use respawn::{NotRespawned, respawned};

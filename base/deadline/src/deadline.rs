@@ -1,0 +1,141 @@
+//! Absolute deadlines on the monotonic clock.
+
+use std::fmt;
+use std::time::Duration;
+
+/// The longest time that a wait may be given. Longer values are taken for mistakes (a unit mixed up, an overflow).
+pub const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A point on the monotonic clock by which a wait ends, and the point at which the waiting began.
+///
+/// One deadline is made when an operation starts and handed down through all its steps, so that no step starts the
+/// time anew. The clock is `CLOCK_MONOTONIC`, which all processes of a machine share.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Deadline {
+    start_ns: u64,
+    end_ns: u64,
+}
+
+/// Why a time limit was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeadlineError {
+    /// No time at all.
+    #[error("a time limit of zero leaves no time to wait; give a positive duration")]
+    Zero,
+    /// The point has passed already.
+    #[error("the deadline passed {late:?} ago")]
+    Past {
+        /// How long ago.
+        late: Duration,
+    },
+    /// Longer than [`LONGEST_WAIT`].
+    #[error("a time limit of {asked:?} is longer than the {LONGEST_WAIT:?} that a wait may take")]
+    TooFar {
+        /// What was asked for.
+        asked: Duration,
+    },
+}
+
+impl Deadline {
+    /// The point `limit` from now. From a second on it is counted on the coarse clock, which is behind by at most a tick of the
+    /// system (10 ms) and read in a third of the time.
+    #[inline]
+    pub fn after(limit: Duration) -> Result<Self, DeadlineError> {
+        if limit.is_zero() {
+            return Err(DeadlineError::Zero);
+        }
+        if limit > LONGEST_WAIT {
+            return Err(DeadlineError::TooFar { asked: limit });
+        }
+        let start_ns = if limit < Duration::from_secs(1) { monotonic_ns() } else { coarse_monotonic_ns() };
+        // At most 24 hours of nanoseconds: fits.
+        Ok(Self { start_ns, end_ns: start_ns.saturating_add(limit.as_nanos() as u64) })
+    }
+
+    /// The point `ns` on the monotonic clock, as another process of this machine counts it.
+    pub fn at_monotonic_ns(ns: u64) -> Result<Self, DeadlineError> {
+        let start_ns = monotonic_ns();
+        match ns.checked_sub(start_ns) {
+            None | Some(0) => Err(DeadlineError::Past { late: Duration::from_nanos(start_ns - ns) }),
+            Some(left) if left > LONGEST_WAIT.as_nanos() as u64 => {
+                Err(DeadlineError::TooFar { asked: Duration::from_nanos(left) })
+            }
+            Some(_) => Ok(Self { start_ns, end_ns: ns }),
+        }
+    }
+
+    /// When the deadline was made, on the monotonic clock.
+    pub fn start_ns(&self) -> u64 {
+        self.start_ns
+    }
+
+    /// The end, on the monotonic clock.
+    #[inline]
+    pub fn monotonic_ns(&self) -> u64 {
+        self.end_ns
+    }
+
+    /// How long the wait was allowed to take in all.
+    pub fn limit(&self) -> Duration {
+        Duration::from_nanos(self.end_ns - self.start_ns)
+    }
+
+    /// How long ago the deadline was made.
+    pub fn elapsed(&self) -> Duration {
+        Duration::from_nanos(monotonic_ns().saturating_sub(self.start_ns))
+    }
+
+    /// What is left; zero when it has passed.
+    pub fn left(&self) -> Duration {
+        Duration::from_nanos(self.end_ns.saturating_sub(monotonic_ns()))
+    }
+
+    /// Whether it has passed.
+    pub fn has_passed(&self) -> bool {
+        self.left().is_zero()
+    }
+}
+
+impl fmt::Debug for Deadline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Deadline({:?} of {:?} left)", self.left(), self.limit())
+    }
+}
+
+/// Nanoseconds on `CLOCK_MONOTONIC`, the same for every process of the machine.
+#[inline]
+pub fn monotonic_ns() -> u64 {
+    crate::clock::monotonic_ns()
+}
+
+/// The same clock as of the system's last tick, some milliseconds ago at most: for tables that people read, at a tenth of the cost.
+#[inline]
+pub fn coarse_monotonic_ns() -> u64 {
+    crate::clock::coarse_ns()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f06_zero_past_and_absurd_limits_are_refused() {
+        assert_eq!(Deadline::after(Duration::ZERO), Err(DeadlineError::Zero));
+        assert!(matches!(Deadline::after(Duration::MAX), Err(DeadlineError::TooFar { .. })));
+        assert!(matches!(
+            Deadline::after(LONGEST_WAIT + Duration::from_nanos(1)),
+            Err(DeadlineError::TooFar { .. })
+        ));
+        assert!(matches!(Deadline::at_monotonic_ns(1), Err(DeadlineError::Past { .. })));
+        assert!(matches!(Deadline::at_monotonic_ns(u64::MAX), Err(DeadlineError::TooFar { .. })));
+    }
+
+    #[test]
+    fn a_deadline_survives_the_trip_to_another_process_as_a_number() {
+        let here = Deadline::after(Duration::from_secs(60)).unwrap();
+        let there = Deadline::at_monotonic_ns(here.monotonic_ns()).unwrap();
+        assert_eq!(here.monotonic_ns(), there.monotonic_ns());
+        assert!(there.limit() <= here.limit());
+        assert!(!there.has_passed());
+    }
+}

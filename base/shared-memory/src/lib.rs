@@ -1,0 +1,34 @@
+//! Anonymous memory that several processes share.
+//!
+//! A [`Region`] is a sealed memfd: it has no name, cannot change its size, and has memory behind it before anybody writes to it. It is
+//! inherited by a fork at the same address, or handed on as a descriptor. An [`Arena`] hands out pages of a sparse region.
+//!
+//! # Contract
+//! - **SM-1** A region has no name, cannot be resized by anyone, and has its memory reserved before use: no leftovers, no SIGBUS.
+//! - **SM-2** Too little memory is an error that says need, have and which limit, never a signal.
+//! - **SM-3** A mapping never replaces another one.
+//! - **SM-4** A page that is taken is zero, whatever stood there before.
+//!
+//! # Example
+//! ```
+//! use shared_memory::Region;
+//!
+//! let region = Region::create("example", 4096)?;
+//! region.write(64, b"hello")?;
+//! let mut copy = [0; 5];
+//! region.read(64, &mut copy)?;
+//! assert_eq!(&copy, b"hello");
+//! # Ok::<_, shared_memory::RegionError>(())
+//! ```
+//!
+//! # What it does not do
+//! It orders nothing between processes: publish and wait with the words of `mailbox-atomics`. It does not protect bytes from a hostile
+//! peer: copy them out, then check the copy.
+
+mod arena;
+mod available;
+mod mapping;
+mod region;
+
+pub use arena::{Arena, PAGE};
+pub use region::{Region, RegionError, Shared};

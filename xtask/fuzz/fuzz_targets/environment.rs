@@ -1,0 +1,132 @@
+//! What users and launchers write: lists of devices, platforms, times, ranks, fault plans, the double's files. Any text is refused with a
+//! sentence, or means exactly one thing. Also the ticket of a peer's window on a device: this is the fuzz crate that stands above the backends.
+#![no_main]
+
+use cann_sim::Config;
+use cann_sim::faults::Script;
+use chip_bootstrap::Platform;
+use chipcomm_examples::{Devices, KernelFile};
+use comm_context::comm::Timeout;
+use comm_hccl::{LogicalDevice, VisibleDevices, WindowTicket};
+use libfuzzer_sys::fuzz_target;
+use fault_points::Plan;
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&kind, bytes)) = data.split_first() else { return };
+    let text = String::from_utf8_lossy(bytes);
+    match kind % 7 {
+        0 => devices(&text),
+        1 => visible_devices(&text),
+        2 => times(&text),
+        3 => launcher(&text),
+        4 => fault_plan(&text),
+        5 => window_ticket(bytes),
+        _ => names_and_files(&text),
+    }
+});
+
+/// Errors are shown on terminals.
+fn refused(error: &dyn std::fmt::Display) {
+    let told = error.to_string();
+    assert!(!told.is_empty() && !told.chars().any(|c| c != '\n' && c.is_control()), "{told:?}");
+}
+
+fn devices(text: &str) {
+    let devices = match text.parse::<Devices>() {
+        Ok(devices) => devices,
+        Err(error) => return refused(&error),
+    };
+    assert!(text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b',' | b'-')), "{text:?}");
+    let ids = devices.ids();
+    assert!((1..=64).contains(&ids.len()) && ids.iter().all(|id| (0..64).contains(id)));
+    assert!((1..ids.len()).all(|at| !ids[..at].contains(&ids[at])));
+    // Written out one by one it means the same. One id alone would be a count.
+    if ids.len() > 1 {
+        let list = ids.iter().map(i32::to_string).collect::<Vec<_>>().join(",");
+        assert_eq!(list.parse(), Ok(devices));
+    }
+}
+
+fn visible_devices(text: &str) {
+    match VisibleDevices::parse(text) {
+        Ok(VisibleDevices::Listed(listed)) => {
+            assert_eq!(listed.len(), text.split(',').count());
+            let list = VisibleDevices::Listed(listed.clone());
+            for (at, card) in listed.iter().enumerate() {
+                let logical = LogicalDevice(at as u32);
+                assert_eq!(list.visible(logical), Some(*card));
+                assert_eq!(list.logical(*card), Some(logical));
+            }
+        }
+        Ok(VisibleDevices::All) => panic!("{text:?} is no list"),
+        Err(error) => refused(&error),
+    }
+}
+
+fn times(text: &str) {
+    match text.parse::<Timeout>() {
+        Ok(time) => {
+            assert!(!time.get().is_zero() && time <= Timeout::MAX, "{text:?} {time:?}");
+            assert!(text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'), "{text:?}");
+        }
+        Err(error) => refused(&error),
+    }
+}
+
+fn launcher(text: &str) {
+    match rendezvous::fuzzing::launcher(text) {
+        Ok(launched) => {
+            let (rank, nranks) = (launched.membership.rank(), launched.membership.nranks());
+            assert!(rank < nranks && nranks <= 64);
+            // What it says it read is what there was, in digits.
+            let by = &launched.by;
+            assert!(by.contains(&format!("={rank}, ")) && by.ends_with(&format!("={nranks})")), "{by}");
+            let plain = |number: u32| {
+                let value = |line: &str| line.split_once('=').map(|(_, value)| value.to_owned());
+                let same =
+                    |value: &str| value.trim_start_matches('0') == number.to_string().trim_start_matches('0');
+                text.lines().filter_map(value).any(|value| !value.is_empty() && same(&value))
+            };
+            assert!(plain(rank) && plain(nranks), "{text:?}");
+        }
+        Err(error) => refused(&error),
+    }
+}
+
+fn fault_plan(text: &str) {
+    match text.parse::<Plan>() {
+        Ok(plan) => {
+            assert_eq!(plan.faults.len(), text.split(';').count());
+            assert!(plan.faults.iter().all(|fault| fault.hit > 0 && !fault.point.is_empty()));
+            assert_eq!(plan.to_string().parse(), Ok(plan));
+        }
+        Err(error) => refused(&error),
+    }
+}
+
+fn window_ticket(bytes: &[u8]) {
+    let Some(bytes) = bytes.first_chunk() else { return };
+    match WindowTicket::from_bytes(bytes) {
+        Ok(ticket) => assert_eq!(&ticket.to_bytes(), bytes),
+        Err(error) => refused(&error),
+    }
+}
+
+fn names_and_files(text: &str) {
+    match text.parse::<Platform>() {
+        Ok(platform) => assert_eq!(platform.to_string().parse(), Ok(platform)),
+        Err(error) => refused(&error),
+    }
+    if let Err(error) = text.parse::<Config>() {
+        refused(&error);
+    }
+    if let Err(error) = text.parse::<Script>() {
+        refused(&error);
+    }
+    // A NUL ends a path for the system; files are looked at, so only names that cannot be anything else than files go there.
+    if !text.contains('\0')
+        && let Err(error) = text.parse::<KernelFile>()
+    {
+        refused(&error);
+    }
+}

@@ -1,6 +1,5 @@
 //! What a hand that is started by exec is told: plain numbers and names, beside the descriptors that come with them.
 
-use super::wire::{Reader, Writer};
 use crate::program::Definition;
 use chip_bootstrap::{ChipConfig, HostSpan, PartKind, Platform};
 use comm_context::abi::DType;
@@ -10,6 +9,7 @@ use shared_memory::Region;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
+use worker_errors::cursor::{Reader, Writer};
 
 /// Written first. Both sides are one program, so this only tells a handover from anything else.
 const MAGIC: u64 = u64::from_le_bytes(*b"chiphand");

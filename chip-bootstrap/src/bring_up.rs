@@ -9,62 +9,25 @@ use bootstrap_channel::{Success, Writer};
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::{Membership, Timeout};
 use fault_points::fault_point;
-use std::fmt;
 use worker_errors::{ErrorCode, Failure};
 
-/// Where a chip is in its bring-up. Published on the bootstrap channel by its code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum BringUpPhase {
-    /// The process has not started yet.
-    NotStarted = 0,
-    /// It checks its configuration.
-    Configuration = 1,
-    /// It takes its device.
-    Device = 2,
-    /// It joins the group.
-    Communicator = 3,
-    /// It allocates its window.
-    Window = 4,
-    /// It stages its inputs.
-    Staging = 5,
-    /// It is up.
-    Ready = 6,
-}
-
-impl BringUpPhase {
-    const ALL: [Self; 7] = [
-        Self::NotStarted,
-        Self::Configuration,
-        Self::Device,
-        Self::Communicator,
-        Self::Window,
-        Self::Staging,
-        Self::Ready,
-    ];
-
-    /// The phase with that code.
-    pub fn from_code(code: u32) -> Option<Self> {
-        Self::ALL.get(code as usize).copied()
-    }
-
-    /// Its name in errors and tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NotStarted => "not started",
-            Self::Configuration => "configuration",
-            Self::Device => "device",
-            Self::Communicator => "communicator",
-            Self::Window => "window",
-            Self::Staging => "staging",
-            Self::Ready => "ready",
-        }
-    }
-}
-
-impl fmt::Display for BringUpPhase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+worker_errors::code_table! {
+    /// Where a chip is in its bring-up. Published on the bootstrap channel by its code.
+    pub enum BringUpPhase: u32, code, from_code {
+        /// The process has not started yet.
+        NotStarted = 0, "not started";
+        /// It checks its configuration.
+        Configuration = 1, "configuration";
+        /// It takes its device.
+        Device = 2, "device";
+        /// It joins the group.
+        Communicator = 3, "communicator";
+        /// It allocates its window.
+        Window = 4, "window";
+        /// It stages its inputs.
+        Staging = 5, "staging";
+        /// It is up.
+        Ready = 6, "ready";
     }
 }
 
@@ -149,7 +112,7 @@ pub fn bring_up_and_publish(
     within: Timeout,
     channel: &mut Writer<'_>,
 ) -> Result<Chip, Failure> {
-    let brought = bring_up(platform, config, entry, within, &mut |phase| channel.set_phase(phase as u32));
+    let brought = bring_up(platform, config, entry, within, &mut |phase| channel.set_phase(phase.code()));
     let published = match &brought {
         Ok(chip) => channel.publish_success(&Success {
             device_ctx: chip.window.map_or(0, |window| window.context.0),

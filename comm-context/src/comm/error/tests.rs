@@ -75,7 +75,7 @@ fn broken_repeats_the_first_cause_however_often_it_is_wrapped() {
     let CommError::Broken { cause } = &again else { panic!("{again:?}") };
     assert!(Arc::ptr_eq(cause, &first));
     assert!(matches!(again.root_cause(), CommError::PeerDied { rank: 1, .. }));
-    assert_eq!(again.code(), CommCode::PeerDied);
+    assert_eq!(again.code(), ErrorCode::PeerDied);
     assert_eq!(again.to_string().matches("first cause").count(), 1);
 }
 

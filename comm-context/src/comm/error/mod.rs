@@ -2,6 +2,7 @@
 
 mod argument;
 mod death;
+mod failure;
 
 pub use argument::{ArgumentError, PathProblem};
 pub use death::Death;

@@ -6,7 +6,7 @@
 
 mod kit;
 
-use comm_context::comm::{CommCode, CommError};
+use comm_context::comm::CommError;
 use deadline::HowDied;
 use fault_points::{Action, PLAN_VARIABLE, Plan};
 use kit::{Way, far, in_processes, meeting_place, secs};
@@ -17,6 +17,7 @@ use std::path::Path;
 
 // The crate is linked for its C symbols too.
 use comm_sim as _;
+use worker_errors::ErrorCode;
 
 unsafe extern "C" {
     fn comm_init(rank: c_int, nranks: c_int, stream: *mut c_void, path: *const c_char) -> *mut c_void;
@@ -55,7 +56,7 @@ fn cs_6_a_panic_does_not_cross_into_c_and_the_peer_is_told() {
         // SAFETY: the handle is what comm_init returned; the out pointer is a live local.
         let code = unsafe { comm_alloc_windows(handle, 4096, &mut context) };
         let told = last_error();
-        if code != CommCode::Internal as c_int || !told.contains("a bug in the library: it panicked") {
+        if code != ErrorCode::Internal.as_i32() || !told.contains("a bug in the library: it panicked") {
             return Err(format!("{code}: {told}"));
         }
         // SAFETY: as above.

@@ -180,14 +180,16 @@ pub(crate) fn execute(chip: &Chip, frame: &Received, heaps: &[Arc<Region>]) -> R
         }
         (Some(Kind::Free), &[addr]) => {
             fault_point!("worker.free");
-            memory()?.free(DeviceAddr(addr)).map(|()| Vec::new())
+            memory()?.free(DeviceAddr(addr))?;
+            Ok(Vec::new())
         }
         (Some(Kind::CopyIn), &[to, from, len]) => {
             let mut bytes = vec![0; len as usize];
             let (heap, at) = in_heap(heaps, from, bytes.len()).ok_or_else(nonsense)?;
             heap.read(at, &mut bytes).map_err(|error| region_failure(&error))?;
             fault_point!("worker.copy-in");
-            chip.write(DeviceAddr(to), &bytes).map(|()| Vec::new())
+            chip.write(DeviceAddr(to), &bytes)?;
+            Ok(Vec::new())
         }
         (Some(Kind::CopyOut), &[from, to, len]) => {
             let mut bytes = vec![0; len as usize];

@@ -51,7 +51,7 @@ pub(crate) fn chip_main(post: &Post<'_>, chip: &ChipPost<'_>) -> i32 {
         return PANIC_EXIT_CODE;
     }
     fault_point!("worker.hand.going");
-    part(post, executor.chip.tear_down())
+    part(post, executor.chip.tear_down().map_err(|error| Failure::from(error).in_phase("teardown")))
 }
 
 /// The life of a sub-worker's process.

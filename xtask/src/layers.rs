@@ -38,9 +38,9 @@ pub(crate) const ROWS: &[Row] = &[
     row("child-process", Uses::Only(&["fault-points", "deadline"]), None),
     // Benchmarks of any layer use it, so it stands before all that have some.
     row("bench-support", Uses::Apart(&[]), None),
-    Row { miri: true, ..row("comm-context", Uses::Only(&[]), Some(Layer::Context)) },
-    Row { miri: true, ..row("mailbox-atomics", Uses::Only(BASE), Some(Layer::Atomics)) },
     Row { miri: true, ..row("worker-errors", Uses::Only(&[]), Some(Layer::Errors)) },
+    Row { miri: true, ..row("comm-context", Uses::Only(&["worker-errors"]), Some(Layer::Context)) },
+    Row { miri: true, ..row("mailbox-atomics", Uses::Only(BASE), Some(Layer::Atomics)) },
     row("ccl-schedule", Uses::Apart(&[]), None),
     row("rendezvous", Uses::Only(RENDEZVOUS), Some(Layer::Comm)),
     row("comm-sim", Uses::Only(BACKEND), Some(Layer::Comm)),

@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn an_edge_outside_the_table_fails_by_name() {
-        let up = vec![member("comm-context", &[("worker-errors", None)]), member("worker-errors", &[])];
+        let up = vec![member("worker-errors", &[("comm-context", None)]), member("comm-context", &[])];
         let findings = findings_of(up, &[], edges);
         assert_eq!(findings.len(), 1, "{findings:?}");
         assert!(
@@ -117,9 +117,9 @@ mod tests {
     #[test]
     fn tests_may_use_what_is_below_but_nothing_above() {
         let dev = Some("dev");
-        let below = vec![member("comm-context", &[]), member("worker-errors", &[("comm-context", dev)])];
+        let below = vec![member("worker-errors", &[]), member("comm-context", &[("worker-errors", dev)])];
         assert!(findings_of(below, &[], edges).is_empty());
-        let above = vec![member("comm-context", &[("worker-errors", dev)]), member("worker-errors", &[])];
+        let above = vec![member("worker-errors", &[("comm-context", dev)]), member("comm-context", &[])];
         assert_eq!(findings_of(above, &[], edges).len(), 1);
         let apart = vec![member("mailbox-atomics", &[]), member("ipcq-sim", &[("mailbox-atomics", dev)])];
         assert_eq!(findings_of(apart, &[], edges).len(), 1);
@@ -141,8 +141,8 @@ mod tests {
     #[test]
     fn members_out_of_order_are_named() {
         let findings =
-            findings_of(vec![member("worker-errors", &[]), member("comm-context", &[])], &[], order);
-        assert_eq!(findings, ["Cargo.toml lists comm-context after worker-errors"]);
+            findings_of(vec![member("comm-context", &[]), member("worker-errors", &[])], &[], order);
+        assert_eq!(findings, ["Cargo.toml lists worker-errors after comm-context"]);
         assert!(findings_of(vec![member("comm-context", &[]), member("xtask", &[])], &[], order).is_empty());
     }
 

@@ -12,7 +12,9 @@ const BACKENDS: [&str; 2] = ["comm-sim", "comm-hccl"];
 
 pub(super) fn in_step(tree: &Tree<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let rust: String = tree.under("comm-context/src", ".rs").map(|(_, text)| text).collect();
+    let rust =
+        ["comm-context/src", "worker-errors/src"].into_iter().flat_map(|folder| tree.under(folder, ".rs"));
+    let rust: String = rust.map(|(_, text)| text).collect();
     for (path, text) in tree.under(HEADERS, ".h") {
         for (name, value) in constants(text) {
             match rust_constant(&rust, &name) {

@@ -34,7 +34,7 @@ fn span(bytes: &[u8]) -> HostSpan {
 /// Forks one process for each configuration; each brings its chip up and publishes, then runs `body`.
 fn chips(configs: &[ChipConfig], body: fn(&mut chip_bootstrap::Chip) -> i32) -> (ChannelSet, Vec<Child>) {
     let channels = ChannelSet::create(configs.len()).unwrap();
-    let group = comm_sim::prepare(configs.len() as u32).unwrap();
+    let group = comm_sim::SimComm::prepare_group(configs.len() as u32).unwrap();
     let entry = Entry::Forked(group.clone());
     let children = configs
         .iter()

@@ -104,7 +104,7 @@ fn prepare_group(worker: &Worker) -> Result<Option<Prepared>, Failure> {
     if worker.chips.is_empty() {
         return Ok(None);
     }
-    let prepared = comm_sim::prepare(worker.chips.len() as u32);
+    let prepared = comm_sim::SimComm::prepare_group(worker.chips.len() as u32);
     prepared.map(Some).map_err(|error| comm_failure(&error).in_phase("init"))
 }
 

@@ -1,52 +1,36 @@
-//! `libcomm_hccl.so` from C, on the double.
+//! `libcomm_hccl.so` as a C program uses it, on the double.
+#![allow(missing_docs)]
 
-mod support;
-
-use std::path::{Path, PathBuf};
+use cann_sim::Session;
+use comm_context::conformance::CLibrary;
+use std::path::Path;
 use std::process::{Command, Stdio};
-use support::*;
-
-/// Has cargo build the library and say where it is. No test can depend on a library of another crate that Rust does not link.
-fn library() -> PathBuf {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--package", "comm-hccl-c", "--message-format=json"]);
-    let output = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).stderr(Stdio::inherit()).output().unwrap();
-    assert!(output.status.success());
-    let text = String::from_utf8(output.stdout).unwrap();
-    let file = text.split('"').rfind(|word| word.ends_with("/libcomm_hccl.so"));
-    PathBuf::from(file.unwrap_or_else(|| panic!("no libcomm_hccl.so in {text}")))
-}
-
-fn compile(dir: &Path) -> PathBuf {
-    let (library, program) = (library(), dir.join("rank"));
-    let [ours, vendors] =
-        [library.parent().unwrap(), &cann_sim::library_dir()].map(|dir| dir.display().to_string());
-    let mut compiler = Command::new("gcc");
-    compiler.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-I", comm_context::INCLUDE_DIR]);
-    compiler.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/rank.c")).arg("-o").arg(&program);
-    compiler.args([format!("-L{vendors}"), format!("-L{ours}"), "-lcomm_hccl".into(), "-lascendcl".into()]);
-    // Cargo's own search path comes before other settings, and may hold a second copy of the double; there must be one in a
-    // process, so the folders are part of the program.
-    compiler.arg(format!("-Wl,--disable-new-dtags,-rpath,{vendors}:{ours}"));
-    assert!(compiler.status().expect("gcc is needed for this test").success());
-    program
-}
 
 // CH-7
 #[test]
 fn a_program_in_c_runs_two_ranks_on_the_double() {
-    let double = double("");
-    let program = compile(double.dir.path());
+    let folder = tempfile::tempdir().unwrap();
+    let session = Session::create(folder.path()).unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/rank.c");
+    let vendor = cann_sim::library_dir();
+    let vendor = vendor.display();
+    // Cargo's own search path takes precedence over other settings and may hold a second copy of the double. A process
+    // must have only one, so the folder is part of the program.
+    let link = [format!("-L{vendor}"), "-lascendcl".to_owned(), format!("-Wl,-rpath,{vendor}")];
+    let program = CLibrary::build("comm-hccl-c", "comm_hccl").compile(&source, folder.path(), &link);
     let children = [0, 1].map(|rank| {
         let mut command = Command::new(&program);
-        command.args([rank.to_string(), "2".to_owned()]).arg(double.dir.path().join("rootinfo"));
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        double.session.enlist_as(&mut command, rank).spawn().unwrap()
+        command.args([rank.to_string(), "2".to_owned()]).arg(folder.path().join("rootinfo"));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).env("CHIPCOMM_TIMEOUT_S", "60");
+        session.enlist_as(&mut command, rank).spawn().unwrap()
     });
-    for (rank, output) in children.map(finish).iter().enumerate() {
-        assert!(output.status.success(), "{}\n{}", output.status, text(output));
-        assert!(text(output).contains(&format!("rank {rank} of 2: ok")), "{}", text(output));
+    for (rank, child) in children.into_iter().enumerate() {
+        let output = child.wait_with_output().unwrap();
+        let (stdout, stderr) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{}\n{stdout}{stderr}", output.status);
+        assert!(stdout.contains(&format!("rank {rank} of 2: ok")), "{stdout}{stderr}");
     }
-    let report = double.session.report().unwrap();
+    let report = session.report().unwrap();
     assert!(report.processes.len() == 2 && report.is_clean(), "{report}");
 }

@@ -1,49 +1,45 @@
-//! A panic inside the library stays inside it, and a fault plan that cannot be read is no plan (CS-6).
+//! Panics and fault plans behind the C API. The symbols of `comm.h` are part of this program, so that faults can be
+//! injected behind them.
 //!
 //! # Safety
-//! Declares and calls functions of the C API, which this program links through the crate; the children have one thread.
+//! Calls functions of the C API. The children have one thread.
 #![allow(unsafe_code, missing_docs)]
 
-mod kit;
+#[path = "../src/open.rs"]
+mod open;
+#[path = "../../tests/support/mod.rs"]
+mod support;
 
 use comm_context::comm::{CommCode, CommError};
 use deadline::HowDied;
 use fault_points::{Action, PLAN_VARIABLE, Plan};
-use kit::{Way, far, in_processes, meeting_place, secs};
 use serial_test::serial;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use support::{Entry, far, in_processes, rendezvous_path, secs};
 
-// The crate is linked for its C symbols too.
-use comm_sim as _;
-
-unsafe extern "C" {
-    fn comm_init(rank: c_int, nranks: c_int, stream: *mut c_void, path: *const c_char) -> *mut c_void;
-    fn comm_alloc_windows(handle: *mut c_void, size: usize, context_out: *mut u64) -> c_int;
-    fn comm_destroy(handle: *mut c_void) -> c_int;
-    fn comm_last_error() -> *const c_char;
-}
+comm_context::export_c_api!(crate::open::open);
 
 fn init(path: &Path, rank: i32, nranks: i32) -> *mut c_void {
     let path = CString::new(path.as_os_str().as_bytes()).unwrap();
     // SAFETY: the path is a live C string; the stream is not used.
-    unsafe { comm_init(rank, nranks, std::ptr::null_mut(), path.as_ptr()) }
+    unsafe { c_api::comm_init(rank, nranks, std::ptr::null_mut(), path.as_ptr()) }
 }
 
 fn last_error() -> String {
-    // SAFETY: the text is this thread's and stays until its next call.
-    unsafe { CStr::from_ptr(comm_last_error()) }.to_string_lossy().into_owned()
+    // SAFETY: the text belongs to this thread and stays until its next call.
+    unsafe { CStr::from_ptr(c_api::comm_last_error()) }.to_string_lossy().into_owned()
 }
 
 #[test]
 #[serial]
-fn cs_6_a_panic_does_not_cross_into_c_and_the_peer_is_told() {
-    let (_folder, path) = meeting_place();
-    let way = Way::Met(&path);
-    in_processes(2, way, |rank| {
+fn cl_2_a_panic_becomes_an_error_code_and_the_peer_learns_that_the_rank_left() {
+    let (_folder, path) = rendezvous_path();
+    let entry = Entry::Path(&path);
+    in_processes(2, entry, |rank| {
         if rank == 0 {
-            let comm = way.open(0, 2, secs(30)).map_err(|error| error.to_string())?;
+            let comm = entry.open(0, 2, secs(30)).map_err(|error| error.to_string())?;
             return match comm.alloc_windows(4096, secs(30)) {
                 Err(CommError::PeerLeft { rank: 1, .. } | CommError::PeerDied { rank: 1, .. }) => Ok(()),
                 other => Err(format!("{other:?}")),
@@ -53,25 +49,24 @@ fn cs_6_a_panic_does_not_cross_into_c_and_the_peer_is_told() {
         let handle = init(&path, 1, 2);
         let mut context = 0;
         // SAFETY: the handle is what comm_init returned; the out pointer is a live local.
-        let code = unsafe { comm_alloc_windows(handle, 4096, &mut context) };
-        let told = last_error();
-        if code != CommCode::Internal as c_int || !told.contains("a bug in the library: it panicked") {
-            return Err(format!("{code}: {told}"));
+        let code = unsafe { c_api::comm_alloc_windows(handle, 4096, &mut context) };
+        let text = last_error();
+        if code != CommCode::Internal as c_int || !text.contains("panicked") {
+            return Err(format!("{code}: {text}"));
         }
-        // SAFETY: as above.
-        match unsafe { comm_destroy(handle) } {
+        match c_api::comm_destroy(handle) {
             0 => Ok(()),
-            code => Err(format!("comm_destroy gave {code}: {}", last_error())),
+            code => Err(format!("comm_destroy returned {code}: {}", last_error())),
         }
     });
 }
 
 #[test]
 #[serial]
-fn a_fault_plan_that_makes_no_sense_ends_the_process_and_one_that_does_is_followed() {
-    let (_folder, path) = meeting_place();
+fn a_malformed_fault_plan_ends_the_process_and_a_valid_one_is_followed() {
+    let (_folder, path) = rendezvous_path();
     for (plan, code) in [("kill everything", 2), ("rendezvous.path_checked@0=exit:7", 7)] {
-        let child = Way::Met(&path).fork(|| {
+        let child = Entry::Path(&path).fork(|| {
             // SAFETY: the process has one thread.
             unsafe { std::env::set_var(PLAN_VARIABLE, plan) };
             // The parent may have passed a point already, in another test.

@@ -44,4 +44,4 @@ mod comm;
 mod message;
 
 pub use comm::SimComm;
-pub use rendezvous::Prepared;
+pub use rendezvous::{Prepared, Ticket};

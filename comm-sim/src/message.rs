@@ -1,6 +1,7 @@
 //! What the members of an allocation tell each other: where each one's window is.
 
 use comm_context::comm::{CommError, Phase};
+use worker_errors::cursor::{Reader, Writer};
 
 /// One member's window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,14 +14,16 @@ pub(crate) struct Placement {
 
 impl Placement {
     pub(crate) fn encode(self) -> Vec<u8> {
-        [self.offset.to_le_bytes(), self.requested.to_le_bytes()].concat()
+        let mut to = Writer::default();
+        to.u64(self.offset).u64(self.requested);
+        to.into_bytes()
     }
 
     /// `None` for bytes that no rank of this version sends.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let (offset, requested) = bytes.split_first_chunk()?;
-        let requested = requested.try_into().ok()?;
-        Some(Self { offset: u64::from_le_bytes(*offset), requested: u64::from_le_bytes(requested) })
+        let mut from = Reader::new(bytes);
+        let placement = Self { offset: from.u64()?, requested: from.u64()? };
+        from.end(placement)
     }
 }
 

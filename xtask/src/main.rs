@@ -12,6 +12,7 @@ mod kernels;
 mod lane;
 mod layers;
 mod soak;
+mod status;
 mod tally;
 mod test;
 mod tidy;

@@ -6,13 +6,14 @@ mod judge;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::{ExitCode, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
 use crate::cargo::cargo;
 use crate::lane::counted;
+use crate::status::StatusLine;
 use crate::workspace::Workspace;
 use judge::{Trend, Verdict, judge};
 
@@ -143,7 +144,7 @@ fn follow(ws: &Workspace, args: &Args) -> Result<Course> {
     let mut progress = Progress::new(args.minutes);
     let mut course = Course::default();
     let read = course.read(BufReader::new(out), &mut progress, args.seed);
-    progress.bar.finish_and_clear();
+    progress.status.clear();
     if read.is_err() {
         // It may wait for someone to read the rest.
         child.kill().context("cannot end it")?;
@@ -178,12 +179,11 @@ impl Course {
                 self.samples.push((cycle, values));
             }
             Event::Violation { cycle, text } => {
-                progress.bar.suspend(|| {
-                    eprintln!("violation in cycle {cycle}: {text}");
-                    eprintln!(
-                        "  its choices again: cargo run --release -p {PACKAGE} --example {PROGRAM} -- --seed {seed} --only {cycle}"
-                    );
-                });
+                progress.status.clear();
+                eprintln!("violation in cycle {cycle}: {text}");
+                eprintln!(
+                    "  its choices again: cargo run --release -p {PACKAGE} --example {PROGRAM} -- --seed {seed} --only {cycle}"
+                );
                 self.violations.push((cycle, text));
             }
             Event::End(end) => self.end = Some(end),
@@ -193,27 +193,23 @@ impl Course {
 
 /// A moving line on a terminal, a line a minute elsewhere.
 struct Progress {
-    bar: ProgressBar,
+    status: StatusLine,
     minutes: f64,
-    told: f64,
+    started: Instant,
+    logged: f64,
 }
 
 impl Progress {
     fn new(minutes: f64) -> Self {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {msg}") {
-            bar.set_style(style);
-        }
-        Self { bar, minutes, told: 0.0 }
+        Self { status: StatusLine::new(), minutes, started: Instant::now(), logged: 0.0 }
     }
 
     fn show(&mut self, text: &str) {
-        self.bar.set_message(format!("of {} min: {text}", self.minutes));
-        self.bar.tick();
-        let minutes = self.bar.elapsed().as_secs_f64() / 60.0;
-        if self.bar.is_hidden() && minutes >= self.told + 1.0 {
-            self.told = minutes.floor();
-            eprintln!("{} of {} min: {text}", self.told, self.minutes);
+        self.status.set(&format!("of {} min: {text}", self.minutes));
+        let minutes = self.started.elapsed().as_secs_f64() / 60.0;
+        if !self.status.is_shown() && minutes >= self.logged + 1.0 {
+            self.logged = minutes.floor();
+            eprintln!("{} of {} min: {text}", self.logged, self.minutes);
         }
     }
 }

@@ -1,12 +1,16 @@
 //! `cargo xtask tidy`: the rules of the codebase as checks. Each rule is a function from the [`Tree`] to findings, with
 //! a unit test that shows it can fail; the whole is also a test, so that `cargo test` notices an untidy change.
 
+mod docs;
 mod edges;
+mod failures;
 mod headers;
 mod invariants;
+mod main_job;
 mod manifests;
 mod sources;
 mod texts;
+mod words;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -40,8 +44,14 @@ const RULES: &[Rule] = &[
     Rule { name: "tests that features hide", check: manifests::hidden_tests },
     Rule { name: "headers in step", check: headers::in_step },
     Rule { name: "invariants", check: invariants::defined_once_and_cited },
+    Rule { name: "failure classes", check: failures::in_step },
+    Rule { name: "words", check: words::plain },
     Rule { name: "commands in texts", check: texts::commands },
     Rule { name: "crate table", check: texts::crate_table },
+    Rule { name: "crates and edges", check: docs::crates_and_edges },
+    Rule { name: "links", check: docs::links },
+    Rule { name: "width of prose", check: docs::width },
+    Rule { name: "crates of the main job", check: main_job::counted },
     Rule { name: "machine paths", check: sources::machine_paths },
     Rule { name: "leftovers", check: sources::leftovers },
     Rule { name: "file length", check: sources::length },

@@ -1,4 +1,4 @@
-//! The sanitizer lanes: tests of processes and threads in programs that the nightly compiler has built to check every access to memory.
+//! The sanitizer lanes: tests of processes and threads, built by the nightly compiler to check every access to memory.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,7 +18,7 @@ struct Scope {
     skips: &'static [&'static str],
 }
 
-/// Everything that shares memory between processes. Left out are C programs, which nobody has instrumented.
+/// Everything that shares memory between processes. C programs are left out: they are not instrumented.
 const ADDRESSES: Scope = Scope {
     crates: &[
         "mailbox-atomics",
@@ -39,10 +39,10 @@ const ADDRESSES: Scope = Scope {
         "proc_hostile",
     ],
     skips: &[
-        // They count the mappings of the process, to which the sanitizer adds, or take minutes under it.
+        // They count the mappings of the process, to which the sanitizer adds, or take minutes.
         "cs_4_thousands_of_cycles",
         "f16_a_thousand",
-        // Limits of memory: what the sanitizer itself takes counts too.
+        // They limit memory, and the sanitizer's own counts too.
         "f22_",
     ],
 };
@@ -108,10 +108,10 @@ impl Compiler {
         let asked = ["+nightly", "--print", "sysroot", "--print", "host-tuple"];
         // A check must not change the machine: rustup would install a missing toolchain.
         let out = Command::new("rustc").args(asked).env("RUSTUP_AUTO_INSTALL", "0").output().ok()?;
-        out.status.success().then(|| Self::told(&String::from_utf8_lossy(&out.stdout))).flatten()
+        out.status.success().then(|| Self::parse(&String::from_utf8_lossy(&out.stdout))).flatten()
     }
 
-    fn told(text: &str) -> Option<Self> {
+    fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines().map(str::to_owned);
         Some(Self { sysroot: lines.next()?, host: lines.next()? })
     }
@@ -129,12 +129,12 @@ mod tests {
 
     #[test]
     fn a_compiler_says_where_it_is_and_for_what() {
-        let told = Compiler::told("/toolchains/nightly\nx86_64-unknown-linux-gnu\n").unwrap();
+        let compiler = Compiler::parse("/toolchains/nightly\nx86_64-unknown-linux-gnu\n").unwrap();
         assert_eq!(
-            (told.sysroot.as_str(), told.host.as_str()),
+            (compiler.sysroot.as_str(), compiler.host.as_str()),
             ("/toolchains/nightly", "x86_64-unknown-linux-gnu")
         );
-        assert_eq!(Compiler::told("/toolchains/nightly\n"), None);
+        assert_eq!(Compiler::parse("/toolchains/nightly\n"), None);
     }
 
     #[test]

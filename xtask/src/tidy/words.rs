@@ -99,7 +99,7 @@ struct Hit {
 
 impl Hit {
     fn text(&self) -> String {
-        format!("`{}`; instead: {}", self.word, self.instead)
+        format!("`{}`; instead: {}", self.word.trim(), self.instead)
     }
 }
 

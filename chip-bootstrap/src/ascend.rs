@@ -276,7 +276,7 @@ impl Device for AscendDevice {
     ) -> Result<Box<dyn Communicator>, CommError> {
         let device = self.device.as_ref().ok_or(CommError::Closed)?;
         let comm = match entry {
-            Entry::Forked(prepared) => HcclComm::join(device, prepared, me.rank(), within)?,
+            Entry::Forked(group) => HcclComm::join(device, &group.prepared, me.rank(), within)?,
             Entry::Path(path) => HcclComm::rendezvous(device, path, me, within)?,
         };
         Ok(Box::new(comm))

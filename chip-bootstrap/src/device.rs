@@ -1,13 +1,18 @@
 //! What a chip's process does with its device, whatever the platform.
 
+#[cfg(feature = "ascend")]
 use crate::ascend::AscendDevice;
+#[cfg(not(all(feature = "sim", feature = "ascend")))]
+use crate::error::ChipError;
 use crate::failure::comm_failure;
+use crate::group::ChipGroup;
 use crate::platform::Platform;
+#[cfg(feature = "sim")]
 use crate::sim::SimDevice;
 use comm_context::abi::{DeviceAddr, TensorDesc};
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
+#[cfg(feature = "ascend")]
 use comm_hccl::LogicalDevice;
-use rendezvous::Prepared;
 use shared_memory::Region;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +22,7 @@ use worker_errors::{ErrorCode, Failure};
 #[derive(Clone, Debug)]
 pub enum Entry {
     /// The parent prepared it before it forked this process.
-    Forked(Prepared),
+    Forked(ChipGroup),
     /// At a path, with ranks that were started independently.
     Path(PathBuf),
 }
@@ -77,9 +82,28 @@ pub(crate) fn open(platform: Platform, device: i32, within: Timeout) -> Result<B
     let logical = u32::try_from(device).map_err(|_| {
         Failure::new(ErrorCode::Invalid, format!("there is no device {device}; devices count from 0"))
     })?;
+    // Each platform has its own use for them.
+    let _ = (logical, within);
     match platform {
+        #[cfg(feature = "sim")]
         Platform::Sim => Ok(Box::new(SimDevice::new())),
+        #[cfg(feature = "ascend")]
         Platform::A2a3 | Platform::A5 => Ok(Box::new(AscendDevice::open(LogicalDevice(logical), within)?)),
+        #[cfg(not(all(feature = "sim", feature = "ascend")))]
+        other => Err(ChipError::from(other.not_built()).into()),
+    }
+}
+
+/// Checks, where the platform can without a device, that a kernel's file can be loaded and has the symbol: a mistake is then reported
+/// when the kernel is registered, not when it first runs.
+pub fn check_kernel(platform: Platform, path: &Path, symbol: &str) -> Result<(), Failure> {
+    match platform {
+        #[cfg(feature = "sim")]
+        Platform::Sim => crate::sim::check_kernel(path, symbol),
+        _ => {
+            let _ = (path, symbol);
+            Ok(())
+        }
     }
 }
 

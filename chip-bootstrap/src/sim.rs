@@ -39,8 +39,8 @@ impl SimDevice {
     }
 }
 
-/// Opens a kernel's shared object and finds its function, to tell a user at once what is missing.
-pub fn check_kernel(path: &Path, symbol: &str) -> Result<(), Failure> {
+/// Opens a kernel's shared object and finds its function.
+pub(crate) fn check_kernel(path: &Path, symbol: &str) -> Result<(), Failure> {
     open(path, symbol).map(drop)
 }
 
@@ -71,7 +71,7 @@ impl Device for SimDevice {
         within: Timeout,
     ) -> Result<Box<dyn Communicator>, CommError> {
         let comm = match entry {
-            Entry::Forked(prepared) => SimComm::join(prepared, me.rank(), within)?,
+            Entry::Forked(group) => SimComm::join(&group.prepared, me.rank(), within)?,
             Entry::Path(path) => SimComm::rendezvous(path, me, within)?,
         };
         Ok(Box::new(comm))

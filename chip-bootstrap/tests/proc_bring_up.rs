@@ -6,7 +6,9 @@
 
 use bootstrap_channel::{ChannelSet, Reply};
 use child_process::Child;
-use chip_bootstrap::{BringUpPhase, ChipConfig, Entry, HostSpan, Platform, bring_up, bring_up_and_publish};
+use chip_bootstrap::{
+    BringUpPhase, ChipConfig, ChipGroup, Entry, HostSpan, Platform, bring_up, bring_up_and_publish,
+};
 use comm_context::abi::DType;
 use comm_context::comm::{Communicator, Membership, Timeout};
 use deadline::{Deadline, HowDied};
@@ -34,7 +36,7 @@ fn span(bytes: &[u8]) -> HostSpan {
 /// Forks one process for each configuration; each brings its chip up and publishes, then runs `body`.
 fn chips(configs: &[ChipConfig], body: fn(&mut chip_bootstrap::Chip) -> i32) -> (ChannelSet, Vec<Child>) {
     let channels = ChannelSet::create(configs.len()).unwrap();
-    let group = comm_sim::prepare(configs.len() as u32).unwrap();
+    let group = ChipGroup::prepare(Platform::Sim, configs.len() as u32).unwrap();
     let entry = Entry::Forked(group.clone());
     let children = configs
         .iter()

@@ -43,7 +43,7 @@ mod comm;
 mod note;
 
 pub use comm::{EXTENT, SimComm, prepare};
-pub use rendezvous::Prepared;
+pub use rendezvous::{Prepared, Ticket};
 
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
 use std::path::Path;

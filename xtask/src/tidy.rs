@@ -49,6 +49,7 @@ const RULES: &[Rule] = &[
     Rule { name: "commands in texts", check: texts::commands },
     Rule { name: "crate table", check: texts::crate_table },
     Rule { name: "crates and edges", check: docs::crates_and_edges },
+    Rule { name: "glossary", check: docs::glossary },
     Rule { name: "links", check: docs::links },
     Rule { name: "width of prose", check: docs::width },
     Rule { name: "crates of the main job", check: main_job::counted },

@@ -6,14 +6,16 @@ use crate::tidy::{Finding, Tree, numbered};
 const ARCHITECTURE: &str = "docs/ARCHITECTURE.md";
 /// The heading of the table of crates.
 const CRATES: &str = "## Crates and edges";
+/// The heading of the glossary, and the lines that it may have.
+const GLOSSARY: &str = "## Glossary";
+const GLOSSARY_LINES: usize = 20;
 /// Columns of a line of prose.
 const WIDEST: usize = 110;
 
 /// The table of crates has the rows of `layers.rs` that exist, in order, each with what the crate may use.
 pub(super) fn crates_and_edges(tree: &Tree<'_>) -> Vec<Finding> {
     let text = tree.text(ARCHITECTURE);
-    let section = text.split(CRATES).nth(1).unwrap_or("").split("\n## ").next().unwrap_or("");
-    let found: Vec<(&str, &str)> = section.lines().filter_map(crate_row).collect();
+    let found: Vec<(&str, &str)> = section(text, CRATES).lines().filter_map(crate_row).collect();
     let member = |name: &str| tree.ws.member(name).is_some();
     let expected: Vec<(&str, &str)> =
         ROWS.iter().filter(|row| member(row.name)).map(|row| (row.name, row.uses_in_words())).collect();
@@ -39,6 +41,23 @@ pub(super) fn crates_and_edges(tree: &Tree<'_>) -> Vec<Finding> {
         findings.push(format!("{ARCHITECTURE}: the rows in order: {}", order.join(", ")));
     }
     findings
+}
+
+/// What follows a heading, up to the next one.
+fn section<'t>(text: &'t str, heading: &str) -> &'t str {
+    text.split(heading).nth(1).unwrap_or("").split("\n## ").next().unwrap_or("")
+}
+
+/// Twenty lines of words can be remembered, sixty cannot.
+pub(super) fn glossary(tree: &Tree<'_>) -> Vec<Finding> {
+    let entries = section(tree.text(ARCHITECTURE), GLOSSARY).lines();
+    match entries.skip_while(|line| !line.starts_with("- ")).filter(|line| !line.is_empty()).count() {
+        0 => vec![format!("{ARCHITECTURE}: there is no glossary")],
+        lines if lines > GLOSSARY_LINES => {
+            vec![format!("{ARCHITECTURE}: the glossary has {lines} lines, more than {GLOSSARY_LINES}")]
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// First and last cell of a row whose first cell is a name in backticks.
@@ -74,7 +93,7 @@ fn markdown_links(line: &str) -> Vec<&str> {
     targets.filter(|target| !target.contains("://")).collect()
 }
 
-/// `docs/NAME.md` and `docs/NAME.md#section`, as comments cite them.
+/// A document of ours, with or without a section, as comments cite it.
 fn citations(line: &str) -> Vec<&str> {
     // Spelled in two parts, or this line would be a citation.
     let starts = line.match_indices(concat!("do", "cs/")).map(|(at, _)| &line[at..]);
@@ -158,6 +177,15 @@ mod tests {
         assert!(table(&format!("{errors}\n| `comm-context` | b | – |")).contains("may use: worker-errors"));
         assert!(table(&format!("{context}\n{errors}")).contains("in order: worker-errors, comm-context"));
         assert!(table(&format!("{errors}\n{context}\n| `y` | c | – |")).contains("`y` has no row"));
+    }
+
+    #[test]
+    fn a_glossary_that_is_long_or_missing_is_found() {
+        let with = |lines: usize| {
+            let text = format!("{GLOSSARY}\n\nWords.\n\n{}\n## Next\n- x\n", "- **a**: b\n".repeat(lines));
+            findings(&[(ARCHITECTURE, &text)], glossary).len()
+        };
+        assert_eq!((with(0), with(GLOSSARY_LINES), with(GLOSSARY_LINES + 1)), (1, 0, 1));
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! `cargo xtask chaos`: faults at every point. The program `proc_chaos` records which points the processes of its scenes pass, and so knows
-//! every case: a point, the process that passes it, the time that it does, and what happens there. Each case runs under a watcher of its own, which
-//! judges from outside whether the contract held; this command chooses the cases, runs them side by side and adds up.
+//! `cargo xtask chaos`: faults at every point. The program `proc_chaos` records which points the processes
+//! of its scenes pass, and so knows every case: a point, the process that passes it, the time that it does,
+//! and what happens there. Each case runs under a watcher of its own, which judges from outside whether the
+//! contract held; this command chooses the cases, runs them side by side and adds up.
 
 mod choice;
 mod totals;
@@ -226,7 +227,8 @@ fn sweep(program: &Program, cases: Vec<String>, args: &Args, show: &Show) -> Res
             totals.add(verdict);
         }
     });
-    // Watchers take their folders away and nothing else here has a name, so what came up meanwhile and stays is a finding, or another program's.
+    // Watchers take their folders away and nothing else here has a name, so what came up meanwhile and
+    // stays is a finding, or another program's.
     totals.shared_left = names_in(Path::new("/dev/shm")).difference(&shared_before).cloned().collect();
     Ok(totals)
 }

@@ -1,5 +1,5 @@
-//! Running a command while a person or a CI log watches: what it prints is kept, and as much of it is shown as the
-//! reader needs. A command that fails always shows why.
+//! Running a command while a person or a CI log watches: what it prints is kept, and as much of it is shown
+//! as the reader needs. A command that fails always shows why.
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, IsTerminal};
@@ -171,7 +171,8 @@ fn spawn(command: &mut Command) -> std::io::Result<(Child, Receiver<String>)> {
     let (reader, writer) = std::io::pipe()?;
     let child =
         command.stdin(std::process::Stdio::null()).stdout(writer.try_clone()?).stderr(writer).spawn()?;
-    // The command keeps its copies of the write end until they are replaced; without this the pipe never closes.
+    // The command keeps its copies of the write end until they are replaced; without this the pipe never
+    // closes.
     command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
     let (send, lines) = mpsc::channel();
     thread::spawn(move || {
@@ -209,7 +210,8 @@ fn ending(status: ExitStatus) -> String {
     }
 }
 
-/// Lines of a failed command that are worth reading: not the tests that ran well and not the crates that compiled.
+/// Lines of a failed command that are worth reading: not the tests that ran well and not the crates that
+/// compiled.
 fn tells_why(line: &str) -> bool {
     const PROGRESS: [&str; 8] = [
         "Compiling",

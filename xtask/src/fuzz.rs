@@ -128,7 +128,8 @@ fn cpu_of_children() -> Result<Duration> {
         .context("/proc/self/stat has another form")
 }
 
-/// Fields 16 and 17 of proc(5): user and system time of reaped children. Linux counts both in hundredths of a second for programs.
+/// Fields 16 and 17 of proc(5): user and system time of reaped children. Linux counts both in hundredths of
+/// a second for programs.
 fn children_ticks(stat: &str) -> Option<u64> {
     // The name of the program, in parentheses, may have anything in it; the third field follows it.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();

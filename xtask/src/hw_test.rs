@@ -1,10 +1,10 @@
-//! `cargo xtask hw-test`: the tests that need an Ascend device, `tests/hw_*.rs` of a layer's crates. They are ignored
-//! in every other command. Asked for without a device they fail at once; with `--double` the same tests run against
-//! the vendor double, and the result says so.
+//! `cargo xtask hw-test`: the tests that need an Ascend device, `tests/hw_*.rs` of a layer's crates. They
+//! are ignored in every other command. Asked for without a device they fail at once; with `--double` the
+//! same tests run against the vendor double, and the result says so.
 //!
-//! Test programs read from the environment what to use: `CHIPCOMM_PLATFORM`, `CHIPCOMM_DEVICES` (ids with commas)
-//! and, on the double, `CHIPCOMM_CANN_LIB_DIR` for its libraries and `CANN_SIM_DIR` for its session. They run one at a
-//! time, one test at a time, so that no two tests share a device.
+//! Test programs read from the environment what to use: `CHIPCOMM_PLATFORM`, `CHIPCOMM_DEVICES` (ids with
+//! commas) and, on the double, `CHIPCOMM_CANN_LIB_DIR` for its libraries and `CANN_SIM_DIR` for its
+//! session. They run one at a time, one test at a time, so that no two tests share a device.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -58,7 +58,8 @@ enum Platform {
 /// What to run and on what.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only this layer; every layer that has hardware tests where none is named. L1a to L6 are accepted as well
+    /// Only this layer; every layer that has hardware tests where none is named. L1a to L6 are accepted as
+    /// well
     #[arg(long, ignore_case = true)]
     layer: Option<Layer>,
     /// The chips under test
@@ -147,8 +148,8 @@ const DOUBLE_ONLY: &[(&str, &str, &str)] = &[
     ("comm-hccl", "proc_comm_faults", "f11_every_vendor_call_in_every_way"),
 ];
 
-/// Suites whose Workers run on the platform that `CHIPCOMM_PLATFORM` names: crate, program. They need up to 16 devices
-/// and kernels that g++ builds, which only the double accepts.
+/// Suites whose Workers run on the platform that `CHIPCOMM_PLATFORM` names: crate, program. They need up to
+/// 16 devices and kernels that g++ builds, which only the double accepts.
 const ANY_PLATFORM: &[(&str, &str)] =
     &[("worker-orch", "proc_run"), ("worker-orch", "proc_death"), ("worker-orch", "proc_exec")];
 

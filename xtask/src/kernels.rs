@@ -1,5 +1,6 @@
-//! `cargo xtask kernels`: compiles the examples' kernels for Ascend cores, with the vendor's compiler. The sources are
-//! those of the simulation; the folder with the platform's name holds the one header that differs.
+//! `cargo xtask kernels`: compiles the examples' kernels for Ascend cores, with the vendor's compiler. The
+//! sources are those of the simulation; the folder with the platform's name holds the one header that
+//! differs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};

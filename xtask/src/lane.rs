@@ -1,5 +1,5 @@
-//! Lanes: named checks that run one after another, each with its time and its count, and a summary at the end.
-//! A lane that ran nothing has failed.
+//! Lanes: named checks that run one after another, each with its time and its count, and a summary at the
+//! end. A lane that ran nothing has failed.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -82,8 +82,8 @@ struct Ended<'a> {
     outcome: Outcome,
 }
 
-/// Runs the lanes in order, all of them even after a failure, and prints the summary with `remarks` above its closing
-/// line. A lane that failed has shown why, so the exit code is all that is left to say.
+/// Runs the lanes in order, all of them even after a failure, and prints the summary with `remarks` above
+/// its closing line. A lane that failed has shown why, so the exit code is all that is left to say.
 pub(crate) fn run_all<'a>(
     setting: &Setting<'_>,
     lanes: impl IntoIterator<Item = &'a Lane<'a>>,
@@ -126,8 +126,9 @@ fn row(ended: &Ended<'_>) -> String {
     format!("{:<8} {status:<8} {:>7.1} s  {rest}", ended.name, ended.took.as_secs_f64())
 }
 
-/// The table, the failures by name, and the closing line with the totals. A lane that failed without a failing test,
-/// such as one that does not compile, counts as one failure, so that the totals never look better than the exit code.
+/// The table, the failures by name, and the closing line with the totals. A lane that failed without a
+/// failing test, such as one that does not compile, counts as one failure, so that the totals never look
+/// better than the exit code.
 fn summary(all: &[Ended<'_>], remarks: &[String]) -> Vec<String> {
     let mut tests = Tally::default();
     for one in all {

@@ -1,6 +1,6 @@
-//! The architecture as a table: one row a crate, in dependency order. This is the one place to edit when a crate
-//! is added. `tidy` checks every edge, the list of members, the README's table and the one in docs/ARCHITECTURE.md
-//! against it; `ci` takes the miri lane from it and `hw-test` the crates of a layer.
+//! The architecture as a table: one row a crate, in dependency order. This is the one place to edit when a
+//! crate is added. `tidy` checks every edge, the list of members, the README's table and the one in
+//! docs/ARCHITECTURE.md against it; `ci` takes the miri lane from it and `hw-test` the crates of a layer.
 
 use crate::hw_test::Layer;
 
@@ -31,8 +31,8 @@ pub(crate) struct Row {
 /// What `base` stands for: the crates of the folder `base`.
 const BASE: &[&str] = &["fault-points", "deadline", "shared-memory", "child-process"];
 
-/// Crates for benchmarks and tests. They are not part of the stack: any crate may have one as a dev-dependency, none
-/// may need one to build, and they use no other member themselves.
+/// Crates for benchmarks and tests. They are not part of the stack: any crate may have one as a
+/// dev-dependency, none may need one to build, and they use no other member themselves.
 pub(crate) const SUPPORT: &[&str] = &["bench-support"];
 
 /// The rows that exist or are planned; a row without a member is not an error.

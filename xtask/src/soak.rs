@@ -1,5 +1,6 @@
-//! `cargo xtask soak`: has Workers and groups of ranks started, used, killed and closed over and over by the program `examples/soak` of worker-orch, and fails when
-//! something that this process holds grows, or when a cycle breaks the contract.
+//! `cargo xtask soak`: has Workers and groups of ranks started, used, killed and closed over and over by
+//! the program `examples/soak` of worker-orch, and fails when something that this process holds grows, or
+//! when a cycle breaks the contract.
 
 mod judge;
 
@@ -37,7 +38,8 @@ pub(crate) struct Args {
 const PACKAGE: &str = "worker-orch";
 const PROGRAM: &str = "soak";
 
-/// What is judged, and how far it may move without having grown. Memory comes and goes in pages and arenas of the allocator; everything else is exact.
+/// What is judged, and how far it may move without having grown. Memory comes and goes in pages and arenas
+/// of the allocator; everything else is exact.
 const FIGURES: [(&str, f64); 8] = [
     ("heap bytes", 8192.0),
     ("resident KiB", 256.0),
@@ -136,7 +138,8 @@ fn follow(ws: &Workspace, args: &Args) -> Result<Course> {
     let start = ["run", "--quiet", "--release", "--package", PACKAGE, "--example", PROGRAM, "--"];
     let mut command = cargo(&ws.root, start);
     command.args(["--minutes", &args.minutes.to_string(), "--seed", &args.seed.to_string()]);
-    // The C library counts what its threads keep for the next allocation as in use; without that the heap is exact.
+    // The C library counts what its threads keep for the next allocation as in use; without that the heap
+    // is exact.
     command.env("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0");
     command.args(args.leak.iter().flat_map(|leak| ["--leak", leak]));
     let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start it")?;
@@ -160,7 +163,8 @@ fn parse(line: &str) -> Result<Event> {
 }
 
 impl Course {
-    /// Reads up to the last event, and not to the end of the output: a process that was left behind may hold it open.
+    /// Reads up to the last event, and not to the end of the output: a process that was left behind may
+    /// hold it open.
     fn read(&mut self, from: impl BufRead, progress: &mut Progress, seed: u64) -> Result<()> {
         for line in from.lines() {
             self.take(parse(&line?)?, progress, seed);

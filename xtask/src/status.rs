@@ -1,4 +1,5 @@
-//! The last line of a terminal, rewritten while something runs. Where standard error is not a terminal it shows nothing.
+//! The last line of a terminal, rewritten while something runs. Where standard error is not a terminal it
+//! shows nothing.
 
 use std::cell::RefCell;
 use std::io::{IsTerminal, Write};

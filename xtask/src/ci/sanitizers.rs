@@ -1,4 +1,5 @@
-//! The sanitizer lanes: tests of processes and threads, built by the nightly compiler to check every access to memory.
+//! The sanitizer lanes: tests of processes and threads, built by the nightly compiler to check every access
+//! to memory.
 
 use std::path::Path;
 use std::process::Command;
@@ -60,7 +61,8 @@ pub(super) fn addresses(setting: &Setting<'_>) -> Result<Outcome> {
     lane(setting, &compiler, &ADDRESSES, "asan", "-Zsanitizer=address", |_| ())
 }
 
-/// The thread sanitizer. It must see what the standard library does with locks and atomics, so that is built anew.
+/// The thread sanitizer. It must see what the standard library does with locks and atomics, so that is
+/// built anew.
 pub(super) fn threads(setting: &Setting<'_>) -> Result<Outcome> {
     let Some(compiler) = Compiler::nightly() else { return Ok(no_nightly()) };
     if !Path::new(&compiler.sysroot).join("lib/rustlib/src/rust/library").is_dir() {
@@ -73,7 +75,8 @@ pub(super) fn threads(setting: &Setting<'_>) -> Result<Outcome> {
     })
 }
 
-/// `cargo test` of a scope. The target is named although it is the host, so that build scripts and macros stay as they are.
+/// `cargo test` of a scope. The target is named although it is the host, so that build scripts and macros
+/// stay as they are.
 fn lane(
     setting: &Setting<'_>,
     compiler: &Compiler,

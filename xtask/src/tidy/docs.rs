@@ -1,4 +1,5 @@
-//! The documents: the table of crates is the one of `layers.rs`, what a text points to exists, and prose fits a window.
+//! The documents: the table of crates is the one of `layers.rs`, what a text points to exists, and prose
+//! fits a window.
 
 use crate::layers::{ROWS, SUPPORT};
 use crate::tidy::{Finding, Tree, numbered};

@@ -4,8 +4,8 @@ use crate::layers::{ROWS, SUPPORT, Uses, position};
 use crate::tidy::{Finding, Tree};
 use crate::workspace::{Dependency, Member};
 
-/// Every dependency on another member must be in the table. Tests may use any crate in an earlier row, and tests and
-/// benchmarks the support crates.
+/// Every dependency on another member must be in the table. Tests may use any crate in an earlier row, and
+/// tests and benchmarks the support crates.
 pub(super) fn edges(tree: &Tree<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for member in &tree.ws.members {

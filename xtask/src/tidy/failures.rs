@@ -1,6 +1,6 @@
-//! docs/FAILURES.md and the tests in step. A row `| F02 | … | … | crates |` describes a class of failures; a test is
-//! about it when it is named after it (`fn f02_…`, `fn f01_f02_…`) or a comment of its file cites it. The last cell
-//! lists the crates with such tests, or says `not tested: why`.
+//! docs/FAILURES.md and the tests in step. A row `| F02 | … | … | crates |` describes a class of failures;
+//! a test is about it when it is named after it (`fn f02_…`, `fn f01_f02_…`) or a comment of its file cites
+//! it. The last cell lists the crates with such tests, or says `not tested: why`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
-//! Headers in step with the Rust side. That offsets and field order agree is proved by a test of comm-context, which
-//! compiles the headers and runs the result; text cannot add to that. Checked here is what that test cannot know: a
-//! constant that only one side has or changed, a function of `comm.h` that the shared C API lacks, and a backend that
-//! does not export it.
+//! Headers in step with the Rust side. That offsets and field order agree is proved by a test of
+//! comm-context, which compiles the headers and runs the result; text cannot add to that. Checked here is
+//! what that test cannot know: a constant that only one side has or changed, a function of `comm.h` that
+//! the shared C API lacks, and a backend that does not export it.
 
 use std::collections::BTreeMap;
 
@@ -65,8 +65,8 @@ fn constants(header: &str) -> BTreeMap<String, u64> {
     found
 }
 
-/// The value of a constant, or of the variant `TimedOut` for `COMM_E_TIMED_OUT`, where it is a plain integer; the outer
-/// `None` says that there is neither.
+/// The value of a constant, or of the variant `TimedOut` for `COMM_E_TIMED_OUT`, where it is a plain
+/// integer; the outer `None` says that there is neither.
 fn rust_constant(source: &str, name: &str) -> Option<Option<u64>> {
     if let Some((_, rest)) = source.split_once(&format!("const {name}:")) {
         return Some(rest.split_once('=').and_then(|(_, value)| integer(value.split(';').next()?)));

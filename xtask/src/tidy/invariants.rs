@@ -1,5 +1,5 @@
-//! Numbered invariants. A crate doc defines one as `**AB-n**`, bold and in a `//!` line; the id is unique in the
-//! workspace, and at least one test cites it, in a comment or in its name (`fn ab_n_…`).
+//! Numbered invariants. A crate doc defines one as `**AB-n**`, bold and in a `//!` line; the id is unique
+//! in the workspace, and at least one test cites it, in a comment or in its name (`fn ab_n_…`).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,5 @@
-//! The texts that a newcomer follows: each command in them exists, and the README's crate table is the workspace.
+//! The texts that a newcomer follows: each command in them exists, and the README's crate table is the
+//! workspace.
 
 use clap::CommandFactory;
 

@@ -1,5 +1,5 @@
-//! One vocabulary: the field's words, and the glossary of docs/ARCHITECTURE.md. Words that this codebase once used in a
-//! sense of its own stay out, each with the word that took its place.
+//! One vocabulary: the field's words, and the glossary of docs/ARCHITECTURE.md. Words that this codebase
+//! once used in a sense of its own stay out, each with the word that took its place.
 
 use crate::tidy::{Finding, Tree};
 
@@ -141,8 +141,8 @@ fn places(text: &str, word: &str, counts: impl Fn(usize, usize) -> bool) -> Vec<
     all.filter(|at| counts(*at, at + word.len())).collect()
 }
 
-/// Whether a word stands alone or is a part of an identifier: no small letter before or after, unless a capital begins
-/// the next part.
+/// Whether a word stands alone or is a part of an identifier: no small letter before or after, unless a
+/// capital begins the next part.
 fn is_part(text: &str, start: usize, end: usize) -> bool {
     let (before, after) = (text[..start].chars().next_back(), text[end..].chars().next());
     let (first, last) = (text[start..].chars().next(), text[..end].chars().next_back());

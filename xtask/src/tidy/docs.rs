@@ -73,7 +73,7 @@ pub(super) fn links(tree: &Tree<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in &tree.files {
         for (at, line) in numbered(text) {
-            let from_here = path.ends_with(".md").then(|| markdown_links(line)).unwrap_or_default();
+            let from_here = if path.ends_with(".md") { markdown_links(line) } else { Vec::new() };
             let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
             let relative = from_here.into_iter().map(|link| join(folder, path, link));
             let from_root = citations(line).into_iter().map(|link| join("", path, link));

@@ -61,8 +61,8 @@ pub(crate) struct Log {
 pub(crate) struct Console {
     show: Show,
     status: StatusLine,
-    /// The lane that is running.
-    lane: RefCell<String>,
+    /// The lane that is running, and how far it is.
+    doing: RefCell<(String, String)>,
 }
 
 /// How long output may stay open after the command has ended before that is a failure.
@@ -74,25 +74,26 @@ impl Console {
             Show::Progress => StatusLine::new(),
             Show::Everything | Show::Results => StatusLine::hidden(),
         };
-        Self { show, status, lane: RefCell::default() }
+        Self { show, status, doing: RefCell::default() }
     }
 
     /// Says which lane is running.
     pub(crate) fn begin(&self, lane: &str, about: &str) {
         match self.show {
             Show::Progress => {
-                *self.lane.borrow_mut() = lane.to_owned();
+                *self.doing.borrow_mut() = (lane.to_owned(), about.to_owned());
                 self.status.clear();
                 self.status.restart();
-                self.progress(about);
+                self.draw();
             }
             Show::Everything | Show::Results => println!("== {lane}: {about}"),
         }
     }
 
-    /// Says how far the lane is; only a terminal shows it.
-    fn progress(&self, text: &str) {
-        self.status.set(&format!("{}  {text}", self.lane.borrow()));
+    /// Shows how far the lane is; only a terminal does.
+    fn draw(&self) {
+        let (lane, text) = &*self.doing.borrow();
+        self.status.set(&format!("{lane}  {text}"));
     }
 
     /// Prints one line that stays.
@@ -149,13 +150,15 @@ impl Console {
                     if self.show.shows(&line) {
                         self.line(&line);
                     }
+                    if !line.trim().is_empty() {
+                        line.trim().clone_into(&mut self.doing.borrow_mut().1);
+                    }
                     log.lines.push(line);
                 }
                 Err(RecvTimeoutError::Disconnected) => return Ok(false),
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            let last = log.lines.iter().rev().map(|line| line.trim()).find(|line| !line.is_empty());
-            self.progress(last.unwrap_or(""));
+            self.draw();
             // Also while lines still come: a process that was left behind may be the one that prints them.
             if ended_at.is_none() && child.try_wait()?.is_some() {
                 ended_at = Some(Instant::now());

@@ -317,4 +317,18 @@ mod tests {
         let error = layers_with_tests(&ws, Some(Layer::Bootstrap)).unwrap_err().to_string();
         assert!(error.contains("`bootstrap`"), "{error}");
     }
+
+    #[test]
+    fn every_test_that_is_named_here_exists() {
+        let ws = Workspace::load().unwrap();
+        let file = |name: &str, program: &str| {
+            let member = ws.member(name).expect(name);
+            std::fs::read_to_string(ws.root.join(&member.dir).join(format!("tests/{program}.rs")))
+                .expect(program)
+        };
+        for (name, program, test) in DOUBLE_ONLY {
+            assert!(file(name, program).contains(&format!("fn {test}()")), "{program} has no test {test}");
+        }
+        ANY_PLATFORM.iter().for_each(|(name, program)| assert!(!file(name, program).is_empty()));
+    }
 }

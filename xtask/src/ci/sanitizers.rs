@@ -22,6 +22,8 @@ struct Scope {
 /// Everything that shares memory between processes. C programs are left out: they are not instrumented.
 const ADDRESSES: Scope = Scope {
     crates: &[
+        "shared-memory",
+        "child-process",
         "mailbox-atomics",
         "bootstrap-channel",
         "rendezvous",
@@ -50,7 +52,7 @@ const ADDRESSES: Scope = Scope {
 
 /// What threads of one process share; the sanitizer does not see what another process does.
 const THREADS: Scope = Scope {
-    crates: &["mailbox-atomics", "worker-errors", "bootstrap-channel", "rendezvous"],
+    crates: &["shared-memory", "mailbox-atomics", "worker-errors", "bootstrap-channel", "rendezvous"],
     suites: &["channel"],
     skips: &[],
 };
@@ -129,6 +131,7 @@ fn no_nightly() -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workspace::{Member, Workspace};
 
     #[test]
     fn a_compiler_says_where_it_is_and_for_what() {
@@ -141,12 +144,20 @@ mod tests {
     }
 
     #[test]
-    fn every_suite_is_there() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    fn every_crate_and_suite_is_there_and_every_skip_skips_something() {
+        let ws = Workspace::load().unwrap();
         for scope in [&ADDRESSES, &THREADS] {
+            let crates: Vec<&Member> = scope.crates.iter().map(|name| ws.member(name).expect(name)).collect();
             for suite in scope.suites {
-                let held = |name: &&&str| root.join(name).join(format!("tests/{suite}.rs")).is_file();
-                assert!(scope.crates.iter().any(|name| held(&name)), "no crate has tests/{suite}.rs");
+                let held = |member: &&Member| member.targets_named("test", suite).any(|name| name == *suite);
+                assert!(crates.iter().any(held), "no crate has tests/{suite}.rs");
+            }
+            let suites = crates.iter().flat_map(|member| {
+                scope.suites.iter().map(|suite| ws.root.join(&member.dir).join(format!("tests/{suite}.rs")))
+            });
+            let tests: String = suites.filter_map(|file| std::fs::read_to_string(file).ok()).collect();
+            for skip in scope.skips {
+                assert!(tests.contains(&format!("fn {skip}")), "no test is named {skip}");
             }
         }
     }

@@ -14,8 +14,8 @@ use crate::device::{ChipMemory, Device, Entry, Kernel};
 use comm_context::abi::{DeviceAddr, TensorDesc};
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
 use comm_hccl::{
-    Device as Opened, DeviceError, DeviceMemory, HcclComm, KernelBinary, Lane, LogicalDevice, NotStarted,
-    Overrun, Runtime, Stream, Vendor, VisibleDevices,
+    Device as Opened, DeviceError, DeviceMemory, HcclComm, KernelBinary, LogicalDevice, NotStarted, Overrun,
+    Runtime, Stream, Vendor, VendorThread, VisibleDevices,
 };
 use deadline::{Deadline, LONGEST_WAIT};
 use shared_memory::Region;
@@ -30,7 +30,7 @@ const LEFT_BEHIND: Duration = Duration::from_secs(3);
 
 /// A device, opened, used and closed on a lane of its own.
 pub(crate) struct AscendDevice {
-    lane: Lane<Held>,
+    lane: VendorThread<Held>,
     /// `None` once closed.
     device: Option<Opened>,
     kernels: Vec<(PathBuf, String)>,
@@ -51,7 +51,7 @@ impl AscendDevice {
     /// Loads the vendor's libraries, in this process, and opens the device.
     pub(crate) fn open(device: LogicalDevice, within: Timeout) -> Result<Self, Failure> {
         let lane =
-            Lane::start(deadline(within.get())?, move || Held::open(device)).map_err(
+            VendorThread::start(deadline(within.get())?, move || Held::open(device)).map_err(
                 |error| match error {
                     NotStarted::State(failure) => failure,
                     NotStarted::Overrun(overrun) => overrun_failure(&overrun),

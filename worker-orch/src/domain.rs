@@ -184,7 +184,7 @@ impl Orchestrator<'_> {
             ChipConfig::new(0).communicator(member).window(window_size.next_multiple_of(BUFFER_ALIGN));
         let carved =
             buffers.iter().fold(window, |config, (name, dtype, count)| config.buffer(name, *dtype, *count));
-        carved.carve().map_err(|error| bad(error.to_string()))
+        carved.layout().map_err(|error| bad(error.to_string()))
     }
 
     /// Waits for the chips' earlier tasks. One of them that failed would skip its part of a collective, and the others would wait for it.

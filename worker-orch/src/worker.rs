@@ -87,7 +87,7 @@ impl Worker {
         check_group(&chips)?;
         for config in &chips {
             config
-                .carve()
+                .layout()
                 .map_err(|error| invalid(error.to_string(), "configure_chips").on_device(config.device()))?;
         }
         self.chips = chips;

@@ -1,6 +1,6 @@
 //! Host memory of a Worker that all its children see at the same addresses, whenever it was made.
 
-use crate::shared::region_failure;
+use chip_bootstrap::region_failure;
 use shared_memory::{Arena, Region};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -93,7 +93,7 @@ mod worker;
 pub use args::{Access, Args};
 pub use builder::{CHIP_LEVEL, WorkerBuilder};
 pub use child::Task;
-pub use chip_bootstrap::{ChipConfig, HostSpan, PartKind, Platform, comm_failure};
+pub use chip_bootstrap::{ChipConfig, HostSpan, PartKind, Platform};
 pub use chip_context::{ChipBuffer, ChipContext};
 pub use host_buffer::{Element, HostBuffer, flat_tensor};
 pub use parent::{ChipMemory, Domain, DomainContext, Orchestrator, TaskId};

@@ -4,8 +4,8 @@ use super::heaps::in_heap;
 use super::loaded::{Loaded, LoadedPrograms, cannot_run};
 use super::serve::{Executor, malformed};
 use super::task::Task;
-use crate::shared::{ChildContext, Kind, ReceivedFrame, region_failure};
-use chip_bootstrap::{Chip, Entry};
+use crate::shared::{ChildContext, Kind, ReceivedFrame};
+use chip_bootstrap::{Chip, Entry, region_failure};
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::{AllocationId, DomainSpec, Membership};
 use fault_points::fault_point;
@@ -28,12 +28,12 @@ impl<'a> ChipExecutor<'a> {
     }
 
     pub(super) fn tear_down(mut self) -> Result<(), Failure> {
-        self.chip.tear_down()
+        Ok(self.chip.tear_down()?)
     }
 
     fn run(&mut self, frame: &ReceivedFrame) -> Result<(), Failure> {
         let chip = &mut self.chip;
-        let program = self.programs.of_task(frame, |path, symbol| chip.load(path, symbol))?;
+        let program = self.programs.of_task(frame, |path, symbol| Ok(chip.load(path, symbol)?))?;
         fault_point!("worker.task.before-program");
         match program {
             Loaded::Kernel(kernel) => {
@@ -43,13 +43,14 @@ impl<'a> ChipExecutor<'a> {
             Loaded::Orchestration(_) => return Err(cannot_run("an orchestration", "a chip")),
         }
         fault_point!("worker.task.after-program");
-        self.chip.flush_outputs()
+        Ok(self.chip.flush_outputs()?)
     }
 
     fn join(&mut self) -> Result<(), Failure> {
         let (entry, me) = self.base.clone().ok_or_else(malformed)?;
         fault_point!("worker.join");
-        self.chip.ensure_communicator(&entry, me).map(drop)
+        self.chip.ensure_communicator(&entry, me)?;
+        Ok(())
     }
 
     fn alloc_domain(&mut self, frame: &ReceivedFrame) -> Result<Vec<u8>, Failure> {
@@ -70,7 +71,7 @@ impl<'a> ChipExecutor<'a> {
     fn release_domain(&mut self, frame: &ReceivedFrame) -> Result<(), Failure> {
         let &[id] = frame.scalars.as_slice() else { return Err(malformed()) };
         fault_point!("worker.domain.release");
-        self.chip.release_domain(AllocationId(id))
+        Ok(self.chip.release_domain(AllocationId(id))?)
     }
 
     /// Commands on memory of the device's own, which the parent cannot map.
@@ -83,14 +84,16 @@ impl<'a> ChipExecutor<'a> {
             }
             (Some(Kind::Free), &[addr]) => {
                 fault_point!("worker.free");
-                memory()?.free(DeviceAddr(addr)).map(|()| Vec::new())
+                memory()?.free(DeviceAddr(addr))?;
+                Ok(Vec::new())
             }
             (Some(Kind::CopyIn), &[to, from, len]) => {
                 let (heap, at) = in_heap(self.heaps, from, len as usize).ok_or_else(malformed)?;
                 let mut bytes = vec![0; len as usize];
                 heap.read(at, &mut bytes).map_err(|error| region_failure(&error))?;
                 fault_point!("worker.copy-in");
-                self.chip.write(DeviceAddr(to), &bytes).map(|()| Vec::new())
+                self.chip.write(DeviceAddr(to), &bytes)?;
+                Ok(Vec::new())
             }
             (Some(Kind::CopyOut), &[from, to, len]) => {
                 let (heap, at) = in_heap(self.heaps, to, len as usize).ok_or_else(malformed)?;

@@ -3,11 +3,11 @@
 use super::roles::main;
 use crate::program::TaskFn;
 use crate::shared::{
-    CHILD_VARIABLE, ChildContext, ChipGroup, ChipLaunch, ChipRole, ControlBlock, Functions, LaunchSpec,
-    NOT_ATTACHED, NOT_UP, Role, region_failure,
+    CHILD_VARIABLE, ChildContext, ChipLaunch, ChipRole, ControlBlock, Functions, LaunchSpec, NOT_ATTACHED,
+    NOT_UP, Role,
 };
 use bootstrap_channel::{ChannelSet, Nonce};
-use chip_bootstrap::{BringUpPhase, ChipConfig, comm_failure};
+use chip_bootstrap::{BringUpPhase, ChipConfig, ChipGroup, region_failure};
 use fault_points::{fault_child, fault_point};
 use shared_memory::Region;
 use std::num::NonZeroU64;
@@ -76,10 +76,7 @@ impl Attached {
         let block = ControlBlock::attach(next(&mut descriptors)?, spec.children);
         let block = block.map_err(|error| region_failure(&error))?;
         let group = match spec.chip.as_ref().and_then(|chip| chip.group) {
-            Some(group) => {
-                let attached = ChipGroup::attach(next(&mut descriptors)?, &group);
-                Some(attached.map_err(|error| comm_failure(&error))?)
-            }
+            Some(group) => Some(ChipGroup::attach(next(&mut descriptors)?, &group)?),
             None => None,
         };
         let mut regions = Vec::with_capacity(spec.ranges.len());

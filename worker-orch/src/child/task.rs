@@ -1,9 +1,9 @@
 //! A task as the function that runs it sees it.
 
 use super::heaps::in_heap;
-use crate::shared::{ReceivedFrame, region_failure};
+use crate::shared::ReceivedFrame;
 use bytemuck::Pod;
-use chip_bootstrap::Chip;
+use chip_bootstrap::{Chip, region_failure};
 use comm_context::abi::{DeviceAddr, TensorDesc};
 use shared_memory::Region;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl Task<'_> {
         let bytes = bytemuck::cast_slice(elements);
         match in_heap(self.heaps, addr, bytes.len()) {
             Some((heap, at)) => heap.write(at, bytes).map_err(|error| region_failure(&error)),
-            None => self.window()?.write(DeviceAddr(addr), bytes),
+            None => Ok(self.window()?.write(DeviceAddr(addr), bytes)?),
         }
     }
 

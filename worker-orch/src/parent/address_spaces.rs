@@ -1,6 +1,6 @@
 //! Which memory an address of a tensor means.
 
-use crate::shared::ChipMemoryKind;
+use chip_bootstrap::ChipMemoryKind;
 use shared_memory::Region;
 use std::ops::Range;
 use std::sync::Arc;

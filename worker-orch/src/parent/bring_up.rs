@@ -12,13 +12,10 @@ use super::trace::Trace;
 use super::up::Up;
 use crate::chip_context::ChipContext;
 use crate::heap::Heap;
-use crate::shared::{
-    ChildMain, ChipGroup, ControlBlock, MAX_CHILDREN, Programs, chip_memory, prepare_group, region_failure,
-    window_memory,
-};
+use crate::shared::{ChildMain, ControlBlock, MAX_CHILDREN, Programs};
 use crate::{Start, Worker};
 use bootstrap_channel::{ChannelSet, Success};
-use chip_bootstrap::{ChipConfig, Platform};
+use chip_bootstrap::{ChipConfig, ChipGroup, Platform, region_failure};
 use comm_context::comm::{Membership, Timeout};
 use deadline::Deadline;
 use fault_points::fault_point;
@@ -64,7 +61,7 @@ impl Plan<'_> {
 
     fn up(&self, children: Children, contexts: Vec<ChipContext>, heaps: &[Arc<Region>]) -> Up {
         let joined = self.chips.iter().any(|chip| chip.member().is_some());
-        let (next_level, kind) = (self.chips.len() + self.workers.len(), chip_memory(self.platform));
+        let (next_level, kind) = (self.chips.len() + self.workers.len(), self.platform.chip_memory());
         let (base, spaces) = (BaseGroup::new(joined), AddressSpaces::new(kind, heaps));
         Up::new(children, contexts, base, next_level, self.heap.clone(), kind, spaces)
     }
@@ -89,7 +86,8 @@ impl Memory {
         let group = match plan.chips.len() {
             0 => None,
             chips => {
-                Some(prepare_group(plan.platform, chips as u32).map_err(|error| error.in_phase("init"))?)
+                let prepared = ChipGroup::prepare(plan.platform, chips as u32);
+                Some(prepared.map_err(|error| Failure::from(error).in_phase("init"))?)
             }
         };
         fault_point!("worker.init.group");
@@ -128,7 +126,7 @@ pub(crate) fn bring_up(mut plan: Plan<'_>) -> Result<Up, Failure> {
     fault_point!("worker.init.gathered");
     // Dropping the children kills and reaps all of them.
     let reports = gathered.map_err(|error| explain(error, plan.start, &children, &channels))?;
-    let shared = window_memory(chip_memory(plan.platform), children.group());
+    let shared = children.group().and_then(ChipGroup::windows);
     let contexts = contexts(plan.chips, &reports, &names, shared)?;
     for (chip, context) in contexts.iter().enumerate() {
         let (device, rank, window) = (context.device, context.rank, context.window_size);

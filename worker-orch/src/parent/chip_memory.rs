@@ -6,7 +6,8 @@
 use super::chips::window_fits;
 use super::up::Up;
 use crate::heap::{Heap, Piece};
-use crate::shared::{ChipMemoryKind, Frame, Kind, Programs, region_failure, window_memory};
+use crate::shared::{Frame, Kind, Programs};
+use chip_bootstrap::{ChipGroup, ChipMemoryKind, region_failure};
 use comm_context::abi::DeviceAddr;
 use deadline::Deadline;
 use fault_points::fault_point;
@@ -169,7 +170,7 @@ impl Up {
         };
         let context = self.contexts.get(chip).filter(|context| context.window_size > 0);
         let window = context.and_then(|context| {
-            let group = window_memory(self.chip_memory, self.children.group())?;
+            let group = self.children.group().and_then(ChipGroup::windows)?;
             let at = context.window_base.0.checked_sub(group.base().as_ptr() as u64)? as usize;
             Some((group, inside(group, at, at + context.window_size)?))
         });

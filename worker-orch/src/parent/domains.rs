@@ -2,8 +2,8 @@
 
 use super::chips::window_fits;
 use super::orchestrator::Orchestrator;
-use crate::shared::{Frame, Kind, window_memory};
-use chip_bootstrap::{BUFFER_ALIGN, ChipConfig};
+use crate::shared::{Frame, Kind};
+use chip_bootstrap::{BUFFER_ALIGN, ChipConfig, ChipGroup};
 use comm_context::abi::{DType, DeviceAddr};
 use comm_context::comm::Membership;
 use std::collections::BTreeMap;
@@ -133,7 +133,7 @@ impl Orchestrator<'_> {
                     .get(at * 8..at * 8 + 8)
                     .and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)))
             };
-            let shared = window_memory(self.chip_memory, self.children.group());
+            let shared = self.children.group().and_then(ChipGroup::windows);
             let (context, base, size) = match (number(0), number(1), number(2)) {
                 (Some(context), Some(base), Some(size)) if window_fits(base, size, window_size, shared) => {
                     (context, base, size)

@@ -7,7 +7,7 @@ use super::domains::{BaseGroup, Domains};
 use super::first_cause::{Event, Problems};
 use crate::args::Args;
 use crate::program::Program;
-use crate::shared::{ChipMemoryKind, Frame, Kind, Prerequisite, Programs, RING};
+use crate::shared::{Frame, Kind, Prerequisite, Programs, RING};
 use deadline::Deadline;
 use worker_errors::{ErrorCode, Failure};
 
@@ -31,7 +31,6 @@ pub struct Orchestrator<'w> {
     pub(super) base: &'w mut BaseGroup,
     /// Children `0..next_level` are chips or Workers, the others are sub-workers.
     next_level: usize,
-    pub(super) chip_memory: ChipMemoryKind,
     spaces: &'w AddressSpaces,
     tracker: Tracker,
     needs: Vec<Prerequisite>,
@@ -45,7 +44,6 @@ impl<'w> Orchestrator<'w> {
         programs: &'w Programs,
         base: &'w mut BaseGroup,
         next_level: usize,
-        chip_memory: ChipMemoryKind,
         spaces: &'w AddressSpaces,
         run: u64,
         deadline: Deadline,
@@ -59,7 +57,6 @@ impl<'w> Orchestrator<'w> {
             domains: Domains::default(),
             base,
             next_level,
-            chip_memory,
             spaces,
             tracker: Tracker::default(),
             needs: Vec::new(),

@@ -28,7 +28,6 @@ impl Up {
             programs,
             &mut self.base,
             self.next_level,
-            self.chip_memory,
             &self.spaces,
             run,
             deadline,

@@ -1,8 +1,9 @@
 //! Children as new processes of this program.
 
 use super::bring_up::{Memory, Plan};
-use crate::shared::{CHILD_VARIABLE, ChipGroup, ChipLaunch, LaunchSpec, SharedRange, region_failure};
+use crate::shared::{CHILD_VARIABLE, ChipLaunch, LaunchSpec, SharedRange};
 use child_process::Child;
+use chip_bootstrap::{ChipGroup, region_failure};
 use fault_points::fault_point;
 use std::os::fd::BorrowedFd;
 use worker_errors::{ErrorCode, Failure};
@@ -14,7 +15,7 @@ pub(super) fn spawn_all(plan: &Plan<'_>, memory: &Memory) -> Result<Vec<(String,
         let mut regions = memory.heaps.clone();
         let group = memory.group.as_ref().filter(|_| number < plan.chips.len());
         let chip = plan.chips.get(number).map(|config| {
-            let (chips, group) = (plan.chips.len(), group.map(ChipGroup::ticket));
+            let (chips, group) = (plan.chips.len(), group.map(ChipGroup::spec));
             ChipLaunch::new(plan.platform, plan.init_within, chips, group, config, &mut regions)
         });
         let spec = LaunchSpec {

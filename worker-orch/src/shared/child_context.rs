@@ -1,10 +1,9 @@
 //! What a child works with, however it was started: the parent fills it in, the child uses it.
 
-use super::platform::ChipGroup;
 use super::{ControlBlock, Definition, Functions};
 use crate::Worker;
 use bootstrap_channel::ChannelSet;
-use chip_bootstrap::{ChipConfig, Platform};
+use chip_bootstrap::{ChipConfig, ChipGroup, Platform};
 use comm_context::comm::Timeout;
 use deadline::Deadline;
 use shared_memory::Region;

@@ -1,11 +1,9 @@
 //! The part of a launch spec that only a chip has: its configuration, without pointers.
 
-use super::platform::GroupSpec;
-use chip_bootstrap::{ChipConfig, HostSpan, PartKind, Platform};
+use chip_bootstrap::{ChipConfig, GroupSpec, HostSpan, PartKind, Platform};
 use comm_context::abi::DType;
 use comm_context::comm::{Membership, Timeout};
 use shared_memory::Region;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 use worker_errors::cursor::{Reader, Writer};
@@ -98,10 +96,7 @@ impl ChipLaunch {
         to.text(&self.platform.to_string())
             .number(self.within.get().as_nanos() as u64)
             .number(self.chips as u64)
-            .option(self.group, |to, group| {
-                to.number(group.nranks.into()).number(group.extent as u64);
-                to.number(group.nonce).number(group.at.get() as u64);
-            })
+            .option(self.group, |to, group| group.encode(to))
             // Devices are not negative; the builder has checked.
             .number(self.device as u64)
             .option(self.member, |to, member| {
@@ -116,14 +111,7 @@ impl ChipLaunch {
             platform: from.text()?.parse().ok()?,
             within: Timeout::new(Duration::from_nanos(from.number()?)).ok()?,
             chips: from.number()?,
-            group: from.option(|from| {
-                Some(GroupSpec {
-                    nranks: from.number()?,
-                    extent: from.number()?,
-                    nonce: from.number()?,
-                    at: NonZeroUsize::new(from.number()?)?,
-                })
-            })?,
+            group: from.option(GroupSpec::decode)?,
             device: from.number()?,
             member: from.option(|from| Membership::new(from.number()?, from.number()?).ok())?,
             window: from.number()?,
@@ -183,8 +171,7 @@ pub(super) mod tests {
     }
 
     pub(crate) fn launch(regions: &mut Vec<Arc<Region>>, config: &ChipConfig) -> ChipLaunch {
-        let at = NonZeroUsize::new(0x3000_0000_0000).unwrap();
-        let group = GroupSpec { nranks: 2, extent: 1 << 21, nonce: u64::MAX, at };
-        ChipLaunch::new(Platform::Sim, Timeout::DEFAULT, 2, Some(group), config, regions)
+        let group = chip_bootstrap::ChipGroup::prepare(Platform::default(), 2).unwrap().spec();
+        ChipLaunch::new(Platform::default(), Timeout::DEFAULT, 2, Some(group), config, regions)
     }
 }

@@ -10,7 +10,6 @@ mod control_block;
 mod definition;
 mod frame;
 mod launch_spec;
-mod platform;
 mod programs;
 
 pub(crate) use child_context::{ChildContext, ChildMain, ChipRole, NOT_UP, Role};
@@ -19,9 +18,6 @@ pub(crate) use control_block::{Activity, ControlBlock, FailedAt, MAX_CHILDREN, R
 pub(crate) use definition::{DEFAULT_SYMBOL, Definition};
 pub(crate) use frame::{BODY_AT, Frame, Kind, Prerequisite, ReceivedFrame, SLOT_BYTES, used};
 pub(crate) use launch_spec::{LaunchSpec, SharedRange};
-pub(crate) use platform::{
-    ChipGroup, ChipMemoryKind, check_kernel, chip_memory, prepare_group, region_failure, window_memory,
-};
 pub(crate) use programs::{Functions, Inherited, Programs};
 
 /// The environment variable that tells a process that it is a child of a Worker.

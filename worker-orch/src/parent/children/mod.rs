@@ -8,10 +8,9 @@ pub(super) use failures::death_code;
 
 use super::trace::Trace;
 use crate::program::Program;
-use crate::shared::{
-    ChipGroup, ControlBlock, Frame, Inherited, Kind, Prerequisite, Programs, RING, slot_is_free,
-};
+use crate::shared::{ControlBlock, Frame, Inherited, Kind, Prerequisite, Programs, RING, slot_is_free};
 use child_process::Child;
+use chip_bootstrap::ChipGroup;
 use deadline::{Deadline, Death, Watch};
 use fault_points::fault_point;
 use loss::Loss;

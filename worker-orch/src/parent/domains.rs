@@ -1,25 +1,31 @@
 //! Domains inside a run: some of the chips, with a window of their own.
 
-use crate::context::window_fits;
-use crate::frame::{Frame, Kind};
-use crate::run::{Orchestrator, first_failure};
+use super::chips::window_fits;
+use super::orchestrator::Orchestrator;
+use crate::shared::{Frame, Kind};
 use chip_bootstrap::{BUFFER_ALIGN, ChipConfig, ChipGroup};
 use comm_context::abi::{DType, DeviceAddr};
 use comm_context::comm::Membership;
 use std::collections::BTreeMap;
 use worker_errors::{ErrorCode, Failure};
 
-/// The group of all chips: which rank each chip is, and whether they have joined.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Base {
-    pub(crate) ranks: Vec<u32>,
-    pub(crate) joined: bool,
-    pub(crate) next_id: u64,
+/// The group of all chips, which domains are made of.
+#[derive(Debug)]
+pub(super) struct BaseGroup {
+    /// Whether all chips have joined it.
+    joined: bool,
+    next_id: u64,
 }
 
-/// The domains of a run; they go when it has drained.
+impl BaseGroup {
+    pub(super) fn new(joined: bool) -> Self {
+        Self { joined, next_id: 0 }
+    }
+}
+
+/// The domains of a run; they are released when it has drained.
 #[derive(Debug, Default)]
-pub(crate) struct Domains {
+pub(super) struct Domains {
     live: Vec<(u64, Vec<usize>)>,
 }
 
@@ -42,7 +48,7 @@ pub struct DomainContext {
     pub buffers: BTreeMap<String, DeviceAddr>,
 }
 
-/// A domain: one context for each member. It lives until the run has drained; letting go of it earlier means that no new task uses it.
+/// A domain: one context for each member. It lives until the run has drained, also when this is dropped before.
 #[derive(Clone, Debug)]
 pub struct Domain {
     name: String,
@@ -62,8 +68,8 @@ impl Domain {
 }
 
 impl Orchestrator<'_> {
-    /// Makes a domain of `chips`, in this order, each with a window of `window_size` bytes in which `buffers` (name, type, count) stand one after the other. Waits for the
-    /// earlier tasks of these chips first.
+    /// Makes a domain of `chips`, in this order, each with a window of `window_size` bytes that holds `buffers` (name, type,
+    /// count) one after the other. Waits for the earlier tasks of these chips first.
     #[tracing::instrument(level = "debug", skip(self, buffers))]
     pub fn allocate_domain(
         &mut self,
@@ -78,24 +84,23 @@ impl Orchestrator<'_> {
         self.collectively(chips, |orch| orch.allocate(name, chips, window_size, buffers, &offsets))
     }
 
-    /// Nothing cancels the command while it is under way; a run that was cancelled before gets none.
+    /// A command that all of `chips` take part in. Nothing cancels it while it is under way; a run that was cancelled before
+    /// gets none.
     fn collectively<T>(
         &mut self,
         chips: &[usize],
         command: impl FnOnce(&mut Self) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        if self.hands.run_cancelled() {
-            return Err(first_failure(self.hands, self.programs, self.run));
+        if self.children.run_cancelled() {
+            self.children.problems(self.programs, self.run).into_result()?;
         }
-        self.hands.in_command = true;
+        self.children.begin_command();
         let done = command(self);
         if done.is_err() {
-            // The others are about to learn of it from each other, and can go on together afterwards.
-            let _ = chips.iter().try_for_each(|chip| {
-                self.hands.await_done(*chip, self.hands.hands[*chip].sent, self.deadline)
-            });
+            // The others get the failure from each other, and can go on together afterwards.
+            let _ = chips.iter().try_for_each(|chip| self.children.await_all_of(*chip, self.deadline));
         }
-        self.hands.in_command = false;
+        self.children.end_command();
         done
     }
 
@@ -110,32 +115,32 @@ impl Orchestrator<'_> {
         self.base.next_id += 1;
         let id = self.base.next_id;
         // A chip's number fits a byte: there are at most 64 ranks.
-        let ranks: Vec<u8> = chips.iter().map(|chip| self.base.ranks[*chip] as u8).collect();
+        let ranks: Vec<u8> = chips.iter().map(|chip| self.children.ranks()[*chip] as u8).collect();
         let mut sent = Vec::with_capacity(chips.len());
         for (position, chip) in chips.iter().enumerate() {
             let scalars = [id, window_size as u64, position as u64];
             let frame = Frame { scalars: &scalars, blob: &ranks, ..Frame::new(Kind::AllocDomain, self.run) };
-            sent.push(self.hands.send(*chip, &frame, self.deadline)?);
+            sent.push(self.children.send(*chip, &frame, self.deadline)?);
         }
         self.domains.live.push((id, chips.to_vec()));
         let mut contexts = Vec::with_capacity(chips.len());
         for (position, (chip, seq)) in chips.iter().zip(sent).enumerate() {
-            self.hands.await_done(*chip, seq, self.deadline)?;
-            self.notice(*chip)?;
-            let answer = self.hands.board.read_answer(*chip);
+            self.children.await_done(*chip, seq, self.deadline)?;
+            self.check_child(*chip)?;
+            let answer = self.children.block().read_answer(*chip);
             let number = |at: usize| {
                 answer
                     .get(at * 8..at * 8 + 8)
                     .and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)))
             };
-            let shared = self.hands.group.as_ref().and_then(ChipGroup::windows);
+            let shared = self.children.group().and_then(ChipGroup::windows);
             let (context, base, size) = match (number(0), number(1), number(2)) {
                 (Some(context), Some(base), Some(size)) if window_fits(base, size, window_size, shared) => {
                     (context, base, size)
                 }
                 _ => {
-                    let text = format!("chip {chip} gave no window for domain {name}");
-                    return Err(Failure::new(ErrorCode::Protocol, text));
+                    let text = format!("chip {chip} reported an impossible window for domain `{name}`");
+                    return Err(Failure::new(ErrorCode::Protocol, text).in_phase("allocate_domain"));
                 }
             };
             let addresses = buffers.iter().zip(offsets);
@@ -168,13 +173,13 @@ impl Orchestrator<'_> {
         if chips.is_empty() || window_size == 0 {
             return Err(bad("name at least one chip and a window of at least one byte".to_owned()));
         }
-        if self.base.ranks.len() != self.chips() {
+        if self.children.ranks().len() != self.chips() {
             return Err(bad("only the chips of this Worker itself can form domains".to_owned()));
         }
         for (index, chip) in chips.iter().enumerate() {
             if *chip >= self.chips() || chips[..index].contains(chip) {
                 return Err(bad(format!(
-                    "chip {chip} is not there or is named twice; there are {}",
+                    "chip {chip} does not exist or is named twice; there are {}",
                     self.chips()
                 )));
             }
@@ -182,57 +187,55 @@ impl Orchestrator<'_> {
         let member = Membership::new(0, 1).map_err(|error| bad(error.to_string()))?;
         let window =
             ChipConfig::new(0).communicator(member).window(window_size.next_multiple_of(BUFFER_ALIGN));
-        let carved =
+        let config =
             buffers.iter().fold(window, |config, (name, dtype, count)| config.buffer(name, *dtype, *count));
-        carved.layout().map_err(|error| bad(error.to_string()))
+        config.layout().map_err(|error| bad(error.to_string()))
     }
 
     /// Waits for the chips' earlier tasks. One of them that failed would skip its part of a collective, and the others would wait for it.
     fn settle(&mut self, chips: &[usize]) -> Result<(), Failure> {
         chips.iter().try_for_each(|chip| {
-            self.hands.await_done(*chip, self.hands.hands[*chip].sent, self.deadline)?;
-            self.notice(*chip)
+            self.children.await_all_of(*chip, self.deadline)?;
+            self.check_child(*chip)
         })
     }
 
-    /// The base group, made once, when the first domain needs it and no configuration made it before.
+    /// Makes the base group, once, when the first domain needs it and no configuration made it before.
     fn join_all(&mut self) -> Result<(), Failure> {
         if self.base.joined {
             return Ok(());
         }
-        let everybody: Vec<usize> = (0..self.chips()).collect();
-        self.settle(&everybody)?;
-        self.collectively(&everybody, |orch| {
+        let all: Vec<usize> = (0..self.chips()).collect();
+        self.settle(&all)?;
+        self.collectively(&all, |orch| {
             for chip in 0..orch.chips() {
-                orch.hands.send(chip, &Frame::new(Kind::Join, orch.run), orch.deadline)?;
+                orch.children.send(chip, &Frame::new(Kind::Join, orch.run), orch.deadline)?;
             }
             for chip in 0..orch.chips() {
-                orch.hands.await_done(chip, orch.hands.hands[chip].sent, orch.deadline)?;
-                orch.notice(chip)?;
+                orch.children.await_all_of(chip, orch.deadline)?;
+                orch.check_child(chip)?;
             }
             orch.base.joined = true;
             Ok(())
         })
     }
 
-    /// Releases the domains of this run, as commands of `sweep`, a run of their own that no failure of this one touches.
-    pub(crate) fn sweep_domains(&mut self, sweep: u64) -> Result<(), Failure> {
+    /// Releases the domains of this run, as commands of the run `clean_up`, which no failure of this one skips.
+    pub(super) fn release_domains(&mut self, clean_up: u64) -> Result<(), Failure> {
         if self.domains.live.is_empty() {
             return Ok(());
         }
-        let span = tracing::trace_span!("sweep_domains", sweep);
+        let span = tracing::trace_span!("release_domains", clean_up);
         let _entered = span.enter();
         let live = std::mem::take(&mut self.domains.live);
-        // What fails now fails in the sweep.
-        self.hands.run = sweep;
-        self.hands.in_command = true;
+        self.children.begin_clean_up(clean_up);
         let mut drained = Ok(());
         for (id, chip) in live.iter().flat_map(|(id, members)| members.iter().map(move |chip| (id, chip))) {
-            let frame = Frame { scalars: &[*id], ..Frame::new(Kind::ReleaseDomain, sweep) };
-            drained = drained.and_then(|()| self.hands.send(*chip, &frame, self.deadline).map(drop));
+            let frame = Frame { scalars: &[*id], ..Frame::new(Kind::ReleaseDomain, clean_up) };
+            drained = drained.and_then(|()| self.children.send(*chip, &frame, self.deadline).map(drop));
         }
-        drained = drained.and_then(|()| self.hands.drain(self.deadline));
-        self.hands.in_command = false;
-        self.verdict(sweep, drained)
+        drained = drained.and_then(|()| self.children.drain(self.deadline));
+        self.children.end_command();
+        self.problems_after(clean_up, drained).into_result()
     }
 }

@@ -1,16 +1,16 @@
 //! Which tasks a new task has to wait for, from the memory that they touch.
 
 use crate::args::Access;
-use crate::frame::Prerequisite;
+use crate::shared::Prerequisite;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Above this many segments those that nobody needs any more are dropped.
+/// Above this many segments those of finished tasks are dropped.
 const MANY: usize = 1024;
 
 /// For every byte that tasks of this run touched: who wrote it last, and who has read it since.
 #[derive(Debug, Default)]
-pub(crate) struct Tracker {
+pub(super) struct Tracker {
     /// By start; apart from each other.
     segments: BTreeMap<u64, Segment>,
     /// Grows when a clean-up freed little, so that clean-ups stay rare.
@@ -25,8 +25,8 @@ struct Segment {
 }
 
 impl Tracker {
-    /// Enters `task`, which touches `range`, and adds to `needs` whom it has to wait for.
-    pub(crate) fn enter(
+    /// Enters `task`, which touches `range`, and adds to `needs` the tasks that it has to wait for.
+    pub(super) fn enter(
         &mut self,
         range: Range<u64>,
         access: Access,
@@ -60,8 +60,8 @@ impl Tracker {
             }
             at = segment.end;
             needs.extend(segment.writer);
-            // Of one hand only the last reader matters: a hand works in order.
-            match segment.readers.iter_mut().find(|reader| reader.hand == task.hand) {
+            // Of one child only the last reader matters: a child works in order.
+            match segment.readers.iter_mut().find(|reader| reader.child == task.child) {
                 Some(reader) => reader.seq = task.seq,
                 None => segment.readers.push(task),
             }
@@ -85,8 +85,8 @@ impl Tracker {
         }
     }
 
-    /// Drops what nobody needs: `is_done` says whether a task is finished. Cheap while there is little to drop.
-    pub(crate) fn tidy(&mut self, is_done: impl Fn(Prerequisite) -> bool) {
+    /// Drops segments whose tasks are all finished, as `is_done` says. Cheap while there is little to drop.
+    pub(super) fn tidy(&mut self, is_done: impl Fn(Prerequisite) -> bool) {
         if self.segments.len() < self.clean_at.max(MANY) {
             return;
         }
@@ -99,19 +99,19 @@ impl Tracker {
     }
 }
 
-/// Leaves for every hand the last task only, and none that `is_met`.
-pub(crate) fn condense(needs: &mut Vec<Prerequisite>, is_met: impl Fn(Prerequisite) -> bool) {
+/// Leaves for every child the last task only, and none that `is_met`.
+pub(super) fn condense(needs: &mut Vec<Prerequisite>, is_met: impl Fn(Prerequisite) -> bool) {
     needs.retain(|need| !is_met(*need));
     needs.sort_unstable_by(|a, b| b.cmp(a));
-    needs.dedup_by_key(|need| need.hand);
+    needs.dedup_by_key(|need| need.child);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn task(hand: u16, seq: u64) -> Prerequisite {
-        Prerequisite { hand, seq }
+    fn task(child: u16, seq: u64) -> Prerequisite {
+        Prerequisite { child, seq }
     }
 
     fn enter(
@@ -152,9 +152,9 @@ mod tests {
         assert_eq!(enter(&mut tracker, 5..5, Access::InOut, task(5, 1)), []);
     }
 
-    /// The same as a table of bytes, which cannot be wrong.
+    /// Compared with a table of bytes, which is simple enough to be right.
     #[test]
-    fn any_mix_of_ranges_gives_what_a_table_of_bytes_gives() {
+    fn any_mix_of_ranges_gives_the_same_as_a_table_of_bytes() {
         let mut random = 7_u64;
         let mut next = |below: u64| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_is_forgotten() {
+    fn finished_tasks_are_dropped() {
         let mut tracker = Tracker::default();
         for seq in 0..100_000 {
             enter(&mut tracker, seq * 8..seq * 8 + 8, Access::Output, task(0, seq));

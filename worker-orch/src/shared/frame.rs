@@ -26,8 +26,8 @@ const NO_PROGRAM: u32 = u32::MAX;
 pub(crate) enum Kind {
     /// Run a program.
     Task = 1,
-    /// Learn a program: blob is a [`crate::program::Definition`].
-    Learn = 2,
+    /// Register a program: blob is a [`Definition`](super::Definition).
+    Register = 2,
     /// Join the base group if not done yet.
     Join = 3,
     /// Allocate a domain: scalars are id, size, own position; blob is the list of members.
@@ -47,14 +47,14 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Whether other hands wait until this one has done its part.
+    /// Whether other children wait until this one has done its part.
     pub(crate) fn is_collective(self) -> bool {
         matches!(self, Self::Join | Self::AllocDomain | Self::ReleaseDomain)
     }
 
     const ALL: [Self; 10] = [
         Self::Task,
-        Self::Learn,
+        Self::Register,
         Self::Join,
         Self::AllocDomain,
         Self::ReleaseDomain,
@@ -66,10 +66,10 @@ impl Kind {
     ];
 }
 
-/// A task of another hand that must be done first.
+/// A task of another child that must be done first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Prerequisite {
-    pub(crate) hand: u16,
+    pub(crate) child: u16,
     pub(crate) seq: u64,
 }
 
@@ -77,11 +77,11 @@ const SEQ_BITS: u32 = 48;
 
 impl Prerequisite {
     fn pack(self) -> u64 {
-        u64::from(self.hand) << SEQ_BITS | (self.seq & ((1 << SEQ_BITS) - 1))
+        u64::from(self.child) << SEQ_BITS | (self.seq & ((1 << SEQ_BITS) - 1))
     }
 
     fn unpack(word: u64) -> Self {
-        Self { hand: (word >> SEQ_BITS) as u16, seq: word & ((1 << SEQ_BITS) - 1) }
+        Self { child: (word >> SEQ_BITS) as u16, seq: word & ((1 << SEQ_BITS) - 1) }
     }
 }
 
@@ -115,7 +115,8 @@ impl<'a> Frame<'a> {
             return Err(Failure::new(
                 ErrorCode::Invalid,
                 format!(
-                    "a task of {} tensors, {} scalars and {} prerequisites takes {end} bytes, {SLOT_BYTES} is the most; pass fewer",
+                    "a task of {} tensors, {} scalars and {} prerequisites takes {end} bytes; the most is {SLOT_BYTES}; \
+                     pass fewer",
                     self.tensors.len(),
                     self.scalars.len(),
                     self.prerequisites.len()
@@ -150,9 +151,9 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// A frame that was read. Its vectors are used again for the next one.
+/// A frame that was read. Its vectors are reused for the next one.
 #[derive(Debug, Default)]
-pub(crate) struct Received {
+pub(crate) struct ReceivedFrame {
     pub(crate) kind: Option<Kind>,
     pub(crate) run: u64,
     pub(crate) program: u32,
@@ -162,7 +163,8 @@ pub(crate) struct Received {
     pub(crate) tensors: Vec<TensorDesc>,
 }
 
-/// How many bytes of a slot a frame takes, from its first 32, before the rest is copied; `None` when that is nonsense.
+/// How many bytes of a slot a frame takes, from its first 32, before the rest is copied; `None` when that is more than a
+/// slot.
 pub(crate) fn used(head: &[u8; BODY_AT]) -> Option<usize> {
     let (words, blob, tensors) = counts(head);
     let end = BODY_AT + words * 8 + blob;
@@ -176,8 +178,8 @@ fn counts(head: &[u8; BODY_AT]) -> (usize, usize, usize) {
     (short(22) + short(26), blob.min(SLOT_BYTES), short(24))
 }
 
-impl Received {
-    /// Decodes a copy of a slot: total, whatever the bytes. On nonsense the kind is `None`.
+impl ReceivedFrame {
+    /// Decodes a private copy of a slot: total, whatever the bytes. In a malformed frame the kind is `None`.
     pub(crate) fn decode(&mut self, bytes: &[u8]) {
         self.kind = None;
         self.prerequisites.clear();
@@ -231,7 +233,7 @@ mod tests {
     #[test]
     fn frames_survive_the_slot() {
         let tensor = TensorDesc::builder(DeviceAddr(0x1000), 64, DType::Float32, &[4, 4]).build().unwrap();
-        let needs = [Prerequisite { hand: 3, seq: 9 }, Prerequisite { hand: 65535, seq: (1 << 48) - 1 }];
+        let needs = [Prerequisite { child: 3, seq: 9 }, Prerequisite { child: 65535, seq: (1 << 48) - 1 }];
         for tensors in 0..8 {
             for scalars in [0, 1, 5] {
                 let frame = Frame {
@@ -242,7 +244,7 @@ mod tests {
                     tensors: &vec![tensor; tensors],
                     ..Frame::new(Kind::Task, 42)
                 };
-                let mut read = Received::default();
+                let mut read = ReceivedFrame::default();
                 read.decode(&bytes_of(&frame));
                 assert_eq!((read.kind, read.run, read.program), (Some(Kind::Task), 42, 7));
                 assert_eq!(read.prerequisites, frame.prerequisites);
@@ -257,14 +259,14 @@ mod tests {
     fn f35_a_task_that_does_not_fit_is_refused() {
         let scalars = vec![0; SLOT_BYTES / 8];
         let frame = Frame { scalars: &scalars, ..Frame::new(Kind::Task, 1) };
-        let told = frame.write(|_, _| panic!("nothing is written")).unwrap_err();
-        assert!(told.to_string().contains("pass fewer"), "{told}");
+        let refused = frame.write(|_, _| panic!("nothing is written")).unwrap_err();
+        assert!(refused.to_string().contains("pass fewer"), "{refused}");
     }
 
     #[test]
-    fn f29_any_bytes_decode_to_a_frame_or_to_nothing() {
+    fn f29_any_bytes_decode_to_a_frame_or_to_none() {
         let mut random = 1_u64;
-        let mut read = Received::default();
+        let mut read = ReceivedFrame::default();
         for round in 0..20_000 {
             let mut bytes = vec![0; round % (SLOT_BYTES + 1)];
             for byte in &mut bytes {

@@ -1,9 +1,8 @@
-//! What the parent knows of a chip that is up.
+//! A chip that is up, as users see it.
 
-use crate::memory::flat_tensor;
+use crate::host_buffer::flat_tensor;
 use chip_bootstrap::PartKind;
 use comm_context::abi::{DeviceAddr, TensorDesc};
-use shared_memory::Region;
 use worker_errors::{ErrorCode, Failure};
 
 /// A named part of a chip's window.
@@ -13,7 +12,7 @@ pub struct ChipBuffer {
     pub name: String,
     /// What it holds.
     pub kind: PartKind,
-    /// Where it is, as the chip sees it.
+    /// Its address, as the chip sees it.
     pub addr: DeviceAddr,
 }
 
@@ -43,14 +42,14 @@ impl ChipContext {
             let known: Vec<&str> = self.buffers.iter().map(|buffer| buffer.name.as_str()).collect();
             Failure::new(
                 ErrorCode::Invalid,
-                format!("chip {} has no buffer `{name}`; it has {known:?}", self.device),
+                format!("device {} has no buffer `{name}`; it has {known:?}", self.device),
             )
         })
     }
 }
 
 impl ChipBuffer {
-    /// The buffer as a tensor of one dimension; a region is no tensor.
+    /// The buffer as a tensor of one dimension; a region of bytes is refused.
     pub fn tensor(&self) -> Result<TensorDesc, Failure> {
         match self.kind {
             PartKind::Buffer { dtype, count } => flat_tensor(self.addr, dtype, count),
@@ -58,38 +57,6 @@ impl ChipBuffer {
                 ErrorCode::Invalid,
                 format!("`{}` is a region of bytes and not a tensor", self.name),
             )),
-        }
-    }
-}
-
-/// Whether a window that a chip tells of can be one: at least as large as was asked for, and where windows are. `shared` is the memory of the group
-/// where the chips' addresses are the parent's own.
-pub(crate) fn window_fits(base: u64, size: u64, asked: usize, shared: Option<&Region>) -> bool {
-    let inside = |end: u64| {
-        shared.is_none_or(|region| {
-            let start = region.base().as_ptr() as u64;
-            start <= base && end <= start + region.len() as u64
-        })
-    };
-    base > 0 && size >= asked as u64 && base.checked_add(size).is_some_and(inside)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn f29_a_window_that_cannot_be_is_recognised() {
-        let region = Region::create("t", 8192).unwrap();
-        let base = region.base().as_ptr() as u64;
-        assert!(window_fits(base + 4096, 4096, 4096, Some(&region)));
-        assert!(window_fits(0x1000, 1 << 40, 4096, None), "a device's addresses mean nothing here");
-        for (base, size) in [(base + 4096, 4097), (base - 1, 4096), (base, 4095), (0, 4096), (u64::MAX, 4096)]
-        {
-            assert!(!window_fits(base, size, 4096, Some(&region)), "{base:#x} {size}");
-        }
-        for (base, size) in [(0, 4096), (u64::MAX, 4096), (0x1000, 1)] {
-            assert!(!window_fits(base, size, 4096, None), "{base:#x} {size}");
         }
     }
 }

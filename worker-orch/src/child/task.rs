@@ -1,19 +1,30 @@
 //! A task as the function that runs it sees it.
 
-use crate::device_memory::in_heap;
+use super::heaps::in_heap;
+use crate::shared::ReceivedFrame;
 use bytemuck::Pod;
-use chip_bootstrap::Chip;
+use chip_bootstrap::{Chip, region_failure};
 use comm_context::abi::{DeviceAddr, TensorDesc};
 use shared_memory::Region;
 use std::sync::Arc;
 use worker_errors::{ErrorCode, Failure};
 
-/// What a function that runs on a hand gets: its arguments and, on a chip, the chip.
+/// What a function gets that runs in a child process: its arguments and, on a chip, the chip.
 pub struct Task<'a> {
-    pub(crate) tensors: &'a [TensorDesc],
-    pub(crate) scalars: &'a [u64],
-    pub(crate) chip: Option<&'a mut Chip>,
-    pub(crate) heaps: &'a [Arc<Region>],
+    tensors: &'a [TensorDesc],
+    scalars: &'a [u64],
+    chip: Option<&'a mut Chip>,
+    heaps: &'a [Arc<Region>],
+}
+
+impl<'a> Task<'a> {
+    pub(super) fn on_chip(frame: &'a ReceivedFrame, heaps: &'a [Arc<Region>], chip: &'a mut Chip) -> Self {
+        Self { chip: Some(chip), ..Self::on_host(frame, heaps) }
+    }
+
+    pub(super) fn on_host(frame: &'a ReceivedFrame, heaps: &'a [Arc<Region>]) -> Self {
+        Self { tensors: &frame.tensors, scalars: &frame.scalars, chip: None, heaps }
+    }
 }
 
 impl Task<'_> {
@@ -40,15 +51,13 @@ impl Task<'_> {
         self.chip.as_deref_mut()
     }
 
-    /// Copies the elements of tensor `index` out. The tensor must be contiguous and of this element size.
+    /// Copies the elements of tensor `index` out. The tensor must be contiguous and have elements of this size.
     pub fn read<T: Pod>(&self, index: usize) -> Result<Vec<T>, Failure> {
         let (addr, count) = self.contiguous::<T>(index)?;
         let mut elements = vec![T::zeroed(); count];
         let bytes = bytemuck::cast_slice_mut(&mut elements);
         match in_heap(self.heaps, addr, bytes.len()) {
-            Some((heap, at)) => {
-                heap.read(at, bytes).map_err(|error| crate::memory::region_failure(&error))?
-            }
+            Some((heap, at)) => heap.read(at, bytes).map_err(|error| region_failure(&error))?,
             None => self.window()?.read(DeviceAddr(addr), bytes)?,
         }
         Ok(elements)
@@ -63,7 +72,7 @@ impl Task<'_> {
         }
         let bytes = bytemuck::cast_slice(elements);
         match in_heap(self.heaps, addr, bytes.len()) {
-            Some((heap, at)) => heap.write(at, bytes).map_err(|error| crate::memory::region_failure(&error)),
+            Some((heap, at)) => heap.write(at, bytes).map_err(|error| region_failure(&error)),
             None => Ok(self.window()?.write(DeviceAddr(addr), bytes)?),
         }
     }
@@ -85,7 +94,7 @@ impl Task<'_> {
     }
 
     fn window(&self) -> Result<&Chip, Failure> {
-        let text = "that address is neither in a host buffer nor in a window of this chip";
+        let text = "the address is neither in a host buffer nor in a window of this chip";
         self.chip.as_deref().ok_or_else(|| Failure::new(ErrorCode::Invalid, text))
     }
 }

@@ -59,7 +59,7 @@ pub enum DistError {
         cols: u64,
     },
     /// The group's algorithm reduces nothing.
-    #[error("{0} is no all-reduce; choose another algorithm")]
+    #[error("{0} is not an all-reduce; choose another algorithm")]
     NotAllReduce(String),
     /// The data is too large to be carried.
     #[error(

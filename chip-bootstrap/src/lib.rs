@@ -10,6 +10,12 @@
 //! - **CB-3** Every failure names its phase, device and rank, is published when there is a channel, and leaves nothing behind.
 //! - **CB-4** Teardown mirrors bring-up, communicator before device, and does nothing the second time.
 //! - **CB-5** Outputs that are stored to the host are there before a task is told done.
+//! - **CB-6** Nothing above this crate depends on the platform: where chips have their own memory, no addresses of the parent are
+//!   reserved for windows, and a platform that is not compiled in is refused with the feature that has it.
+//!
+//! # Features
+//! `sim` (the simulation) and `ascend` (Ascend devices), both on by default; at least one is needed. Without `ascend` the vendor's loader is
+//! not built.
 //!
 //! # Example
 //! ```
@@ -31,21 +37,27 @@
 //! # What it does not do
 //! It starts no process and schedules no task.
 
+#[cfg(not(any(feature = "sim", feature = "ascend")))]
+compile_error!("chip-bootstrap needs a platform: enable the feature `sim`, `ascend`, or both");
+
+#[cfg(feature = "ascend")]
 mod ascend;
 mod bring_up;
 mod chip;
 mod config;
 mod device;
-mod failure;
+mod error;
+mod group;
 mod host;
 mod platform;
+#[cfg(feature = "sim")]
 mod sim;
 
 pub use bring_up::{BringUpPhase, bring_up, bring_up_and_publish};
 pub use chip::{Buffer, Chip};
 pub use config::{BUFFER_ALIGN, ChipConfig, ConfigError, MAX_PARTS, PartKind};
-pub use device::{ChipMemory, Device, Entry, Kernel};
-pub use failure::comm_failure;
+pub use device::{ChipMemory, Entry, Kernel, check_kernel};
+pub use error::{BringUpCause, BringUpError, ChipError, KernelError, region_failure};
+pub use group::{ChipGroup, GroupSpec};
 pub use host::HostSpan;
-pub use platform::{Platform, UnknownPlatform};
-pub use sim::check_kernel;
+pub use platform::{ChipMemoryKind, Platform, PlatformNotBuilt, UnknownPlatform};

@@ -15,6 +15,46 @@ pub enum Platform {
     A5,
 }
 
+/// Where a chip's own memory lies: its windows, and what is allocated on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChipMemoryKind {
+    /// In host memory that parent and chips share, at one address in all of them.
+    Host = 0,
+    /// On the device. The parent asks the chip to copy; two devices may use one address for different memory.
+    Device = 1,
+}
+
+/// A platform that this build does not contain.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "platform {platform} is not compiled in; enable the feature `{feature}` of worker-orch or chip-bootstrap"
+)]
+pub struct PlatformNotBuilt {
+    /// The platform.
+    pub platform: Platform,
+    /// The feature that has it.
+    pub feature: &'static str,
+}
+
+impl Platform {
+    /// Where a chip's own memory lies on this platform.
+    pub const fn chip_memory(self) -> ChipMemoryKind {
+        match self {
+            Self::Sim => ChipMemoryKind::Host,
+            Self::A2a3 | Self::A5 => ChipMemoryKind::Device,
+        }
+    }
+
+    #[cfg(not(all(feature = "sim", feature = "ascend")))]
+    pub(crate) const fn not_built(self) -> PlatformNotBuilt {
+        let feature = match self {
+            Self::Sim => "sim",
+            Self::A2a3 | Self::A5 => "ascend",
+        };
+        PlatformNotBuilt { platform: self, feature }
+    }
+}
+
 /// A platform that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown platform {name:?}; choose sim (also a2a3sim, a5sim), a2a3 or a5")]

@@ -6,7 +6,9 @@
 
 use bootstrap_channel::{ChannelSet, Reply};
 use child_process::Child;
-use chip_bootstrap::{BringUpPhase, ChipConfig, Entry, HostSpan, Platform, bring_up, bring_up_and_publish};
+use chip_bootstrap::{
+    BringUpPhase, ChipConfig, ChipGroup, Entry, HostSpan, Platform, bring_up, bring_up_and_publish,
+};
 use comm_context::abi::DType;
 use comm_context::comm::{Communicator, Membership, Timeout};
 use deadline::{Deadline, HowDied};
@@ -15,7 +17,7 @@ use serial_test::serial;
 use shared_memory::Region;
 use std::sync::Arc;
 use std::time::Duration;
-use worker_errors::ErrorCode;
+use worker_errors::{ErrorCode, Failure};
 
 fn limit() -> Timeout {
     Timeout::new(Duration::from_secs(60)).unwrap()
@@ -34,7 +36,7 @@ fn span(bytes: &[u8]) -> HostSpan {
 /// Forks one process for each configuration; each brings its chip up and publishes, then runs `body`.
 fn chips(configs: &[ChipConfig], body: fn(&mut chip_bootstrap::Chip) -> i32) -> (ChannelSet, Vec<Child>) {
     let channels = ChannelSet::create(configs.len()).unwrap();
-    let group = comm_sim::prepare(configs.len() as u32).unwrap();
+    let group = ChipGroup::prepare(Platform::Sim, configs.len() as u32).unwrap();
     let entry = Entry::Forked(group.clone());
     let children = configs
         .iter()
@@ -137,7 +139,7 @@ fn a_chip_works_alone_without_channel_and_without_communicator() {
 fn bad_devices_and_missing_entries_are_told_with_their_phase() {
     let told = |config: &ChipConfig| {
         let brought = bring_up(Platform::Sim, config, None, limit(), &mut |_| ());
-        brought.map(drop).unwrap_err().to_string()
+        Failure::from(brought.map(drop).unwrap_err()).to_string()
     };
     let bad = told(&ChipConfig::new(-3));
     assert!(bad.contains("there is no device -3") && bad.contains("in device"), "{bad}");

@@ -113,6 +113,7 @@ pub use lane::{Lane, NotStarted, Overrun};
 pub use load::{AclVersion, Attempt, ENV_LIB_DIR, LoadError, MINIMUM_ACL, Vendor};
 pub use memory::DeviceMemory;
 pub use physical::{FabricHandle, Mapping, Pages, PhysicalMemory, ShareableHandle};
+pub use rendezvous::{Prepared, Ticket};
 pub use result::{Code, VendorError};
 pub use runtime::Runtime;
 pub use stream::Stream;

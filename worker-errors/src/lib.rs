@@ -2,7 +2,7 @@
 //! what caused it.
 //!
 //! [`Failure`] is the carrier. It has a bounded wire form ([`Failure::encode`], [`Failure::decode`]) for
-//! mailboxes and pipes, [`FirstError`] keeps the first of many, [`clip`] and [`escape`] make text fit and
+//! mailboxes and pipes, [`cursor`] is the byte cursor under this and every other wire form, [`FirstError`] keeps the first of many, [`clip`] and [`escape`] make text fit and
 //! harmless, and [`vendor`] names the codes of the Ascend libraries.
 //!
 //! # Contract
@@ -45,6 +45,7 @@
 #![forbid(unsafe_code)]
 
 mod code;
+pub mod cursor;
 mod failure;
 mod first;
 mod text;

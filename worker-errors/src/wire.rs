@@ -23,6 +23,7 @@
 
 use std::borrow::Cow;
 
+use crate::cursor::{Reader, Writer};
 use crate::failure::Report;
 use crate::{ErrorCode, Failure, MAX_CHAIN, clip};
 
@@ -43,7 +44,7 @@ const RANK: u8 = 1;
 const DEVICE: u8 = 2;
 const PID: u8 = 4;
 
-/// Why bytes are no failure, or a failure does not fit.
+/// Why bytes are not a failure, or why a failure cannot be encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The buffer to encode into is too small for any failure.
@@ -57,7 +58,7 @@ pub enum WireError {
     Truncated {
         /// How many bytes there are.
         len: usize,
-        /// How many it takes to get past the field that is cut.
+        /// How many it takes to get past the part that is cut.
         need: usize,
     },
     /// The bytes do not start like a failure.
@@ -124,17 +125,17 @@ impl Failure {
         let lengths: Vec<usize> = links.iter().map(|(link, _)| text_len(link)).collect();
         let shares = share(budget, &lengths);
 
-        let mut writer = Writer { out, at: HEADER };
+        let mut records = Writer::default();
         for ((link, left_out), share) in links.iter().zip(shares) {
-            writer.record(link, *left_out, share);
+            write_record(&mut records, link, *left_out, share);
         }
-        let total = writer.at;
-        writer.at = 0;
-        writer.put(&MAGIC);
-        writer.put(&VERSION.to_le_bytes());
-        writer.put(&(links.len() as u16).to_le_bytes());
-        // The texts of at most MAX_CHAIN records are bounded by MAX_PHASE and MAX_MESSAGE each.
-        writer.put(&(total as u32).to_le_bytes());
+        let records = records.into_bytes();
+        let total = HEADER + records.len();
+        let mut to = Writer::default();
+        // The total fits: the texts of at most MAX_CHAIN records are bounded by MAX_PHASE and MAX_MESSAGE each.
+        to.raw(&MAGIC).u16(VERSION).u16(links.len() as u16).u32(total as u32).raw(&records);
+        // It fits `out` too: `share` hands out what `out` has and no more.
+        out[..total].copy_from_slice(&to.into_bytes());
         Ok(total)
     }
 
@@ -148,27 +149,28 @@ impl Failure {
     ///
     /// The bytes must not change meanwhile: copy them out of shared memory first.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
-        let mut header = Reader { bytes, at: 0 };
-        let found = header.take()?;
+        let mut from = Reader::new(bytes);
+        let (found, version, count, stated) = part(&mut from, bytes.len(), HEADER, |from| {
+            Some((from.array()?, from.u16()?, from.u16()?, from.u32()? as usize))
+        })?;
         if found != MAGIC {
             return Err(WireError::Magic { found });
         }
-        let version = u16::from_le_bytes(header.take()?);
         if version != VERSION {
             return Err(WireError::Version { found: version });
         }
-        let count = u16::from_le_bytes(header.take()?);
         if !(1..=MAX_CHAIN).contains(&usize::from(count)) {
             return Err(WireError::Count { count });
         }
-        let stated = u32::from_le_bytes(header.take()?) as usize;
         let within = bytes.get(..stated).ok_or(WireError::Truncated { len: bytes.len(), need: stated })?;
 
-        let mut reader = Reader { bytes: within, at: HEADER };
-        let links =
-            (0..usize::from(count)).map(|index| reader.record(index)).collect::<Result<Vec<_>, _>>()?;
-        if reader.at != stated {
-            return Err(WireError::Length { stated, found: reader.at });
+        let mut from = Reader::new(within);
+        part(&mut from, stated, HEADER, |_| Some(()))?;
+        let links = (0..usize::from(count))
+            .map(|index| read_record(&mut from, stated, index))
+            .collect::<Result<Vec<_>, _>>()?;
+        if from.position() != stated {
+            return Err(WireError::Length { stated, found: from.position() });
         }
         Ok(Self::from_links(links))
     }
@@ -212,83 +214,59 @@ fn share(budget: usize, lengths: &[usize]) -> Vec<usize> {
     shares
 }
 
-struct Writer<'a> {
-    out: &'a mut [u8],
-    at: usize,
+fn write_record(to: &mut Writer, link: &Failure, left_out: u16, text: usize) {
+    // Half of a tight share is for the message, whatever the phase is.
+    let phase = clip(&link.phase, MAX_PHASE.min(text.saturating_sub(link.message.len()).max(text / 2)));
+    let message = clip(&link.message, MAX_MESSAGE.min(text - phase.len()));
+    let present = |flag, is: bool| if is { flag } else { 0 };
+    let flags = present(RANK, link.rank.is_some())
+        | present(DEVICE, link.device.is_some())
+        | present(PID, link.pid.is_some());
+    to.i32(link.code.as_i32())
+        .u32(link.rank.unwrap_or(0))
+        .i32(link.device.unwrap_or(0))
+        .u32(link.pid.unwrap_or(0))
+        .u8(flags)
+        .u8(phase.len() as u8)
+        .u16(message.len() as u16)
+        .u16(left_out)
+        .raw(phase.as_bytes())
+        .raw(message.as_bytes());
 }
 
-impl Writer<'_> {
-    /// The caller has made sure of the room: `encode` shares out exactly what `out` has.
-    fn put(&mut self, bytes: &[u8]) {
-        self.out[self.at..self.at + bytes.len()].copy_from_slice(bytes);
-        self.at += bytes.len();
-    }
-
-    fn record(&mut self, link: &Failure, left_out: u16, text: usize) {
-        // Half of a tight share is for the message, whatever the phase is.
-        let phase = clip(&link.phase, MAX_PHASE.min(text.saturating_sub(link.message.len()).max(text / 2)));
-        let message = clip(&link.message, MAX_MESSAGE.min(text - phase.len()));
-        let present = |flag, is: bool| if is { flag } else { 0 };
-        let flags = present(RANK, link.rank.is_some())
-            | present(DEVICE, link.device.is_some())
-            | present(PID, link.pid.is_some());
-        self.put(&link.code.as_i32().to_le_bytes());
-        self.put(&link.rank.unwrap_or(0).to_le_bytes());
-        self.put(&link.device.unwrap_or(0).to_le_bytes());
-        self.put(&link.pid.unwrap_or(0).to_le_bytes());
-        self.put(&[flags, phase.len() as u8]);
-        self.put(&(message.len() as u16).to_le_bytes());
-        self.put(&left_out.to_le_bytes());
-        self.put(phase.as_bytes());
-        self.put(message.as_bytes());
-    }
+/// What `read` makes of the next `size` of `len` bytes, or how many bytes are missing.
+fn part<'a, T>(
+    from: &mut Reader<'a>,
+    len: usize,
+    size: usize,
+    read: impl FnOnce(&mut Reader<'a>) -> Option<T>,
+) -> Result<T, WireError> {
+    let need = from.position().saturating_add(size);
+    let value = from.raw(size).and_then(|bytes| read(&mut Reader::new(bytes)));
+    value.ok_or(WireError::Truncated { len, need })
 }
 
-struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Reader<'a> {
-    fn slice(&mut self, len: usize) -> Result<&'a [u8], WireError> {
-        let need = self.at.saturating_add(len);
-        let slice =
-            self.bytes.get(self.at..need).ok_or(WireError::Truncated { len: self.bytes.len(), need })?;
-        self.at = need;
-        Ok(slice)
+fn read_record(from: &mut Reader<'_>, len: usize, index: usize) -> Result<Failure, WireError> {
+    let ((number, rank, device, pid), (flags, phase, message, left_out)) = part(from, len, RECORD, |from| {
+        let place = (from.i32()?, from.u32()?, from.i32()?, from.u32()?);
+        Some((place, (from.u8()?, from.u8()?, from.u16()?, from.u16()?)))
+    })?;
+    let code = ErrorCode::from_i32(number).ok_or(WireError::Code { index, code: number })?;
+    if flags & !(RANK | DEVICE | PID) != 0 {
+        return Err(WireError::Flags { index, flags });
     }
-
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
-        let mut out = [0; N];
-        out.copy_from_slice(self.slice(N)?);
-        Ok(out)
-    }
-
-    fn record(&mut self, index: usize) -> Result<Failure, WireError> {
-        let number = i32::from_le_bytes(self.take()?);
-        let code = ErrorCode::from_i32(number).ok_or(WireError::Code { index, code: number })?;
-        let rank = u32::from_le_bytes(self.take()?);
-        let device = i32::from_le_bytes(self.take()?);
-        let pid = u32::from_le_bytes(self.take()?);
-        let [flags, phase_len] = self.take()?;
-        if flags & !(RANK | DEVICE | PID) != 0 {
-            return Err(WireError::Flags { index, flags });
-        }
-        let message_len = u16::from_le_bytes(self.take()?);
-        let left_out = u16::from_le_bytes(self.take()?);
-        let mut text = |len| {
-            let bytes = self.slice(len)?;
-            std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| WireError::Utf8 { index })
-        };
-        Ok(Failure(Box::new(Report {
-            code,
-            phase: Cow::Owned(text(phase_len.into())?),
-            message: text(message_len.into())?,
-            rank: (flags & RANK != 0).then_some(rank),
-            device: (flags & DEVICE != 0).then_some(device),
-            pid: (flags & PID != 0).then_some(pid),
-            left_out,
-            cause: None,
-        })))
-    }
+    let mut text = |size| {
+        let bytes = part(from, len, size, |from| from.raw(size))?;
+        std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| WireError::Utf8 { index })
+    };
+    Ok(Failure(Box::new(Report {
+        code,
+        phase: Cow::Owned(text(phase.into())?),
+        message: text(message.into())?,
+        rank: (flags & RANK != 0).then_some(rank),
+        device: (flags & DEVICE != 0).then_some(device),
+        pid: (flags & PID != 0).then_some(pid),
+        left_out,
+        cause: None,
+    })))
 }

@@ -123,7 +123,7 @@ fn each_kind_of_bad_bytes_is_refused_by_name() {
     assert_eq!(with(6, &[0, 0]), WireError::Count { count: 0 });
     assert_eq!(with(6, &[17, 0]), WireError::Count { count: 17 });
     assert_eq!(with(8, &[255; 4]), WireError::Truncated { len: good.len(), need: u32::MAX as usize });
-    assert_eq!(with(8, &[13, 0, 0, 0]), WireError::Truncated { len: 13, need: 16 });
+    assert_eq!(with(8, &[13, 0, 0, 0]), WireError::Truncated { len: 13, need: 34 });
     assert_eq!(with(12, &[0; 4]), WireError::Code { index: 0, code: 0 });
     assert_eq!(with(28, &[8]), WireError::Flags { index: 0, flags: 8 });
     assert_eq!(with(30, &[1, 0]), WireError::Utf8 { index: 0 });

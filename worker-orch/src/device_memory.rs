@@ -6,7 +6,7 @@ use crate::frame::{Frame, Kind, Received};
 use crate::memory::{Heap, Piece, region_failure};
 use crate::run::first_failure;
 use crate::worker::{Worker, deadline, not_of_chip, not_up};
-use chip_bootstrap::{Chip, Platform};
+use chip_bootstrap::{Chip, ChipMemoryKind};
 use comm_context::abi::DeviceAddr;
 use fault_points::fault_point;
 use shared_memory::Region;
@@ -87,7 +87,7 @@ impl Worker {
     /// Frees what was dropped since the last command.
     pub(crate) fn free_dropped(&mut self) -> Result<(), Failure> {
         // In the simulation a chip's memory is a piece of the heap, which needs no command; a run is too short to look.
-        if self.settings.platform == Platform::Sim {
+        if self.settings.platform.chip_memory() == ChipMemoryKind::Host {
             return Ok(());
         }
         let dropped = std::mem::take(&mut *self.dropped.lock().unwrap_or_else(PoisonError::into_inner));
@@ -146,7 +146,7 @@ const SPACE_BITS: u32 = 52;
 
 impl Spaces {
     pub(crate) fn of(worker: &Worker) -> Self {
-        if worker.settings.platform == Platform::Sim {
+        if worker.settings.platform.chip_memory() == ChipMemoryKind::Host {
             return Self::default();
         }
         let heaps = worker.heaps_above.iter().chain([worker.heap.region()]);
@@ -155,11 +155,6 @@ impl Spaces {
             start..start + heap.len() as u64
         };
         Self { host: Some(heaps.map(range).collect()) }
-    }
-
-    /// Whether the addresses of chips are the parent's own.
-    pub(crate) fn are_one(&self) -> bool {
-        self.host.is_none()
     }
 
     /// A range that no other chip's memory has.
@@ -185,14 +180,16 @@ pub(crate) fn execute(chip: &Chip, frame: &Received, heaps: &[Arc<Region>]) -> R
         }
         (Some(Kind::Free), &[addr]) => {
             fault_point!("worker.free");
-            memory()?.free(DeviceAddr(addr)).map(|()| Vec::new())
+            memory()?.free(DeviceAddr(addr))?;
+            Ok(Vec::new())
         }
         (Some(Kind::CopyIn), &[to, from, len]) => {
             let mut bytes = vec![0; len as usize];
             let (heap, at) = in_heap(heaps, from, bytes.len()).ok_or_else(nonsense)?;
             heap.read(at, &mut bytes).map_err(|error| region_failure(&error))?;
             fault_point!("worker.copy-in");
-            chip.write(DeviceAddr(to), &bytes).map(|()| Vec::new())
+            chip.write(DeviceAddr(to), &bytes)?;
+            Ok(Vec::new())
         }
         (Some(Kind::CopyOut), &[from, to, len]) => {
             let mut bytes = vec![0; len as usize];

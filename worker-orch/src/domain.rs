@@ -3,10 +3,9 @@
 use crate::context::window_fits;
 use crate::frame::{Frame, Kind};
 use crate::run::{Orchestrator, first_failure};
-use chip_bootstrap::{BUFFER_ALIGN, ChipConfig};
+use chip_bootstrap::{BUFFER_ALIGN, ChipConfig, ChipGroup};
 use comm_context::abi::{DType, DeviceAddr};
 use comm_context::comm::Membership;
-use rendezvous::Prepared;
 use std::collections::BTreeMap;
 use worker_errors::{ErrorCode, Failure};
 
@@ -129,7 +128,7 @@ impl Orchestrator<'_> {
                     .get(at * 8..at * 8 + 8)
                     .and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)))
             };
-            let shared = self.hands.group.as_ref().filter(|_| self.spaces.are_one()).map(Prepared::region);
+            let shared = self.hands.group.as_ref().and_then(ChipGroup::windows);
             let (context, base, size) = match (number(0), number(1), number(2)) {
                 (Some(context), Some(base), Some(size)) if window_fits(base, size, window_size, shared) => {
                     (context, base, size)

@@ -89,7 +89,7 @@ impl ChipExecutor {
     fn run(&mut self, frame: &Received) -> Result<(), Failure> {
         let chip = &mut self.chip;
         let ready = self.known.ready(frame, |definition| match definition {
-            Definition::Kernel { path, symbol } => chip.load(path, symbol).map(Ready::Kernel),
+            Definition::Kernel { path, symbol } => Ok(Ready::Kernel(chip.load(path, symbol)?)),
             _ => Err(nonsense()),
         })?;
         fault_point!("worker.task.before-program");
@@ -108,7 +108,7 @@ impl ChipExecutor {
             }
         }
         fault_point!("worker.task.after-program");
-        self.chip.flush_outputs()
+        Ok(self.chip.flush_outputs()?)
     }
 
     fn alloc_domain(&mut self, frame: &Received) -> Result<Vec<u8>, Failure> {
@@ -135,13 +135,15 @@ impl Executor for ChipExecutor {
             Some(Kind::Join) => {
                 let (entry, me) = self.base.clone().ok_or_else(nonsense)?;
                 fault_point!("worker.join");
-                self.chip.ensure_communicator(&entry, me).map(|_| Vec::new())
+                self.chip.ensure_communicator(&entry, me)?;
+                Ok(Vec::new())
             }
             Some(Kind::AllocDomain) => self.alloc_domain(frame),
             Some(Kind::ReleaseDomain) => {
                 let &[id] = frame.scalars.as_slice() else { return Err(nonsense()) };
                 fault_point!("worker.domain.release");
-                self.chip.release_domain(AllocationId(id)).map(|()| Vec::new())
+                self.chip.release_domain(AllocationId(id))?;
+                Ok(Vec::new())
             }
             Some(Kind::Malloc | Kind::Free | Kind::CopyIn | Kind::CopyOut) => {
                 crate::device_memory::execute(&self.chip, frame, &self.heaps)

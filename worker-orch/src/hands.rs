@@ -8,12 +8,11 @@ use crate::serve::{parting_failure, slot_is_free};
 use crate::trace::Trace;
 use bootstrap_channel::ChannelSet;
 use child_process::Child;
-use chip_bootstrap::BringUpPhase;
+use chip_bootstrap::{BringUpPhase, ChipGroup};
 use deadline::{Deadline, Death, HowDied, Watch, monotonic_ns};
 use fault_points::fault_point;
 use mailbox_atomics::{Listener, SpinBudget, Wait, WaitError};
 use nix::sys::signal::Signal;
-use rendezvous::Prepared;
 use std::fmt::Write;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -37,7 +36,7 @@ pub(crate) struct Hand {
 pub(crate) struct Hands {
     pub(crate) board: Board,
     pub(crate) hands: Vec<Hand>,
-    pub(crate) group: Option<Prepared>,
+    pub(crate) group: Option<ChipGroup>,
     spin: SpinBudget,
     /// The run that is on.
     pub(crate) run: u64,
@@ -59,7 +58,7 @@ impl Hands {
     pub(crate) fn new(
         board: Board,
         children: Vec<(String, Child)>,
-        group: Option<Prepared>,
+        group: Option<ChipGroup>,
         programs: &Programs,
     ) -> Self {
         let known = programs.iter().count();

@@ -103,7 +103,7 @@ mod worker;
 
 pub use args::{Access, Args};
 pub use builder::{CHIP_LEVEL, WorkerBuilder};
-pub use chip_bootstrap::{ChipConfig, HostSpan, PartKind, Platform, comm_failure};
+pub use chip_bootstrap::{ChipConfig, HostSpan, PartKind, Platform};
 pub use context::{ChipBuffer, ChipContext};
 pub use domain::{Domain, DomainContext};
 pub use exec::{Start, serve_if_child};

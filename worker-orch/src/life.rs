@@ -7,11 +7,10 @@ use crate::serve::{Served, note_parting, serve};
 use crate::worker::Worker;
 use bootstrap_channel::{ChannelSet, Success};
 use child_process::PANIC_EXIT_CODE;
-use chip_bootstrap::{BringUpPhase, ChipConfig, Entry, Platform, bring_up_and_publish};
+use chip_bootstrap::{BringUpPhase, ChipConfig, ChipGroup, Entry, Platform, bring_up_and_publish};
 use comm_context::comm::{Membership, Timeout};
 use deadline::Deadline;
 use fault_points::fault_point;
-use rendezvous::Prepared;
 use shared_memory::Region;
 use std::sync::Arc;
 use worker_errors::Failure;
@@ -34,7 +33,7 @@ pub(crate) struct ChipPost<'a> {
     pub(crate) config: &'a ChipConfig,
     /// How many chips the Worker has.
     pub(crate) chips: usize,
-    pub(crate) group: Option<&'a Prepared>,
+    pub(crate) group: Option<&'a ChipGroup>,
     pub(crate) within: Timeout,
 }
 
@@ -52,7 +51,7 @@ pub(crate) fn chip_main(post: &Post<'_>, chip: &ChipPost<'_>) -> i32 {
         return PANIC_EXIT_CODE;
     }
     fault_point!("worker.hand.going");
-    part(post, executor.chip.tear_down())
+    part(post, executor.chip.tear_down().map_err(|error| Failure::from(error).in_phase("teardown")))
 }
 
 /// The life of a sub-worker's process.

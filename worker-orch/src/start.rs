@@ -18,13 +18,12 @@ use crate::trace::Trace;
 use crate::worker::{Worker, deadline};
 use bootstrap_channel::{ChannelSet, GatherError, Success};
 use child_process::Child;
-use chip_bootstrap::{BringUpPhase, ChipConfig, PartKind, Platform, comm_failure};
+use chip_bootstrap::{BringUpPhase, ChipConfig, ChipGroup, PartKind};
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::Membership;
 use deadline::Deadline;
 use fault_points::{fault_child, fault_point};
 use mailbox_atomics::{Wait, WaitError};
-use rendezvous::Prepared;
 use shared_memory::Region;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -68,8 +67,7 @@ pub(crate) fn start(worker: &mut Worker) -> Result<(), Failure> {
     match gathered {
         Ok(ready) => {
             hands.trace = trace;
-            let shared = hands.group.as_ref().filter(|_| worker.settings.platform == Platform::Sim);
-            let shared = shared.map(Prepared::region);
+            let shared = hands.group.as_ref().and_then(ChipGroup::windows);
             let chips = worker.chips.iter().zip(&ready).zip(&names);
             worker.contexts = chips
                 .map(|((config, said), name)| context(config, said, shared).ok_or_else(|| nonsense(name)))
@@ -100,12 +98,12 @@ fn board(hands: usize) -> Result<Board, Failure> {
 }
 
 /// The memory of the chips' group, before anybody is forked, so that it has one address in all of them.
-fn prepare_group(worker: &Worker) -> Result<Option<Prepared>, Failure> {
+fn prepare_group(worker: &Worker) -> Result<Option<ChipGroup>, Failure> {
     if worker.chips.is_empty() {
         return Ok(None);
     }
-    let prepared = comm_sim::prepare(worker.chips.len() as u32);
-    prepared.map(Some).map_err(|error| comm_failure(&error).in_phase("init"))
+    let prepared = ChipGroup::prepare(worker.settings.platform, worker.chips.len() as u32);
+    prepared.map(Some).map_err(|error| Failure::from(error).in_phase("init"))
 }
 
 fn base_of(chips: &[ChipConfig]) -> Base {
@@ -120,7 +118,7 @@ fn fork_all(
     names: &[String],
     channels: &ChannelSet,
     board: &Board,
-    group: Option<&Prepared>,
+    group: Option<&ChipGroup>,
     heaps: &[Arc<Region>],
     until: Deadline,
 ) -> Result<Vec<(String, Child)>, Failure> {

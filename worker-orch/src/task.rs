@@ -64,7 +64,7 @@ impl Task<'_> {
         let bytes = bytemuck::cast_slice(elements);
         match in_heap(self.heaps, addr, bytes.len()) {
             Some((heap, at)) => heap.write(at, bytes).map_err(|error| crate::memory::region_failure(&error)),
-            None => self.window()?.write(DeviceAddr(addr), bytes),
+            None => Ok(self.window()?.write(DeviceAddr(addr), bytes)?),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::memory::{Backing, ChipMemory, Element, Heap, HostBuffer, region_failu
 use crate::program::{DEFAULT_SYMBOL, Definition, OrchestrationFn, Program, Programs, TaskFn};
 use crate::run::Orchestrator;
 use crate::trace::Trace;
-use chip_bootstrap::{ChipConfig, Platform};
+use chip_bootstrap::{ChipConfig, ChipMemoryKind};
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::Timeout;
 use deadline::Deadline;
@@ -122,9 +122,7 @@ impl Worker {
 
     /// Registers a kernel: a function of a shared object. On the simulation a missing file or symbol is told here.
     pub fn register_kernel_symbol(&mut self, path: &Path, symbol: &str) -> Result<Program, Failure> {
-        if self.settings.platform == Platform::Sim {
-            chip_bootstrap::check_kernel(path, symbol)?;
-        }
+        chip_bootstrap::check_kernel(self.settings.platform, path, symbol)?;
         let path = std::fs::canonicalize(path).map_err(|error| {
             let text = format!("kernel {}: {error}; check the path", path.display());
             Failure::new(ErrorCode::Load, text).in_phase("register")
@@ -216,9 +214,9 @@ impl Worker {
             );
             return Err(invalid(text, "chip_alloc"));
         }
-        let backing = match self.settings.platform {
-            Platform::Sim => Backing::Heap(self.heap.take(bytes)?),
-            Platform::A2a3 | Platform::A5 => Backing::Device(self.remote_alloc(chip, bytes)?),
+        let backing = match self.settings.platform.chip_memory() {
+            ChipMemoryKind::Host => Backing::Heap(self.heap.take(bytes)?),
+            ChipMemoryKind::Device => Backing::Device(self.remote_alloc(chip, bytes)?),
         };
         Ok(ChipMemory { backing, chip })
     }
@@ -226,7 +224,7 @@ impl Worker {
     /// Copies bytes to a chip: into memory made by [`chip_alloc`](Self::chip_alloc), or into one of its window's buffers.
     #[tracing::instrument(level = "debug", skip(self, bytes), fields(bytes = bytes.len()))]
     pub fn copy_to(&mut self, chip: usize, to: DeviceAddr, bytes: &[u8]) -> Result<(), Failure> {
-        if self.settings.platform != Platform::Sim {
+        if self.settings.platform.chip_memory() == ChipMemoryKind::Device {
             return self.remote_copy_to(chip, to, bytes);
         }
         let (region, at) = self.chip_bytes(chip, to, bytes.len(), "copy_to")?;
@@ -237,7 +235,7 @@ impl Worker {
     /// Copies bytes from a chip, as they are there now.
     #[tracing::instrument(level = "debug", skip(self, into), fields(bytes = into.len()))]
     pub fn copy_from(&mut self, chip: usize, from: DeviceAddr, into: &mut [u8]) -> Result<(), Failure> {
-        if self.settings.platform != Platform::Sim {
+        if self.settings.platform.chip_memory() == ChipMemoryKind::Device {
             return self.remote_copy_from(chip, from, into);
         }
         let (region, at) = self.chip_bytes(chip, from, into.len(), "copy_from")?;

@@ -16,9 +16,7 @@ use serial_test::serial;
 use shared_memory::Region;
 use std::time::{Duration, Instant};
 use support::{builder, children_of, grouped, is_the_doubles, kernel, plain, secs, text, traces};
-use worker_orch::{
-    Access, Args, ChipConfig, ErrorCode, Failure, Orchestrator, Program, Task, Worker, comm_failure,
-};
+use worker_orch::{Access, Args, ChipConfig, ErrorCode, Failure, Orchestrator, Program, Task, Worker};
 
 fn far() -> Deadline {
     Deadline::after(Duration::from_secs(60)).unwrap()
@@ -113,7 +111,7 @@ fn f02_a_death_that_a_submit_meets_is_told_plainly_first() {
 fn meet(task: &mut Task<'_>) -> Result<(), Failure> {
     let comm = task.chip().and_then(|chip| chip.comm());
     let comm = comm.ok_or_else(|| Failure::new(ErrorCode::Invalid, "no communicator"))?;
-    comm.barrier(secs(60)).map_err(|error| comm_failure(&error))
+    Ok(comm.barrier(secs(60))?)
 }
 
 #[test]
@@ -407,7 +405,7 @@ fn f08_a_parent_full_of_busy_threads_brings_its_chips_up() {
 fn touch(task: &mut Task<'_>) -> Result<(), Failure> {
     let chip = task.chip().ok_or_else(|| Failure::new(ErrorCode::Invalid, "no chip"))?;
     let at = chip.buffer("out").ok_or_else(|| Failure::new(ErrorCode::Invalid, "no buffer"))?.addr;
-    chip.write(at, &[7; 64])
+    Ok(chip.write(at, &[7; 64])?)
 }
 
 #[test]
@@ -533,7 +531,7 @@ fn load(task: &mut Task<'_>) -> Result<(), Failure> {
     let bytes = task.read::<u8>(0)?;
     let path = String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default());
     let chip = task.chip().ok_or_else(|| Failure::new(ErrorCode::Invalid, "no chip"))?;
-    chip.load(std::path::Path::new(path.as_ref()), "kernel_entry").map(drop)
+    Ok(chip.load(std::path::Path::new(path.as_ref()), "kernel_entry").map(drop)?)
 }
 
 /// Submits the barrier kernel to all chips but `absent`, and `other` to that one.

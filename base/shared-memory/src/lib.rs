@@ -8,6 +8,7 @@
 //! - **SM-2** Too little memory is an error that says need, have and which limit, never a signal.
 //! - **SM-3** A mapping never replaces another one.
 //! - **SM-4** A page that is taken is zero, whatever stood there before.
+//! - **SM-5** No safe call races. A copy of shared bytes reads or writes each of them once; what was checked in a copy stays as it was.
 //!
 //! # Example
 //! ```
@@ -27,8 +28,12 @@
 
 mod arena;
 mod available;
+mod copy;
+mod identity;
 mod mapping;
 mod region;
 
 pub use arena::{Arena, PAGE};
+pub use copy::{copy_from_shared, copy_to_shared};
+pub use identity::{FNV_OFFSET, fnv1a, nonce};
 pub use region::{Region, RegionError, Shared};

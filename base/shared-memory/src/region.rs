@@ -1,12 +1,14 @@
 //! Anonymous memory that several processes map.
 //!
 //! # Safety
-//! This file hands out references into mapped memory, to types that consist of atomic words only ([`Shared`]), and copies bytes in
-//! and out through raw pointers after checking the range. The mapping lives as long as the [`Region`], its size is sealed, so
-//! no other process can take pages away below it, and pages are reserved before they are used.
+//! This file hands out references into mapped memory, to types that consist of atomic words only ([`Shared`]), and copies bytes in and out
+//! with [`copy_from_shared`] and [`copy_to_shared`] after checking the range. No other references into the memory exist, so that every
+//! access by safe code is atomic. The mapping lives as long as the [`Region`], and its size is sealed, so that no process can remove
+//! pages from below it.
 #![allow(unsafe_code)]
 
 use crate::available;
+use crate::copy::{copy_from_shared, copy_to_shared};
 use crate::mapping::Mapping;
 use core::num::NonZeroUsize;
 use core::ops::Range;
@@ -119,10 +121,10 @@ pub struct Region {
     label: String,
 }
 
-// SAFETY: all access goes through atomics or through raw copies whose races the protocols above forbid; the mapping itself is
-// plain memory that belongs to no thread.
+// SAFETY: a mapping belongs to the process and not to a thread: any thread may use and unmap it.
 unsafe impl Send for Region {}
-// SAFETY: as above.
+// SAFETY: every access through a `&Region` is atomic: references are to types of atomics only, and bytes are copied by `copy_from_shared`
+// and `copy_to_shared`. The other methods are system calls on the descriptor, which any number of threads may make.
 unsafe impl Sync for Region {}
 
 impl Region {
@@ -240,15 +242,13 @@ impl Region {
         Ok(unsafe { core::slice::from_raw_parts(self.base().as_ptr().add(offset).cast(), count) })
     }
 
-    /// Copies bytes out. They may be torn or hostile: decode the copy, never the memory.
+    /// Copies bytes out, each of them once. They may be torn or hostile: check and decode the copy, never the memory.
     #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), RegionError> {
         self.check(&range_of(offset, into.len()))?;
-        // SAFETY: the source is inside the mapping (checked) and the destination is an exclusive slice of ours, so they do
-        // not overlap. A writer in another process may race: the bytes are then arbitrary, which every `u8` allows.
-        unsafe {
-            core::ptr::copy_nonoverlapping(self.base().as_ptr().add(offset), into.as_mut_ptr(), into.len())
-        };
+        // SAFETY: the range is inside the mapping (checked), which is readable, writable, initialized by the kernel, and lives as long as
+        // `self`. References into it are to atomics only (`word_slice`).
+        unsafe { copy_from_shared(self.base().as_ptr().add(offset), into) };
         Ok(())
     }
 
@@ -256,11 +256,8 @@ impl Region {
     #[inline]
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), RegionError> {
         self.check(&range_of(offset, bytes.len()))?;
-        // SAFETY: the destination is inside the mapping (checked); no `&mut` into it exists anywhere, and Rust references
-        // into it are to atomics only, which this crate's protocols keep apart from payload bytes.
-        unsafe {
-            core::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base().as_ptr().add(offset), bytes.len())
-        };
+        // SAFETY: as in `read`.
+        unsafe { copy_to_shared(bytes, self.base().as_ptr().add(offset)) };
         Ok(())
     }
 
@@ -304,7 +301,8 @@ fn system(call: &'static str) -> impl FnOnce(Errno) -> RegionError {
     move |errno| RegionError::System { call, errno }
 }
 
-#[cfg(test)]
+// Miri knows no memfd.
+#[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
     use std::sync::atomic::Ordering;

@@ -8,10 +8,9 @@ use crate::life::{ChipPost, NOT_UP, Post, chip_main, sub_main};
 use crate::memory::region_failure;
 use crate::program::{Functions, Programs, TaskFn};
 use bootstrap_channel::{ChannelSet, Nonce};
-use chip_bootstrap::{BringUpPhase, ChipConfig, comm_failure};
+use chip_bootstrap::{BringUpPhase, ChipConfig, ChipGroup};
 use fault_points::{fault_child, fault_point};
 use mailbox_atomics::WordU64;
-use rendezvous::Prepared;
 use shared_memory::Region;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
@@ -74,19 +73,15 @@ struct Shared {
 /// What a chip has of it besides.
 struct ChipShare {
     config: ChipConfig,
-    group: Option<Prepared>,
+    group: Option<ChipGroup>,
 }
 
 impl Shared {
     fn attach(handover: &Handover, mut descriptors: Descriptors) -> Result<Self, Failure> {
         let board = Board::attach(next(&mut descriptors)?, handover.hands);
         let board = board.map_err(|error| region_failure(&error))?;
-        let ticket = handover.chip.as_ref().and_then(|chip| chip.group);
-        let group = match ticket {
-            Some(ticket) => {
-                let attached = Prepared::attach(next(&mut descriptors)?, &ticket);
-                Some(attached.map_err(|error| comm_failure(&error))?)
-            }
+        let group = match handover.chip.as_ref().and_then(|chip| chip.group) {
+            Some(spec) => Some(ChipGroup::attach(next(&mut descriptors)?, &spec)?),
             None => None,
         };
         let mut regions = Vec::with_capacity(handover.ranges.len());

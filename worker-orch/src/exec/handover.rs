@@ -1,15 +1,14 @@
 //! What a hand that is started by exec is told: plain numbers and names, beside the descriptors that come with them.
 
-use super::wire::{Reader, Writer};
 use crate::program::Definition;
-use chip_bootstrap::{ChipConfig, HostSpan, PartKind, Platform};
+use chip_bootstrap::{ChipConfig, GroupSpec, HostSpan, PartKind, Platform};
 use comm_context::abi::DType;
 use comm_context::comm::{Membership, Timeout};
-use rendezvous::Ticket;
 use shared_memory::Region;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
+use worker_errors::cursor::{Reader, Writer};
 
 /// Written first. Both sides are one program, so this only tells a handover from anything else.
 const MAGIC: u64 = u64::from_le_bytes(*b"chiphand");
@@ -45,7 +44,7 @@ pub(crate) struct ChipOrders {
     pub(crate) within: Timeout,
     /// How many chips the Worker has.
     pub(crate) chips: usize,
-    pub(crate) group: Option<Ticket>,
+    pub(crate) group: Option<GroupSpec>,
     device: i32,
     member: Option<Membership>,
     window: usize,
@@ -80,7 +79,7 @@ impl ChipOrders {
         platform: Platform,
         within: Timeout,
         chips: usize,
-        group: Option<Ticket>,
+        group: Option<GroupSpec>,
         config: &ChipConfig,
         regions: &mut Vec<Arc<Region>>,
     ) -> Self {
@@ -131,10 +130,7 @@ impl ChipOrders {
         to.bytes(self.platform.to_string().as_bytes())
             .number(self.within.get().as_nanos() as u64)
             .number(self.chips as u64)
-            .option(self.group, |to, group| {
-                to.number(group.nranks.into()).number(group.extent as u64);
-                to.number(group.nonce).number(group.at.get() as u64);
-            })
+            .option(self.group, |to, group| group.encode(to))
             // Devices are not negative; the builder has checked.
             .number(self.device as u64)
             .option(self.member, |to, member| {
@@ -149,14 +145,7 @@ impl ChipOrders {
             platform: from.text()?.parse().ok()?,
             within: Timeout::new(Duration::from_nanos(from.number()?)).ok()?,
             chips: from.number()?,
-            group: from.option(|from| {
-                Some(Ticket {
-                    nranks: from.number()?,
-                    extent: from.number()?,
-                    nonce: from.number()?,
-                    at: NonZeroUsize::new(from.number()?)?,
-                })
-            })?,
+            group: from.option(GroupSpec::decode)?,
             device: from.number()?,
             member: from.option(|from| Membership::new(from.number()?, from.number()?).ok())?,
             window: from.number()?,
@@ -251,9 +240,8 @@ mod tests {
     }
 
     fn handover(regions: &mut Vec<Arc<Region>>, config: &ChipConfig) -> Handover {
-        let at = NonZeroUsize::new(0x3000_0000_0000).unwrap();
-        let ticket = Ticket { nranks: 2, extent: 1 << 21, nonce: u64::MAX, at };
-        let chip = ChipOrders::new(Platform::Sim, Timeout::DEFAULT, 2, Some(ticket), config, regions);
+        let spec = chip_bootstrap::ChipGroup::prepare(Platform::Sim, 2).unwrap().spec();
+        let chip = ChipOrders::new(Platform::Sim, Timeout::DEFAULT, 2, Some(spec), config, regions);
         Handover {
             number: 1,
             hands: 3,

@@ -9,7 +9,6 @@
 mod hand;
 mod handover;
 mod spawn;
-mod wire;
 
 #[cfg(fuzzing)]
 pub(crate) use handover::Handover;

@@ -7,9 +7,9 @@ use crate::memory::region_failure;
 use crate::worker::Worker;
 use bootstrap_channel::ChannelSet;
 use child_process::Child;
+use chip_bootstrap::ChipGroup;
 use fault_points::fault_point;
 use mailbox_atomics::WordU64;
-use rendezvous::Prepared;
 use shared_memory::{Region, RegionError};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(crate) fn spawn_all(
     names: &[String],
     channels: &ChannelSet,
     board: &Board,
-    group: Option<&Prepared>,
+    group: Option<&ChipGroup>,
     heaps: &[Arc<Region>],
 ) -> Result<Vec<(String, Child)>, Failure> {
     let mut children = Vec::with_capacity(names.len());
@@ -36,8 +36,8 @@ pub(crate) fn spawn_all(
         let group = group.filter(|_| number < worker.chips.len());
         let chip = worker.chips.get(number).map(|config| {
             let (platform, within) = (worker.settings.platform, worker.init_within);
-            let ticket = group.map(Prepared::ticket);
-            ChipOrders::new(platform, within, worker.chips.len(), ticket, config, &mut regions)
+            let spec = group.map(ChipGroup::spec);
+            ChipOrders::new(platform, within, worker.chips.len(), spec, config, &mut regions)
         });
         let handover = Handover {
             number,

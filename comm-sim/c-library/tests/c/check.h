@@ -1,4 +1,4 @@
-/* What the test programs share: a check that names its line and what the library said. */
+/* Shared by the test programs: a check that prints its line and the library's last error. */
 #ifndef CHIPCOMM_TEST_CHECK_H
 #define CHIPCOMM_TEST_CHECK_H
 

@@ -1,50 +1,22 @@
-//! `libcomm_sim.so` as C, C++ and Python programs use it, each rank a program of its own (CS-6).
-//!
-//! The library is the one that cargo builds beside this test program. The programs in `tests/c` are compiled here, with gcc and g++ as
-//! strict as they come.
+//! `libcomm_sim.so` as C, C++ and Python programs use it, one program for each rank.
 #![allow(missing_docs)]
 
+use comm_context::conformance::{CLibrary, compile_kernel};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 
-/// Programs end by themselves long before; a stuck one must not take the test run with it.
+static LIBRARY: LazyLock<CLibrary> = LazyLock::new(|| CLibrary::build("comm-sim-c", "comm_sim"));
+
+/// Far above what a rank needs; a stuck one must not block the test run.
 const TIMEOUT_S: &str = "30";
-
-/// The folder of the library, which is that of this program.
-fn library_folder() -> PathBuf {
-    let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-    assert!(folder.join("libcomm_sim.so").exists(), "cargo builds libcomm_sim.so into {}", folder.display());
-    folder
-}
 
 fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name)
 }
 
-/// Compiles a program or, for `kernel.cpp`, a shared object.
 fn compile(name: &str, into: &Path) -> PathBuf {
-    let output = into.join(name.replace('.', "_"));
-    let mut command = if name.ends_with(".cpp") {
-        let mut command = Command::new("g++");
-        command.arg("-std=c++17");
-        command
-    } else {
-        let mut command = Command::new("gcc");
-        command.arg("-std=c11");
-        command
-    };
-    command.args(["-Wall", "-Wextra", "-Werror", "-pedantic", "-O2", "-I", comm_context::INCLUDE_DIR]);
-    command.arg(source(name)).arg("-o").arg(&output);
-    if name == "kernel.cpp" {
-        command.args(["-shared", "-fPIC"]);
-    } else {
-        let folder = library_folder();
-        command.arg("-L").arg(&folder).arg("-lcomm_sim").arg(format!("-Wl,-rpath,{}", folder.display()));
-        command.args(["-ldl", "-pthread"]);
-    }
-    let built = command.output().expect("gcc and g++ are needed for this test");
-    assert!(built.status.success(), "{command:?}\n{}", String::from_utf8_lossy(&built.stderr));
-    output
+    LIBRARY.compile(&source(name), into, &["-ldl".to_owned(), "-pthread".to_owned()])
 }
 
 /// Starts one program for each rank, and expects each to print `ok`.
@@ -58,18 +30,14 @@ fn run_ranks(nranks: usize, path: &Path, program: &dyn Fn(usize) -> Command) {
         .collect();
     for (rank, child) in ranks.into_iter().enumerate() {
         let out = child.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&out.stdout);
-        let complaints = String::from_utf8_lossy(&out.stderr);
-        assert!(
-            out.status.success() && said.trim() == "ok",
-            "rank {rank}: {}\n{said}{complaints}",
-            out.status
-        );
+        let (stdout, stderr) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        let ok = out.status.success() && stdout.trim() == "ok";
+        assert!(ok, "rank {rank}: {}\n{stdout}{stderr}", out.status);
     }
     assert!(!path.exists());
 }
 
-fn ranks_of(program: &Path, arguments: &[&Path]) {
+fn run_program(program: &Path, arguments: &[&Path]) {
     for nranks in [2, 4] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rootinfo");
@@ -82,20 +50,20 @@ fn ranks_of(program: &Path, arguments: &[&Path]) {
 }
 
 #[test]
-fn c_programs_do_everything_that_the_header_offers() {
+fn a_c_program_uses_every_function_of_the_header() {
     let folder = tempfile::tempdir().unwrap();
-    ranks_of(&compile("ranks.c", folder.path()), &[]);
+    run_program(&compile("ranks.c", folder.path()), &[]);
 }
 
 #[test]
 fn a_cpp_kernel_reaches_its_peers_through_the_context() {
     let folder = tempfile::tempdir().unwrap();
-    let kernel = compile("kernel.cpp", folder.path());
-    ranks_of(&compile("ranks.cpp", folder.path()), &[&kernel]);
+    let kernel = compile_kernel(&source("kernel.cpp"), folder.path());
+    run_program(&compile("ranks.cpp", folder.path()), &[&kernel]);
 }
 
 #[test]
-fn cs_6_whatever_a_c_program_gets_wrong_is_an_error_with_a_text() {
+fn cl_1_every_wrong_use_is_an_error_with_a_text() {
     let folder = tempfile::tempdir().unwrap();
     let program = compile("misuse.c", folder.path());
     let path = folder.path().join("rootinfo");
@@ -107,7 +75,7 @@ fn cs_6_whatever_a_c_program_gets_wrong_is_an_error_with_a_text() {
 }
 
 #[test]
-fn cs_6_errors_do_not_need_a_standard_error_to_go_to() {
+fn cl_1_errors_need_no_standard_error() {
     let folder = tempfile::tempdir().unwrap();
     let program = compile("misuse.c", folder.path());
     for stderr in ["2>&-", "2>/dev/full"] {
@@ -123,12 +91,12 @@ fn python_uses_the_library_through_ctypes() {
         println!("not run: there is no python3 on this machine");
         return;
     }
-    let library = library_folder().join("libcomm_sim.so");
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rootinfo");
     run_ranks(2, &path, &|rank| {
         let mut command = Command::new("python3");
-        command.arg(source("ranks.py")).args([rank.to_string(), "2".to_owned()]).arg(&path).arg(&library);
+        command.arg(source("ranks.py")).args([rank.to_string(), "2".to_owned()]);
+        command.arg(&path).arg(LIBRARY.path());
         command
     });
 }

@@ -1,4 +1,4 @@
-/* One rank of a group, in C11: program RANK NRANKS PATH. Everything that comm.h offers, in the order of a real program. */
+/* One rank of a group, in C11: program RANK NRANKS PATH. Every function of comm.h, in the order of a real program. */
 #include <string.h>
 
 #include "check.h"
@@ -8,7 +8,7 @@ static const CommContext *context_at(uint64_t address) { return (const CommConte
 
 static unsigned char *bytes_at(uint64_t address) { return (unsigned char *)(uintptr_t)address; }
 
-/* Fields that hold for every context. */
+/* What holds for every context. */
 static void check_context(const CommContext *context, uint32_t rank, uint32_t nranks, size_t size) {
     CHECK(context->rankId == rank && context->rankNum == nranks && context->winSize == size);
     CHECK(context->workSpace != 0 && context->workSpaceSize > 0);
@@ -33,7 +33,7 @@ int main(int argc, char **argv) {
     check_context(context, rank, nranks, size);
     CHECK(context->windowsIn[rank] == base);
 
-    /* A window is zero at first; then everybody writes into everybody's. */
+    /* A window is zero at first; then every rank writes into every window. */
     for (size_t at = 0; at < size; ++at) {
         CHECK(bytes_at(base)[at] == 0);
     }
@@ -56,7 +56,7 @@ int main(int argc, char **argv) {
     check_context(context_at(view), nranks - 1 - rank, nranks, 512);
     CHECK(context_at(view)->windowsIn[0] == context->windowsIn[nranks - 1] + 1024);
 
-    /* Domains: everybody, and the pair of neighbours that this rank is in. */
+    /* Domains: one of all ranks, and one of the pair of neighbours that this rank belongs to. */
     const uint32_t first = rank / 2 * 2;
     const uint32_t pair[2] = {first, first + 1};
     uint64_t domain = 0, own = 0, pair_context = 0, pair_own = 0;

@@ -1,6 +1,6 @@
 /*
- * One rank in C: only comm.h, comm_context.h and the vendor's types. It owns the device and the stream; the
- * library owns the communicator.
+ * One rank in C11: program RANK NRANKS PATH. It uses comm.h, comm_context.h and the vendor's functions, and owns the
+ * device and the stream; the library owns the communicator.
  */
 #include "comm.h"
 #include "comm_context.h"

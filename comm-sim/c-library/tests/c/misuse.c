@@ -1,4 +1,4 @@
-/* Everything that a caller can get wrong, in C11: program PATH. Nothing crashes, everything has a text. */
+/* Every wrong use of the library, in C11: program PATH. Nothing crashes, and every error has a text. */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <string.h>
@@ -6,13 +6,13 @@
 #include "check.h"
 #include "comm_context.h"
 
-/* A failure with this code and with this in its text. */
+/* The call fails with this code and a text that contains this. */
 #define REFUSED(call, code, text)                      \
     do {                                               \
         CHECK((call) == (code));                       \
         CHECK(strstr(comm_last_error(), text) != NULL); \
     } while (0)
-#define NO_GROUP(call, text)                           \
+#define NO_HANDLE(call, text)                          \
     do {                                               \
         CHECK((call) == NULL);                         \
         CHECK(strstr(comm_last_error(), text) != NULL); \
@@ -20,7 +20,7 @@
 
 static CommHandle comm;
 
-/* Uses the communicator from a thread of its own; each has errors of its own too. */
+/* Uses the communicator from one of many threads; each thread has its own last error. */
 static void *use(void *argument) {
     const uint64_t number = (uint64_t)(uintptr_t)argument;
     const uint32_t me = 0;
@@ -39,24 +39,24 @@ static void *use(void *argument) {
     return NULL;
 }
 
-static void nobody(const char *path) {
+static void without_communicator(const char *path) {
     CHECK(strcmp(comm_last_error(), "") == 0);
-    NO_GROUP(comm_init(0, 1, NULL, NULL), "NULL");
-    NO_GROUP(comm_init(0, 1, NULL, ""), "empty");
-    NO_GROUP(comm_init(0, 1, NULL, "/"), "names no file");
-    NO_GROUP(comm_init(0, 1, NULL, "/no/such/folder/x"), "folder");
-    NO_GROUP(comm_init(1, 1, NULL, path), "rank is 1");
-    NO_GROUP(comm_init(-1, 1, NULL, path), "rank is -1");
-    NO_GROUP(comm_init(0, 0, NULL, path), "nranks is 0");
-    NO_GROUP(comm_init(0, -4, NULL, path), "nranks is -4");
-    NO_GROUP(comm_init(0, 65, NULL, path), "nranks is 65");
-    NO_GROUP(comm_init(0, 0x7fffffff, NULL, path), "nranks is");
-    CommHandle strangers[] = {NULL, (CommHandle)(uintptr_t)1, (CommHandle)(void *)&strangers, (CommHandle)(uintptr_t)-1};
+    NO_HANDLE(comm_init(0, 1, NULL, NULL), "NULL");
+    NO_HANDLE(comm_init(0, 1, NULL, ""), "empty");
+    NO_HANDLE(comm_init(0, 1, NULL, "/"), "names no file");
+    NO_HANDLE(comm_init(0, 1, NULL, "/no/such/folder/x"), "folder");
+    NO_HANDLE(comm_init(1, 1, NULL, path), "rank is 1");
+    NO_HANDLE(comm_init(-1, 1, NULL, path), "rank is -1");
+    NO_HANDLE(comm_init(0, 0, NULL, path), "nranks is 0");
+    NO_HANDLE(comm_init(0, -4, NULL, path), "nranks is -4");
+    NO_HANDLE(comm_init(0, 65, NULL, path), "nranks is 65");
+    NO_HANDLE(comm_init(0, 0x7fffffff, NULL, path), "nranks is");
+    CommHandle unknown[] = {NULL, (CommHandle)(uintptr_t)1, (CommHandle)(void *)&unknown, (CommHandle)(uintptr_t)-1};
     uint64_t out = 0, other = 0;
     size_t size = 0;
     const uint32_t me = 0;
-    for (size_t at = 0; at < sizeof strangers / sizeof *strangers; ++at) {
-        CommHandle who = strangers[at];
+    for (size_t at = 0; at < sizeof unknown / sizeof *unknown; ++at) {
+        CommHandle who = unknown[at];
         const char *text = at == 0 ? "handle is NULL" : "no handle of a live communicator";
         REFUSED(comm_alloc_windows(who, 64, &out), COMM_E_INVALID, text);
         REFUSED(comm_get_local_window_base(who, &out), COMM_E_INVALID, text);
@@ -109,7 +109,7 @@ static void wrong_arguments(void) {
 
 int main(int argc, char **argv) {
     CHECK(argc == 2);
-    nobody(argv[1]);
+    without_communicator(argv[1]);
     comm = comm_init(0, 1, NULL, argv[1]);
     CHECK(comm != NULL);
     wrong_arguments();
@@ -120,7 +120,7 @@ int main(int argc, char **argv) {
     for (size_t at = 0; at < 100; ++at) {
         CHECK(pthread_join(threads[at], NULL) == 0);
     }
-    /* A handle is never used again: the old one stays dead beside the new one. */
+    /* Handles are not reused: the old one stays invalid beside the new one. */
     CommHandle old = comm;
     CHECK(comm_destroy(comm) == 0);
     comm = comm_init(0, 1, NULL, argv[1]);
@@ -131,7 +131,7 @@ int main(int argc, char **argv) {
     REFUSED(comm_destroy(comm), COMM_E_INVALID, "comm_destroy: ");
 
     setenv("CHIPCOMM_TIMEOUT_S", "soon", 1);
-    NO_GROUP(comm_init(0, 1, NULL, argv[1]), "CHIPCOMM_TIMEOUT_S is \"soon\"");
+    NO_HANDLE(comm_init(0, 1, NULL, argv[1]), "CHIPCOMM_TIMEOUT_S is \"soon\"");
     puts("ok");
     return 0;
 }

@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //! Forks; the children use the communicator only, and no lock of the test harness.
-#![allow(unsafe_code, dead_code, unreachable_pub, reason = "each test program uses its part")]
+#![allow(unsafe_code, dead_code, unreachable_pub, reason = "each test program uses a part of this")]
 
 use child_process::Child;
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use worker_errors::clip;
 
+/// Bytes of the text that a process leaves when it fails.
+const TEXT: usize = 4096;
+
 pub fn secs(seconds: u64) -> Timeout {
     Timeout::new(Duration::from_secs(seconds)).unwrap()
 }
@@ -22,29 +25,30 @@ pub fn millis(ms: u64) -> Timeout {
     Timeout::new(Duration::from_millis(ms)).unwrap()
 }
 
+/// Far beyond what any test takes, so that a hang is a failure.
 pub fn far() -> Deadline {
-    Deadline::after(Duration::from_secs(60)).unwrap()
+    Deadline::after(Duration::from_secs(120)).unwrap()
 }
 
-/// The way that a rank comes in.
+/// How a rank joins its group.
 #[derive(Clone, Copy)]
-pub enum Way<'a> {
+pub enum Entry<'a> {
     Forked(&'a Prepared),
-    Met(&'a Path),
+    Path(&'a Path),
 }
 
-impl Way<'_> {
+impl Entry<'_> {
     pub fn open(&self, rank: u32, nranks: u32, within: Timeout) -> Result<Box<dyn Communicator>, CommError> {
         Ok(match self {
             Self::Forked(prepared) => Box::new(SimComm::join(prepared, rank, within)?),
-            Self::Met(path) => Box::new(SimComm::rendezvous(path, Membership::new(rank, nranks)?, within)?),
+            Self::Path(path) => Box::new(SimComm::rendezvous(path, Membership::new(rank, nranks)?, within)?),
         })
     }
 
     pub fn fork(&self, body: impl FnOnce() -> i32) -> Child {
         let region = match self {
             Self::Forked(prepared) => Some(prepared.region().fd()),
-            Self::Met(_) => None,
+            Self::Path(_) => None,
         };
         let keep: Vec<_> = region.into_iter().collect();
         // SAFETY: see the head of the file.
@@ -52,52 +56,60 @@ impl Way<'_> {
     }
 }
 
-/// What each of some processes has to say at its end.
-pub struct Says {
-    texts: Region,
+/// One text from each of several processes.
+pub struct Texts {
+    region: Region,
     each: usize,
 }
 
-impl Says {
+impl Texts {
     pub fn new(processes: usize, each: usize) -> Self {
-        Self { texts: Region::create("says", processes * each).unwrap(), each }
+        Self { region: Region::create("texts", processes * each).unwrap(), each }
     }
 
     pub fn write(&self, process: usize, text: &str) {
-        self.texts.write(process * self.each, clip(text, self.each).as_bytes()).unwrap();
+        self.region.write(process * self.each, clip(text, self.each).as_bytes()).unwrap();
     }
 
     pub fn read(&self, process: usize) -> String {
         let mut text = vec![0; self.each];
-        self.texts.read(process * self.each, &mut text).unwrap();
+        self.region.read(process * self.each, &mut text).unwrap();
         String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned()
     }
 }
 
-/// Runs `body` as every rank of a group, each in its own process, and fails with what they say.
-pub fn in_processes(nranks: u32, way: Way<'_>, body: impl Fn(u32) -> Result<(), String>) {
-    let says = Says::new(nranks as usize, 4096);
-    let children: Vec<Child> = (0..nranks)
-        .map(|rank| {
-            way.fork(|| match body(rank) {
-                Ok(()) => 0,
-                Err(text) => {
-                    says.write(rank as usize, &text);
-                    1
-                }
-            })
-        })
-        .collect();
-    let ends: Vec<_> = children.iter().map(|child| child.reap(far())).collect();
-    let failed: Vec<String> = (0..nranks as usize)
-        .filter(|rank| ends[*rank] != Some(HowDied::Exited(0)))
-        .map(|rank| format!("rank {rank} {:?}: {}", ends[rank], says.read(rank)))
+/// Runs `body` as every rank of a group, each in its own process, and fails with the errors that they return.
+pub fn in_processes(nranks: u32, entry: Entry<'_>, body: impl Fn(u32) -> Result<(), String>) {
+    let order: Vec<u32> = (0..nranks).collect();
+    in_processes_started(&order, entry, body);
+}
+
+/// The same; the ranks are started in this order.
+pub fn in_processes_started(order: &[u32], entry: Entry<'_>, body: impl Fn(u32) -> Result<(), String>) {
+    let texts = Texts::new(order.len(), TEXT);
+    let start = |&rank: &u32| {
+        let child = entry.fork(|| match body(rank) {
+            Ok(()) => 0,
+            Err(text) => {
+                texts.write(rank as usize, &text);
+                1
+            }
+        });
+        (rank, child)
+    };
+    let children: Vec<(u32, Child)> = order.iter().map(start).collect();
+    let end = far();
+    let ends: Vec<_> = children.iter().map(|(rank, child)| (*rank, child.reap(end))).collect();
+    let failed: Vec<String> = ends
+        .iter()
+        .filter(|(_, end)| *end != Some(HowDied::Exited(0)))
+        .map(|(rank, end)| format!("rank {rank} {end:?}: {}", texts.read(*rank as usize)))
         .collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-/// A path where nothing is, in a folder that goes away with the test.
-pub fn meeting_place() -> (tempfile::TempDir, PathBuf) {
+/// A path where nothing is, in a folder that is removed with the test.
+pub fn rendezvous_path() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rootinfo");
     (folder, path)
@@ -124,7 +136,7 @@ pub fn mappings() -> usize {
     std::fs::read_to_string("/proc/self/maps").unwrap().lines().count()
 }
 
-/// Writes to standard error past the harness's locks.
-pub fn say(text: &str) {
+/// Writes to standard error without the harness's locks.
+pub fn print_error(text: &str) {
     let _ = nix::unistd::write(std::io::stderr().as_fd(), format!("{text}\n").as_bytes());
 }

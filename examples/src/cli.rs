@@ -29,7 +29,7 @@ impl Flag {
         Self { short: None, long, value: None, help }
     }
 
-    /// The same flag with a one-letter form.
+    /// The same flag with a short form.
     pub const fn short(self, short: char) -> Self {
         Self { short: Some(short), ..self }
     }

@@ -58,7 +58,7 @@ impl Collective {
         })
     }
 
-    /// Brings the chips up, runs all iterations, and checks every output of each.
+    /// Brings up the chips, runs all iterations, and checks every output of each.
     fn run(&self, options: &Options, kernel: &str, mut job: Job<'_>) -> Result<Outcome, Error> {
         let n = job.devices().len();
         let mut worker = job.worker().build().map_err(Error::before_start)?;

@@ -82,7 +82,7 @@ impl<'a> Job<'a> {
         worker.register_kernel_symbol(&path, symbol).map_err(Error::before_start)
     }
 
-    /// Brings the chips up and prints them.
+    /// Brings up the chips and prints them.
     pub fn bring_up(&mut self, worker: &mut Worker) -> Result<(), Error> {
         let started = Instant::now();
         worker.init()?;

@@ -66,7 +66,7 @@ fn time(bytes: u128, micro: u128) -> Ps {
     (bytes * 1000 * 1_000_000).checked_div(micro).unwrap_or(0) as Ps
 }
 
-/// Reducing an element takes n − 1 transfers of it, and bringing the result to all others n − 1 more.
+/// Reducing an element takes n − 1 transfers of it, and sending the result to all others takes n − 1 more.
 fn port(plan: &Plan<'_>) -> Ps {
     let n = u128::from(plan.program.ranks());
     let total = match plan.program.goal() {

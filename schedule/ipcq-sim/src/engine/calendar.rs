@@ -95,7 +95,7 @@ pub(super) struct Calendar {
 }
 
 impl Calendar {
-    /// `step` is the shortest time between an event and the next one that it causes: buckets are no wider.
+    /// `step` is the shortest time between an event and the next one that it causes: buckets are at most that wide.
     pub(super) fn new(step: u32) -> Self {
         Calendar {
             shift: step.max(1).ilog2(),

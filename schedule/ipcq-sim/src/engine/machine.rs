@@ -64,7 +64,7 @@ struct Pe {
 
 /// A posted receive.
 #[derive(Clone, Copy)]
-struct Post {
+struct PostedReceive {
     posted: Ps,
     done: Ps,
     credit: Ps,
@@ -85,7 +85,7 @@ pub(super) struct Machine<'a, 'p, G: Program + ?Sized, P: Probe> {
     mask: u32,
     slots: u32,
     pes: Vec<Pe>,
-    posts: Vec<Post>,
+    posts: Vec<PostedReceive>,
     ready: Vec<u32>,
     next: Vec<u32>,
     running: u32,
@@ -459,10 +459,10 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
             _ => return Err(self.misuse(rank, pe.step)),
         }
         if self.posts.is_empty() {
-            let none = Post { posted: 0, done: 0, credit: 0, tile: 0, land: Land::Copy };
+            let none = PostedReceive { posted: 0, done: 0, credit: 0, tile: 0, land: Land::Copy };
             self.posts = vec![none; self.chans.len()];
         }
-        self.posts[channel as usize] = Post { posted: pe.now, done: 0, credit: 0, tile, land };
+        self.posts[channel as usize] = PostedReceive { posted: pe.now, done: 0, credit: 0, tile, land };
         if self.chans[channel as usize].received < self.chans[channel as usize].arrived {
             self.land(channel);
         }
@@ -481,7 +481,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         let done = found + self.plan.costs[class].read;
         self.probe.landed(channel, seq, class, found, done);
         let credit = self.credit(channel, if self.plan.credit_at == CreditAt::Recv { found } else { done });
-        self.posts[channel as usize] = Post { done, credit, ..post };
+        self.posts[channel as usize] = PostedReceive { done, credit, ..post };
     }
 
     fn wait_posted(&mut self, rank: u32, pe: &mut Pe, dir: Dir) -> Result<bool, SimError> {

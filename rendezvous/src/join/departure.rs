@@ -1,33 +1,33 @@
-//! A rank that goes away from a meeting.
+//! A rank that goes away from a rendezvous.
 
 use super::wire::Message;
-use crate::group::how_in_words;
-use crate::verdict;
+use crate::group::how_died;
+use crate::memory::death_word;
 use child_process::ProcessWatch;
 use comm_context::comm::{CommError, Phase};
 use deadline::{Deadline, HowDied};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// A process closes its sockets a little before the system says that it is gone and how.
-const LAST_BREATH: Duration = Duration::from_millis(50);
+/// A process that ends closes its sockets a little before the system reports its death.
+const EXIT_GRACE: Duration = Duration::from_millis(50);
 
-/// Who went, and what is known of the reason.
+/// Which rank is gone, and what is known of the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Departure {
     /// Its process is gone.
     Died { rank: u32, pid: u32, how: HowDied },
-    /// It lives, and does not wait any longer.
+    /// Its process lives and does not wait any longer.
     Left { rank: u32, reason: String },
 }
 
 impl Departure {
-    /// The connection to `rank` is closed: finds out what became of its process.
+    /// The connection to `rank` is closed: finds out whether its process has ended.
     pub(super) fn of_process(rank: u32, pid: i32, process_watch: Option<&ProcessWatch>) -> Self {
-        let soon = Deadline::after(LAST_BREATH);
-        let lives = matches!((process_watch, soon), (Some(line), Ok(soon)) if !line.wait_for_death(soon));
+        let soon = Deadline::after(EXIT_GRACE);
+        let lives = matches!((process_watch, soon), (Some(watch), Ok(soon)) if !watch.wait_for_death(soon));
         if lives {
-            return Self::Left { rank, reason: "it closed its connection to the meeting".to_owned() };
+            return Self::Left { rank, reason: "it closed its connection to the rendezvous".to_owned() };
         }
         let how = process_watch.and_then(ProcessWatch::death).unwrap_or(HowDied::Unknown);
         Self::Died { rank, pid: pid.unsigned_abs(), how }
@@ -36,21 +36,22 @@ impl Departure {
     pub(super) fn message(&self) -> Message {
         match self {
             Self::Died { rank, pid, how } => Message::Lost {
-                departed: verdict::encode(*rank, *how).get(),
+                departed: death_word::encode(*rank, *how).get(),
                 pid: *pid,
                 reason: String::new(),
             },
             Self::Left { rank, reason } => Message::Lost {
-                departed: verdict::encode(*rank, HowDied::Unknown).get(),
+                departed: death_word::encode(*rank, HowDied::Unknown).get(),
                 pid: 0,
                 reason: reason.clone(),
             },
         }
     }
 
-    /// What [`message`](Self::message) told; `None` when it makes no sense in a group of `nranks`.
+    /// The departure that [`message`](Self::message) encoded; `None` when a group of `nranks` has no such
+    /// rank.
     pub(super) fn decode(departed: u32, pid: u32, reason: String, nranks: u32) -> Option<Self> {
-        let death = verdict::decode(NonZeroU32::new(departed)?, nranks)?;
+        let death = death_word::decode(NonZeroU32::new(departed)?, nranks)?;
         Some(match pid {
             0 => Self::Left { rank: death.peer, reason },
             pid => Self::Died { rank: death.peer, pid, how: death.how },
@@ -60,7 +61,7 @@ impl Departure {
     pub(super) fn into_error(self) -> CommError {
         match self {
             Self::Died { rank, pid, how } => {
-                CommError::PeerDied { rank, pid: Some(pid), how: how_in_words(how), phase: Phase::Init }
+                CommError::PeerDied { rank, pid: Some(pid), how: how_died(how), phase: Phase::Init }
             }
             Self::Left { rank, reason } => CommError::PeerLeft { rank, reason, phase: Phase::Init },
         }
@@ -72,9 +73,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_became_of_a_rank_survives_the_wire() {
+    fn a_departure_survives_the_wire() {
         let died = Departure::Died { rank: 3, pid: 77, how: HowDied::Signalled(9) };
-        let left = Departure::Left { rank: 0, reason: "enough".to_owned() };
+        let left = Departure::Left { rank: 0, reason: "its own reasons".to_owned() };
         for departure in [died, left] {
             let Message::Lost { departed, pid, reason } = departure.message() else { panic!() };
             assert_eq!(Departure::decode(departed, pid, reason.clone(), 4), Some(departure.clone()));

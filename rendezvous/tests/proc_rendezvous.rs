@@ -1,4 +1,4 @@
-//! Groups of real processes: met at a path or forked, with ranks that are killed, leave, or never come.
+//! Groups of real processes, joined at a path or forked, with ranks that are killed, leave, or never join.
 //!
 //! # Safety
 //! Forks; the children use shared memory, sockets and system calls, and no lock of the test harness.
@@ -9,7 +9,7 @@ use comm_context::comm::{CommError, Membership, Phase, Timeout};
 use deadline::{Deadline, HowDied};
 use mailbox_atomics::WordU32;
 use nix::sys::signal::Signal;
-use rendezvous::{Group, Prepared, Tag, groups_of, who_is_there};
+use rendezvous::{Group, Prepared, Tag, groups_of, ranks_at};
 use serial_test::serial;
 use shared_memory::Region;
 use std::os::fd::AsFd;
@@ -31,18 +31,18 @@ fn fork(body: impl FnOnce() -> i32) -> Child {
     unsafe { Child::fork(&[], body) }.unwrap()
 }
 
-/// A path where nothing is, in a folder that goes away with the test.
+/// A path where nothing exists, in a folder that is removed with the test.
 fn path() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rootinfo");
     (folder, path)
 }
 
-fn meet(path: &Path, rank: u32, nranks: u32, within: Timeout) -> Result<Group, CommError> {
+fn join(path: &Path, rank: u32, nranks: u32, within: Timeout) -> Result<Group, CommError> {
     Group::rendezvous(path, Membership::new(rank, nranks).unwrap(), EXTENT, within)
 }
 
-/// Runs `body` in a process, and fails with its text when it errs.
+/// Runs `body` in a process, which exits with 1 and prints the text when it fails.
 fn rank(body: impl FnOnce() -> Result<(), String>) -> Child {
     fork(|| match body() {
         Ok(()) => 0,
@@ -59,9 +59,9 @@ fn all_fine(children: Vec<Child>) {
     }
 }
 
-/// Expects that `told` names the death of `rank`.
-fn names_death(told: Result<(), CommError>, rank: u32) -> Result<(), String> {
-    match told {
+/// Expects an error that names the death of `rank`.
+fn names_death(result: Result<(), CommError>, rank: u32) -> Result<(), String> {
+    match result {
         Err(CommError::PeerDied { rank: named, pid: Some(_), .. }) if named == rank => Ok(()),
         other => Err(format!("expected the death of rank {rank}, got {other:?}")),
     }
@@ -74,16 +74,16 @@ fn use_group(group: &Group) -> Result<(), CommError> {
     let everybody: Vec<u32> = (0..nranks).collect();
     for id in 0..20 {
         let mine = [group.membership().rank() as u8, id as u8];
-        let notes = group.exchange(&step, Tag { kind: 1, id }, &everybody, &mine)?;
+        let messages = group.exchange(&step, Tag { kind: 1, id }, &everybody, &mine)?;
         let wanted: Vec<Vec<u8>> = (0..nranks).map(|rank| vec![rank as u8, id as u8]).collect();
-        assert_eq!(notes, wanted);
+        assert_eq!(messages, wanted);
     }
     Ok(())
 }
 
 #[test]
 #[serial]
-fn ranks_meet_in_any_order_and_leave_nothing_at_the_path() {
+fn ranks_join_in_any_order_and_leave_nothing_at_the_path() {
     // RV-1, RV-3
     for nranks in [1, 2, 3, 8, 16] {
         let (folder, path) = path();
@@ -96,7 +96,7 @@ fn ranks_meet_in_any_order_and_leave_nothing_at_the_path() {
             .map(|me| {
                 std::thread::sleep(Duration::from_millis(u64::from(me % 3) * 5));
                 rank(move || {
-                    let group = meet(path, me, nranks, secs(60)).map_err(|error| error.to_string())?;
+                    let group = join(path, me, nranks, secs(60)).map_err(|error| error.to_string())?;
                     use_group(&group).map_err(|error| error.to_string())
                 })
             })
@@ -108,7 +108,7 @@ fn ranks_meet_in_any_order_and_leave_nothing_at_the_path() {
 
 #[test]
 #[serial]
-fn f16_a_thousand_meetings_at_one_path_never_run_into_each_other() {
+fn f16_a_thousand_groups_at_one_path_never_run_into_each_other() {
     // RV-4
     let (_folder, path) = path();
     let path = &path;
@@ -117,13 +117,13 @@ fn f16_a_thousand_meetings_at_one_path_never_run_into_each_other() {
             rank(move || {
                 for round in 0..1000_u32 {
                     let group =
-                        meet(path, me, 2, secs(60)).map_err(|error| format!("round {round}: {error}"))?;
+                        join(path, me, 2, secs(60)).map_err(|error| format!("round {round}: {error}"))?;
                     let step = group.step(Phase::Barrier, secs(60)).map_err(|error| error.to_string())?;
                     let tag = Tag { kind: 9, id: 0 };
-                    let notes = group.exchange(&step, tag, &[0, 1], &round.to_le_bytes());
-                    let notes = notes.map_err(|error| format!("round {round}: {error}"))?;
-                    if notes.iter().any(|note| note != &round.to_le_bytes()) {
-                        return Err(format!("round {round} met another round: {notes:?}"));
+                    let messages = group.exchange(&step, tag, &[0, 1], &round.to_le_bytes());
+                    let messages = messages.map_err(|error| format!("round {round}: {error}"))?;
+                    if messages.iter().any(|message| message != &round.to_le_bytes()) {
+                        return Err(format!("round {round} got the message of another round: {messages:?}"));
                     }
                 }
                 Ok(())
@@ -135,17 +135,17 @@ fn f16_a_thousand_meetings_at_one_path_never_run_into_each_other() {
 
 #[test]
 #[serial]
-fn f20_a_rank_killed_at_the_meeting_is_named_to_all() {
-    // RV-3: the host (who comes first) and a guest in turn.
+fn f20_all_ranks_name_a_leader_that_is_killed() {
+    // RV-3: the victim comes first and so is the leader.
     for victim in [0, 1] {
         let (_folder, path) = path();
         let path = &path;
         let doomed =
-            rank(move || meet(path, victim, 4, secs(60)).map(drop).map_err(|error| error.to_string()));
+            rank(move || join(path, victim, 4, secs(60)).map(drop).map_err(|error| error.to_string()));
         await_table(path, |table| table.contains("pid"));
         let others: Vec<Child> = (0..3)
             .filter(|me| *me != victim)
-            .map(|me| rank(move || names_death(meet(path, me, 4, secs(60)).map(drop), victim)))
+            .map(|me| rank(move || names_death(join(path, me, 4, secs(60)).map(drop), victim)))
             .collect();
         await_table(path, |table| table.matches("pid").count() == 3);
         doomed.signal(Signal::SIGKILL);
@@ -155,53 +155,53 @@ fn f20_a_rank_killed_at_the_meeting_is_named_to_all() {
 
 #[test]
 #[serial]
-fn f20_a_guest_killed_at_the_meeting_is_named_to_all() {
+fn f20_all_ranks_name_a_joiner_that_is_killed() {
     let (_folder, path) = path();
     let path = &path;
-    let host = rank(move || names_death(meet(path, 2, 4, secs(60)).map(drop), 1));
-    await_table(path, |table| table.contains("hosts the meeting"));
-    let guest = rank(move || meet(path, 1, 4, secs(60)).map(drop).map_err(|error| error.to_string()));
-    let other = rank(move || names_death(meet(path, 0, 4, secs(60)).map(drop), 1));
+    let leader = rank(move || names_death(join(path, 2, 4, secs(60)).map(drop), 1));
+    await_table(path, |table| table.contains("leader"));
+    let joiner = rank(move || join(path, 1, 4, secs(60)).map(drop).map_err(|error| error.to_string()));
+    let other = rank(move || names_death(join(path, 0, 4, secs(60)).map(drop), 1));
     await_table(path, |table| table.matches("pid").count() == 3);
-    guest.signal(Signal::SIGKILL);
-    all_fine(vec![host, other]);
+    joiner.signal(Signal::SIGKILL);
+    all_fine(vec![leader, other]);
 }
 
-/// Looks at the meeting until it is as wanted.
+/// Polls the table of the ranks at `path` until it is as wanted.
 fn await_table(path: &Path, wanted: impl Fn(&str) -> bool) {
     let end = far();
-    while !who_is_there(path, secs(5)).unwrap().is_some_and(|table| wanted(&table)) {
-        assert!(!end.has_passed(), "{:?}", who_is_there(path, secs(5)));
+    while !ranks_at(path, secs(5)).unwrap().is_some_and(|table| wanted(&table)) {
+        assert!(!end.has_passed(), "{:?}", ranks_at(path, secs(5)));
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
 #[test]
 #[serial]
-fn a_rank_that_does_not_fit_is_refused_in_words_and_the_others_still_meet() {
+fn a_rank_that_does_not_fit_is_refused_with_a_reason_and_the_others_still_join() {
     let (_folder, path) = path();
     let path = &path;
-    let host = rank(move || meet(path, 0, 2, secs(60)).map(drop).map_err(|error| error.to_string()));
-    await_table(path, |table| table.contains("hosts"));
-    let told = |told: Result<Group, CommError>| told.map(drop).unwrap_err().to_string();
-    let twice = told(meet(path, 0, 2, secs(10)));
-    assert!(twice.contains("rank 0 is here already"), "{twice}");
-    let other_size = told(meet(path, 1, 3, secs(10)));
+    let leader = rank(move || join(path, 0, 2, secs(60)).map(drop).map_err(|error| error.to_string()));
+    await_table(path, |table| table.contains("leader"));
+    let refusal = |result: Result<Group, CommError>| result.map(drop).unwrap_err().to_string();
+    let twice = refusal(join(path, 0, 2, secs(10)));
+    assert!(twice.contains("rank 0 has joined already"), "{twice}");
+    let other_size = refusal(join(path, 1, 3, secs(10)));
     assert!(other_size.contains("says 3 ranks"), "{other_size}");
-    let other_extent = told(Group::rendezvous(path, Membership::new(1, 2).unwrap(), 64 << 20, secs(10)));
+    let other_extent = refusal(Group::rendezvous(path, Membership::new(1, 2).unwrap(), 64 << 20, secs(10)));
     assert!(other_extent.contains("windows may have"), "{other_extent}");
-    let guest = rank(move || meet(path, 1, 2, secs(60)).map(drop).map_err(|error| error.to_string()));
-    all_fine(vec![host, guest]);
+    let joiner = rank(move || join(path, 1, 2, secs(60)).map(drop).map_err(|error| error.to_string()));
+    all_fine(vec![leader, joiner]);
 }
 
 #[test]
 #[serial]
-fn f06_a_rank_that_never_comes_is_named_at_the_deadline() {
+fn f06_a_rank_that_never_joins_is_named_at_the_deadline() {
     let (_folder, path) = path();
-    let told = meet(&path, 0, 3, Timeout::new(Duration::from_millis(150)).unwrap()).map(drop).unwrap_err();
-    let CommError::TimedOut { missing, table, .. } = &told else { panic!("{told}") };
+    let error = join(&path, 0, 3, Timeout::new(Duration::from_millis(150)).unwrap()).map(drop).unwrap_err();
+    let CommError::TimedOut { missing, table, .. } = &error else { panic!("{error}") };
     assert_eq!(missing, &[1, 2]);
-    assert!(table.contains("hosts the meeting") && table.contains("not here yet"), "{told}");
+    assert!(table.contains("leader") && table.contains("not joined yet"), "{error}");
 }
 
 /// Forks `nranks` ranks of a prepared group.
@@ -263,20 +263,20 @@ fn exchanges_of_other_members_do_not_wait_for_each_other() {
         let step = group.step(Phase::AllocDomain, secs(60)).unwrap();
         for round in 0..50 {
             std::thread::scope(|scope| {
-                let talk = |id: u64, members: &'static [u32]| {
+                let exchange = |id: u64, members: &'static [u32]| {
                     if members.contains(&me) {
                         let tag = Tag { kind: 1, id: round * 10 + id };
-                        let notes = group.exchange(&step, tag, members, &[me as u8]).unwrap();
+                        let messages = group.exchange(&step, tag, members, &[me as u8]).unwrap();
                         let wanted: Vec<Vec<u8>> = members.iter().map(|rank| vec![*rank as u8]).collect();
-                        assert_eq!(notes, wanted);
+                        assert_eq!(messages, wanted);
                     }
                 };
                 let other = scope.spawn(move || {
-                    talk(1, &[0, 1]);
-                    talk(2, &[1, 2]);
+                    exchange(1, &[0, 1]);
+                    exchange(2, &[1, 2]);
                 });
-                talk(3, &[2, 0]);
-                talk(4, &[0, 1, 2]);
+                exchange(3, &[2, 0]);
+                exchange(4, &[0, 1, 2]);
                 other.join().unwrap();
             });
         }
@@ -309,7 +309,7 @@ fn f20_survivors_name_the_rank_that_was_killed_and_the_group_stays_broken() {
 
 #[test]
 #[serial]
-fn a_rank_that_leaves_says_why() {
+fn a_rank_that_leaves_gives_its_reason() {
     // RV-7
     let (_prepared, children) = forked(3, |group| {
         if group.membership().rank() == 1 {
@@ -319,7 +319,7 @@ fn a_rank_that_leaves_says_why() {
         let step = group.step(Phase::Barrier, secs(60)).unwrap();
         match group.barrier(&step) {
             Err(CommError::PeerLeft { rank: 1, reason, .. }) if reason == "its own reasons" => Ok(()),
-            // The other survivor may have given up first, and says why it did.
+            // The other survivor may have given up first, with the same cause in its reason.
             Err(CommError::PeerLeft { reason, .. }) if reason.contains("its own reasons") => Ok(()),
             other => Err(format!("{other:?}")),
         }
@@ -329,14 +329,14 @@ fn a_rank_that_leaves_says_why() {
 
 #[test]
 #[serial]
-fn a_rank_that_gave_up_is_waited_for_by_nobody() {
-    // RV-7: it can never come again, also to what others begin later.
+fn no_rank_waits_for_one_that_gave_up() {
+    // RV-7: it cannot take part again, also in what others begin later.
     let (_prepared, children) = forked(2, |group| {
         if group.membership().rank() == 1 {
             let step = group.step(Phase::Barrier, Timeout::new(Duration::from_millis(50)).unwrap()).unwrap();
             let gave_up = group.barrier(&step);
             std::thread::sleep(Duration::from_secs(30));
-            return Err(format!("nobody ended this rank after {gave_up:?}"));
+            return Err(format!("this rank was not ended after {gave_up:?}"));
         }
         std::thread::sleep(Duration::from_millis(200));
         let step = group.step(Phase::AllocDomain, secs(60)).unwrap();
@@ -348,13 +348,13 @@ fn a_rank_that_gave_up_is_waited_for_by_nobody() {
         }
     });
     let ends = children[0].reap(far());
-    assert_eq!(ends, Some(HowDied::Exited(0)), "told before the other rank was gone");
+    assert_eq!(ends, Some(HowDied::Exited(0)), "it failed before the other rank was gone");
     assert_eq!(children[1].try_reap(), None);
 }
 
 #[test]
 #[serial]
-fn a_cancelled_wait_ends_at_once_and_says_so() {
+fn a_cancelled_wait_ends_at_once_with_the_reason() {
     let (prepared, children) = forked(2, |group| {
         if group.membership().rank() == 0 {
             let step = group.step(Phase::Barrier, secs(60)).unwrap();
@@ -380,7 +380,7 @@ fn a_cancelled_wait_ends_at_once_and_says_so() {
 
 #[test]
 #[serial]
-fn what_the_parent_tells_wins() {
+fn the_death_that_the_parent_reports_wins() {
     let (prepared, children) = forked(2, |group| {
         if group.membership().rank() == 0 {
             let step = group.step(Phase::Barrier, secs(60)).unwrap();
@@ -396,14 +396,14 @@ fn what_the_parent_tells_wins() {
         std::thread::sleep(Duration::from_secs(60));
         Ok(())
     });
-    // Stands for a chip that crashed and was reaped: only the parent knows how.
+    // As if a chip had crashed and was reaped: only the parent knows how.
     prepared.report_death(1, HowDied::Signalled(11));
     assert_eq!(children[0].reap(far()), Some(HowDied::Exited(0)));
 }
 
 #[test]
 #[serial]
-fn f44_a_group_can_be_looked_at_from_outside() {
+fn f44_a_group_can_be_inspected_from_outside() {
     let (_prepared, children) = forked(2, |group| {
         let _step = group.step(Phase::AllocDomain, secs(60)).unwrap();
         std::thread::sleep(Duration::from_secs(60));
@@ -425,15 +425,15 @@ fn f44_a_group_can_be_looked_at_from_outside() {
 
 #[test]
 #[serial]
-fn f07_a_meeting_whose_time_is_over_is_not_taken_for_a_death() {
-    // RV-9: first the host's deadline passes, then a guest's.
+fn f07_a_deadline_of_the_rendezvous_is_not_taken_for_a_death() {
+    // RV-9: first the leader's deadline passes, then a joiner's.
     let short = Timeout::new(Duration::from_millis(300)).unwrap();
-    for (host_within, guest_within) in [(short, secs(60)), (secs(60), short)] {
+    for (leader_within, joiner_within) in [(short, secs(60)), (secs(60), short)] {
         let (_folder, path) = path();
         let path = &path;
-        let expect = |told: Result<Group, CommError>, within: Timeout| match told.map(drop) {
+        let expect = |result: Result<Group, CommError>, within: Timeout| match result.map(drop) {
             Err(CommError::TimedOut { missing, table, .. })
-                if missing == [2] && table.contains("not here yet") =>
+                if missing == [2] && table.contains("not joined yet") =>
             {
                 Ok(())
             }
@@ -444,16 +444,16 @@ fn f07_a_meeting_whose_time_is_over_is_not_taken_for_a_death() {
             }
             other => Err(format!("{other:?}")),
         };
-        let host = rank(move || expect(meet(path, 0, 3, host_within), host_within));
-        await_table(path, |table| table.contains("hosts the meeting"));
-        let guest = rank(move || expect(meet(path, 1, 3, guest_within), guest_within));
-        all_fine(vec![host, guest]);
+        let leader = rank(move || expect(join(path, 0, 3, leader_within), leader_within));
+        await_table(path, |table| table.contains("leader"));
+        let joiner = rank(move || expect(join(path, 1, 3, joiner_within), joiner_within));
+        all_fine(vec![leader, joiner]);
     }
 }
 
 #[test]
 #[serial]
-fn members_that_name_others_are_all_told_however_late_and_may_try_again() {
+fn members_that_disagree_all_fail_however_late_and_may_try_again() {
     // RV-8
     let (_prepared, children) = forked(2, |group| {
         let me = group.membership().rank();
@@ -469,11 +469,39 @@ fn members_that_name_others_are_all_told_however_late_and_may_try_again() {
                 other => return Err(format!("{other:?}")),
             }
             group.barrier(&step).map_err(|error| error.to_string())?;
-            let notes =
+            let messages =
                 group.exchange(&step, tag, &[1, 0], &[me as u8]).map_err(|error| error.to_string())?;
-            assert_eq!(notes, [[1], [0]]);
+            assert_eq!(messages, [[1], [0]]);
         }
         Ok(())
     });
     all_fine(children);
+}
+
+#[test]
+#[serial]
+fn threads_that_leave_at_once_leave_one_reason() {
+    // RV-7: the reason is whole, of whichever thread was first.
+    for _ in 0..200 {
+        let prepared = Prepared::new(2, EXTENT).unwrap();
+        std::thread::scope(|scope| {
+            let peer = scope.spawn(|| {
+                let group = prepared.join(1, secs(60)).unwrap();
+                let step = group.step(Phase::Barrier, secs(60)).unwrap();
+                match group.barrier(&step) {
+                    Err(CommError::PeerLeft { rank: 0, reason, .. }) => reason,
+                    other => panic!("{other:?}"),
+                }
+            });
+            let group = &prepared.join(0, secs(60)).unwrap();
+            let reasons = ["a".repeat(800), "b".repeat(400)];
+            std::thread::scope(|scope| {
+                for reason in &reasons {
+                    scope.spawn(move || group.leave(reason));
+                }
+            });
+            let reason = peer.join().unwrap();
+            assert!(reasons.contains(&reason), "{reason}");
+        });
+    }
 }

@@ -1,4 +1,4 @@
-//! How a parent tells its forked ranks, in one word, which of them died first and how.
+//! A rank's death in one word: which rank, and how its process ended.
 
 use deadline::{Death, HowDied};
 use std::num::NonZeroU32;
@@ -18,7 +18,7 @@ pub(crate) fn encode(rank: u32, how: HowDied) -> NonZeroU32 {
     NonZeroU32::MIN.saturating_add(word - 1)
 }
 
-/// The death that `word` tells, if it makes sense for a group of `nranks`.
+/// The death that `word` encodes; `None` when a group of `nranks` has no such rank.
 pub(crate) fn decode(word: NonZeroU32, nranks: u32) -> Option<Death> {
     let word = word.get();
     let peer = (word >> 24).checked_sub(1).filter(|rank| *rank < nranks)?;

@@ -1,14 +1,14 @@
 //! Unix sockets that keep messages apart, with descriptors and credentials.
 //!
 //! # Safety
-//! Takes ownership of descriptors that the kernel has just handed to this process.
+//! Takes ownership of descriptors that the kernel has just created in this process.
 #![allow(unsafe_code)]
 
 use super::wire::{MESSAGE_BYTES, Message};
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr,
-    UnixCredentials, accept4, bind, connect, getsockopt, listen, recvmsg, sendmsg, socket, sockopt,
+    UnixCredentials, accept4, bind, getsockopt, recvmsg, sendmsg, socket, sockopt,
 };
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -18,38 +18,38 @@ fn open() -> nix::Result<OwnedFd> {
     socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
 }
 
-/// Takes the name for this process, or says that somebody has it (`EADDRINUSE`).
-pub(crate) fn host(name: &str) -> nix::Result<OwnedFd> {
+/// Takes the name for this process; `EADDRINUSE` when another process holds it.
+pub(super) fn listen(name: &str) -> nix::Result<OwnedFd> {
     let socket = open()?;
     bind(socket.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?)?;
-    listen(&socket, Backlog::MAXCONN)?;
+    nix::sys::socket::listen(&socket, Backlog::MAXCONN)?;
     Ok(socket)
 }
 
-/// Goes to whoever has the name; `ECONNREFUSED` when nobody has.
-pub(crate) fn visit(name: &str) -> nix::Result<OwnedFd> {
+/// Connects to the process that holds the name; `ECONNREFUSED` when there is none.
+pub(super) fn connect(name: &str) -> nix::Result<OwnedFd> {
     let socket = open()?;
-    connect(socket.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?)?;
+    nix::sys::socket::connect(socket.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?)?;
     Ok(socket)
 }
 
-/// The next visitor, if there is one.
-pub(crate) fn accept(listener: &OwnedFd) -> nix::Result<Option<OwnedFd>> {
+/// The next connection, if there is one.
+pub(super) fn accept(listener: &OwnedFd) -> nix::Result<Option<OwnedFd>> {
     match accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK) {
-        // SAFETY: the kernel just made this descriptor for us.
+        // SAFETY: the kernel just created this descriptor for us.
         Ok(fd) => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
         Err(Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR) => Ok(None),
         Err(errno) => Err(errno),
     }
 }
 
-/// Who is at the other end, by the kernel's word: the process, if it belongs to this user; else that user.
-pub(crate) fn peer(socket: &OwnedFd) -> nix::Result<Result<i32, u32>> {
-    let who: UnixCredentials = getsockopt(socket, sockopt::PeerCredentials)?;
-    Ok(if who.uid() == nix::unistd::geteuid().as_raw() { Ok(who.pid()) } else { Err(who.uid()) })
+/// The process at the other end as the kernel knows it, or its user if that is another one.
+pub(super) fn peer(socket: &OwnedFd) -> nix::Result<Result<i32, u32>> {
+    let peer: UnixCredentials = getsockopt(socket, sockopt::PeerCredentials)?;
+    Ok(if peer.uid() == nix::unistd::geteuid().as_raw() { Ok(peer.pid()) } else { Err(peer.uid()) })
 }
 
-pub(crate) fn send(socket: &OwnedFd, message: &Message, memory: Option<BorrowedFd<'_>>) -> nix::Result<()> {
+pub(super) fn send(socket: &OwnedFd, message: &Message, memory: Option<BorrowedFd<'_>>) -> nix::Result<()> {
     let bytes = message.encode();
     let fds: Vec<i32> = memory.iter().map(|fd| fd.as_raw_fd()).collect();
     let rights = [ControlMessage::ScmRights(&fds)];
@@ -59,14 +59,14 @@ pub(crate) fn send(socket: &OwnedFd, message: &Message, memory: Option<BorrowedF
 }
 
 /// What was received.
-pub(crate) enum Received {
+pub(super) enum Received {
     Nothing,
     Message(Message, Option<OwnedFd>),
-    /// The other end is closed, or speaks nonsense.
+    /// The other end is closed, or sent a malformed message.
     End,
 }
 
-pub(crate) fn receive(socket: &OwnedFd) -> Received {
+pub(super) fn receive(socket: &OwnedFd) -> Received {
     let mut bytes = [0; MESSAGE_BYTES + 1];
     let mut control = nix::cmsg_space!([std::os::fd::RawFd; 4]);
     let mut parts = [IoSliceMut::new(&mut bytes)];
@@ -79,7 +79,8 @@ pub(crate) fn receive(socket: &OwnedFd) -> Received {
     let mut fds = Vec::new();
     for message in found.cmsgs().into_iter().flatten() {
         if let ControlMessageOwned::ScmRights(raw) = message {
-            // SAFETY: the kernel just made these descriptors for us; owning all of them means that none leaks.
+            // SAFETY: the kernel just created these descriptors for us; all of them are owned, so that none
+            // leaks.
             fds.extend(raw.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
         }
     }

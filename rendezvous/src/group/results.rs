@@ -1,8 +1,7 @@
 //! Exchange of results: a step of several ranks succeeds on all of them or fails on all of them.
 
-use crate::group::{Group, Step};
-use crate::layout::MESSAGE_BYTES;
-use crate::notes::Tag;
+use super::{Group, Step, Tag};
+use crate::memory::layout::MESSAGE_BYTES;
 use comm_context::comm::{CommError, Phase};
 use worker_errors::{clip, escape};
 
@@ -13,10 +12,11 @@ const FAILED: u8 = 2;
 pub const RESULT_BYTES: usize = MESSAGE_BYTES - 1;
 
 impl Group {
-    /// Gives this rank's result of a step to every member and returns the payloads of all, in the order of `members`.
+    /// Sends this rank's result of a step to every member and returns the payloads of all, in the order of
+    /// `members`.
     ///
-    /// When a member failed, every member gets an error: its own, if it failed itself, else [`CommError::PeerFailed`]
-    /// with the first member that did. Otherwise like [`exchange`](Self::exchange).
+    /// When a member failed, every member gets an error: its own, if it failed itself, else
+    /// [`CommError::PeerFailed`] with the first member that did. Otherwise like [`exchange`](Self::exchange).
     ///
     /// # Panics
     /// When the payload has more than [`RESULT_BYTES`].
@@ -29,7 +29,7 @@ impl Group {
     ) -> Result<Vec<Vec<u8>>, CommError> {
         let messages = self.exchange(step, tag, members, &encode(&own))?;
         own?;
-        members.iter().zip(&messages).map(|(rank, message)| decode(message, *rank, step.phase)).collect()
+        members.iter().zip(&messages).map(|(rank, message)| decode(message, *rank, step.phase())).collect()
     }
 }
 

@@ -1,9 +1,8 @@
 //! Physical memory, addresses, mappings.
 //!
 //! # Safety
-//! The exported functions have the vendor's C interface: a caller passes pointers that are valid as the
-//! vendor's headers say. Null, sizes and handles are checked here; each unsafe block says what is left to the
-//! caller.
+//! The exported functions have the vendor's C interface: a caller passes pointers that are valid as the vendor's headers
+//! say. Null, sizes and handles are checked here; each unsafe block says what the caller must ensure.
 #![allow(unsafe_code)]
 
 use crate::gate::{Refusal, call, ensure, refuse};
@@ -30,7 +29,7 @@ fn unit(state: &State, prop: *const aclrtPhysicalMemProp) -> Result<usize, Refus
         && prop.reserve == 0;
     ensure(plain, ACL_ERROR_RT_PARAM_INVALID, "only pinned device memory without a handle type")?;
     // A logical id belongs here; one that is only driver-visible is out of range.
-    state.rank_block(prop.location.id as i32)?;
+    state.visible_id(prop.location.id as i32)?;
     ensure(
         prop.location.id == state.device()?,
         ACL_ERROR_RT_DRV_INTERNAL_ERROR,
@@ -92,7 +91,7 @@ pub(crate) unsafe extern "C" fn aclrtMallocPhysical(
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn aclrtFreePhysical(handle: aclrtDrvMemHandle) -> aclError {
     call("aclrtFreePhysical", |state| match state.physical.remove(&(handle as usize)) {
-        None => refuse(ACL_ERROR_RT_PARAM_INVALID, "no such physical memory"),
+        None => refuse(ACL_ERROR_RT_PARAM_INVALID, "unknown physical memory"),
         Some(physical) => {
             physical.exports.iter().for_each(|&nonce| crate::share::withdraw(state.attachment, nonce));
             state.attachment.destroyed(physical.kind);
@@ -127,7 +126,7 @@ pub(crate) unsafe extern "C" fn aclrtReserveMemAddress(
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn aclrtReleaseMemAddress(pointer: *mut c_void) -> aclError {
     call("aclrtReleaseMemAddress", |state| match state.reservations.get(&(pointer as usize)) {
-        None => refuse(ACL_ERROR_RT_PARAM_INVALID, "no such reservation"),
+        None => refuse(ACL_ERROR_RT_PARAM_INVALID, "unknown reservation"),
         Some(r) if r.mapped.is_some() => {
             refuse(ACL_ERROR_RT_DRV_INTERNAL_ERROR, "memory is still mapped there")
         }
@@ -149,13 +148,13 @@ pub(crate) unsafe extern "C" fn aclrtMapMem(
     flags: u64,
 ) -> aclError {
     call("aclrtMapMem", |state| {
-        ensure(offset == 0 && flags == 0, ACL_ERROR_RT_PARAM_INVALID, "an offset or flags")?;
+        ensure(offset == 0 && flags == 0, ACL_ERROR_RT_PARAM_INVALID, "an offset or flags are given")?;
         let Some(physical) = state.physical.get(&(handle as usize)) else {
-            return refuse(ACL_ERROR_RT_PARAM_INVALID, "no such physical memory");
+            return refuse(ACL_ERROR_RT_PARAM_INVALID, "unknown physical memory");
         };
         let memory = Arc::clone(&physical.memory);
         let Some(reservation) = state.reservations.get_mut(&(pointer as usize)) else {
-            return refuse(ACL_ERROR_RT_PARAM_INVALID, "no such reservation");
+            return refuse(ACL_ERROR_RT_PARAM_INVALID, "unknown reservation");
         };
         let fits = size == memory.size() && size <= reservation.size;
         ensure(
@@ -168,7 +167,7 @@ pub(crate) unsafe extern "C" fn aclrtMapMem(
             ACL_ERROR_RT_PARAM_INVALID,
             "something is mapped there already",
         )?;
-        // Without access until aclrtMemSetAccess gives it, so that a forgotten one shows.
+        // Without access until aclrtMemSetAccess allows it, so that a forgotten call is noticed.
         map_over(pointer as usize, &memory)
             .or_else(|e| refuse(ACL_ERROR_RT_DRV_INTERNAL_ERROR, e.to_string()))?;
         reservation.mapped = Some(memory);
@@ -181,7 +180,7 @@ pub(crate) unsafe extern "C" fn aclrtMapMem(
 pub(crate) unsafe extern "C" fn aclrtUnmapMem(pointer: *mut c_void) -> aclError {
     call("aclrtUnmapMem", |state| {
         let Some(reservation) = state.reservations.get_mut(&(pointer as usize)) else {
-            return refuse(ACL_ERROR_RT_PARAM_INVALID, "no such reservation");
+            return refuse(ACL_ERROR_RT_PARAM_INVALID, "unknown reservation");
         };
         ensure(reservation.mapped.take().is_some(), ACL_ERROR_RT_PARAM_INVALID, "nothing is mapped there")?;
         reservation.access.clear();
@@ -209,19 +208,19 @@ pub(crate) unsafe extern "C" fn aclrtMemSetAccess(
         ensure(plain, ACL_ERROR_RT_PARAM_INVALID, "only read and write for a device")?;
         // A driver-visible id belongs here; see VisibleDevices.
         ensure(
-            state.cards.contains(&desc.location.id),
+            state.visible.contains(&desc.location.id),
             ACL_ERROR_RT_DRV_INTERNAL_ERROR,
-            "no driver-visible device of this process has this id",
+            "this id is not a driver-visible device of this process",
         )?;
-        let current = state.rank_block(state.device()? as i32)?;
+        let current = state.current_visible_id()?;
         let Some(reservation) = state.reservations.get_mut(&(pointer as usize)) else {
-            return refuse(ACL_ERROR_RT_PARAM_INVALID, "no such reservation");
+            return refuse(ACL_ERROR_RT_PARAM_INVALID, "unknown reservation");
         };
         let mapped = reservation.mapped.as_ref().is_some_and(|m| m.size() == size);
         ensure(mapped, ACL_ERROR_RT_PARAM_INVALID, "nothing of this size is mapped there")?;
         reservation.access.insert(desc.location.id);
         if reservation.access.contains(&current) {
-            // SAFETY: the range is a mapping of this library's making, of this size.
+            // SAFETY: this library made the mapping, with this size.
             let code = unsafe { libc::mprotect(pointer, size, libc::PROT_READ | libc::PROT_WRITE) };
             ensure(code == 0, ACL_ERROR_RT_DRV_INTERNAL_ERROR, "mprotect failed")?;
         }

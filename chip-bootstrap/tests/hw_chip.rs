@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
-use worker_errors::clip;
+use worker_errors::{Failure, clip};
 
 const TEXT: usize = 4096;
 
@@ -50,6 +50,11 @@ extern "C" void kernel_entry(int64_t *args) {
     compiler.args(["-std=c++17", "-shared", "-fPIC", "-I", comm_context::INCLUDE_DIR, "-o"]);
     assert!(compiler.arg(&library).arg(&source).status().expect("g++ is needed").success());
     library
+}
+
+/// An error with its causes.
+fn text(error: impl Into<Failure>) -> String {
+    error.into().to_string()
 }
 
 /// Runs `body` for every device, each in its own process, and fails with what they say.
@@ -107,7 +112,6 @@ fn chips_come_up_stage_run_a_kernel_store_and_go_down() {
     let (kernel, path) = (kernel(folder.path()), folder.path().join("rootinfo"));
     let host = Arc::new(Region::create("host", devices.len() * 8192).unwrap());
     in_processes(&devices, &[&host], &|rank, device| {
-        let text = |error: worker_errors::Failure| error.to_string();
         let span = |at: usize| HostSpan::new(host.clone(), at..at + COUNT * 4).unwrap();
         let (input, output) = (span(rank * 8192), span(rank * 8192 + 4096));
         let floats: Vec<f32> = (0..COUNT).map(|i| (i + 1000 * rank) as f32).collect();
@@ -166,23 +170,19 @@ fn a_device_or_kernel_that_is_not_there_is_named() {
     in_processes(&devices[..1], &[], &|_, device| {
         let nobody = ChipConfig::new(63);
         let failure = match bring_up(platform, &nobody, None, patience(), &mut |_| {}) {
-            Err(failure) => failure.to_string(),
+            Err(error) => text(error),
             Ok(_) => return Err("device 63 was opened".to_owned()),
         };
         if !failure.contains("63") || !failure.contains("device") {
             return Err(failure);
         }
-        let mut chip = bring_up(platform, &ChipConfig::new(device), None, patience(), &mut |_| {})
-            .map_err(|e| e.to_string())?;
+        let mut chip =
+            bring_up(platform, &ChipConfig::new(device), None, patience(), &mut |_| {}).map_err(text)?;
         let failure = match chip.load(Path::new("/nonexistent/kernel.o"), "kernel_entry") {
-            Err(failure) => failure.to_string(),
+            Err(error) => text(error),
             Ok(_) => return Err("a kernel that is not there was loaded".to_owned()),
         };
         let closed = chip.tear_down();
-        if failure.contains("/nonexistent/kernel.o") {
-            closed.map_err(|e| e.to_string())
-        } else {
-            Err(failure)
-        }
+        if failure.contains("/nonexistent/kernel.o") { closed.map_err(text) } else { Err(failure) }
     });
 }

@@ -56,7 +56,8 @@ impl Arena {
     }
 }
 
-#[cfg(test)]
+// Miri knows no memfd.
+#[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
 

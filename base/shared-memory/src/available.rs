@@ -156,6 +156,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "reads /proc")]
     fn this_machine_says_what_it_has() {
         assert!(tightest().is_some_and(|(have, _)| have > 0));
     }

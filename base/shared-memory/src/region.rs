@@ -301,7 +301,8 @@ fn system(call: &'static str) -> impl FnOnce(Errno) -> RegionError {
     move |errno| RegionError::System { call, errno }
 }
 
-#[cfg(test)]
+// Miri knows no memfd.
+#[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
     use std::sync::atomic::Ordering;

@@ -68,7 +68,13 @@ const LONG: usize = 1024;
 
 #[test]
 fn f49_checked_bytes_cannot_change_after_the_check() {
-    let copies = if cfg!(miri) { 20 } else { 500_000 };
+    let copies = if cfg!(miri) {
+        20
+    } else if cfg!(tsan) {
+        20_000
+    } else {
+        200_000
+    };
     for counts in [experiment::<SHORT>(copies), experiment::<LONG>(copies)] {
         assert_eq!(counts.bad, 0, "{counts:?}");
     }

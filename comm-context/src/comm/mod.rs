@@ -11,7 +11,7 @@ pub mod validate;
 
 pub use allocation_table::{Allocated, AllocationTable, Key, Released};
 pub use backend::{Backend, WindowRequest};
-pub use error::{ArgumentError, CommCode, CommError, Death, PathProblem};
+pub use error::{ArgumentError, CommError, Death, PathProblem};
 pub use membership::Membership;
 pub use phase::Phase;
 pub use timeout::Timeout;

@@ -10,14 +10,15 @@ mod open;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
-use comm_context::comm::{CommCode, CommError};
+use comm_context::comm::CommError;
 use deadline::HowDied;
 use fault_points::{Action, PLAN_VARIABLE, Plan};
 use serial_test::serial;
-use std::ffi::{CStr, CString, c_int, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use support::{Entry, far, in_processes, rendezvous_path, secs};
+use worker_errors::ErrorCode;
 
 comm_context::export_c_api!(crate::open::open);
 
@@ -51,7 +52,7 @@ fn cl_2_a_panic_becomes_an_error_code_and_the_peer_learns_that_the_rank_left() {
         // SAFETY: the handle is what comm_init returned; the out pointer is a live local.
         let code = unsafe { c_api::comm_alloc_windows(handle, 4096, &mut context) };
         let text = last_error();
-        if code != CommCode::Internal as c_int || !text.contains("panicked") {
+        if code != ErrorCode::Internal.as_i32() || !text.contains("panicked") {
             return Err(format!("{code}: {text}"));
         }
         match c_api::comm_destroy(handle) {

@@ -2,10 +2,11 @@
 //!
 //! Counters are relaxed: a test reads them after the process has ended, and nothing else depends on them.
 
-use crate::config::{Config, ConfigError};
+use crate::config::Config;
 use crate::control::{ControlFile, ControlLock, ProcessSlot};
-use crate::faults::{Effect, Script, ScriptError};
+use crate::faults::{Effect, Script};
 use crate::objects::Kind;
+use crate::session::SessionError;
 use crate::shared::{kill_self, process_start};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -73,20 +74,9 @@ pub enum AttachError {
         /// The value.
         text: String,
     },
-    /// A file of the session cannot be read.
-    #[error("{}: {source}", path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// The error of the system.
-        source: std::io::Error,
-    },
-    /// The description of the machine is malformed.
+    /// The session cannot be read.
     #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The script of faults is malformed.
-    #[error(transparent)]
-    Script(#[from] ScriptError),
+    Session(#[from] SessionError),
     /// `/proc` does not show when this process started.
     #[error("the start time of this process cannot be read from /proc")]
     NoStartTime,
@@ -104,10 +94,10 @@ impl Attachment {
     fn new() -> Result<Self, AttachError> {
         let dir = std::env::var_os(ENV_DIR).map(PathBuf::from).ok_or(AttachError::NoSession)?;
         let read = |name: &str| read_optional(&dir.join(name));
-        let config = read("config")?.parse()?;
-        let mut script: Script = read("faults")?.parse()?;
+        let config = read("config")?.parse().map_err(SessionError::from)?;
+        let mut script: Script = read("faults")?.parse().map_err(SessionError::from)?;
         if let Ok(more) = std::env::var(ENV_FAULTS) {
-            script.extend(more.parse()?);
+            script.extend(more.parse().map_err(SessionError::from)?);
         }
         let control = ControlFile::open(&dir).map_err(|source| control_error(&dir, source))?;
         let pid = std::process::id() as i32;
@@ -208,15 +198,15 @@ impl Attachment {
     }
 }
 
-fn read_optional(path: &Path) -> Result<String, AttachError> {
+fn read_optional(path: &Path) -> Result<String, SessionError> {
     match std::fs::read_to_string(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
-        other => other.map_err(|source| AttachError::File { path: path.to_owned(), source }),
+        other => other.map_err(|source| SessionError::File { path: path.to_owned(), source }),
     }
 }
 
-fn control_error(dir: &Path, source: std::io::Error) -> AttachError {
-    AttachError::File { path: dir.join("control"), source }
+fn control_error(dir: &Path, source: std::io::Error) -> SessionError {
+    SessionError::File { path: dir.join("control"), source }
 }
 
 /// The slot of this process: the one that the sibling library took, or the first free one.

@@ -18,7 +18,7 @@ const KEY_LEN: usize = 65;
 
 fn key_text(key: *const c_char) -> Result<Vec<u8>, Refusal> {
     ensure(!key.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
-    // SAFETY: not null; the caller gives a text that ends in NUL.
+    // SAFETY: not null; the caller provides a text that ends in NUL.
     let text = unsafe { CStr::from_ptr(key) }.to_bytes().to_vec();
     ensure(text.len() == KEY_LEN - 1, ACL_ERROR_RT_PARAM_INVALID, "a key has 64 characters")?;
     Ok(text)
@@ -61,7 +61,7 @@ pub(crate) unsafe extern "C" fn aclrtIpcMemGetExportKey(
         let open = flags == ACL_RT_IPC_MEM_EXPORT_FLAG_DISABLE_PID_VALIDATION;
         let nonce = share::publish(state.attachment, ExportKind::IpcKey, &memory, visible, open)?;
         let text = format!("{nonce:064x}").into_bytes();
-        // SAFETY: not null; the caller gives `len` bytes, and text and NUL are 65.
+        // SAFETY: not null; the caller provides `len` bytes, and text and NUL are 65.
         unsafe {
             std::ptr::copy_nonoverlapping(text.as_ptr().cast(), key, KEY_LEN - 1);
             key.add(KEY_LEN - 1).write(0);
@@ -111,7 +111,7 @@ pub(crate) unsafe extern "C" fn aclrtIpcMemImportByKey(
         state.ranges.insert(base, range);
         state.keys.insert(text, IpcKey { device, nonce, import: Some(base) });
         state.attachment.created(Kind::IpcImport);
-        // SAFETY: not null; the caller gives a place for one address.
+        // SAFETY: not null; the caller provides a place for one address.
         unsafe { pointer.write(base as *mut c_void) };
         Ok(())
     })

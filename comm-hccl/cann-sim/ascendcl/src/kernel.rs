@@ -20,7 +20,7 @@ pub(crate) unsafe extern "C" fn aclrtBinaryLoadFromFile(
     call("aclrtBinaryLoadFromFile", |state| {
         ensure(!path.is_null() && !binary.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
         let device = state.device()?;
-        // SAFETY: not null; the caller gives a text that ends in NUL. Constructors of a kernel run as they
+        // SAFETY: not null; the caller provides a text that ends in NUL. Constructors of a kernel run as they
         // would anywhere.
         let library = unsafe { libc::dlopen(path, libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if library.is_null() {
@@ -29,7 +29,7 @@ pub(crate) unsafe extern "C" fn aclrtBinaryLoadFromFile(
         let handle = state.handle();
         state.binaries.insert(handle, Binary { device, library });
         state.attachment.created(Kind::Binary);
-        // SAFETY: not null; the caller gives a place for one handle.
+        // SAFETY: not null; the caller provides a place for one handle.
         unsafe { binary.write(handle as aclrtBinHandle) };
         Ok(())
     })
@@ -46,14 +46,14 @@ pub(crate) unsafe extern "C" fn aclrtBinaryGetFunction(
         let Some(found) = state.binaries.get(&(binary as usize)) else {
             return refuse(ACL_ERROR_RT_PARAM_INVALID, "unknown binary");
         };
-        // SAFETY: the library is open; the caller gives a text that ends in NUL.
+        // SAFETY: the library is open; the caller provides a text that ends in NUL.
         let entry = unsafe { libc::dlsym(found.library, name) };
         if entry.is_null() {
             return refuse(ACL_ERROR_RT_KERNEL_LOOKUP, dl_error());
         }
         let handle = state.handle();
         state.functions.insert(handle, (binary as usize, entry as usize));
-        // SAFETY: not null; the caller gives a place for one handle.
+        // SAFETY: not null; the caller provides a place for one handle.
         unsafe { function.write(handle as aclrtFuncHandle) };
         Ok(())
     })
@@ -83,7 +83,7 @@ pub(crate) unsafe extern "C" fn aclrtLaunchKernel(
             None => return refuse(ACL_ERROR_RT_PARAM_INVALID, "unknown kernel"),
         }
         block = vec![0_i64; args_size / 8];
-        // SAFETY: not null; the caller gives `args_size` bytes, and `block` has as many.
+        // SAFETY: not null; the caller provides `args_size` bytes, and `block` has as many.
         unsafe { std::ptr::copy_nonoverlapping(args.cast(), block.as_mut_ptr().cast::<u8>(), args_size) };
         Ok(())
     });

@@ -46,7 +46,7 @@ pub(crate) unsafe extern "C" fn aclrtGetVersion(
         let pointers = [major, minor, patch];
         ensure(pointers.iter().all(|p| !p.is_null()), ACL_ERROR_INVALID_PARAM, "null pointer")?;
         for (pointer, number) in pointers.into_iter().zip(state.attachment.config().acl_version) {
-            // SAFETY: not null; the caller gives a place for one number.
+            // SAFETY: not null; the caller provides a place for one number.
             unsafe { pointer.write(number) };
         }
         Ok(())
@@ -108,7 +108,7 @@ pub(crate) unsafe extern "C" fn aclrtGetDevice(device: *mut i32) -> aclError {
     call("aclrtGetDevice", |state| {
         ensure(!device.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
         let current = state.device()?;
-        // SAFETY: not null; the caller gives a place for one number.
+        // SAFETY: not null; the caller provides a place for one number.
         unsafe { device.write(current as i32) };
         Ok(())
     })
@@ -118,7 +118,7 @@ pub(crate) unsafe extern "C" fn aclrtGetDevice(device: *mut i32) -> aclError {
 pub(crate) unsafe extern "C" fn aclrtGetDeviceCount(count: *mut u32) -> aclError {
     call("aclrtGetDeviceCount", |state| {
         ensure(!count.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
-        // SAFETY: not null; the caller gives a place for one number.
+        // SAFETY: not null; the caller provides a place for one number.
         unsafe { count.write(state.visible.len() as u32) };
         ensure(!state.visible.is_empty(), ACL_ERROR_RT_NO_DEVICE, "no device is visible")
     })
@@ -129,7 +129,7 @@ pub(crate) unsafe extern "C" fn aclrtGetCurrentContext(context: *mut aclrtContex
     call("aclrtGetCurrentContext", |_| {
         ensure(!context.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
         ensure(current_context() != NO_CONTEXT, ACL_ERROR_RT_CONTEXT_NULL, "this thread has no context")?;
-        // SAFETY: not null; the caller gives a place for one handle.
+        // SAFETY: not null; the caller provides a place for one handle.
         unsafe { context.write(current_context() as aclrtContext) };
         Ok(())
     })
@@ -151,7 +151,7 @@ pub(crate) unsafe extern "C" fn aclrtGetPhyDevIdByLogicDevId(logical: i32, physi
     call("aclrtGetPhyDevIdByLogicDevId", |state| {
         ensure(!physical.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
         let id = state.visible_id(logical)? + state.attachment.config().physical_base;
-        // SAFETY: not null; the caller gives a place for one number.
+        // SAFETY: not null; the caller provides a place for one number.
         unsafe { physical.write(id as i32) };
         Ok(())
     })
@@ -161,7 +161,7 @@ pub(crate) unsafe extern "C" fn aclrtGetPhyDevIdByLogicDevId(logical: i32, physi
 pub(crate) unsafe extern "C" fn aclrtDeviceGetBareTgid(pid: *mut i32) -> aclError {
     call("aclrtDeviceGetBareTgid", |state| {
         ensure(!pid.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
-        // SAFETY: not null; the caller gives a place for one number.
+        // SAFETY: not null; the caller provides a place for one number.
         unsafe { pid.write(state.attachment.pid()) };
         Ok(())
     })
@@ -175,7 +175,7 @@ pub(crate) unsafe extern "C" fn aclrtCreateStream(stream: *mut aclrtStream) -> a
         let handle = state.handle();
         state.streams.insert(handle, device);
         state.attachment.created(Kind::Stream);
-        // SAFETY: not null; the caller gives a place for one handle.
+        // SAFETY: not null; the caller provides a place for one handle.
         unsafe { stream.write(handle as aclrtStream) };
         Ok(())
     })

@@ -38,7 +38,7 @@ pub(crate) unsafe extern "C" fn aclrtMalloc(
             Range { device, size: memory.size(), memory: Arc::new(memory), kind: Kind::Memory },
         );
         state.attachment.created(Kind::Memory);
-        // SAFETY: not null; the caller gives a place for one address.
+        // SAFETY: not null; the caller provides a place for one address.
         unsafe { pointer.write(base as *mut c_void) };
         Ok(())
     })

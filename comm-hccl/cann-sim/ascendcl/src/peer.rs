@@ -14,7 +14,7 @@ pub(crate) unsafe extern "C" fn aclrtDeviceCanAccessPeer(can: *mut i32, device: 
         ensure(!can.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
         let (device, peer) = (state.visible_id(device)?, state.visible_id(peer)?);
         let reachable = device != peer && state.attachment.config().peer_access;
-        // SAFETY: not null; the caller gives a place for one number.
+        // SAFETY: not null; the caller provides a place for one number.
         unsafe { can.write(reachable.into()) };
         Ok(())
     })
@@ -59,7 +59,7 @@ pub(crate) unsafe extern "C" fn aclrtDevicePeerAccessStatus(
                 *asked > 1
             }
         };
-        // SAFETY: not null; the caller gives a place for one number.
+        // SAFETY: not null; the caller provides a place for one number.
         unsafe { status.write(up.into()) };
         Ok(())
     })

@@ -21,7 +21,7 @@ const NORMAL: usize = 64 << 10;
 
 fn unit(state: &State, prop: *const aclrtPhysicalMemProp) -> Result<usize, Refusal> {
     ensure(!prop.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
-    // SAFETY: not null; the caller gives a valid struct.
+    // SAFETY: not null; the caller provides a valid struct.
     let prop = unsafe { *prop };
     let plain = prop.handleType == ACL_MEM_HANDLE_TYPE_NONE
         && prop.allocationType == ACL_MEM_ALLOCATION_TYPE_PINNED
@@ -52,7 +52,7 @@ pub(crate) unsafe extern "C" fn aclrtMemGetAllocationGranularity(
         ensure(!granularity.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
         ensure(option == ACL_RT_MEM_ALLOC_GRANULARITY_MINIMUM, ACL_ERROR_RT_PARAM_INVALID, "unknown option")?;
         let unit = unit(state, prop)?;
-        // SAFETY: not null; the caller gives a place for one number.
+        // SAFETY: not null; the caller provides a place for one number.
         unsafe { granularity.write(unit) };
         Ok(())
     })
@@ -82,7 +82,7 @@ pub(crate) unsafe extern "C" fn aclrtMallocPhysical(
             Physical { device, memory: Arc::new(memory), kind: Kind::Physical, exports: Vec::new() };
         state.physical.insert(id, physical);
         state.attachment.created(Kind::Physical);
-        // SAFETY: not null; the caller gives a place for one handle.
+        // SAFETY: not null; the caller provides a place for one handle.
         unsafe { handle.write(id as aclrtDrvMemHandle) };
         Ok(())
     })
@@ -117,7 +117,7 @@ pub(crate) unsafe extern "C" fn aclrtReserveMemAddress(
         let reservation = Reservation { device, size, mapped: None, access: HashSet::new() };
         state.reservations.insert(base, reservation);
         state.attachment.created(Kind::Reservation);
-        // SAFETY: not null; the caller gives a place for one address.
+        // SAFETY: not null; the caller provides a place for one address.
         unsafe { pointer.write(base as *mut c_void) };
         Ok(())
     })
@@ -200,7 +200,7 @@ pub(crate) unsafe extern "C" fn aclrtMemSetAccess(
 ) -> aclError {
     call("aclrtMemSetAccess", |state| {
         ensure(!desc.is_null() && count == 1, ACL_ERROR_INVALID_PARAM, "exactly one description")?;
-        // SAFETY: not null; the caller gives `count` valid structs.
+        // SAFETY: not null; the caller provides `count` valid structs.
         let desc = unsafe { *desc };
         let plain = desc.flags == ACL_RT_MEM_ACCESS_FLAGS_READWRITE
             && desc.location.r#type == ACL_MEM_LOCATION_TYPE_DEVICE

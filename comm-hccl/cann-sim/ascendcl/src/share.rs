@@ -88,7 +88,7 @@ pub(crate) fn permit(state: &State, kind: ExportKind, nonce: u64, pids: *const i
         "only the exporting process may allow imports",
     )?;
     for index in 0..count {
-        // SAFETY: the caller gives `count` numbers.
+        // SAFETY: the caller provides `count` numbers.
         let pid = unsafe { pids.add(index).read() };
         ensure(pid > 0, ACL_ERROR_RT_PARAM_INVALID, "not a pid")?;
         let place = slot.pids.iter().find(|p| [0, pid].contains(&p.load(Relaxed)));
@@ -172,7 +172,7 @@ fn import(
     let physical = Physical { device, memory: Arc::new(memory), kind: Kind::Imported, exports: Vec::new() };
     state.physical.insert(id, physical);
     state.attachment.created(Kind::Imported);
-    // SAFETY: the callers checked that it is not null; the program gives a place for one handle.
+    // SAFETY: the callers checked that it is not null; the program provides a place for one handle.
     unsafe { handle.write(id as aclrtDrvMemHandle) };
     Ok(())
 }
@@ -258,7 +258,7 @@ pub(crate) unsafe extern "C" fn aclrtMemExportToShareableHandle(
             "this machine has no shareable handles",
         )?;
         let nonce = export(state, handle, ExportKind::Shareable, flags)?;
-        // SAFETY: not null; the caller gives a place for one number.
+        // SAFETY: not null; the caller provides a place for one number.
         unsafe { shareable.write(nonce) };
         Ok(())
     })

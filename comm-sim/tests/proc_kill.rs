@@ -40,7 +40,7 @@ struct Case {
     harmless: bool,
 }
 
-/// A group under way.
+/// A group that runs.
 struct Group {
     prepared: Option<Prepared>,
     /// Where independent ranks join, with its folder.

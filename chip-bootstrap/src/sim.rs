@@ -1,8 +1,9 @@
 //! The simulated device: kernels are functions of shared objects, called in place.
 //!
 //! # Safety
-//! Loads and calls foreign code. A kernel is a function `void (int64_t *)` by contract; nothing can check that, and a kernel that
-//! breaks the contract takes its process down, which is why every chip has a process of its own.
+//! Loads and calls foreign code. By contract a kernel is a function `void (int64_t *)`. That cannot be
+//! checked; a kernel that breaks the contract takes its process down, which is why every chip has its own
+//! process.
 #![allow(unsafe_code)]
 
 use crate::device::{ChipMemory, Device, Entry, Kernel};
@@ -29,7 +30,7 @@ struct Loaded {
 #[derive(Default)]
 pub(crate) struct SimDevice {
     kernels: Vec<Loaded>,
-    /// The argument list, kept to spare an allocation a task.
+    /// The argument list, kept to avoid an allocation per task.
     args: Vec<i64>,
 }
 
@@ -106,8 +107,8 @@ impl Device for SimDevice {
         self.args.clear();
         self.args.extend(tensors.iter().map(|tensor| std::ptr::from_ref(tensor) as i64));
         self.args.extend(scalars.iter().map(|scalar| *scalar as i64));
-        // SAFETY: the library is loaded (it is kept beside its entry); `args` holds addresses of live descriptors, then raw
-        // values, in a buffer that outlives the call, as the kernel contract says.
+        // SAFETY: the library is loaded (it is kept beside its entry); `args` holds addresses of live
+        // descriptors, then raw values, in a buffer that outlives the call, as the kernel contract says.
         unsafe { (loaded.entry)(self.args.as_mut_ptr()) };
         Ok(())
     }

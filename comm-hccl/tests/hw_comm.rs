@@ -6,7 +6,7 @@
 
 use child_process::Child;
 use comm_context::comm::{Communicator, Timeout};
-use comm_context::conformance::{self, Seat};
+use comm_context::conformance::{self, TestRank};
 use comm_hccl::{Device, HcclComm, LogicalDevice, Runtime, Vendor, VisibleDevices, prepare};
 use deadline::{Deadline, HowDied};
 use shared_memory::Region;
@@ -92,7 +92,7 @@ fn forked_ranks_pass_the_suite() {
             let open = |_| {
                 Ok(Box::new(HcclComm::join(device, &prepared, rank, patience())?) as Box<dyn Communicator>)
             };
-            (case.run)(&Seat { rank, nranks, open: &open, timeout: patience() })
+            (case.run)(&TestRank { rank, nranks, open: &open, timeout: patience() })
         });
         ran += 1;
     }
@@ -112,7 +112,7 @@ fn ranks_that_meet_at_a_path_pass_the_suite() {
             let open = |me| {
                 Ok(Box::new(HcclComm::rendezvous(device, &path, me, patience())?) as Box<dyn Communicator>)
             };
-            (case.run)(&Seat { rank, nranks, open: &open, timeout: patience() })
+            (case.run)(&TestRank { rank, nranks, open: &open, timeout: patience() })
         });
         ran += 1;
     }

@@ -11,7 +11,7 @@
 //! Closing a device resets it and leaves the vendor's runtime initialised until the process ends: it cannot
 //! be started a second time in a process, and a process may bring a chip up again.
 
-use crate::device::{ChipMemory, Device, Entry, Kernel};
+use crate::device::{ChipMemory, Device, Entry, Kernel, Launch};
 use crate::error::{ChipError, KernelError};
 use comm_context::abi::{AbiError, DeviceAddr, TensorDesc};
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
@@ -293,14 +293,8 @@ impl Device for AscendDevice {
     }
 
     /// Without a limit of its own: the parent of this process decides how long a kernel may run.
-    fn launch(
-        &mut self,
-        kernel: Kernel,
-        tensors: &[TensorDesc],
-        scalars: &[u64],
-        host: &[Arc<Region>],
-        meanwhile: &dyn Fn(),
-    ) -> Result<(), ChipError> {
+    fn launch(&mut self, launch: &Launch<'_>) -> Result<(), ChipError> {
+        let &Launch { kernel, tensors, scalars, host, meanwhile } = launch;
         let (staged, slots) = stage(tensors, host)?;
         let before: Vec<Vec<u8>> = staged.iter().map(|part| part.bytes.clone()).collect();
         let (tensors, scalars) = (tensors.to_vec(), scalars.to_vec());

@@ -1,7 +1,7 @@
 //! A chip that is up: communicator, window, buffers, kernels.
 
 use crate::config::{ChipConfig, PartKind};
-use crate::device::{ChipMemory, Device, Entry, Kernel};
+use crate::device::{ChipMemory, Device, Entry, Kernel, Launch};
 use crate::error::ChipError;
 use crate::host::HostSpan;
 use comm_context::abi::{DeviceAddr, TensorDesc};
@@ -127,7 +127,8 @@ impl Chip {
         let relay = || comm.map_or(Ok(()), |comm| comm.relay_abort());
         relay()?;
         // When the relay fails while the kernel runs, the parent's deadline ends the kernel.
-        self.device.launch(kernel, tensors, scalars, host, &|| drop(relay()))
+        let meanwhile = || drop(relay());
+        self.device.launch(&Launch { kernel, tensors, scalars, host, meanwhile: &meanwhile })
     }
 
     /// The device's own memory; `None` where chips use host memory.

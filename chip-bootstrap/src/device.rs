@@ -28,6 +28,18 @@ pub enum Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel(pub(crate) usize);
 
+/// A kernel with its arguments.
+#[cfg_attr(not(feature = "ascend"), expect(dead_code, reason = "the simulation runs kernels in place"))]
+pub(crate) struct Launch<'a> {
+    pub(crate) kernel: Kernel,
+    /// In device memory or in the regions `host`.
+    pub(crate) tensors: &'a [TensorDesc],
+    pub(crate) scalars: &'a [u64],
+    pub(crate) host: &'a [Arc<Region>],
+    /// Where the kernel runs outside this process, called every few milliseconds.
+    pub(crate) meanwhile: &'a dyn Fn(),
+}
+
 /// One device, held by one process.
 pub(crate) trait Device {
     /// Joins the group.
@@ -41,16 +53,8 @@ pub(crate) trait Device {
     /// Loads `symbol` of the kernel binary at `path`; once for each pair.
     fn load(&mut self, path: &Path, symbol: &str) -> Result<Kernel, ChipError>;
 
-    /// Runs a kernel to completion. Tensors may lie in device memory or in the regions `host`. Where the
-    /// kernel runs outside this process, `meanwhile` is called every few milliseconds.
-    fn launch(
-        &mut self,
-        kernel: Kernel,
-        tensors: &[TensorDesc],
-        scalars: &[u64],
-        host: &[Arc<Region>],
-        meanwhile: &dyn Fn(),
-    ) -> Result<(), ChipError>;
+    /// Runs a kernel to completion.
+    fn launch(&mut self, launch: &Launch<'_>) -> Result<(), ChipError>;
 
     /// The device's own memory; `None` where chips use host memory.
     fn memory(&self) -> Option<&dyn ChipMemory>;

@@ -151,7 +151,7 @@ pub enum BringUpCause {
     /// The device, the communicator or the window failed.
     #[error(transparent)]
     Chip(#[from] ChipError),
-    /// The chip is up, and its parent could not be told.
+    /// The chip is up, but its mailbox takes no reply.
     #[error(transparent)]
     Publish(#[from] PublishError),
 }

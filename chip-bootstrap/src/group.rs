@@ -77,7 +77,7 @@ impl ChipGroup {
         self.prepared.report_death(rank, how);
     }
 
-    /// Stops everybody for good: waits end, and kernels that poll their abort word return.
+    /// Stops all ranks for good: waits end, and kernels that poll their abort word return.
     pub fn halt(&self, reason: NonZeroU32) {
         self.prepared.halt(reason);
     }

@@ -6,16 +6,13 @@
 //! process.
 #![allow(unsafe_code)]
 
-use crate::device::{ChipMemory, Device, Entry, Kernel};
+use crate::device::{ChipMemory, Device, Entry, Kernel, Launch};
 use crate::error::{ChipError, KernelError};
-use comm_context::abi::TensorDesc;
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
 use comm_sim::SimComm;
 use fault_points::fault_call;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-use shared_memory::Region;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 type KernelEntry = unsafe extern "C" fn(*mut i64);
 
@@ -95,14 +92,8 @@ impl Device for SimDevice {
         None
     }
 
-    fn launch(
-        &mut self,
-        kernel: Kernel,
-        tensors: &[TensorDesc],
-        scalars: &[u64],
-        _host: &[Arc<Region>],
-        _meanwhile: &dyn Fn(),
-    ) -> Result<(), ChipError> {
+    fn launch(&mut self, launch: &Launch<'_>) -> Result<(), ChipError> {
+        let &Launch { kernel, tensors, scalars, .. } = launch;
         let loaded = self.kernels.get(kernel.0).ok_or(KernelError::NotLoaded { number: kernel.0 })?;
         self.args.clear();
         self.args.extend(tensors.iter().map(|tensor| std::ptr::from_ref(tensor) as i64));

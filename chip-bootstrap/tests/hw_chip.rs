@@ -2,6 +2,7 @@
 //!
 //! # Safety
 //! Forks before any vendor call. The children use the chip only, and no lock of the test harness.
+#![cfg(feature = "ascend")]
 #![allow(unsafe_code)]
 
 use cann_sim::{Kind, hw_test, hw_test::session as double};

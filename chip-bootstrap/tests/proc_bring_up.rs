@@ -2,6 +2,7 @@
 //!
 //! # Safety
 //! Forks; the children use chips, shared memory and channels, and no lock of the test harness.
+#![cfg(feature = "sim")]
 #![allow(unsafe_code, missing_docs)]
 
 use bootstrap_channel::{ChannelSet, Reply};

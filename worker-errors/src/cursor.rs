@@ -279,12 +279,7 @@ mod tests {
     }
 
     proptest! {
-        // Miri is slow and has no file system.
-        #![proptest_config(ProptestConfig {
-            failure_persistence: None,
-            cases: if cfg!(miri) { 4 } else { 256 },
-            ..ProptestConfig::default()
-        })]
+        #![proptest_config(crate::proptest_config())]
 
         // WE-5
         #[test]

@@ -311,10 +311,10 @@ mod tests {
     // WE-4
     #[test]
     fn a_source_is_not_repeated_and_a_failure_stays_what_it_was() {
-        let told = Failure::new(ErrorCode::Killed, "SIGSEGV").on_rank(1).caused_by(numbered(1));
-        let error = layer("stopped: rank 1 died", layer("rank 1 died", told.clone()));
+        let cause = Failure::new(ErrorCode::Killed, "SIGSEGV").on_rank(1).caused_by(numbered(1));
+        let error = layer("stopped: rank 1 died", layer("rank 1 died", cause.clone()));
         let failure = Failure::from_error(ErrorCode::Aborted, &error);
-        assert_eq!(failure.direct_cause(), Some(&told));
+        assert_eq!(failure.direct_cause(), Some(&cause));
         assert_eq!(failure.chain().count(), 3);
     }
 

@@ -52,6 +52,13 @@ mod failure;
 mod text;
 mod wire;
 
+/// Few cases under miri, which is slow, and no file of failing cases, because miri has no file system.
+#[cfg(test)]
+fn proptest_config() -> proptest::test_runner::Config {
+    let cases = if cfg!(miri) { 4 } else { 256 };
+    proptest::test_runner::Config { failure_persistence: None, cases, ..Default::default() }
+}
+
 pub use code::ErrorCode;
 pub use failure::{Failure, MAX_CHAIN, Report};
 pub use text::{clip, escape};

@@ -134,12 +134,7 @@ mod tests {
 
     // WE-2
     proptest! {
-        // Miri is slow and has no file system; failing cases are printed instead.
-        #![proptest_config(ProptestConfig {
-            failure_persistence: None,
-            cases: if cfg!(miri) { 4 } else { 256 },
-            ..ProptestConfig::default()
-        })]
+        #![proptest_config(crate::proptest_config())]
 
         #[test]
         fn f34_any_text_fits_any_room(text in any::<String>(), max in 0usize..200) {

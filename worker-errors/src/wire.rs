@@ -54,7 +54,7 @@ pub enum WireError {
         len: usize,
     },
     /// The bytes end before the failure does.
-    #[error("the bytes end at {len}, the failure goes on to {need}")]
+    #[error("the bytes end at {len}, the failure needs {need}")]
     Truncated {
         /// How many bytes there are.
         len: usize,

@@ -11,7 +11,7 @@ use crate::abi::{CommContext, DeviceAddr};
 /// The base window, or a domain's.
 pub type Key = Option<AllocationId>;
 
-/// A window that every member has: this rank's part of it, and the context that describes everybody's.
+/// A window that every member has: this rank's part of it, and the context that describes all parts.
 #[derive(Clone, Debug)]
 pub struct Allocated {
     /// This rank's part.

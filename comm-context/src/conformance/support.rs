@@ -1,6 +1,6 @@
 //! What the cases share.
 
-use super::Seat;
+use super::TestRank;
 use crate::abi::{AbiError, CommContext, DeviceAddr};
 use crate::comm::{AllocationId, CommError, Communicator, DomainSpec, Membership, Window};
 
@@ -32,7 +32,7 @@ macro_rules! ensure_refused {
 
 pub(super) use {ensure, ensure_refused};
 
-/// Says during what a call failed.
+/// Adds to an error what the case was doing.
 pub(super) trait During<T> {
     fn during(self, what: &str) -> Outcome<T>;
 }
@@ -49,7 +49,7 @@ impl<T> During<T> for Result<T, AbiError> {
     }
 }
 
-impl Seat<'_> {
+impl TestRank<'_> {
     /// Joins the group.
     pub(super) fn join(&self) -> Outcome<Box<dyn Communicator>> {
         let me = Membership::new(self.rank, self.nranks).map_err(|error| error.to_string())?;
@@ -59,19 +59,19 @@ impl Seat<'_> {
         Ok(comm)
     }
 
-    /// Waits for everybody, so that no rank leaves while another still reads, and leaves.
-    pub(super) fn part(&self, comm: Box<dyn Communicator>) -> Outcome {
-        self.meet(comm.as_ref(), "the barrier before destroy")?;
+    /// Waits for all ranks, so that none leaves while another still reads, and destroys the communicator.
+    pub(super) fn leave(&self, comm: Box<dyn Communicator>) -> Outcome {
+        self.barrier(comm.as_ref(), "the barrier before destroy")?;
         comm.destroy(self.timeout).during("destroy")
     }
 
     /// A barrier that must succeed.
-    pub(super) fn meet(&self, comm: &dyn Communicator, what: &str) -> Outcome {
+    pub(super) fn barrier(&self, comm: &dyn Communicator, what: &str) -> Outcome {
         comm.barrier(self.timeout).during(what)
     }
 
     /// Every rank of the group, in order.
-    pub(super) fn everybody(&self) -> Vec<u32> {
+    pub(super) fn all_ranks(&self) -> Vec<u32> {
         (0..self.nranks).collect()
     }
 
@@ -104,7 +104,7 @@ pub(super) fn context_of(comm: &dyn Communicator, window: &Window) -> Outcome<Co
 }
 
 /// The address `offset` bytes into the window of `rank`.
-pub(super) fn spot(context: &CommContext, rank: u32, offset: usize) -> Outcome<DeviceAddr> {
+pub(super) fn address_in(context: &CommContext, rank: u32, offset: usize) -> Outcome<DeviceAddr> {
     let base = context.window_in(rank).during("a peer's window")?;
     base.checked_add(offset as u64).ok_or_else(|| format!("{base} + {offset} overflows"))
 }
@@ -115,12 +115,12 @@ pub(super) fn ensure_zero(comm: &dyn Communicator, at: DeviceAddr, len: usize, w
     comm.read(at, &mut bytes).during(whose)?;
     match bytes.iter().position(|byte| *byte != 0) {
         None => Ok(()),
-        Some(offset) => Err(format!("byte {offset} of {whose} is {:#04x} at first, not 0", bytes[offset])),
+        Some(offset) => Err(format!("byte {offset} of {whose} is {:#04x}, not 0", bytes[offset])),
     }
 }
 
-/// 64 bytes that no other writer, owner and round have.
-pub(super) fn stamp(writer: u32, owner: u32, round: u32) -> [u8; 64] {
+/// 64 bytes that are unique to this writer, owner and round.
+pub(super) fn pattern(writer: u32, owner: u32, round: u32) -> [u8; 64] {
     let mut bytes = [0; 64];
     for (index, chunk) in bytes.chunks_exact_mut(16).enumerate() {
         let words = [writer + 1, owner + 1, round + 1, index as u32];
@@ -131,16 +131,16 @@ pub(super) fn stamp(writer: u32, owner: u32, round: u32) -> [u8; 64] {
     bytes
 }
 
-/// Fails unless the stamp of `writer`, `owner` and `round` is at `at`.
-pub(super) fn ensure_stamp(
+/// Fails unless the pattern of this writer, owner and round is at `at`.
+pub(super) fn ensure_pattern(
     comm: &dyn Communicator,
     at: DeviceAddr,
     (writer, owner, round): (u32, u32, u32),
 ) -> Outcome {
     let mut bytes = [0; 64];
-    comm.read(at, &mut bytes).during("reading a stamp")?;
+    comm.read(at, &mut bytes).during("reading a pattern")?;
     ensure!(
-        bytes == stamp(writer, owner, round),
+        bytes == pattern(writer, owner, round),
         "at {at} is not what rank {writer} wrote to rank {owner} in round {round}, but {bytes:02x?}"
     );
     Ok(())

@@ -1,4 +1,5 @@
-//! A schedule that loses, repeats or misroutes one contribution is always found, at every rank count from 2 to 64.
+//! A schedule that loses, repeats or misroutes one contribution is always found, at every rank count from 2
+//! to 64.
 
 use ccl_schedule::algo::{self, Shape};
 use ccl_schedule::mutate::{Broken, Fault};

@@ -21,6 +21,8 @@
 //! - **CC-7** A code that crosses a process or a language comes back as the same code, and every other number
 //!   is refused.
 //! - **CC-8** A broken communicator repeats its first cause, unnested, whatever happens later.
+//! - **CC-9** Barriers of kernels start again with every generation, and signals are compared by their difference:
+//!   what an aborted run left, and counts that wrap, are not mistaken for progress.
 //!
 //! # Example
 //! ```

@@ -1,7 +1,7 @@
 //! The communicator.
 
 use crate::message::{Placement, agree};
-use comm_context::abi::{CommContext, DeviceAddr};
+use comm_context::abi::{CommContext, CommContextTail, DeviceAddr, PlacedContext};
 use comm_context::comm::{
     Allocated, AllocationId, AllocationTable, Backend, CommError, Key, Membership, Phase, Released, Timeout,
     Window, WindowRequest,
@@ -18,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const EXTENT: usize = 64 << 30;
 
 /// Bytes of a window's context, in whole pages.
-const CONTEXT: usize = size_of::<CommContext>().next_multiple_of(PAGE);
+const CONTEXT: usize = size_of::<PlacedContext>().next_multiple_of(PAGE);
 
 /// The tags of the group's exchanges.
 const BASE: u32 = 1;
@@ -119,12 +119,18 @@ impl SimComm {
         Ok(())
     }
 
+    /// A context with the addresses of the words that kernels read.
+    fn placed(&self, context: CommContext) -> PlacedContext {
+        let words = self.group.kernel_words_at();
+        let [abort, generation] = [words.abort, words.generation].map(|at| self.address(at as u64));
+        PlacedContext { context, tail: CommContextTail::new(abort, generation) }
+    }
+
     /// Writes the context of a window to its place.
     fn finish(&self, position: u32, own: &Range<usize>, offsets: &[u64]) -> Result<Allocated, CommError> {
         let bases: Vec<DeviceAddr> = offsets.iter().map(|offset| self.address(*offset)).collect();
         let context = CommContext::new(position, &bases, own.len() as u64).map_err(CommError::impossible)?;
-        let context = context.with_workspace(self.address(self.group.workspace_offset() as u64));
-        self.group.region().write(own.end, context.as_bytes()).map_err(region_error)?;
+        self.group.region().write(own.end, self.placed(context).as_bytes()).map_err(region_error)?;
         fault_point!("comm-sim.context");
         let (base, at) = (self.address(own.start as u64), self.address(own.end as u64));
         Ok(Allocated { window: Window { context: at, base, size: own.len() }, context })
@@ -172,8 +178,8 @@ impl Backend for SimComm {
 
     fn place_context(&self, context: &CommContext) -> Result<DeviceAddr, CommError> {
         let region = self.group.region();
-        let at = self.arena().take(region, size_of::<CommContext>()).map_err(region_error)?;
-        region.write(at.start, context.as_bytes()).map_err(region_error)?;
+        let at = self.arena().take(region, CONTEXT).map_err(region_error)?;
+        region.write(at.start, self.placed(*context).as_bytes()).map_err(region_error)?;
         Ok(self.address(at.start as u64))
     }
 

@@ -11,7 +11,7 @@ mod tensor;
 mod tensor_builder;
 
 pub use addr::DeviceAddr;
-pub use context::{COMM_MAX_RANK_NUM, CommContext, CommWorkspace};
+pub use context::{COMM_MAX_RANK_NUM, CommContext, CommContextTail, PlacedContext};
 pub use error::AbiError;
 pub use tensor::{DType, NO_OWNER, TENSOR_MAX_DIMS, TensorDesc};
 pub use tensor_builder::TensorBuilder;

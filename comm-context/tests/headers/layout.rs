@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::mem::{align_of, offset_of, size_of};
 
-use comm_context::abi::{COMM_MAX_RANK_NUM, CommContext, CommWorkspace, DType, TENSOR_MAX_DIMS, TensorDesc};
+use comm_context::abi::{
+    COMM_MAX_RANK_NUM, CommContext, CommContextTail, DType, TENSOR_MAX_DIMS, TensorDesc,
+};
 use worker_errors::ErrorCode;
 
 use crate::build::{Language, compile, compilers, output_of, source};
@@ -33,7 +35,12 @@ fn rust_layout() -> Layout {
             windows_in as "windowsIn": [u64; 64],
             windows_out as "windowsOut": [u64; 64],
         }
-        CommWorkspace { abort as "abort": u32, reserved as "reserved": [u32; 15] }
+        CommContextTail {
+            magic as "magic": u64,
+            abort as "abort": u64,
+            generation as "generation": u64,
+            reserved as "reserved": u64,
+        }
         TensorDesc {
             addr as "addr": u64,
             size as "size": u64,
@@ -54,6 +61,7 @@ fn rust_layout() -> Layout {
     let mut constant = |name: String, value: usize| layout.insert(name, (value, 0));
     constant("COMM_MAX_RANK_NUM".into(), COMM_MAX_RANK_NUM);
     constant("TENSOR_MAX_DIMS".into(), TENSOR_MAX_DIMS);
+    constant("COMM_CONTEXT_TAIL_MAGIC".into(), CommContextTail::MAGIC as usize);
     for dtype in DType::ALL {
         constant(format!("TENSOR_{}", format!("{dtype:?}").to_uppercase()), dtype.code().into());
     }

@@ -24,9 +24,12 @@ int main(void) {
     FIELD(CommContext, winSize);
     FIELD(CommContext, windowsIn);
     FIELD(CommContext, windowsOut);
-    TYPE(CommWorkspace);
-    FIELD(CommWorkspace, abort);
-    FIELD(CommWorkspace, reserved);
+    TYPE(CommContextTail);
+    FIELD(CommContextTail, magic);
+    FIELD(CommContextTail, abort);
+    FIELD(CommContextTail, generation);
+    FIELD(CommContextTail, reserved);
+    printf("COMM_CONTEXT_TAIL_MAGIC %zu 0\n", (size_t)COMM_CONTEXT_TAIL_MAGIC);
     TYPE(TensorDesc);
     FIELD(TensorDesc, addr);
     FIELD(TensorDesc, size);

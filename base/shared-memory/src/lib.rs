@@ -9,6 +9,7 @@
 //! - **SM-3** A mapping never replaces another one.
 //! - **SM-4** A page that is taken is zero, whatever stood there before.
 //! - **SM-5** No safe call races. A copy of shared bytes reads or writes each of them once; what was checked in a copy stays as it was.
+//! - **SM-6** Mappings are left out of core dumps, which would put memory behind every hole of a sparse region.
 //!
 //! # Example
 //! ```

@@ -8,7 +8,7 @@ use core::num::NonZeroUsize;
 use core::ops::Range;
 use core::ptr::NonNull;
 use nix::errno::Errno;
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -67,6 +67,9 @@ impl Mapping {
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: without `MAP_FIXED` a new mapping takes only addresses that nothing else has.
         let base = unsafe { mmap(at, len, access, MapFlags::MAP_SHARED | flags, fd.as_fd(), 0) }?;
+        // A core dump would read the holes of sparse memory, which puts memory behind them. Advice: a kernel without it dumps them.
+        // SAFETY: the whole of the new mapping; what is read from it and written to it stays the same.
+        let _ = unsafe { madvise(base, len.get(), MmapAdvise::MADV_DONTDUMP) };
         Ok(Self { base: base.cast(), len })
     }
 

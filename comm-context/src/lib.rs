@@ -1,10 +1,11 @@
 //! The bytes that kernels read, the headers that kernels include, and the communicator that every backend
 //! implements.
 //!
-//! - [`abi`]: [`CommContext`](abi::CommContext) and [`TensorDesc`](abi::TensorDesc), pinned to the byte.
+//! - [`abi`]: [`CommContext`](abi::CommContext), [`TensorDesc`](abi::TensorDesc) and what else kernels get
+//!   ([`KernelContexts`](abi::KernelContexts)), pinned to the byte.
 //!   `no_std`, no allocation; the only part without the feature `std`.
-//! - [`INCLUDE_DIR`]: `comm_context.h`, `tensor.h`, `comm_kernel.h` (helpers for kernels) and `comm.h` (the C
-//!   API of a backend).
+//! - [`INCLUDE_DIR`]: `comm_context.h`, `tensor.h`, `kernel_context.h`, `comm_kernel.h` (helpers for kernels) and
+//!   `comm.h` (the C API of a backend).
 //! - [`comm`]: the [`Communicator`](comm::Communicator) trait, its errors, and what backends share: argument
 //!   checks and the table of allocations.
 //! - [`capi`]: the C API of `comm.h` for any backend.

@@ -1,4 +1,4 @@
-//! The words may stand in shared memory.
+//! The types that may stand in shared memory.
 //!
 //! # Safety
 //! Promises of layout about the types of this crate, each argued where it stands.
@@ -6,7 +6,8 @@
 
 use crate::barrier::Place;
 use crate::mailbox::MailboxWords;
-use crate::word::{StickyWord, WordI32, WordU32, WordU64};
+use crate::sticky::StickyWord;
+use crate::word::{WordI32, WordU32, WordU64};
 use shared_memory::Shared;
 
 // SAFETY: `repr(transparent)` over an atomic integer.

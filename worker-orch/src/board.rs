@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use crate::frame::SLOT_BYTES;
-use mailbox_atomics::{Listener, StickyWord, WordU32, WordU64};
+use mailbox_atomics::{Listener, ParkFlag, StickyWord, WordU32, WordU64};
 use shared_memory::{Region, RegionError, Shared};
 use std::num::NonZeroU32;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -176,8 +176,8 @@ impl Board {
     }
 
     /// The flag with which `waiter` (a hand, or the parent as number `hands`) says that it is parked on the progress of `hand`.
-    pub(crate) fn listener(&self, waiter: usize, hand: usize) -> Listener<'_> {
-        Listener::tagged(&self.flags()[waiter], tag(hand))
+    pub(crate) fn listener(&self, waiter: usize, hand: usize) -> ParkFlag<'_> {
+        ParkFlag::tagged(&self.flags()[waiter], tag(hand))
     }
 
     /// Everybody who may be parked on the progress of `hand`.

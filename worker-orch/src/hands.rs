@@ -181,10 +181,10 @@ impl Hands {
     /// Waits until `hand` has finished frame `seq`. A hand's death, anybody's, ends it with that death.
     pub(crate) fn await_done(&mut self, hand: usize, seq: u64, deadline: Deadline) -> Result<(), Failure> {
         self.check()?;
-        let listener = self.board.listener(self.board.hands(), hand);
+        let mut listener = self.board.listener(self.board.hands(), hand);
         let wait = Wait::until(deadline).watching(self).spinning(&self.spin);
         let waited = wait
-            .on(&self.board.hand(hand).progress.done, Some(listener), |done| (done >= seq).then_some(done));
+            .on(&self.board.hand(hand).progress.done, Some(&mut listener), |done| (done >= seq).then_some(done));
         match waited {
             Ok(done) if done <= self.hands[hand].sent => {
                 self.hands[hand].seen_done = done;
@@ -255,8 +255,8 @@ impl Hands {
             let words = self.board.hand(number);
             let watching = Only(hand);
             let wait = Wait::until(grace).watching(&watching);
-            let listener = self.board.listener(self.board.hands(), number);
-            let _ = wait.on(&words.progress.done, Some(listener), |done| (done >= hand.sent).then_some(()));
+            let mut listener = self.board.listener(self.board.hands(), number);
+            let _ = wait.on(&words.progress.done, Some(&mut listener), |done| (done >= hand.sent).then_some(()));
         }
     }
 

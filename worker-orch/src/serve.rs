@@ -4,7 +4,7 @@ use crate::board::{ANSWER_BYTES, Board, RING};
 use crate::frame::{BODY_AT, Kind, Received, SLOT_BYTES, used};
 use deadline::{Deadline, LONGEST_WAIT, coarse_monotonic_ns, monotonic_ns};
 use fault_points::fault_point;
-use mailbox_atomics::{Listener, SpinBudget, Wait, WaitError};
+use mailbox_atomics::{ParkFlag, SpinBudget, Wait, WaitError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use worker_errors::{ErrorCode, Failure};
 
@@ -99,12 +99,12 @@ pub(crate) fn serve(board: &Board, me: usize, executor: &mut dyn Executor) -> Se
 /// Waits for frame `seq`; `None` at shutdown.
 fn next_frame(board: &Board, me: usize, seq: u64, idle: &mut Deadline, spin: &SpinBudget) -> Option<u64> {
     let slot = board.slot(me, seq);
-    let parked = Listener::new(&board.hand(me).parking.parked);
+    let mut parked = ParkFlag::new(&board.hand(me).parking.parked);
     loop {
         let wait = Wait::until(*idle);
         // The first frame comes when all the others are up: to look out for it before would take the cores that they come up on.
         let wait = if seq == 1 { wait } else { wait.spinning(spin) };
-        let woke = wait.on(slot, Some(parked), |found| match found {
+        let woke = wait.on(slot, Some(&mut parked), |found| match found {
             found if found == seq => Some(Some(seq)),
             _ => board.parent().shutdown.raised().map(|_| None),
         });
@@ -139,9 +139,9 @@ fn await_needs(board: &Board, me: usize, frame: &Received, spin: &SpinBudget) ->
         let Ok(deadline) = Deadline::after(LONGEST_WAIT) else { return Err(Refusal::Followed) };
         // The parent bounds the run and aborts it when a hand dies.
         let wait = Wait::until(deadline).abort_on(&board.parent().abort).spinning(spin);
-        let listener = board.listener(me, hand);
+        let mut listener = board.listener(me, hand);
         let words = board.hand(hand);
-        match wait.on(&words.progress.done, Some(listener), |done| (done >= need.seq).then_some(())) {
+        match wait.on(&words.progress.done, Some(&mut listener), |done| (done >= need.seq).then_some(())) {
             Ok(()) if words.progress.failed_run.load() == frame.run => return Err(Refusal::Followed),
             Ok(()) => {}
             Err(WaitError::Aborted { .. } | WaitError::TimedOut { .. } | WaitError::PeerDied(_)) => {

@@ -11,7 +11,7 @@
 use core::sync::atomic::AtomicU32;
 
 /// Sleeps while `word` holds `expected`, at most until `until_ns` on the monotonic clock. May return
-/// early and does not say why it returned: the caller looks again.
+/// early and does not say why it returned: the caller checks again.
 pub(crate) fn wait(word: &AtomicU32, expected: u32, until_ns: u64) {
     let until = libc::timespec {
         tv_sec: (until_ns / 1_000_000_000) as libc::time_t,

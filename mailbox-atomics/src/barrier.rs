@@ -48,11 +48,11 @@ pub struct BarrierError {
 /// ```compile_fail,E0277
 /// # use deadline::Deadline;
 /// # use mailbox_atomics::{Barrier, Place, Wait};
-/// # let wait = Wait::until(Deadline::after(std::time::Duration::from_secs(1)).unwrap());
+/// # let soon = || Wait::until(Deadline::after(std::time::Duration::from_secs(1)).unwrap());
 /// let places = [Place::default(), Place::default()];
 /// let barrier = Barrier::new(&places, 0);
 /// std::thread::scope(|scope| {
-///     scope.spawn(|| barrier.wait(&wait));
+///     scope.spawn(|| barrier.wait(&soon()));
 /// });
 /// ```
 #[derive(Debug)]

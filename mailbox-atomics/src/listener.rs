@@ -17,12 +17,12 @@ const ONLY: NonZeroU32 = NonZeroU32::MIN;
 /// ```compile_fail,E0499
 /// # use deadline::Deadline;
 /// # use mailbox_atomics::{ParkFlag, Wait, WordU32, WordU64};
-/// # let wait = Wait::until(Deadline::after(std::time::Duration::from_secs(1)).unwrap());
+/// # let soon = || Wait::until(Deadline::after(std::time::Duration::from_secs(1)).unwrap());
 /// let (word, flag) = (WordU64::new(0), WordU32::new(0));
 /// let mut parked = ParkFlag::new(&flag);
 /// std::thread::scope(|scope| {
-///     scope.spawn(|| wait.on(&word, Some(&mut parked), |value| (value > 0).then_some(())));
-///     scope.spawn(|| wait.on(&word, Some(&mut parked), |value| (value > 1).then_some(())));
+///     scope.spawn(|| soon().on(&word, Some(&mut parked), |value| (value > 0).then_some(())));
+///     scope.spawn(|| soon().on(&word, Some(&mut parked), |value| (value > 1).then_some(())));
 /// });
 /// ```
 #[derive(Debug)]

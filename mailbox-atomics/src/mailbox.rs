@@ -56,13 +56,13 @@ impl RequestNumber {
 /// ```compile_fail,E0499
 /// # use deadline::Deadline;
 /// # use mailbox_atomics::{MailboxWords, Requester, Wait};
-/// # let wait = Wait::until(Deadline::after(std::time::Duration::from_secs(1)).unwrap());
+/// # let soon = || Wait::until(Deadline::after(std::time::Duration::from_secs(1)).unwrap());
 /// let words = MailboxWords::default();
 /// let mut requester = Requester::new(&words);
 /// let request = requester.send(|| ());
 /// std::thread::scope(|scope| {
-///     scope.spawn(|| requester.wait(request, &wait));
-///     scope.spawn(|| requester.wait(request, &wait));
+///     scope.spawn(|| requester.wait(request, &soon()));
+///     scope.spawn(|| requester.wait(request, &soon()));
 /// });
 /// ```
 #[derive(Debug)]

@@ -227,7 +227,9 @@ mod tests {
                     prop_assert_eq!(error, StampError::OtherLayout { found: hash });
                 }
                 Err(DecodeError::Idle) => prop_assert_eq!(state, 0),
-                Err(DecodeError::UnknownState { state: found }) => prop_assert!(found == state && !(0..3).contains(&state)),
+                Err(DecodeError::UnknownState { state: found }) => {
+                    prop_assert!(found == state && !(0..3).contains(&state));
+                }
             }
         }
     }

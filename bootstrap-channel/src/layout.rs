@@ -37,7 +37,7 @@ pub const STATE_SUCCESS: i32 = 1;
 /// The value of the state after a failed one.
 pub const STATE_ERROR: i32 = 2;
 
-/// The mailbox as C sees it. No value of it exists: the bytes stand in memory that others write, and are
+/// The mailbox as C sees it. No value of it exists: the bytes are in memory that others write, and are
 /// copied out by offset.
 #[repr(C)]
 struct Image {
@@ -79,7 +79,7 @@ const _: () = {
     assert!(MESSAGE_AT == 3072 && MESSAGE_AT + MESSAGE_SIZE == 4096);
 };
 
-/// Tells a mailbox of this layout from one of another. Never 0, which means not stamped.
+/// Distinguishes a mailbox of this layout from one of another. Never 0, which means not stamped.
 pub const LAYOUT_HASH: u64 = {
     let constants = [
         1,

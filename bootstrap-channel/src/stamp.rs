@@ -3,7 +3,7 @@
 use crate::layout::LAYOUT_HASH;
 use core::num::NonZeroU64;
 
-/// Tells the mailboxes of one run from those of any other.
+/// Distinguishes the mailboxes of one run from those of any other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nonce(NonZeroU64);
 

@@ -1,7 +1,7 @@
 //! The channel once for each device: `cargo xtask hw-test --layer bootstrap`.
 //!
-//! The mailbox itself is plain memory, and what is under test is that it works on a machine with devices, for as many
-//! chips as it has: kernel, memory limits, process limits.
+//! The mailbox itself is plain memory, and what is under test is that it works on a machine with
+//! devices, for as many chips as it has: kernel, memory limits, process limits.
 //!
 //! # Safety
 //! Forks. The children use shared memory and system calls, and no lock of the test harness.

@@ -118,14 +118,15 @@ impl SimComm {
     /// kernel lets one of them at a time change what is behind it.
     fn reserve(&self, asked: usize) -> Result<Range<usize>, CommError> {
         let window = asked.next_multiple_of(PAGE);
-        let both = self.state().arena.take(self.group.region(), window + CONTEXT).map_err(region_error)?;
+        let both =
+            self.state().arena.allocate(self.group.region(), window + CONTEXT).map_err(region_error)?;
         Ok(both.start..both.start + window)
     }
 
     /// Gives back a window and the context behind it.
     fn free(&self, own: Range<usize>) -> Result<(), CommError> {
         let both = own.start..own.end + CONTEXT;
-        self.state().arena.give_back(self.group.region(), both).map_err(region_error)
+        self.state().arena.free(self.group.region(), both).map_err(region_error)
     }
 
     /// A peer's window must lie in that peer's own extent: its note is not believed.
@@ -203,7 +204,7 @@ impl Communicator for SimComm {
         self.group.check()?;
         let (region, mut state) = (self.group.region(), self.state());
         let context = state.allocations.derive(self.group.membership(), view)?;
-        let at = state.arena.take(region, size_of::<CommContext>()).map_err(region_error)?;
+        let at = state.arena.allocate(region, size_of::<CommContext>()).map_err(region_error)?;
         region.write(at.start, context.as_bytes()).map_err(region_error)?;
         let at = self.address(at.start as u64);
         state.allocations.add_context(at);

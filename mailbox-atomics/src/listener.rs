@@ -59,7 +59,7 @@ impl<'a> ParkFlag<'a> {
 
 /// The writer's view of a waiter's flag.
 ///
-/// `tag` tells apart the words that the waiter may park on; 0 in the flag means awake.
+/// `tag` identifies the word among those that the waiter may park on; 0 in the flag means awake.
 #[derive(Clone, Copy, Debug)]
 pub struct Listener<'a> {
     flag: &'a WordU32,

@@ -9,7 +9,7 @@ use core::num::NonZeroU32;
 
 /// The words of a mailbox, in shared memory. Zero-filled is a fresh mailbox.
 ///
-/// The requester's words and the responder's stand on cache lines of their own.
+/// The requester's words and the responder's are on separate cache lines.
 #[cfg_attr(not(loom), repr(C, align(128)))]
 #[derive(Debug, Default)]
 pub struct MailboxWords {
@@ -81,7 +81,7 @@ pub struct Responder<'a> {
 /// What the responder was woken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// A request stands in the payload area.
+    /// A request is in the payload area.
     Request(RequestNumber),
     /// No more requests will come.
     Shutdown(NonZeroU32),
@@ -102,7 +102,7 @@ impl<'a> Requester<'a> {
         RequestNumber(self.doorbell)
     }
 
-    /// Waits for the answer to `request`; afterwards the answer stands in the payload area.
+    /// Waits for the answer to `request`; afterwards the answer is in the payload area.
     pub fn wait(&mut self, request: RequestNumber, how: &Wait<'_>) -> Result<(), WaitError> {
         let mut parked = ParkFlag::new(&self.words.requester.parked);
         how.on(&self.words.responder.done, Some(&mut parked), |done| (done >= request.0).then_some(()))
@@ -113,7 +113,7 @@ impl<'a> Requester<'a> {
         self.words.responder.done.load() >= request.0
     }
 
-    /// Tells the responder to stop. Nothing that the responder does can erase it.
+    /// Asks the responder to stop. Nothing that the responder does can erase it.
     pub fn shut_down(&mut self, reason: NonZeroU32) {
         self.words.requester.shutdown.raise(reason);
         if intact(Site::ShutdownNotifies) {

@@ -1,7 +1,7 @@
-//! The types that may stand in shared memory.
+//! The types that may be placed in shared memory.
 //!
 //! # Safety
-//! Promises of layout about the types of this crate, each argued where it stands.
+//! Promises about the layout of the types of this crate, each with its argument.
 #![allow(unsafe_code)]
 
 use crate::barrier::Place;

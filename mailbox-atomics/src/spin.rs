@@ -98,7 +98,7 @@ impl AllowedCores {
     /// Words of the set: 1024 cores.
     pub const WORDS: usize = 16;
 
-    /// Those of the calling process; none if the system does not tell.
+    /// Those of the calling process; none if the system call fails.
     pub fn of_this_process() -> Self {
         let mut cores = Self::default();
         if let Ok(set) = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)) {

@@ -10,7 +10,8 @@ pub(crate) use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, f
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
 
-/// A place in the protocols that a mutant can break. Each is armed by at least one test in `tests/loom_mutants.rs`.
+/// A place in the protocols that a mutant can break. Each is armed by at least one test in
+/// `tests/loom_mutants.rs`.
 #[cfg_attr(not(loom), expect(unreachable_pub, reason = "public in model builds, where mutants name it"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Site {
@@ -78,10 +79,11 @@ pub(crate) fn intact(site: Site) -> bool {
     !mutants::armed(site)
 }
 
-/// Orders this thread's earlier store before its later load of another word (store, fence, load on both sides).
+/// Orders this thread's earlier store before its later load of another word (store, fence, load on
+/// both sides).
 ///
-/// Acquire and release cannot forbid that both sides of a park miss each other; this pair of fences is the one place
-/// where sequential consistency is needed.
+/// Acquire and release cannot forbid that both sides of a park miss each other; this pair of fences
+/// is the one place where sequential consistency is needed.
 #[inline(always)]
 pub(crate) fn store_load_fence(site: Site) {
     if intact(site) {

@@ -201,7 +201,7 @@ mod futex_words {
         /// The low half. `store_for_waiters` makes sure that it changes with the word; a waiter that
         /// is deceived by it has slept through 2^32 steps between its check and its park.
         pub(super) fn futex_word(&self) -> &AtomicU32 {
-            // SAFETY: the low half of a little-endian u64 stands at its address, which is aligned to 8
+            // SAFETY: the low half of a little-endian u64 is at its address, which is aligned to 8
             // and valid for reads and writes while `self` is borrowed. The result is passed to the
             // kernel as an address and never accessed as a 32-bit atomic in this program.
             unsafe { AtomicU32::from_ptr(self.value.as_ptr().cast()) }

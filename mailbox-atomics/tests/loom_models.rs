@@ -26,7 +26,8 @@ models! {
         a_value_stored_before_an_abort_is_delivered, a_value_stored_before_a_death_is_delivered,
         a_value_stored_just_before_the_deadline_is_delivered, the_first_reason_stays;
     check_bounded: request_and_reply_carry_their_payloads, shutdown_survives_a_late_reply,
-        a_reply_answers_its_own_request_only, a_fast_party_re_enters_the_barrier, a_barrier_of_three_publishes_to_all;
+        a_reply_answers_its_own_request_only, a_fast_party_re_enters_the_barrier,
+        a_barrier_of_three_publishes_to_all;
 }
 
 /// MA-8

@@ -183,8 +183,9 @@ impl Hands {
         self.check()?;
         let mut listener = self.board.listener(self.board.hands(), hand);
         let wait = Wait::until(deadline).watching(self).spinning(&self.spin);
-        let waited = wait
-            .on(&self.board.hand(hand).progress.done, Some(&mut listener), |done| (done >= seq).then_some(done));
+        let waited = wait.on(&self.board.hand(hand).progress.done, Some(&mut listener), |done| {
+            (done >= seq).then_some(done)
+        });
         match waited {
             Ok(done) if done <= self.hands[hand].sent => {
                 self.hands[hand].seen_done = done;
@@ -256,7 +257,8 @@ impl Hands {
             let watching = Only(hand);
             let wait = Wait::until(grace).watching(&watching);
             let mut listener = self.board.listener(self.board.hands(), number);
-            let _ = wait.on(&words.progress.done, Some(&mut listener), |done| (done >= hand.sent).then_some(()));
+            let _ =
+                wait.on(&words.progress.done, Some(&mut listener), |done| (done >= hand.sent).then_some(()));
         }
     }
 

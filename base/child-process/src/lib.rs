@@ -1,7 +1,7 @@
-//! Child processes that end with their parent, and watches that tell when a process has died.
+//! Child processes that end with their parent, and watches that report when a process has died.
 //!
 //! A [`Child`] is forked, or started from this program's file ([`Child::respawn`]). A [`ProcessWatch`]
-//! is a descriptor that tells whether one process lives. A closure over some of them is a
+//! is a descriptor that shows whether one process lives. A closure over some of them is a
 //! [`Watch`](deadline::Watch) for the wait of `mailbox-atomics`.
 //!
 //! # Contract

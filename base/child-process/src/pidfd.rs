@@ -21,7 +21,8 @@ pub(crate) fn peek_child_status(pid: i32) -> Option<(i32, i32)> {
     // SAFETY: an all-zero siginfo_t is a valid value of this plain C struct.
     let mut info: libc::siginfo_t = unsafe { core::mem::zeroed() };
     let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-    // SAFETY: `info` is a live local of the type that the call fills; WNOWAIT leaves the child to be reaped by its owner.
+    // SAFETY: `info` is a live local of the type that the call fills; WNOWAIT leaves the child to
+    // be reaped by its owner.
     let rc = unsafe { libc::waitid(libc::P_PID, pid as libc::id_t, &mut info, flags) };
     // SAFETY: waitid filled the SIGCHLD variant of the union, or left it all zero, which reads as pid 0.
     let (found, status) = unsafe { (info.si_pid(), info.si_status()) };

@@ -1,4 +1,4 @@
-//! The two pipes that tie a child to its parent: one ends the child with its parent, one tells the
+//! The two pipes that tie a child to its parent: one ends the child with its parent, one shows the
 //! parent whether the child lives.
 //!
 //! # Safety

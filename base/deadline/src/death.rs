@@ -1,4 +1,4 @@
-//! How a process died, and how a waiter learns of it.
+//! How a process died, and how that is reported to a waiter.
 
 use std::fmt;
 

@@ -1,6 +1,7 @@
 //! The macros that place fault points. Without the feature `inject` they expand to nothing.
 
-/// A point between two steps, at which a test can end or delay the process: `fault_point!("rendezvous.accepted")`.
+/// A point between two steps, at which a test can end or delay the process:
+/// `fault_point!("rendezvous.accepted")`.
 #[cfg(feature = "inject")]
 #[macro_export]
 macro_rules! fault_point {
@@ -9,7 +10,8 @@ macro_rules! fault_point {
     };
 }
 
-/// A point between two steps, at which a test can end or delay the process: `fault_point!("rendezvous.accepted")`.
+/// A point between two steps, at which a test can end or delay the process:
+/// `fault_point!("rendezvous.accepted")`.
 #[cfg(not(feature = "inject"))]
 #[macro_export]
 macro_rules! fault_point {
@@ -18,8 +20,8 @@ macro_rules! fault_point {
     };
 }
 
-/// A point before a system call, which a test can also make fail: `fault_call!("region.reserve").and_then(|()| …)`. Its
-/// value is a `nix::Result<()>`.
+/// A point before a system call, which a test can also make fail:
+/// `fault_call!("region.reserve").and_then(|()| …)`. Its value is a `nix::Result<()>`.
 #[cfg(feature = "inject")]
 #[macro_export]
 macro_rules! fault_call {
@@ -28,8 +30,8 @@ macro_rules! fault_call {
     };
 }
 
-/// A point before a system call, which a test can also make fail: `fault_call!("region.reserve").and_then(|()| …)`. Its
-/// value is a `nix::Result<()>`.
+/// A point before a system call, which a test can also make fail:
+/// `fault_call!("region.reserve").and_then(|()| …)`. Its value is a `nix::Result<()>`.
 #[cfg(not(feature = "inject"))]
 #[macro_export]
 macro_rules! fault_call {

@@ -53,7 +53,7 @@ pub struct LogLine {
     pub rank: Option<u32>,
     /// When, on the monotonic clock.
     pub at_ns: u64,
-    /// What the point stands before.
+    /// What follows the point.
     pub kind: Kind,
     /// Which pass in this process, from 1.
     pub hit: u64,

@@ -27,7 +27,7 @@ pub enum Kind {
 pub struct Pass {
     /// The point.
     pub point: &'static str,
-    /// What it stands before.
+    /// What follows it.
     pub kind: Kind,
     /// Which pass of this point in this process it is, from 1.
     pub hit: u64,

@@ -11,26 +11,26 @@
 //! and a process may bring a chip up again. The end of the process ends it.
 
 use crate::device::{ChipMemory, Device, Entry, Kernel};
-use comm_context::abi::{DeviceAddr, TensorDesc};
+use crate::error::{ChipError, KernelError};
+use comm_context::abi::{AbiError, DeviceAddr, TensorDesc};
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
 use comm_hccl::{
-    Device as Opened, DeviceError, DeviceMemory, HcclComm, KernelBinary, Lane, LogicalDevice, NotStarted,
-    Overrun, Runtime, Stream, Vendor, VisibleDevices,
+    Device as Opened, DeviceError, DeviceMemory, HcclComm, KernelBinary, LogicalDevice, NotStarted, Runtime,
+    Stream, Vendor, VendorThread, VisibleDevices,
 };
 use deadline::{Deadline, LONGEST_WAIT};
-use shared_memory::Region;
+use shared_memory::{Region, RegionError};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use worker_errors::{ErrorCode, Failure};
 
 /// What a device that is given back waits for calls that were left behind.
 const LEFT_BEHIND: Duration = Duration::from_secs(3);
 
 /// A device, opened, used and closed on a lane of its own.
 pub(crate) struct AscendDevice {
-    lane: Lane<Held>,
+    lane: VendorThread<Held>,
     /// `None` once closed.
     device: Option<Opened>,
     kernels: Vec<(PathBuf, String)>,
@@ -49,19 +49,17 @@ struct Held {
 
 impl AscendDevice {
     /// Loads the vendor's libraries, in this process, and opens the device.
-    pub(crate) fn open(device: LogicalDevice, within: Timeout) -> Result<Self, Failure> {
+    pub(crate) fn open(device: LogicalDevice, within: Timeout) -> Result<Self, ChipError> {
         let lane =
-            Lane::start(deadline(within.get())?, move || Held::open(device)).map_err(
-                |error| match error {
-                    NotStarted::State(failure) => failure,
-                    NotStarted::Overrun(overrun) => overrun_failure(&overrun),
-                    NotStarted::Thread(error) => {
-                        Failure::new(ErrorCode::System, format!("the vendor's thread: {error}"))
-                    }
-                },
-            )?;
+            VendorThread::start(deadline(within.get())?, move || Held::open(device)).map_err(|error| {
+                match error {
+                    NotStarted::State(error) => error,
+                    NotStarted::Overrun(overrun) => ChipError::Stuck(overrun),
+                    NotStarted::Thread(error) => ChipError::Thread(error),
+                }
+            })?;
         let opened = lane.run(deadline(within.get())?, |held| held.device.clone());
-        let device = opened.map_err(|overrun| overrun_failure(&overrun))?;
+        let device = opened.map_err(ChipError::Stuck)?;
         Ok(Self { lane, device, kernels: Vec::new(), within })
     }
 
@@ -69,7 +67,7 @@ impl AscendDevice {
         &self,
         limit: Duration,
         job: impl FnOnce(&mut Held) -> Result<T, DeviceError> + Send + 'static,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, ChipError> {
         self.run_meanwhile(limit, &|| (), job)
     }
 
@@ -78,21 +76,18 @@ impl AscendDevice {
         limit: Duration,
         meanwhile: &dyn Fn(),
         job: impl FnOnce(&mut Held) -> Result<T, DeviceError> + Send + 'static,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, ChipError> {
         let answer = self.lane.run_meanwhile(deadline(limit)?, meanwhile, job);
-        answer.map_err(|overrun| overrun_failure(&overrun))?.map_err(device_failure)
+        Ok(answer.map_err(ChipError::Stuck)??)
     }
 }
 
 impl Held {
-    fn open(logical: LogicalDevice) -> Result<Self, Failure> {
-        let vendor = Vendor::load(None).map_err(|error| Failure::new(ErrorCode::Load, error.to_string()))?;
-        let runtime = Runtime::start(vendor).map_err(device_failure)?;
-        let (stream, device) = VisibleDevices::from_env()
-            .map_err(DeviceError::from)
-            .and_then(|list| Opened::open(runtime, logical, &list))
-            .and_then(|device| Ok((Stream::create(&device)?, device)))
-            .map_err(device_failure)?;
+    fn open(logical: LogicalDevice) -> Result<Self, ChipError> {
+        let runtime = Runtime::start(Vendor::load(None)?)?;
+        let list = VisibleDevices::from_env().map_err(DeviceError::from)?;
+        let device = Opened::open(runtime, logical, &list)?;
+        let stream = Stream::create(&device)?;
         Ok(Self { device: Some(device), stream: Some(stream), binaries: Vec::new(), memory: BTreeMap::new() })
     }
 
@@ -226,26 +221,24 @@ fn in_host(host: &[Arc<Region>], addr: u64, len: usize) -> Option<Home<'_>> {
 fn stage<'a>(
     tensors: &[TensorDesc],
     host: &'a [Arc<Region>],
-) -> Result<(Vec<Staged>, Vec<Home<'a>>), Failure> {
+) -> Result<(Vec<Staged>, Vec<Home<'a>>), ChipError> {
     let (mut staged, mut homes) = (Vec::new(), Vec::new());
     for (tensor, desc) in tensors.iter().enumerate() {
         // A tensor's buffer is on the host as a whole or not at all.
         if in_host(host, desc.addr, desc.size as usize).is_none() {
             continue;
         }
-        let element =
-            desc.dtype().map_err(|error| Failure::new(ErrorCode::Invalid, error.to_string()))?.size();
+        let wrong = |source| ChipError::Tensor { tensor, source };
+        let element = desc.dtype().map_err(wrong)?.size();
         let offset = desc.start_offset.saturating_mul(element) as usize;
         let len = desc.extent.saturating_mul(element) as usize;
+        let need = offset.saturating_add(len) as u64;
         let home = in_host(host, desc.addr.saturating_add(offset as u64), len)
-            .filter(|_| offset.saturating_add(len) <= desc.size as usize)
-            .ok_or_else(|| {
-                Failure::new(ErrorCode::Invalid, format!("tensor {tensor} reaches beyond its buffer"))
-            })?;
+            .filter(|_| need <= desc.size)
+            .ok_or(AbiError::BeyondBuffer { need, have: desc.size })
+            .map_err(wrong)?;
         let mut bytes = vec![0; len];
-        home.region
-            .read(home.at, &mut bytes)
-            .map_err(|error| Failure::new(ErrorCode::System, error.to_string()))?;
+        home.region.read(home.at, &mut bytes).map_err(|source| host_failed("before the launch", source))?;
         if len > 0 {
             staged.push(Staged { tensor, offset, bytes });
             homes.push(home);
@@ -255,13 +248,13 @@ fn stage<'a>(
 }
 
 /// Writes back what the kernel changed, and nothing else: another task may be reading the rest.
-fn write_back(home: &Home<'_>, before: &[u8], after: &[u8]) -> Result<(), Failure> {
+fn write_back(home: &Home<'_>, before: &[u8], after: &[u8]) -> Result<(), ChipError> {
     let differs = |at: &usize| before[*at] != after[*at];
     let mut at = 0;
     while let Some(start) = (at..after.len()).find(differs) {
         let end = (start..after.len()).find(|at| !differs(at)).unwrap_or(after.len());
         let written = home.region.write(home.at + start, &after[start..end]);
-        written.map_err(|error| Failure::new(ErrorCode::System, error.to_string()))?;
+        written.map_err(|source| host_failed("after the launch", source))?;
         at = end;
     }
     Ok(())
@@ -282,15 +275,17 @@ impl Device for AscendDevice {
         Ok(Box::new(comm))
     }
 
-    fn load(&mut self, path: &Path, symbol: &str) -> Result<Kernel, Failure> {
+    fn load(&mut self, path: &Path, symbol: &str) -> Result<Kernel, ChipError> {
         let known = self.kernels.iter().position(|(file, name)| file == path && name == symbol);
         if let Some(known) = known {
             return Ok(Kernel(known));
         }
         let (file, name) = (path.to_owned(), symbol.to_owned());
-        self.run(self.within.get(), move |held| held.load(&file, &name)).map_err(|failure| {
-            let text = format!("kernel {} `{symbol}` cannot be loaded", path.display());
-            Failure::new(ErrorCode::Load, text).in_phase("load_kernel").caused_by(failure)
+        let loaded = self.run(self.within.get(), move |held| held.load(&file, &name));
+        loaded.map_err(|source| KernelError::Device {
+            path: path.to_owned(),
+            symbol: symbol.to_owned(),
+            source: Box::new(source),
         })?;
         self.kernels.push((path.to_owned(), symbol.to_owned()));
         Ok(Kernel(self.kernels.len() - 1))
@@ -304,7 +299,7 @@ impl Device for AscendDevice {
         scalars: &[u64],
         host: &[Arc<Region>],
         meanwhile: &dyn Fn(),
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ChipError> {
         let (staged, homes) = stage(tensors, host)?;
         let before: Vec<Vec<u8>> = staged.iter().map(|part| part.bytes.clone()).collect();
         let (tensors, scalars) = (tensors.to_vec(), scalars.to_vec());
@@ -321,7 +316,7 @@ impl Device for AscendDevice {
         Some(self)
     }
 
-    fn close(&mut self) -> Result<(), Failure> {
+    fn close(&mut self) -> Result<(), ChipError> {
         self.device = None;
         let until = deadline(LEFT_BEHIND)?;
         self.run(self.within.get().max(2 * LEFT_BEHIND), move |held| held.close(until))
@@ -329,7 +324,7 @@ impl Device for AscendDevice {
 }
 
 impl ChipMemory for AscendDevice {
-    fn allocate(&self, bytes: usize) -> Result<DeviceAddr, Failure> {
+    fn allocate(&self, bytes: usize) -> Result<DeviceAddr, ChipError> {
         self.run(self.within.get(), move |held| {
             let memory = DeviceMemory::allocate(held.device()?, bytes)?;
             let addr = memory.addr();
@@ -338,7 +333,7 @@ impl ChipMemory for AscendDevice {
         })
     }
 
-    fn free(&self, addr: DeviceAddr) -> Result<(), Failure> {
+    fn free(&self, addr: DeviceAddr) -> Result<(), ChipError> {
         self.run(self.within.get(), move |held| {
             let memory =
                 held.memory.remove(&addr.0).ok_or(DeviceError::Released { what: "device memory" })?;
@@ -346,7 +341,7 @@ impl ChipMemory for AscendDevice {
         })
     }
 
-    fn read(&self, from: DeviceAddr, into: &mut [u8]) -> Result<(), Failure> {
+    fn read(&self, from: DeviceAddr, into: &mut [u8]) -> Result<(), ChipError> {
         let len = into.len();
         let bytes = self.run(self.within.get(), move |held| {
             let (memory, offset) = held.holding(from, len)?;
@@ -358,7 +353,7 @@ impl ChipMemory for AscendDevice {
         Ok(())
     }
 
-    fn write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), Failure> {
+    fn write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), ChipError> {
         let bytes = bytes.to_vec();
         self.run(self.within.get(), move |held| {
             let (memory, offset) = held.holding(to, bytes.len())?;
@@ -367,24 +362,12 @@ impl ChipMemory for AscendDevice {
     }
 }
 
-fn deadline(limit: Duration) -> Result<Deadline, Failure> {
-    Deadline::after(limit).map_err(|error| Failure::new(ErrorCode::Invalid, error.to_string()))
+fn deadline(limit: Duration) -> Result<Deadline, ChipError> {
+    Ok(Deadline::after(limit)?)
 }
 
-fn overrun_failure(overrun: &Overrun) -> Failure {
-    let text = format!("{overrun}; end this process, and see `npu-smi info` for the state of the device");
-    Failure::new(ErrorCode::TimedOut, text)
-}
-
-fn device_failure(error: DeviceError) -> Failure {
-    let code = match &error {
-        DeviceError::Vendor(_) => ErrorCode::Vendor,
-        DeviceError::NotAllocated { .. } | DeviceError::BadSize { .. } | DeviceError::NoSuchDevice { .. } => {
-            ErrorCode::Invalid
-        }
-        _ => ErrorCode::Internal,
-    };
-    Failure::new(code, error.to_string())
+fn host_failed(during: &'static str, source: RegionError) -> ChipError {
+    ChipError::Host { during, source }
 }
 
 #[cfg(test)]

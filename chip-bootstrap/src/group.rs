@@ -35,9 +35,9 @@ impl ChipGroup {
     pub fn prepare(platform: Platform, chips: u32) -> Result<Self, ChipError> {
         let prepared = match platform {
             #[cfg(feature = "sim")]
-            Platform::Sim => comm_sim::prepare(chips)?,
+            Platform::Sim => comm_sim::SimComm::prepare_group(chips)?,
             #[cfg(feature = "ascend")]
-            Platform::A2a3 | Platform::A5 => comm_hccl::prepare(chips)?,
+            Platform::A2a3 | Platform::A5 => comm_hccl::HcclComm::prepare_group(chips)?,
             #[cfg(not(all(feature = "sim", feature = "ascend")))]
             other => return Err(other.not_built().into()),
         };

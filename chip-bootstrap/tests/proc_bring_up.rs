@@ -17,7 +17,7 @@ use serial_test::serial;
 use shared_memory::Region;
 use std::sync::Arc;
 use std::time::Duration;
-use worker_errors::ErrorCode;
+use worker_errors::{ErrorCode, Failure};
 
 fn limit() -> Timeout {
     Timeout::new(Duration::from_secs(60)).unwrap()
@@ -139,7 +139,7 @@ fn a_chip_works_alone_without_channel_and_without_communicator() {
 fn bad_devices_and_missing_entries_are_told_with_their_phase() {
     let told = |config: &ChipConfig| {
         let brought = bring_up(Platform::Sim, config, None, limit(), &mut |_| ());
-        brought.map(drop).unwrap_err().to_string()
+        Failure::from(brought.map(drop).unwrap_err()).to_string()
     };
     let bad = told(&ChipConfig::new(-3));
     assert!(bad.contains("there is no device -3") && bad.contains("in device"), "{bad}");

@@ -20,19 +20,24 @@ extern "C" {
 
 typedef struct CommHandleTag *CommHandle;
 
+/*
+ * What a call returns. The numbers are those of ErrorCode in the Rust crate worker-errors, so there are gaps;
+ * a number never changes its meaning.
+ */
 enum CommResult {
     COMM_SUCCESS = 0,
     COMM_E_INVALID = 1,       /* a wrong argument, or a call in the wrong state */
     COMM_E_TIMED_OUT = 2,     /* the deadline passed while every peer was alive */
     COMM_E_PEER_DIED = 3,     /* the process of a peer is gone */
     COMM_E_PEER_LEFT = 4,     /* a peer destroyed its communicator too early */
-    COMM_E_PEER_FAILED = 5,   /* a peer could not do its part; nothing changed, call again */
-    COMM_E_ABORTED = 6,       /* the run was aborted */
-    COMM_E_OUT_OF_MEMORY = 7, /* not enough memory */
-    COMM_E_MISMATCH = 8,      /* ranks disagree on something that must be the same */
-    COMM_E_SYSTEM = 9,        /* the operating system refused a call */
-    COMM_E_VENDOR = 10,       /* a vendor library refused a call */
-    COMM_E_INTERNAL = 11      /* the backend failed inside */
+    COMM_E_ABORTED = 5,       /* the run was aborted */
+    COMM_E_OUT_OF_MEMORY = 6, /* not enough memory */
+    COMM_E_SYSTEM = 7,        /* the operating system refused a call */
+    COMM_E_VENDOR = 8,        /* a vendor library refused a call */
+    COMM_E_MISMATCH = 9,      /* ranks disagree on something that must be the same */
+    COMM_E_CLOSED = 16,       /* the communicator is destroyed */
+    COMM_E_INTERNAL = 17,     /* a bug in the library */
+    COMM_E_PEER_FAILED = 18   /* a peer could not do its part; nothing changed, call again */
 };
 
 /*

@@ -2,9 +2,9 @@
 //!
 //! Processes that share memory need three things: words whose stores publish what was written before
 //! them, a wait that ends, and protocols in which no message can be lost or erased. This crate has the
-//! words ([`WordU32`], [`WordU64`], [`WordI32`], [`StickyWord`]), the wait ([`Wait::on`]), and three
-//! protocols made of them: [`OneShot`], the request/reply mailbox ([`Requester`], [`Responder`]) and
-//! the phase [`Barrier`].
+//! words ([`WordU32`], [`WordU64`], [`WordI32`], [`StickyWord`]), the wait ([`Wait::on`]), and four
+//! protocols made of them: [`OneShot`], the request/reply mailbox ([`Requester`], [`Responder`]), the
+//! phase [`Barrier`], and [`MessageSlot`] for small messages.
 //!
 //! # Contract
 //! - **MA-1** Payload first, release store last: a reader that observes a state observes the payload
@@ -22,8 +22,9 @@
 //!   still makes progress.
 //! - **MA-8** A waiter parks on the low 32 bits of a word. A store that wakes changes them or panics.
 //! - **MA-9** A park flag has one waiter at a time: the types let one thread wait with it.
+//! - **MA-10** A reader of a [`MessageSlot`] gets whole messages only, and none of them twice.
 //!
-//! `tests/loom_mutants.rs` breaks the real code clause by clause and expects that a model fails.
+//! The mutants in `tests/loom_*` break the real code clause by clause; each must be rejected.
 //!
 //! Words have one writer each. That is a rule for the protocols above, not something that a type can
 //! check across processes.
@@ -61,6 +62,7 @@ mod listener;
 #[cfg(loom)]
 mod loom_futex;
 mod mailbox;
+mod message_slot;
 mod one_shot;
 #[cfg(not(loom))]
 mod shared;
@@ -75,6 +77,7 @@ mod word;
 pub use barrier::{Barrier, BarrierError, Place};
 pub use listener::{Listener, ParkFlag};
 pub use mailbox::{Call, MailboxWords, RequestNumber, Requester, Responder};
+pub use message_slot::{Message, MessageSlot, MessageState};
 pub use one_shot::{AlreadyPublished, OneShot};
 pub use spin::{AllowedCores, SpinBudget};
 pub use sticky::StickyWord;

@@ -51,6 +51,7 @@ mod meet;
 mod memory;
 mod notes;
 mod path;
+mod results;
 mod ticket;
 mod verdict;
 mod watch;
@@ -63,6 +64,7 @@ pub use meet::{RendezvousError, UNKNOWN_YET, who_is_there};
 pub use memory::region_error;
 pub use notes::Tag;
 pub use path::PathError;
+pub use results::RESULT_BYTES;
 pub use ticket::Ticket;
 
 /// A number that no other meeting has had: the standard library's per-process random keys, the time and the process.

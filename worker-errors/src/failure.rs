@@ -78,6 +78,26 @@ impl Failure {
         }))
     }
 
+    /// An error value as a failure: its text is the message, and its sources are the causes, all with the same code.
+    ///
+    /// A source whose text the message above it already includes is left out. A source that is a `Failure` keeps what it says.
+    pub fn from_error(code: ErrorCode, error: &dyn Error) -> Self {
+        let mut links = vec![Self::new(code, error.to_string())];
+        let mut next = error.source();
+        while let Some(source) = next {
+            if let Some(failure) = source.downcast_ref::<Self>() {
+                links.extend(failure.clone().into_links());
+                break;
+            }
+            let text = source.to_string();
+            if !links.last().is_some_and(|above| above.message.contains(&text)) {
+                links.push(Self::new(code, text));
+            }
+            next = source.source();
+        }
+        Self::from_links(links)
+    }
+
     /// Says in which step it happened.
     pub fn in_phase(mut self, phase: impl Into<Cow<'static, str>>) -> Self {
         self.phase = phase.into();
@@ -237,8 +257,9 @@ mod tests {
         Failure::new(ErrorCode::Aborted, format!("failure {n}"))
     }
 
+    // WE-2
     #[test]
-    fn the_text_has_one_line_for_each_failure_and_its_table_set_in() {
+    fn each_failure_takes_one_line_and_further_lines_are_indented() {
         let root = Failure::new(ErrorCode::Killed, "SIGSEGV").on_rank(1).on_device(3).in_process(77);
         let failure = Failure::new(ErrorCode::Aborted, "stopped\x1b[2J\n  chip 0 \x07\n")
             .in_phase("alloc_windows")
@@ -259,6 +280,38 @@ mod tests {
         assert_eq!(failure.root_cause().message, "failure 3");
         let sources = std::iter::successors(failure.source(), |e| (*e).source());
         assert_eq!(sources.count(), 3);
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Layer {
+        text: &'static str,
+        source: Option<Box<dyn Error>>,
+    }
+
+    fn layer(text: &'static str, source: impl Error + 'static) -> Layer {
+        Layer { text, source: Some(Box::new(source)) }
+    }
+
+    // WE-4
+    #[test]
+    fn the_sources_of_an_error_are_its_causes() {
+        let root = std::io::Error::from(std::io::ErrorKind::NotFound);
+        let error = layer("kernel k.so", layer("it cannot be opened", root));
+        let failure = Failure::from_error(ErrorCode::Load, &error);
+        let messages: Vec<_> = failure.chain().map(|link| (link.code, link.message.as_str())).collect();
+        let load = |text| (ErrorCode::Load, text);
+        assert_eq!(messages, [load("kernel k.so"), load("it cannot be opened"), load("entity not found")]);
+    }
+
+    // WE-4
+    #[test]
+    fn a_source_is_not_repeated_and_a_failure_stays_what_it_was() {
+        let told = Failure::new(ErrorCode::Killed, "SIGSEGV").on_rank(1).caused_by(numbered(1));
+        let error = layer("stopped: rank 1 died", layer("rank 1 died", told.clone()));
+        let failure = Failure::from_error(ErrorCode::Aborted, &error);
+        assert_eq!(failure.direct_cause(), Some(&told));
+        assert_eq!(failure.chain().count(), 3);
     }
 
     // WE-3

@@ -77,39 +77,27 @@
 //! copied back before the task is done.
 
 mod args;
-mod board;
 mod builder;
-mod context;
-mod deps;
-mod device_memory;
-mod domain;
-mod exec;
-mod execute;
-mod frame;
+mod child;
+mod chip_context;
 #[cfg(fuzzing)]
 pub mod fuzzing;
-mod hands;
-mod life;
-mod lost;
-mod memory;
+mod heap;
+mod host_buffer;
+mod parent;
 mod program;
-mod progress;
-mod run;
-mod serve;
+mod shared;
 mod start;
-mod task;
-mod trace;
 mod worker;
 
 pub use args::{Access, Args};
 pub use builder::{CHIP_LEVEL, WorkerBuilder};
-pub use chip_bootstrap::{ChipConfig, HostSpan, PartKind, Platform, comm_failure};
-pub use context::{ChipBuffer, ChipContext};
-pub use domain::{Domain, DomainContext};
-pub use exec::{Start, serve_if_child};
-pub use memory::{ChipMemory, Element, HostBuffer, flat_tensor};
+pub use child::Task;
+pub use chip_bootstrap::{ChipConfig, HostSpan, PartKind, Platform};
+pub use chip_context::{ChipBuffer, ChipContext};
+pub use host_buffer::{Element, HostBuffer, flat_tensor};
+pub use parent::{ChipMemory, Domain, DomainContext, Orchestrator, TaskId};
 pub use program::{OrchestrationFn, Program, TaskFn};
-pub use run::{Orchestrator, TaskId};
-pub use task::Task;
+pub use start::{Start, serve_if_child};
 pub use worker::Worker;
 pub use worker_errors::{ErrorCode, Failure};

@@ -1,6 +1,7 @@
-//! `cargo xtask chaos`: faults at every point. The program `proc_chaos` records which points the processes of its scenes pass, and so knows
-//! every case: a point, the process that passes it, the time that it does, and what happens there. Each case runs under a watcher of its own, which
-//! judges from outside whether the contract held; this command chooses the cases, runs them side by side and adds up.
+//! `cargo xtask chaos`: faults at every point. The program `proc_chaos` records which points the processes
+//! of its scenes pass, and so knows every case: a point, the process that passes it, the time that it does,
+//! and what happens there. Each case runs under a watcher of its own, which judges from outside whether the
+//! contract held; this command chooses the cases, runs them side by side and adds up.
 
 mod choice;
 mod totals;
@@ -15,13 +16,13 @@ use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
 use crate::cargo::cargo;
 use crate::console::{self, Console};
 use crate::hw_test::build_double;
 use crate::lane::{Outcome, Report, Setting};
+use crate::status::StatusLine;
 use crate::workspace::Workspace;
 use totals::Totals;
 
@@ -226,7 +227,8 @@ fn sweep(program: &Program, cases: Vec<String>, args: &Args, show: &Show) -> Res
             totals.add(verdict);
         }
     });
-    // Watchers take their folders away and nothing else here has a name, so what came up meanwhile and stays is a finding, or another program's.
+    // Watchers take their folders away and nothing else here has a name, so what came up meanwhile and
+    // stays is a finding, or another program's.
     totals.shared_left = names_in(Path::new("/dev/shm")).difference(&shared_before).cloned().collect();
     Ok(totals)
 }
@@ -252,9 +254,11 @@ fn names_in(folder: &Path) -> BTreeSet<String> {
 
 /// How a sweep is shown while it runs.
 struct Show {
-    bar: ProgressBar,
+    status: StatusLine,
     json: bool,
-    /// When a log that has no moving bar was last told how far the sweep is.
+    cases: Cell<usize>,
+    ended: Cell<usize>,
+    /// When a log without a moving line was last informed of how far the sweep is.
     logged: Cell<Instant>,
 }
 
@@ -263,45 +267,43 @@ const LOG_EVERY: Duration = Duration::from_secs(30);
 
 impl Show {
     fn new(json: bool) -> Self {
-        // Draws nothing where standard error is no terminal.
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        if let Ok(style) =
-            ProgressStyle::with_template("{bar:24} {pos}/{len} {elapsed}, {eta} left  {wide_msg}")
-        {
-            bar.set_style(style);
-        }
-        Self { bar, json, logged: Cell::new(Instant::now()) }
+        Self::on(StatusLine::new(), json)
     }
 
     /// Only lines that stay.
     fn lines() -> Self {
-        Self { bar: ProgressBar::hidden(), json: false, logged: Cell::new(Instant::now()) }
+        Self::on(StatusLine::hidden(), false)
+    }
+
+    fn on(status: StatusLine, json: bool) -> Self {
+        Self { status, json, cases: Cell::new(0), ended: Cell::new(0), logged: Cell::new(Instant::now()) }
     }
 
     fn begin(&self, cases: usize) {
-        self.bar.set_length(cases as u64);
+        self.cases.set(cases);
     }
 
     fn case(&self, verdict: &Verdict) {
-        self.bar.inc(1);
-        if self.bar.is_hidden() && self.logged.get().elapsed() > LOG_EVERY {
-            eprintln!("{} of {} cases", self.bar.position(), self.bar.length().unwrap_or_default());
+        self.ended.set(self.ended.get() + 1);
+        let far = format!("{} of {} cases", self.ended.get(), self.cases.get());
+        if !self.status.is_shown() && self.logged.get().elapsed() > LOG_EVERY {
+            eprintln!("{far}");
             self.logged.set(Instant::now());
         }
-        self.bar.set_message(verdict.case.clone());
         let lines = match (self.json, verdict.verdict == FAILED) {
             (true, _) => serde_json::to_string(verdict).unwrap_or_default(),
             (false, true) => {
                 let why = verdict.why.iter().flat_map(|why| why.lines()).map(|line| format!("\n    {line}"));
                 format!("FAILED  cargo xtask chaos --case '{}'{}", verdict.case, why.collect::<String>())
             }
-            (false, false) => return,
+            (false, false) => return self.status.set(&format!("{far}  {}", verdict.case)),
         };
-        self.bar.suspend(|| println!("{lines}"));
+        self.status.clear();
+        println!("{lines}");
     }
 
     fn end(&self) {
-        self.bar.finish_and_clear();
+        self.status.clear();
     }
 }
 

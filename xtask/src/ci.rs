@@ -76,8 +76,8 @@ fn docs(setting: &Setting<'_>) -> Result<Outcome> {
     over_all_members(setting, command)
 }
 
-/// A whole-workspace build turns on every feature that any member asks for; this one shows what a user of a single
-/// crate gets. A crate with default features must build without them too.
+/// A whole-workspace build turns on every feature that any member asks for; this one shows what a user of a
+/// single crate gets. A crate with default features must build without them too.
 fn alone(setting: &Setting<'_>) -> Result<Outcome> {
     let (mut count, mut failures) = (0, Vec::new());
     for member in setting.ws.members.iter().filter(|member| member.is_library()) {

@@ -1,18 +1,20 @@
-//! `cargo xtask soak`: has Workers and groups of ranks started, used, killed and closed over and over by the program `examples/soak` of worker-orch, and fails when
-//! something that this process holds grows, or when a cycle breaks the contract.
+//! `cargo xtask soak`: has Workers and groups of ranks started, used, killed and closed over and over by
+//! the program `examples/soak` of worker-orch, and fails when something that this process holds grows, or
+//! when a cycle breaks the contract.
 
 mod judge;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::{ExitCode, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
 use crate::cargo::cargo;
 use crate::lane::counted;
+use crate::status::StatusLine;
 use crate::workspace::Workspace;
 use judge::{Trend, Verdict, judge};
 
@@ -36,7 +38,8 @@ pub(crate) struct Args {
 const PACKAGE: &str = "worker-orch";
 const PROGRAM: &str = "soak";
 
-/// What is judged, and how far it may move without having grown. Memory comes and goes in pages and arenas of the allocator; everything else is exact.
+/// What is judged, and how far it may move without having grown. Memory comes and goes in pages and arenas
+/// of the allocator; everything else is exact.
 const FIGURES: [(&str, f64); 8] = [
     ("heap bytes", 8192.0),
     ("resident KiB", 256.0),
@@ -135,7 +138,8 @@ fn follow(ws: &Workspace, args: &Args) -> Result<Course> {
     let start = ["run", "--quiet", "--release", "--package", PACKAGE, "--example", PROGRAM, "--"];
     let mut command = cargo(&ws.root, start);
     command.args(["--minutes", &args.minutes.to_string(), "--seed", &args.seed.to_string()]);
-    // The C library counts what its threads keep for the next allocation as in use; without that the heap is exact.
+    // The C library counts what its threads keep for the next allocation as in use; without that the heap
+    // is exact.
     command.env("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0");
     command.args(args.leak.iter().flat_map(|leak| ["--leak", leak]));
     let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start it")?;
@@ -143,7 +147,7 @@ fn follow(ws: &Workspace, args: &Args) -> Result<Course> {
     let mut progress = Progress::new(args.minutes);
     let mut course = Course::default();
     let read = course.read(BufReader::new(out), &mut progress, args.seed);
-    progress.bar.finish_and_clear();
+    progress.status.clear();
     if read.is_err() {
         // It may wait for someone to read the rest.
         child.kill().context("cannot end it")?;
@@ -159,7 +163,8 @@ fn parse(line: &str) -> Result<Event> {
 }
 
 impl Course {
-    /// Reads up to the last event, and not to the end of the output: a process that was left behind may hold it open.
+    /// Reads up to the last event, and not to the end of the output: a process that was left behind may
+    /// hold it open.
     fn read(&mut self, from: impl BufRead, progress: &mut Progress, seed: u64) -> Result<()> {
         for line in from.lines() {
             self.take(parse(&line?)?, progress, seed);
@@ -178,12 +183,11 @@ impl Course {
                 self.samples.push((cycle, values));
             }
             Event::Violation { cycle, text } => {
-                progress.bar.suspend(|| {
-                    eprintln!("violation in cycle {cycle}: {text}");
-                    eprintln!(
-                        "  its choices again: cargo run --release -p {PACKAGE} --example {PROGRAM} -- --seed {seed} --only {cycle}"
-                    );
-                });
+                progress.status.clear();
+                eprintln!("violation in cycle {cycle}: {text}");
+                eprintln!(
+                    "  its choices again: cargo run --release -p {PACKAGE} --example {PROGRAM} -- --seed {seed} --only {cycle}"
+                );
                 self.violations.push((cycle, text));
             }
             Event::End(end) => self.end = Some(end),
@@ -193,27 +197,23 @@ impl Course {
 
 /// A moving line on a terminal, a line a minute elsewhere.
 struct Progress {
-    bar: ProgressBar,
+    status: StatusLine,
     minutes: f64,
-    told: f64,
+    started: Instant,
+    logged: f64,
 }
 
 impl Progress {
     fn new(minutes: f64) -> Self {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {msg}") {
-            bar.set_style(style);
-        }
-        Self { bar, minutes, told: 0.0 }
+        Self { status: StatusLine::new(), minutes, started: Instant::now(), logged: 0.0 }
     }
 
     fn show(&mut self, text: &str) {
-        self.bar.set_message(format!("of {} min: {text}", self.minutes));
-        self.bar.tick();
-        let minutes = self.bar.elapsed().as_secs_f64() / 60.0;
-        if self.bar.is_hidden() && minutes >= self.told + 1.0 {
-            self.told = minutes.floor();
-            eprintln!("{} of {} min: {text}", self.told, self.minutes);
+        self.status.set(&format!("of {} min: {text}", self.minutes));
+        let minutes = self.started.elapsed().as_secs_f64() / 60.0;
+        if !self.status.is_shown() && minutes >= self.logged + 1.0 {
+            self.logged = minutes.floor();
+            eprintln!("{} of {} min: {text}", self.logged, self.minutes);
         }
     }
 }

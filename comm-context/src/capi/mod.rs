@@ -11,8 +11,8 @@
 mod handles;
 
 use crate::comm::{
-    AllocationId, ArgumentError, CommCode, CommError, Communicator, DomainSpec, Membership, PathProblem,
-    SubsetView, Timeout,
+    AllocationId, ArgumentError, CommError, Communicator, DomainSpec, Membership, PathProblem, SubsetView,
+    Timeout,
 };
 use core::ffi::{c_char, c_int, c_void};
 use handles::{Handles, Shape, with_handle};
@@ -21,12 +21,13 @@ use std::ffi::{CStr, CString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use worker_errors::ErrorCode;
 
 /// What a backend brings: joins the group at a path. The stream is the caller's.
 pub type Open = fn(Membership, *mut c_void, &Path, Timeout) -> Result<Box<dyn Communicator>, CommError>;
 
 /// The open communicators of one library.
-pub static HANDLES: Handles = Handles::new();
+static HANDLES: Handles = Handles::new();
 
 std::thread_local!(static LAST_ERROR: RefCell<CString> = RefCell::default());
 
@@ -46,11 +47,11 @@ fn guarded(call: &str, body: impl FnOnce() -> Result<(), CommError>) -> c_int {
         Ok(Ok(())) => 0,
         Ok(Err(error)) => {
             report(call, &error);
-            error.code() as c_int
+            error.code().as_i32()
         }
         Err(_) => {
             report(call, &"a bug in the library: it panicked; see stderr above");
-            CommCode::Internal as c_int
+            ErrorCode::Internal.as_i32()
         }
     }
 }

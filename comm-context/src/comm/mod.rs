@@ -1,6 +1,7 @@
 //! The backend-neutral communicator: what every backend does, in whose words, and with which errors.
 
 mod allocation_table;
+mod backend;
 mod error;
 mod membership;
 mod phase;
@@ -9,7 +10,8 @@ mod timeout;
 pub mod validate;
 
 pub use allocation_table::{Allocated, AllocationTable, Key, Released};
-pub use error::{ArgumentError, CommCode, CommError, Death, PathProblem};
+pub use backend::{Backend, WindowRequest};
+pub use error::{ArgumentError, CommError, Death, PathProblem};
 pub use membership::Membership;
 pub use phase::Phase;
 pub use timeout::Timeout;

@@ -31,11 +31,14 @@
 
 mod arguments;
 mod barrier;
+mod c_library;
 mod domains;
 mod failures;
 mod kit;
 mod life;
 mod windows;
+
+pub use c_library::{CLibrary, compile_kernel};
 
 use crate::comm::{CommError, Communicator, Membership, Timeout};
 

@@ -33,7 +33,7 @@ enum Way {
 pub(crate) fn live(soak: &mut Soak, fate: &mut Fate, random: &mut Random) -> Result<(), Failure> {
     let nranks = random.among(2, 4) as u32;
     let way = if random.chance(50) {
-        Way::Forked(comm_sim::prepare(nranks).map_err(|error| failure(&error))?)
+        Way::Forked(SimComm::prepare_group(nranks).map_err(|error| failure(&error))?)
     } else {
         Way::Path(soak.folder().join("meeting"))
     };

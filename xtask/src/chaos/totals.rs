@@ -9,11 +9,13 @@ use super::{FAILED, Verdict};
 use crate::lane::counted;
 
 const HELD: &str = "held";
-/// The contract: what a death may take to be told, a parent's processes to go after it, and a call beyond its deadline.
+/// The contract: what a death may take to be told, a parent's processes to go after it, and a call beyond
+/// its deadline.
 const TOLD_MS: f64 = 200.0;
 const GONE_MS: f64 = 1000.0;
 const LATE_MS: f64 = 1000.0;
-/// From so many times on the 99th percentile is judged; of fewer it is the slowest one, and may be the machine's.
+/// From so many times on the 99th percentile is judged; of fewer it is the slowest one, and may be the
+/// machine's.
 const ENOUGH: usize = 500;
 
 /// The verdicts of a sweep.

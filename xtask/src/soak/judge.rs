@@ -34,8 +34,9 @@ const Z: f64 = 3.29;
 
 /// Judges `samples`: the number of the cycle and the value, in order. `None` when there are too few.
 ///
-/// A figure grows when three things hold: the slope is above 0 with confidence, the last quarter is above the first by more than `tolerance`, and it is above the third
-/// too. The first says that it is no noise, the second that it matters, the third that it has not come to rest.
+/// A figure grows when three things hold: the slope is above 0 with confidence, the last quarter is above
+/// the first by more than `tolerance`, and it is above the third too. The first says that it is no noise,
+/// the second that it matters, the third that it has not come to rest.
 pub(crate) fn judge(samples: &[(f64, f64)], tolerance: f64) -> Option<Trend> {
     let mut judged = samples[samples.len() / WARM_UP..].to_vec();
     if judged.len() < FEWEST {

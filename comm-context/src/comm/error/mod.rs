@@ -2,6 +2,7 @@
 
 mod argument;
 mod death;
+mod failure;
 
 pub use argument::{ArgumentError, PathProblem};
 pub use death::Death;
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use super::{AllocationId, Phase};
 use crate::abi::AbiError;
+use worker_errors::ErrorCode;
 
 /// The error of every communicator call, the same for every backend.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -215,55 +217,28 @@ pub enum CommError {
     },
 }
 
-/// The kind of a [`CommError`] as C sees it: what a failed `comm_*` call returns (`comm.h`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(i32)]
-pub enum CommCode {
-    /// A wrong argument or a call in the wrong state.
-    Invalid = 1,
-    /// The deadline passed.
-    TimedOut = 2,
-    /// A peer's process is gone.
-    PeerDied = 3,
-    /// A peer left the group.
-    PeerLeft = 4,
-    /// A peer could not do its part.
-    PeerFailed = 5,
-    /// The run was aborted.
-    Aborted = 6,
-    /// Not enough memory.
-    OutOfMemory = 7,
-    /// Ranks disagree.
-    Mismatch = 8,
-    /// The operating system refused a call.
-    System = 9,
-    /// A vendor library refused a call.
-    Vendor = 10,
-    /// The backend failed inside.
-    Internal = 11,
-}
-
 impl CommError {
-    /// The code of the error; that of the first cause if the communicator was broken before.
-    pub fn code(&self) -> CommCode {
+    /// The code of the error, which is also what a failed `comm_*` call returns (`comm.h`); that of the first cause if the communicator was
+    /// broken before.
+    pub fn code(&self) -> ErrorCode {
         match self {
             Self::Argument(_)
             | Self::NoWindow
             | Self::WindowsExist
             | Self::UnknownDomain { .. }
-            | Self::DomainExists { .. }
-            | Self::Closed => CommCode::Invalid,
-            Self::TimedOut { .. } | Self::Stuck { .. } => CommCode::TimedOut,
-            Self::PeerDied { .. } => CommCode::PeerDied,
-            Self::PeerLeft { .. } => CommCode::PeerLeft,
-            Self::PeerFailed { .. } => CommCode::PeerFailed,
-            Self::Aborted { .. } => CommCode::Aborted,
-            Self::OutOfMemory { .. } => CommCode::OutOfMemory,
-            Self::Mismatch { .. } => CommCode::Mismatch,
-            Self::System { .. } => CommCode::System,
-            Self::Vendor { .. } => CommCode::Vendor,
+            | Self::DomainExists { .. } => ErrorCode::Invalid,
+            Self::Closed => ErrorCode::Closed,
+            Self::TimedOut { .. } | Self::Stuck { .. } => ErrorCode::TimedOut,
+            Self::PeerDied { .. } => ErrorCode::PeerDied,
+            Self::PeerLeft { .. } => ErrorCode::PeerLeft,
+            Self::PeerFailed { .. } => ErrorCode::PeerFailed,
+            Self::Aborted { .. } => ErrorCode::Aborted,
+            Self::OutOfMemory { .. } => ErrorCode::OutOfMemory,
+            Self::Mismatch { .. } => ErrorCode::Mismatch,
+            Self::System { .. } => ErrorCode::System,
+            Self::Vendor { .. } => ErrorCode::Vendor,
             Self::Broken { cause } => cause.code(),
-            Self::Backend { .. } => CommCode::Internal,
+            Self::Backend { .. } => ErrorCode::Internal,
         }
     }
 

@@ -1,4 +1,5 @@
 use super::*;
+use worker_errors::Failure;
 
 fn one_of_each() -> Vec<CommError> {
     let id = AllocationId(0xab);
@@ -75,8 +76,24 @@ fn broken_repeats_the_first_cause_however_often_it_is_wrapped() {
     let CommError::Broken { cause } = &again else { panic!("{again:?}") };
     assert!(Arc::ptr_eq(cause, &first));
     assert!(matches!(again.root_cause(), CommError::PeerDied { rank: 1, .. }));
-    assert_eq!(again.code(), CommCode::PeerDied);
+    assert_eq!(again.code(), ErrorCode::PeerDied);
     assert_eq!(again.to_string().matches("first cause").count(), 1);
+}
+
+#[test]
+fn a_failure_has_the_code_phase_and_rank_of_the_first_cause() {
+    for error in one_of_each() {
+        let failure = Failure::from(&error);
+        assert_eq!(failure.message, error.to_string());
+        assert_eq!(failure.chain().count(), 1, "a text is repeated: {failure}");
+        match error.root_cause() {
+            CommError::PeerDied { .. } => {
+                let place = (failure.code, failure.rank, &*failure.phase);
+                assert_eq!(place, (ErrorCode::Killed, Some(1), "alloc_windows"));
+            }
+            root => assert_eq!(failure.code, root.code()),
+        }
+    }
 }
 
 #[test]

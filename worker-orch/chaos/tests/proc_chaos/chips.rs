@@ -9,7 +9,6 @@ use std::process::Command;
 use std::time::Duration;
 use worker_orch::{
     Access, Args, ChipConfig, ErrorCode, Failure, HostBuffer, Program, Start, Task, TaskFn, Worker,
-    comm_failure,
 };
 
 const CHIPS: usize = 3;
@@ -30,7 +29,7 @@ fn meet(task: &mut Task<'_>) -> Result<(), Failure> {
     let within = Timeout::new(Duration::from_millis(task.scalar(0)?)).map_err(failure)?;
     let chip = task.chip().ok_or_else(|| wrong("this is no chip"))?;
     let comm = chip.comm().ok_or_else(|| wrong("this chip has no communicator"))?;
-    comm.barrier(within).map_err(|error| comm_failure(&error))
+    Ok(comm.barrier(within)?)
 }
 
 /// Tensor 1 becomes the sum of tensor 0.

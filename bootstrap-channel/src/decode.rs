@@ -13,8 +13,8 @@ pub enum Reply {
     Failed(Failed),
 }
 
-/// A chip that is ready. The addresses are those of the chip's process or device; all zero where there
-/// is no communicator.
+/// A chip that is ready. The addresses are those of the chip's process or device; all zero without a
+/// communicator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Success {
     /// The address of the chip's communication context.

@@ -97,8 +97,8 @@ pub(crate) fn intact(site: Site) -> bool {
     !mutants::armed(site)
 }
 
-/// Orders this thread's earlier store before its later load of another word (store, fence, load on
-/// both sides).
+/// Keeps this thread's earlier store before its later load of another word (store, fence, load on both
+/// sides).
 ///
 /// Acquire and release cannot forbid that both sides of a park miss each other; this pair of fences
 /// is the one place where sequential consistency is needed.

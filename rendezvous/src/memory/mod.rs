@@ -128,7 +128,7 @@ impl Memory {
         let block = self.rank_block(rank);
         block.cores.iter().zip(AllowedCores::of_this_process().0).for_each(|(word, bits)| word.store(bits));
         // The pid last: with it, the phase and the cores are there.
-        block.pid.store_and_wake(std::process::id());
+        block.pid.store(std::process::id());
     }
 
     /// Whether `rank` has signed in, and so does not depend on the leader any more.

@@ -15,8 +15,8 @@ use crate::error::{ChipError, KernelError};
 use comm_context::abi::{AbiError, DeviceAddr, TensorDesc};
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
 use comm_hccl::{
-    Device as Opened, DeviceError, DeviceMemory, HcclComm, KernelBinary, Lane, LogicalDevice, NotStarted,
-    Runtime, Stream, Vendor, VisibleDevices,
+    Device as Opened, DeviceError, DeviceMemory, HcclComm, KernelBinary, LogicalDevice, NotStarted, Runtime,
+    Stream, Vendor, VendorThread, VisibleDevices,
 };
 use deadline::{Deadline, LONGEST_WAIT};
 use shared_memory::{Region, RegionError};
@@ -30,7 +30,7 @@ const LEFT_BEHIND: Duration = Duration::from_secs(3);
 
 /// A device, opened, used and closed on a lane of its own.
 pub(crate) struct AscendDevice {
-    lane: Lane<Held>,
+    lane: VendorThread<Held>,
     /// `None` once closed.
     device: Option<Opened>,
     kernels: Vec<(PathBuf, String)>,
@@ -51,13 +51,13 @@ impl AscendDevice {
     /// Loads the vendor's libraries, in this process, and opens the device.
     pub(crate) fn open(device: LogicalDevice, within: Timeout) -> Result<Self, ChipError> {
         let lane =
-            Lane::start(deadline(within.get())?, move || Held::open(device)).map_err(
-                |error| match error {
+            VendorThread::start(deadline(within.get())?, move || Held::open(device)).map_err(|error| {
+                match error {
                     NotStarted::State(error) => error,
                     NotStarted::Overrun(overrun) => ChipError::Stuck(overrun),
                     NotStarted::Thread(error) => ChipError::Thread(error),
-                },
-            )?;
+                }
+            })?;
         let opened = lane.run(deadline(within.get())?, |held| held.device.clone());
         let device = opened.map_err(ChipError::Stuck)?;
         Ok(Self { lane, device, kernels: Vec::new(), within })

@@ -47,7 +47,7 @@ pub fn bring_up(
     let mut steps = || {
         phase = enter(BringUpPhase::Configuration);
         fault_point!("chip.configuration");
-        let offsets = config.carve()?;
+        let offsets = config.layout()?;
         phase = enter(BringUpPhase::Device);
         fault_point!("chip.device");
         let mut chip = Chip {

@@ -37,7 +37,7 @@ impl ChipGroup {
             #[cfg(feature = "sim")]
             Platform::Sim => comm_sim::SimComm::prepare_group(chips)?,
             #[cfg(feature = "ascend")]
-            Platform::A2a3 | Platform::A5 => comm_hccl::prepare(chips)?,
+            Platform::A2a3 | Platform::A5 => comm_hccl::HcclComm::prepare_group(chips)?,
             #[cfg(not(all(feature = "sim", feature = "ascend")))]
             other => return Err(other.not_built().into()),
         };

@@ -4,7 +4,7 @@
 //! Forks before any vendor call. The children use the chip only, and no lock of the test harness.
 #![allow(unsafe_code)]
 
-use cann_sim::Kind;
+use cann_sim::{Kind, hw_test, hw_test::session as double};
 use child_process::Child;
 use chip_bootstrap::{ChipConfig, Entry, HostSpan, Platform, bring_up};
 use comm_context::abi::{DType, DeviceAddr, TensorDesc};
@@ -18,40 +18,23 @@ use std::time::Duration;
 use worker_errors::{Failure, clip};
 
 const TEXT: usize = 4096;
-const HOW: &str = "run `cargo xtask hw-test --layer chip`, with --double where there is no device";
 
-/// The devices to use. A run without them has tested nothing, so it fails.
 fn devices() -> Vec<i32> {
-    let listed =
-        std::env::var("CHIPCOMM_DEVICES").unwrap_or_else(|error| panic!("CHIPCOMM_DEVICES: {error}; {HOW}"));
-    listed
-        .split(',')
-        .map(|id| id.parse().unwrap_or_else(|_| panic!("CHIPCOMM_DEVICES={listed}; {HOW}")))
-        .collect()
+    hw_test::devices().into_iter().map(|device| device as i32).collect()
 }
 
 fn platform() -> Platform {
-    let name = std::env::var("CHIPCOMM_PLATFORM")
-        .unwrap_or_else(|error| panic!("CHIPCOMM_PLATFORM: {error}; {HOW}"));
-    name.parse().unwrap()
+    hw_test::platform().parse().unwrap()
 }
 
 fn patience() -> Timeout {
     Timeout::new(Duration::from_secs(120)).unwrap()
 }
 
-/// The session of the double, when this runs on one.
-fn double() -> Option<cann_sim::Session> {
-    std::env::var_os("CANN_SIM_DIR").map(|dir| cann_sim::Session::create(Path::new(&dir)).unwrap())
-}
-
 /// A kernel that adds its scalar to every float of its tensor: compiled here for the double, given for a device.
 fn kernel(folder: &Path) -> PathBuf {
     if double().is_none() {
-        let given = std::env::var_os("CHIPCOMM_HW_KERNELS");
-        let given =
-            given.expect("CHIPCOMM_HW_KERNELS: a folder with add.o, built with the vendor's compiler");
-        return Path::new(&given).join("add.o");
+        return hw_test::kernel_folder().join("add.o");
     }
     let (source, library) = (folder.join("add.cpp"), folder.join("add.so"));
     let text = r#"

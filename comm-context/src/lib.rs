@@ -3,7 +3,7 @@
 //!
 //! - [`abi`]: [`CommContext`](abi::CommContext) and [`TensorDesc`](abi::TensorDesc), pinned to the byte.
 //!   `no_std`, no allocation; the only part without the feature `std`.
-//! - [`headers`] and [`INCLUDE_DIR`]: `comm_context.h`, `tensor.h`, `comm_kernel.h` (helpers for kernels) and
+//! - [`INCLUDE_DIR`]: `comm_context.h`, `tensor.h`, `comm_kernel.h` (helpers for kernels) and
 //!   `comm.h` (the C API of a backend).
 //! - [`comm`]: the [`Communicator`](comm::Communicator) trait, its errors, and what backends share: the
 //!   argument checks and the books of what a rank has allocated.
@@ -48,6 +48,6 @@ pub mod capi;
 pub mod comm;
 #[cfg(feature = "conformance")]
 pub mod conformance;
-mod headers;
 
-pub use headers::{Header, INCLUDE_DIR, headers};
+/// The folder of the C and C++ headers in the source tree, for build scripts, tests, and programs that run where they were built.
+pub const INCLUDE_DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include");

@@ -18,6 +18,7 @@
 //! - **MA-7** A [`Region`] has no name, cannot be resized by anyone, and has its memory reserved before use: no leftovers, no SIGBUS.
 //! - **MA-8** A parked waiter costs under 1 % of a core, and with more parties than cores everybody still makes progress.
 //! - **MA-9** A [`Child`] is killed when its parent ends, at any point, and inherits only the descriptors that it needs.
+//! - **MA-10** A reader of a [`MessageSlot`] gets whole messages only, and none of them twice.
 //!
 //! Words have one writer each. That is a rule for the protocols above, not something that a type can check across
 //! processes.
@@ -53,6 +54,7 @@ mod barrier;
 #[cfg(loom)]
 mod loom_futex;
 mod mailbox;
+mod message_slot;
 mod one_shot;
 #[cfg(not(loom))]
 mod shared;
@@ -65,6 +67,7 @@ mod word;
 
 pub use barrier::{Barrier, BarrierError, Place};
 pub use mailbox::{Call, MailboxWords, RequestNumber, Requester, Responder};
+pub use message_slot::{Message, MessageSlot, MessageState};
 pub use one_shot::{AlreadyPublished, OneShot};
 pub use spin::{AllowedCores, SpinBudget};
 #[cfg(loom)]

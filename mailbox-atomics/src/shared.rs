@@ -6,6 +6,7 @@
 
 use crate::barrier::Place;
 use crate::mailbox::MailboxWords;
+use crate::message_slot::MessageSlot;
 use crate::word::{StickyWord, WordI32, WordU32, WordU64};
 use shared_memory::Shared;
 
@@ -21,3 +22,5 @@ unsafe impl Shared for StickyWord {}
 unsafe impl Shared for MailboxWords {}
 // SAFETY: a `repr(C)` struct of words.
 unsafe impl Shared for Place {}
+// SAFETY: a `repr(C)` struct of atomic words; zero is an empty slot.
+unsafe impl<const HEADER: usize, const PAYLOAD: usize> Shared for MessageSlot<HEADER, PAYLOAD> {}

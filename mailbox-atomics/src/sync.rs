@@ -31,6 +31,24 @@ pub enum Site {
     BarrierAcceptsLaterPhase,
     /// A reply carries the number of its request.
     ReplyNumbered,
+    /// The release store that publishes a message or its state.
+    MessagePublish,
+    /// The acquire load that observes a message.
+    MessageObserve,
+    /// The stamp of a message slot is invalid while its words are replaced.
+    MessageInvalidated,
+    /// The fence between the invalid stamp and the words of the next message.
+    MessageReuseFence,
+    /// The fence between a reader's copy and its second load of the stamp.
+    MessageCopyFence,
+    /// A copy counts only if the stamp did not change during it.
+    MessageRechecked,
+    /// A reader passes over a message that it has taken.
+    MessageTakenOnce,
+    /// A refused message stays in its slot.
+    MessageRefusalStays,
+    /// A writer that has withdrawn or replaced its message does not need the others' any more.
+    MessageMovedOn,
 }
 
 #[cfg(not(loom))]
@@ -65,6 +83,14 @@ pub(crate) fn intact(site: Site) -> bool {
 pub(crate) fn store_load_fence(site: Site) {
     if intact(site) {
         fence(Ordering::SeqCst);
+    }
+}
+
+/// A fence that a mutant can leave out.
+#[inline(always)]
+pub(crate) fn fence_at(site: Site, ordering: Ordering) {
+    if intact(site) {
+        fence(ordering);
     }
 }
 

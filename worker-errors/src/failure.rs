@@ -257,8 +257,9 @@ mod tests {
         Failure::new(ErrorCode::Aborted, format!("failure {n}"))
     }
 
+    // WE-2
     #[test]
-    fn the_text_has_one_line_for_each_failure_and_its_table_set_in() {
+    fn each_failure_takes_one_line_and_further_lines_are_indented() {
         let root = Failure::new(ErrorCode::Killed, "SIGSEGV").on_rank(1).on_device(3).in_process(77);
         let failure = Failure::new(ErrorCode::Aborted, "stopped\x1b[2J\n  chip 0 \x07\n")
             .in_phase("alloc_windows")

@@ -61,7 +61,7 @@ pub fn launch_spec(bytes: &[u8]) {
     if let Some(config) = config {
         let parts = config.parts_by_name().count();
         assert!(parts <= bytes.len() / 8);
-        if let Ok(offsets) = config.carve() {
+        if let Ok(offsets) = config.layout() {
             assert_eq!(offsets.len(), parts);
             assert!(offsets.iter().all(|at| *at < config.window_size()));
         }

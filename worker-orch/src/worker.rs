@@ -67,7 +67,7 @@ impl Worker {
         check_group(&chips)?;
         for config in &chips {
             config
-                .carve()
+                .layout()
                 .map_err(|error| invalid(error.to_string(), "configure_chips").on_device(config.device()))?;
         }
         self.chips = chips;
@@ -206,15 +206,15 @@ impl Worker {
     }
 
     /// Copies bytes to a chip: into memory made by [`chip_alloc`](Self::chip_alloc), or into one of its window's buffers.
-    #[tracing::instrument(level = "debug", skip(self, bytes), fields(bytes = bytes.len()))]
     pub fn copy_to(&mut self, chip: usize, to: DeviceAddr, bytes: &[u8]) -> Result<(), Failure> {
+        let _span = tracing::debug_span!("copy_to", chip, ?to, bytes = bytes.len()).entered();
         let (up, call) = self.command("copy_to")?;
         up.copy_to(chip, to, bytes, call)
     }
 
     /// Copies bytes from a chip, as they are there now.
-    #[tracing::instrument(level = "debug", skip(self, into), fields(bytes = into.len()))]
     pub fn copy_from(&mut self, chip: usize, from: DeviceAddr, into: &mut [u8]) -> Result<(), Failure> {
+        let _span = tracing::debug_span!("copy_from", chip, ?from, bytes = into.len()).entered();
         let (up, call) = self.command("copy_from")?;
         up.copy_from(chip, from, into, call)
     }

@@ -2,29 +2,17 @@
 
 mod support;
 
-use cann_sim::Kind;
+use cann_sim::{Kind, hw_test, hw_test::session as double};
 use comm_context::abi::DType;
 use comm_context::comm::Membership;
 use std::path::{Path, PathBuf};
 use support::{kernel, secs, text};
 use worker_orch::*;
 
-const HOW: &str = "run `cargo xtask hw-test --layer worker`, with --double where there is no device";
 const COUNT: usize = 256;
 
-/// The devices to use. A run without them has tested nothing, so it fails.
 fn devices() -> Vec<i32> {
-    let listed =
-        std::env::var("CHIPCOMM_DEVICES").unwrap_or_else(|error| panic!("CHIPCOMM_DEVICES: {error}; {HOW}"));
-    listed
-        .split(',')
-        .map(|id| id.parse().unwrap_or_else(|_| panic!("CHIPCOMM_DEVICES={listed}; {HOW}")))
-        .collect()
-}
-
-/// The session of the double, when this runs on one.
-fn double() -> Option<cann_sim::Session> {
-    std::env::var_os("CANN_SIM_DIR").map(|dir| cann_sim::Session::create(Path::new(&dir)).unwrap())
+    hw_test::devices().into_iter().map(|device| device as i32).collect()
 }
 
 /// How many processes the double has seen so far.
@@ -47,17 +35,12 @@ fn program(folder: &Path, name: &str, source: &str) -> PathBuf {
     if double().is_some() {
         return kernel(folder, name, source);
     }
-    let given = std::env::var_os("CHIPCOMM_HW_KERNELS");
-    let given = given.expect(
-        "CHIPCOMM_HW_KERNELS: a folder with the kernels of this test, built with the vendor's compiler",
-    );
-    Path::new(&given).join(format!("{name}.o"))
+    hw_test::kernel_folder().join(format!("{name}.o"))
 }
 
 fn plain() -> Worker {
-    let name = std::env::var("CHIPCOMM_PLATFORM")
-        .unwrap_or_else(|error| panic!("CHIPCOMM_PLATFORM: {error}; {HOW}"));
-    let builder = Worker::builder().platform(name.parse().unwrap()).devices(&devices());
+    let platform = hw_test::platform().parse().unwrap();
+    let builder = Worker::builder().platform(platform).devices(&devices());
     builder.init_within(secs(120)).run_within(secs(120)).close_within(secs(20)).build().unwrap()
 }
 
@@ -278,9 +261,8 @@ fn f02_a_chip_that_dies_ends_the_run_and_the_next_init_works() {
 #[test]
 #[ignore = "needs devices: cargo xtask hw-test --layer worker"]
 fn f01_a_device_that_is_not_there_fails_init_with_its_phase() {
-    let name = std::env::var("CHIPCOMM_PLATFORM").unwrap();
     let mut worker = Worker::builder()
-        .platform(name.parse().unwrap())
+        .platform(hw_test::platform().parse().unwrap())
         .devices(&[devices()[0], 63])
         .init_within(secs(60))
         .build()

@@ -144,8 +144,8 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
 
 /// Ignored tests that create sessions of the double themselves: crate, program, test.
 const DOUBLE_ONLY: &[(&str, &str, &str)] = &[
-    ("comm-hccl", "conformance_double", "all_sizes_and_ways"),
-    ("comm-hccl", "proc_comm_faults", "f11_every_vendor_call_in_every_way"),
+    ("comm-hccl", "conformance_double", "all_sizes_and_share_modes"),
+    ("comm-hccl", "proc_comm_faults", "f11_every_vendor_call_fails_hangs_and_kills"),
 ];
 
 /// Suites whose Workers run on the platform that `CHIPCOMM_PLATFORM` names: crate, program. They need up to

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Open communicators by number. Numbers are not used again, so a stale one is never somebody else's.
-pub struct Handles {
+pub(super) struct Handles {
     open: Mutex<Open>,
 }
 

@@ -27,7 +27,7 @@ use worker_errors::ErrorCode;
 pub type Open = fn(Membership, *mut c_void, &Path, Timeout) -> Result<Box<dyn Communicator>, CommError>;
 
 /// The open communicators of one library.
-pub static HANDLES: Handles = Handles::new();
+static HANDLES: Handles = Handles::new();
 
 std::thread_local!(static LAST_ERROR: RefCell<CString> = RefCell::default());
 

@@ -109,35 +109,21 @@ fn every_offset_is_the_same_in_c_cpp_and_rust() {
 #[test]
 fn each_header_stands_alone_and_may_be_included_twice() {
     let dir = tempfile::tempdir().unwrap();
-    for header in comm_context::headers() {
+    let headers: Vec<String> = fs::read_dir(comm_context::INCLUDE_DIR)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert!(headers.len() >= 4, "{headers:?}");
+    for header in headers {
         let unit = dir.path().join("unit.c");
-        let include = format!("#include \"{}\"\n", header.name);
+        let include = format!("#include \"{header}\"\n");
         fs::write(&unit, format!("{include}{include}int main(void) {{ return 0; }}\n")).unwrap();
-        let languages: &[Language] = if header.name == "comm_kernel.h" {
-            &[Language::Cpp17]
-        } else {
-            &[Language::C11, Language::Cpp17]
-        };
+        let languages: &[Language] =
+            if header == "comm_kernel.h" { &[Language::Cpp17] } else { &[Language::C11, Language::Cpp17] };
         for language in languages {
             for compiler in compilers(*language) {
                 output_of(compile(compiler, *language, &unit).arg("-fsyntax-only"));
             }
         }
-    }
-}
-
-#[test]
-fn the_texts_are_the_files_that_kernels_include() {
-    let mut files: Vec<_> = fs::read_dir(comm_context::INCLUDE_DIR)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    files.sort();
-    let mut names: Vec<_> = comm_context::headers().iter().map(|header| header.name).collect();
-    names.sort_unstable();
-    assert_eq!(files, names);
-    for header in comm_context::headers() {
-        let file = fs::read_to_string(format!("{}/{}", comm_context::INCLUDE_DIR, header.name)).unwrap();
-        assert_eq!(file, header.text, "{}", header.name);
     }
 }

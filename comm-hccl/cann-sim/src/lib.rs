@@ -48,6 +48,7 @@ mod attach;
 mod config;
 mod control;
 pub mod faults;
+pub mod hw_test;
 mod objects;
 mod session;
 mod shared;

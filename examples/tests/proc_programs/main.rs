@@ -1,6 +1,6 @@
 //! The programs as their users run them: right results, refusals, and what happens when something dies.
 
-mod ccl;
+mod first;
 mod kill;
 mod right;
 mod support;

@@ -14,7 +14,7 @@ pub(super) fn context(config: &ChipConfig, report: &Success, shared: Option<&Reg
     let wanted = config.member().map_or(0, |_| config.window_size());
     let fits = if wanted > 0 { window_fits(base, size, wanted, shared) } else { (base, size) == (0, 0) };
     // Inside the configured size, hence inside the window.
-    let expected = config.carve().ok()?.into_iter().map(|offset| base.wrapping_add(offset as u64));
+    let expected = config.layout().ok()?.into_iter().map(|offset| base.wrapping_add(offset as u64));
     if !fits || !report.buffers.iter().copied().eq(expected) {
         return None;
     }

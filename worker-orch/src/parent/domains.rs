@@ -70,7 +70,6 @@ impl Domain {
 impl Orchestrator<'_> {
     /// Makes a domain of `chips`, in this order, each with a window of `window_size` bytes that holds `buffers` (name, type,
     /// count) one after the other. Waits for the earlier tasks of these chips first.
-    #[tracing::instrument(level = "debug", skip(self, buffers))]
     pub fn allocate_domain(
         &mut self,
         name: &str,
@@ -78,6 +77,7 @@ impl Orchestrator<'_> {
         window_size: usize,
         buffers: &[(&str, DType, usize)],
     ) -> Result<Domain, Failure> {
+        let _span = tracing::debug_span!("allocate_domain", name, ?chips, window_size).entered();
         let offsets = self.check_domain(name, chips, window_size, buffers)?;
         self.join_all()?;
         self.settle(chips)?;
@@ -189,7 +189,7 @@ impl Orchestrator<'_> {
             ChipConfig::new(0).communicator(member).window(window_size.next_multiple_of(BUFFER_ALIGN));
         let config =
             buffers.iter().fold(window, |config, (name, dtype, count)| config.buffer(name, *dtype, *count));
-        config.carve().map_err(|error| bad(error.to_string()))
+        config.layout().map_err(|error| bad(error.to_string()))
     }
 
     /// Waits for the chips' earlier tasks. One of them that failed would skip its part of a collective, and the others would wait for it.

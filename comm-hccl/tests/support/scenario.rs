@@ -1,8 +1,7 @@
-//! The whole life of a rank of two on the device layer: everything that the layer can do, each window way
-//! twice.
+//! A scenario of two ranks on the device layer: everything that the layer can do, each share mode twice.
 //!
 //! # Safety
-//! Unsafe is the launch of a kernel that this file compiles.
+//! Launches a kernel that this file compiles.
 #![allow(unsafe_code)]
 
 use super::*;
@@ -11,7 +10,7 @@ use comm_hccl::*;
 use std::error::Error;
 use std::path::Path;
 
-/// Which kernel to run, for the parts.
+/// The kernel that the parts run.
 pub(crate) const KERNEL_VARIABLE: &str = "CHIPCOMM_TEST_KERNEL";
 
 /// Compiles a kernel that adds its second argument to the first word of the memory that its first argument
@@ -27,7 +26,7 @@ pub(crate) fn compile_kernel(dir: &Path) -> std::path::PathBuf {
     library
 }
 
-/// Prints how a part ended, for the driver to read.
+/// Prints how a part ended; see [`outcome`].
 pub(crate) fn report(outcome: Result<(), Box<dyn Error>>) {
     match outcome {
         Ok(()) => println!("\noutcome: ok"),
@@ -54,10 +53,10 @@ pub(crate) fn try_swap<const N: usize>(
 /// Everything, from loading to the end of the runtime.
 pub(crate) fn full_cycle(rank: u32) -> Result<(), Box<dyn Error>> {
     let runtime = Runtime::start(Vendor::load(None)?)?;
-    let lived = on_device(runtime, rank);
-    let ended = runtime.finalise();
-    lived?;
-    Ok(ended?)
+    let done = on_device(runtime, rank);
+    let finalised = runtime.finalise();
+    done?;
+    Ok(finalised?)
 }
 
 fn on_device(runtime: Runtime, rank: u32) -> Result<(), Box<dyn Error>> {
@@ -71,7 +70,7 @@ fn use_device(device: &Device, rank: u32) -> Result<(), Box<dyn Error>> {
     let mut socket = other_rank();
     let stream = Stream::create(device)?;
     run_kernel(device, &stream)?;
-    // Both are ready before anyone waits for the other inside the vendor's code.
+    // Both are ready before either waits for the other inside the vendor's code.
     try_swap(&mut socket, &[1])?;
     let root = if rank == 0 { Some(RootInfo::open(device)?) } else { None };
     let sent = root.map_or([0; RootInfo::LEN], |r| *r.as_bytes());
@@ -82,9 +81,9 @@ fn use_device(device: &Device, rank: u32) -> Result<(), Box<dyn Error>> {
     group.barrier(&stream)?;
     stream.synchronize()?;
     group.check()?;
-    for way in WindowWay::ALL {
+    for mode in ShareMode::ALL {
         for _ in 0..2 {
-            share_window(device, way, rank, &mut socket)?;
+            share_window(device, mode, rank, &mut socket)?;
         }
     }
     group.barrier(&stream)?;
@@ -115,21 +114,21 @@ fn run_kernel(device: &Device, stream: &Stream) -> Result<(), Box<dyn Error>> {
 /// One window of each rank, opened by the other, written and read, released.
 pub(crate) fn share_window(
     device: &Device,
-    way: WindowWay,
+    mode: ShareMode,
     rank: u32,
     socket: &mut UnixStream,
 ) -> Result<(), Box<dyn Error>> {
-    let window = LocalWindow::create(device, way, 100_000)?;
-    // HC-7: the double's memory is dirty, so this zero is ours.
+    let window = LocalWindow::create(device, mode, 100_000)?;
+    // HC-7: the double's memory is not zero at first.
     let mut byte = [1];
     device.read(DeviceAddr(window.addr().0 + window.size() as u64 - 1), &mut byte)?;
     assert_eq!(byte, [0], "the window is zeroed to its end");
     let peer = i32::from_le_bytes(try_swap(socket, &device.vendor_pid()?.0.to_le_bytes())?);
     window.allow(&[VendorPid(peer)])?;
     let ticket = WindowTicket::from_bytes(&try_swap(socket, &window.ticket().to_bytes())?)?;
-    assert_eq!((ticket.way(), ticket.size), (way, window.size()));
+    assert_eq!((ticket.mode(), ticket.size()), (mode, window.size()));
     let opened = PeerWindow::open(device, &ticket, Instant::now() + Duration::from_secs(60));
-    // Both have tried before either lets go of its own on an error.
+    // Both have tried before either releases its own window on an error.
     let tried = try_swap(socket, &[4]);
     let other = opened?;
     tried?;
@@ -138,7 +137,7 @@ pub(crate) fn share_window(
     device.read(DeviceAddr(window.addr().0 + 8), &mut byte)?;
     assert_eq!(byte, [101 - rank as u8], "what the peer wrote is here");
     other.release()?;
-    // Nobody frees what the other still has open.
+    // Neither frees what the other still has open.
     try_swap(socket, &[3])?;
     Ok(window.release()?)
 }

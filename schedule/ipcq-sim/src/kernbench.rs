@@ -1,7 +1,7 @@
 //! kernbench2's bench: rank r's slice holds r + 1, `all_reduce`, every shard compared with the sum.
 //!
-//! The comparison (rtol = atol = 0.1) is kept so that lines can be compared. It misses a lost rank from four ranks on, so
-//! it proves nothing; the proof of `ccl-schedule` does.
+//! The bench's tolerance (rtol = atol = 0.1) is kept so that results can be compared with its own. From four ranks on it
+//! misses a lost rank, so it is not a proof; `ccl-schedule` has one.
 
 use crate::config::{Settings, Topology};
 use crate::data;
@@ -14,7 +14,7 @@ use crate::sim::Outcome;
 const LISTED: usize = 5;
 
 /// The bench's result.
-pub struct SeedRun {
+pub struct BenchRun {
     /// The entry that ran.
     pub entry: String,
     /// Ranks.
@@ -27,7 +27,7 @@ pub struct SeedRun {
     pub outcome: Outcome,
 }
 
-impl SeedRun {
+impl BenchRun {
     /// The bench's last line.
     pub fn line(&self) -> String {
         line(&self.entry, self.ranks, self.ok, &self.failures)
@@ -36,8 +36,8 @@ impl SeedRun {
 
 pub(crate) fn line(entry: &str, ranks: u32, ok: u32, failures: &[String]) -> String {
     let mut text: String = failures.iter().map(|failure| format!("{failure}\n")).collect();
-    let verdict = if ok == ranks { format!("{ok} OK") } else { format!("{} of {ranks} FAILED", ranks - ok) };
-    text.push_str(&format!(" {entry} (ws={ranks}): {verdict}"));
+    let result = if ok == ranks { format!("{ok} OK") } else { format!("{} of {ranks} FAILED", ranks - ok) };
+    text.push_str(&format!(" {entry} (ws={ranks}): {result}"));
     text
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn compare(
     (ok, failures)
 }
 
-/// Refuses a world whose sum does not fit the format, before anything runs.
+/// Refuses a number of ranks whose sum does not fit the format, before anything runs.
 pub fn check_range(settings: &Settings, ranks: u32) -> Result<(), DistError> {
     let sum = u64::from(ranks) * (u64::from(ranks) + 1) / 2;
     let (dtype, largest) = (settings.dtype.name(), data::largest(settings.dtype));
@@ -76,7 +76,7 @@ pub fn check_range(settings: &Settings, ranks: u32) -> Result<(), DistError> {
 }
 
 /// Runs the bench.
-pub fn run(topology: &Topology, settings: &Settings, engine: Engine) -> Result<SeedRun, DistError> {
+pub fn run(topology: &Topology, settings: &Settings, engine: Engine) -> Result<BenchRun, DistError> {
     let group = init_process_group(crate::dist::BACKEND, topology, settings, engine)?;
     let ranks = group.get_world_size();
     check_range(settings, ranks)?;
@@ -89,7 +89,7 @@ pub fn run(topology: &Topology, settings: &Settings, engine: Engine) -> Result<S
     let outcome = group.all_reduce(&mut tensor, ReduceOp::Sum)?;
     let sum = (1..=u64::from(ranks)).sum::<u64>() as f32;
     let (ok, failures) = compare(ranks, |rank| tensor.values(rank), |_| sum);
-    Ok(SeedRun { entry: settings.entry.clone(), ranks, ok, failures, outcome })
+    Ok(BenchRun { entry: settings.entry.clone(), ranks, ok, failures, outcome })
 }
 
 #[cfg(test)]
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_read_as_the_bench_writes_them() {
+    fn lines_are_those_of_the_bench() {
         assert_eq!(line("ring_allreduce_tcm", 256, 256, &[]), " ring_allreduce_tcm (ws=256): 256 OK");
         let (ok, failures) = compare(8, |rank| vec![if rank < 6 { 0.0 } else { 36.0 }], |_| 36.0);
         let text = line("x", 8, ok, &failures);

@@ -1,0 +1,95 @@
+//! How a program ends: its result, its error, its exit code.
+
+use crate::cli::{Arguments, CommandLine};
+use comm_context::comm::CommError;
+use std::process::ExitCode;
+use worker_orch::{ErrorCode, Failure};
+
+/// Whether the results of a program are right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All of them. Exit code 0.
+    Right,
+    /// Some are wrong. Exit code 1.
+    Wrong,
+}
+
+impl Outcome {
+    /// As it stands in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Right => "right",
+            Self::Wrong => "wrong",
+        }
+    }
+}
+
+/// Why a program ended without results.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Error {
+    /// The command line asks for something impossible; nothing was started. Exit code 2.
+    Usage(String),
+    /// Bring-up or a run failed. Exit code 3.
+    Failed(String),
+}
+
+impl Error {
+    /// For failures before anything is started: the command line is wrong, unless the machine lacks something.
+    pub fn before_start(failure: Failure) -> Self {
+        match failure.root_cause().code {
+            ErrorCode::Invalid | ErrorCode::Load => Self::Usage(failure.line().to_string()),
+            _ => failure.into(),
+        }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure.to_string())
+    }
+}
+
+impl From<CommError> for Error {
+    fn from(error: CommError) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+/// The main function of a program: reads the command line, runs `body`, prints its error, returns the exit code.
+///
+/// 0 the result is right, 1 it is wrong, 2 bad command line, 3 bring-up or run failed.
+pub fn main(line: &CommandLine, body: impl FnOnce(&Arguments) -> Result<Outcome, Error>) -> ExitCode {
+    let result = match line.parse(std::env::args_os().skip(1)) {
+        Ok(Some(arguments)) => body(&arguments),
+        Ok(None) => {
+            print!("{}", line.help());
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => Err(error),
+    };
+    match result {
+        Ok(Outcome::Right) => ExitCode::SUCCESS,
+        Ok(Outcome::Wrong) => ExitCode::from(1),
+        Err(Error::Usage(text)) => {
+            eprintln!("error: {text} (see --help)");
+            ExitCode::from(2)
+        }
+        Err(Error::Failed(text)) => {
+            eprintln!("error: {text}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invalid_input_is_bad_usage_and_a_lack_of_memory_is_not() {
+        let error = |code| Error::before_start(Failure::new(code, "x"));
+        assert!(matches!(error(ErrorCode::Invalid), Error::Usage(_)));
+        assert!(matches!(error(ErrorCode::Load), Error::Usage(_)));
+        assert!(matches!(error(ErrorCode::OutOfMemory), Error::Failed(_)));
+    }
+}

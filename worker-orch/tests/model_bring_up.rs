@@ -1,8 +1,8 @@
-//! Bring-up and shutdown of a Worker in every interleaving, with a process that crashes or gets stuck at any point: all states
-//! checked by stateright.
+//! Bring-up and shutdown of a Worker in every interleaving, with a process that crashes or gets stuck at any
+//! point: all states checked by stateright.
 //!
-//! The model is in `worker_model`; each of its steps names the code that it stands for. The mutants are defects of the kind
-//! that such code has had elsewhere, and the model finds each of them.
+//! The model is in `worker_model`; each of its steps names the code that it stands for. The mutants are
+//! defects of the kind that such code has had elsewhere, and the model finds each of them.
 #![allow(missing_docs)]
 
 mod worker_model;
@@ -10,8 +10,8 @@ mod worker_model;
 use stateright::{Checker, HasDiscoveries, Model};
 use worker_model::{ENDS, FIRST_CAUSE, IN_TIME, Mutant, NOT_DEAD, Worker};
 
-/// All states of `chips` chips with one crash, of a chip or of the parent, and so many mishaps: chips that get stuck or fail
-/// by themselves.
+/// All states of `chips` chips with one crash, of a chip or of the parent, and so many mishaps: chips that
+/// get stuck or fail by themselves.
 fn holds(chips: usize, mishaps: u8) {
     let model = Worker { chips, crashes: 1, mishaps, mutant: None };
     let checked = model.checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();

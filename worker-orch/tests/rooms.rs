@@ -1,4 +1,5 @@
-//! The rooms of the crate and their doors: `parent` and `child` know `shared`, and none of the three knows more.
+//! The rooms of the crate and their doors: `parent` and `child` know `shared`, and none of the three knows
+//! more.
 #![allow(missing_docs)]
 
 use std::path::{Path, PathBuf};

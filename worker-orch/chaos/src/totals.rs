@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::time::Duration;
 
-/// The contract: how long it may take to report a death, a parent's processes to end after it, and a call beyond its
-/// deadline.
+/// The contract: how long it may take to report a death, a parent's processes to end after it, and a call
+/// beyond its deadline.
 const REPORTED_MS: f64 = 200.0;
 const GONE_MS: f64 = 1000.0;
 const LATE_MS: f64 = 1000.0;
-/// From so many times on the 99th percentile is checked; of fewer it is the slowest one, and may be due to the machine.
+/// From so many times on the 99th percentile is checked; of fewer it is the slowest one, and may be due to
+/// the machine.
 const ENOUGH: usize = 500;
 
 /// The outcomes of a sweep.

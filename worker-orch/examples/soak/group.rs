@@ -1,8 +1,9 @@
-//! A group of ranks without a Worker for one cycle: forked into prepared memory, or with a rendezvous at a path.
+//! A group of ranks without a Worker for one cycle: forked into prepared memory, or with a rendezvous at a
+//! path.
 //!
 //! # Safety
-//! Forks the ranks. They use the communicator and shared memory, print straight to standard error, and take no lock of
-//! another thread.
+//! Forks the ranks. They use the communicator and shared memory, print straight to standard error, and take
+//! no lock of another thread.
 #![allow(unsafe_code)]
 
 use crate::cycle::{KillPlan, Soak, limit};

@@ -1,7 +1,8 @@
-//! Starts, uses, kills and closes Workers and groups of ranks, over and over. It fails when something that this process
-//! holds grows, or when a cycle breaks the contract. `cargo xtask soak` runs it.
+//! Starts, uses, kills and closes Workers and groups of ranks, over and over. It fails when something that
+//! this process holds grows, or when a cycle breaks the contract. `cargo xtask soak` runs it.
 //!
-//! Every cycle draws its random numbers from the seed and its own number, so that `--only CYCLE` repeats one alone.
+//! Every cycle draws its random numbers from the seed and its own number, so that `--only CYCLE` repeats one
+//! alone.
 
 mod cycle;
 mod group;
@@ -53,7 +54,8 @@ enum Leak {
 
 const LEAK_EVERY: u64 = 100;
 
-/// The C library counts what its threads keep for the next allocation as in use; without that the heap is exact.
+/// The C library counts what its threads keep for the next allocation as in use; without that the heap is
+/// exact.
 const TUNABLES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0");
 
 fn main() -> ExitCode {

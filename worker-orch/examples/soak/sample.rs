@@ -9,8 +9,8 @@ use std::io::Result;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What is sampled, and how far it may move without having grown. Memory comes and goes in pages and arenas of the
-/// allocator; everything else is exact.
+/// What is sampled, and how far it may move without having grown. Memory comes and goes in pages and arenas
+/// of the allocator; everything else is exact.
 pub(crate) const FIGURES: [(&str, f64); 8] = [
     ("heap bytes", 8192.0),
     ("resident KiB", 256.0),
@@ -52,8 +52,8 @@ fn heap_bytes() -> u64 {
     info.uordblks as u64
 }
 
-/// The memory behind every memfd that this process has open or mapped, each counted once, and behind our files in
-/// `/dev/shm`.
+/// The memory behind every memfd that this process has open or mapped, each counted once, and behind our
+/// files in `/dev/shm`.
 fn shared_bytes(maps: &str) -> Result<u64> {
     let mut seen = BTreeSet::new();
     let mut bytes = 0;

@@ -25,9 +25,9 @@ const Z: f64 = 3.29;
 
 /// The trend of `samples`: the number of the cycle and the value, in order. `None` when there are too few.
 ///
-/// A figure grows when three things hold: the slope is above 0 with confidence, the last quarter is above
-/// the first by more than `tolerance`, and it is above the third too. The first rules out noise, the second says that
-/// it matters, the third that it has not settled.
+/// A figure grows when three things hold: the slope is above 0 with confidence, the last quarter is above the
+/// first by more than `tolerance`, and it is above the third too. The first rules out noise, the second says
+/// that it matters, the third that it has not settled.
 pub(crate) fn trend(samples: &[(f64, f64)], tolerance: f64) -> Option<Trend> {
     let mut counted = samples[samples.len() / WARM_UP..].to_vec();
     if counted.len() < FEWEST {

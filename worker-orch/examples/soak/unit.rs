@@ -137,7 +137,8 @@ fn comm_barrier(task: &mut Task<'_>) -> Result<(), Failure> {
     comm.barrier(limit()).map_err(|error| Failure::new(ErrorCode::Task, error.to_string()))
 }
 
-/// Gives every chip of a Worker of the next level one task in a chain: scalar 0 is the program, scalar 1 how often.
+/// Gives every chip of a Worker of the next level one task in a chain: scalar 0 is the program, scalar 1 how
+/// often.
 pub(crate) fn spread(orch: &mut Orchestrator<'_>, task: &Task<'_>) -> Result<(), Failure> {
     let program = Program::from_number(task.scalar(0)? as u32);
     let args =

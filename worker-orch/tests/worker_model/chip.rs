@@ -14,7 +14,8 @@ impl Worker {
         let mine = &mut next.chips[me];
         match chip.pc {
             Pc::NotForked | Pc::Gone | Pc::Reaped => return None,
-            // child-process, child.rs: asks the kernel for the signal, then checks whether the parent was gone before.
+            // child-process, child.rs: asks the kernel for the signal, then checks whether the parent was
+            // gone before.
             Pc::Forked if state.at == At::Dead && self.mutant != Some(Mutant::ParentDeathNotChecked) => {
                 mine.end(End::Forced);
             }
@@ -59,7 +60,8 @@ impl Worker {
             }
             Pc::Polling => mine.pc = Pc::Parked,
             Pc::PollingAgain => mine.pc = Pc::ParkedAgain,
-            // Asleep on the word of its next slot: only a frame wakes it, and then it checks the shutdown word.
+            // Asleep on the word of its next slot: only a frame wakes it, and then it checks the shutdown
+            // word.
             Pc::Parked if chip.task_frame => mine.pc = Pc::InTask,
             Pc::Parked | Pc::ParkedAgain if chip.shutdown_frame => mine.pc = Pc::TearingDown,
             Pc::Parked | Pc::ParkedAgain => return None,
@@ -107,7 +109,8 @@ impl Worker {
         };
     }
 
-    /// mailbox-atomics, wait.rs, `Wait::on`, as rendezvous uses it: what was waited for wins over what ends the wait.
+    /// mailbox-atomics, wait.rs, `Wait::on`, as rendezvous uses it: what was waited for wins over what ends
+    /// the wait.
     fn await_peers(
         &self,
         state: &State,
@@ -130,8 +133,9 @@ impl Worker {
         Some(next)
     }
 
-    /// The first half of a check. Words and processes cannot be read at one moment, and others run in between. The dead come
-    /// first: a process that is found dead, and then has not left, has died without leaving.
+    /// The first half of a check. Words and processes cannot be read at one moment, and others run in
+    /// between. The dead come first: a process that is found dead, and then has not left, has died without
+    /// leaving.
     fn first_check(&self, state: &State) -> u8 {
         let seen = |chip: &Chip| match self.mutant {
             Some(Mutant::LeftCheckedFirst) => chip.left,

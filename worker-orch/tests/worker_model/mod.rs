@@ -1,10 +1,11 @@
-//! A Worker with chips as a state machine: from the first fork to the last reaped process, with crashes and processes that
-//! get stuck.
+//! A Worker with chips as a state machine: from the first fork to the last reaped process, with crashes and
+//! processes that get stuck.
 //!
-//! Any process may take the next step: every interleaving is a path of the model, and so is every delay of what one of them
-//! sees. Time passes only when no step is possible: deadlines are seconds and more, what they bound takes milliseconds, and
-//! a deadline that passes while somebody could have gone on is not a defect of the protocol. Every step increases
-//! [`State::progress`], so that each path ends, and what holds at its end holds eventually.
+//! Any process may take the next step: every interleaving is a path of the model, and so is every delay of
+//! what one of them sees. Time passes only when no step is possible: deadlines are seconds and more, what
+//! they bound takes milliseconds, and a deadline that passes while somebody could have gone on is not a
+//! defect of the protocol. Every step increases [`State::progress`], so that each path ends, and what holds
+//! at its end holds eventually.
 
 mod chip;
 mod parent;
@@ -28,11 +29,13 @@ pub(crate) enum Mutant {
     FailedClosureCancelsNothing,
     /// F38: the parent waits for each child until it is gone.
     ReapsWithoutDeadline,
-    /// A child that is forked just before its parent dies asks for the signal, and does not check whether it came too late.
+    /// A child that is forked just before its parent dies asks for the signal, and does not check whether it
+    /// came too late.
     ParentDeathNotChecked,
     /// A chip that waits for one that left does not check whether a death made it leave.
     LeavingHidesDeath,
-    /// A chip checks which peers left, then which are dead, and takes one that left and ended in between for one that died.
+    /// A chip checks which peers left, then which are dead, and takes one that left and ended in between for
+    /// one that died.
     LeftCheckedFirst,
 }
 
@@ -120,7 +123,8 @@ impl Worker {
             }
             Action::Wedge(chip, how) => {
                 let one = &mut next.chips[usize::from(chip)];
-                // A process that is stopped before it can ask to end with its parent outlives it until it is continued.
+                // A process that is stopped before it can ask to end with its parent outlives it until it is
+                // continued.
                 let can =
                     if how == Wedge::Spins { one.pc == Pc::AtKernelBarrier } else { one.pc > Pc::Forked };
                 (state.mishaps > 0 && free(chip) && one.wedge == Wedge::No && can).then_some(())?;

@@ -122,8 +122,8 @@ impl Worker {
         Some(next)
     }
 
-    /// bring_up_error.rs, `explain`: a process that died explains what the others then reported. Dropping the children ends
-    /// them.
+    /// bring_up_error.rs, `explain`: a process that died explains what the others then reported. Dropping the
+    /// children ends them.
     fn explain(&self, next: &mut State, said: Cause) {
         let dead = self.all().find(|chip| {
             let chip = &next.chips[*chip];

@@ -201,7 +201,8 @@ pub(crate) enum Violation {
     WaitedOut,
     /// Something else than the crash was reported to the user, or nothing.
     Unreported,
-    /// A chip that only waited for its peers, or for work, was killed because it never learnt that it must stop.
+    /// A chip that only waited for its peers, or for work, was killed because it never learnt that it must
+    /// stop.
     KilledNeedlessly,
 }
 

@@ -66,7 +66,8 @@ pub(crate) const PARENT: u32 = 999;
 /// How long a paused process is stopped, and a delayed one sleeps.
 pub(crate) const PAUSE: Duration = Duration::from_millis(250);
 
-/// A scenario with a fault. As text `scenario:point@rank#hit=action`; the action `pause` is a stop that is resumed.
+/// A scenario with a fault. As text `scenario:point@rank#hit=action`; the action `pause` is a stop that is
+/// resumed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Case {
     pub(crate) scenario: Scenario,
@@ -134,8 +135,8 @@ fn errnos(point: &str) -> &'static [i32] {
     }
 }
 
-/// Every case of a scenario whose processes pass the points of `log`. Of a point that a process passes often, the first two
-/// times and the last.
+/// Every case of a scenario whose processes pass the points of `log`. Of a point that a process passes often,
+/// the first two times and the last.
 pub(crate) fn cases(scenario: Scenario, log: &[LogLine]) -> Vec<Case> {
     let mut passes: BTreeMap<(Option<u32>, &str), (Kind, u64)> = BTreeMap::new();
     for line in log {
@@ -146,7 +147,8 @@ pub(crate) fn cases(scenario: Scenario, log: &[LogLine]) -> Vec<Case> {
         passes.keys().filter(|(rank, _)| *rank == Some(PARENT)).map(|(_, point)| *point).collect();
     let mut cases = Vec::new();
     for ((rank, point), (kind, last)) in &passes {
-        // A process that does not know its number yet is only reached by a fault for all, unless the parent passes the point too.
+        // A process that does not know its number yet is only reached by a fault for all, unless the parent
+        // passes the point too.
         let meant_for_more = rank.is_none() && by_parent.contains(point);
         // The process that starts the ranks is not under test.
         let starter = scenario == Scenario::Ranks && rank.is_none_or(|rank| rank == PARENT);

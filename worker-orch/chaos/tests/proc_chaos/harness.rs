@@ -1,5 +1,5 @@
-//! The test: SIGKILL of every process of a Worker, at a sample of its points in the normal run and at all of them when
-//! ignored tests are asked for; and cases that sweeps have found.
+//! The test: SIGKILL of every process of a Worker, at a sample of its points in the normal run and at all of
+//! them when ignored tests are asked for; and cases that sweeps have found.
 
 use crate::runner::Runner;
 use std::process::ExitCode;

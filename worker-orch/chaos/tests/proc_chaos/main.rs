@@ -1,16 +1,19 @@
 //! Everything that a Worker does, with a fault at every point (F01 to F03, F20, F21, F33, F38, F39).
 //!
-//! One program in several roles. As a *scenario* it is a program that uses a Worker, or ranks that rendezvous. As a *watcher*
-//! it starts one scenario with one fault, and checks from outside whether the contract held. As a *sweep* it runs a
-//! watcher for each of many cases and adds up. As a test it kills every process of a Worker at a sample of its points.
+//! One program in several roles. As a *scenario* it is a program that uses a Worker, or ranks that
+//! rendezvous. As a *watcher* it starts one scenario with one fault, and checks from outside whether the
+//! contract held. As a *sweep* it runs a watcher for each of many cases and adds up. As a test it kills every
+//! process of a Worker at a sample of its points.
 //!
 //! - `proc_chaos sweep [OPTIONS]` runs cases and fails when one of them, or all together, broke the contract;
-//! - `proc_chaos cases [SCENARIO]` records which points the scenario's processes pass, and prints every case, one a line;
+//! - `proc_chaos cases [SCENARIO]` records which points the scenario's processes pass, and prints every case,
+//!   one a line;
 //! - `proc_chaos watch CASE` runs one case and prints its outcome as a line of JSON;
 //! - `proc_chaos scenario SCENARIO LIMITS REPORT` is the scenario itself;
 //! - everything else is for the test harness.
 //!
-//! A sweep, like the test, makes a folder for what scenarios share; the other roles expect its path in `CHAOS_FOLDER`.
+//! A sweep, like the test, makes a folder for what scenarios share; the other roles expect its path in
+//! `CHAOS_FOLDER`.
 #![allow(missing_docs)]
 
 mod case;

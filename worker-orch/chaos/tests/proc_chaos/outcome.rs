@@ -12,7 +12,8 @@ use worker_chaos::{Kind, Outcome};
 
 /// What a call may take beyond its deadline: the second of the contract, and two for load.
 const BEYOND_DEADLINE: Duration = Duration::from_secs(3);
-/// The longest that a call may take to report a death, whatever the load; the contract's 200 ms are checked over many cases.
+/// The longest that a call may take to report a death, whatever the load; the contract's 200 ms are checked
+/// over many cases.
 const REPORTED_WITHIN: Duration = Duration::from_secs(5);
 
 pub(crate) fn outcome(case: &Case, seen: &Seen, took: Duration) -> Outcome {
@@ -193,7 +194,8 @@ impl Check<'_> {
         }
     }
 
-    /// Every other rank reports which rank it was and how it ended, unless it needed nothing more of it, or could not know.
+    /// Every other rank reports which rank it was and how it ended, unless it needed nothing more of it, or
+    /// could not know.
     fn ranks_must_report(&mut self, fault: &LogLine, how: &[&str]) {
         let Some(report) = &self.seen.report else { return };
         let (victim, point) = (fault.rank.unwrap_or_default(), self.case.fault.point.as_str());

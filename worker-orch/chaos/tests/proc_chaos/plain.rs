@@ -1,5 +1,5 @@
-//! The scenario of a Worker without configurations: its chips have memory of their own, and become a group when the first
-//! domain needs one.
+//! The scenario of a Worker without configurations: its chips have memory of their own, and become a group
+//! when the first domain needs one.
 
 use crate::chips::{add, expect, failure};
 use crate::log::CallLog;

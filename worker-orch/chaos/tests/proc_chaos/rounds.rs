@@ -38,8 +38,8 @@ pub(crate) trait WorkerScenario {
 /// Makes a scenario's Worker.
 type Build<'a> = &'a dyn Fn(&CallLog, Limits) -> Result<Box<dyn WorkerScenario>, Failure>;
 
-/// Runs both rounds. `build` makes the Worker; the second round has the same one, unless that was lost with a panic or has
-/// short limits.
+/// Runs both rounds. `build` makes the Worker; the second round has the same one, unless that was lost with a
+/// panic or has short limits.
 pub(crate) fn two_rounds(limits: Limits, build: Build<'_>) -> Report {
     let (log, before) = (CallLog::default(), Holdings::now());
     let mut report = Report::default();

@@ -69,8 +69,8 @@ fn sweep(options: &Options) -> Result<Option<String>, String> {
         progress.show(totals.ran());
     });
     progress.clear();
-    // Watchers remove their folders and nothing else here has a name, so what appeared and stays is a finding, or another
-    // program's.
+    // Watchers remove their folders and nothing else here has a name, so what appeared and stays is a
+    // finding, or another program's.
     let shared_left = names_in(Path::new("/dev/shm")).difference(&shared_before).cloned().collect();
     totals.set_left_in_shared_memory(shared_left);
     let took = started.elapsed();

@@ -1,4 +1,5 @@
-//! The watcher: starts a scenario with a fault, and observes from outside what it does and what it leaves behind.
+//! The watcher: starts a scenario with a fault, and observes from outside what it does and what it leaves
+//! behind.
 
 use crate::case::{self, Case, PAUSE, Scenario};
 use crate::log::Report;
@@ -16,11 +17,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use worker_chaos::Outcome;
 
-/// How long a scenario's processes may take to end after it, or after their parent, before they count as left behind: the
-/// second of the contract, and two for load.
+/// How long a scenario's processes may take to end after it, or after their parent, before they count as left
+/// behind: the second of the contract, and two for load.
 const GONE_WITHIN: Duration = Duration::from_secs(3);
-/// Where scenarios keep their files. The log of faults is written in the middle of what is timed, and a disk can delay a
-/// write for seconds while other processes delete.
+/// Where scenarios keep their files. The log of faults is written in the middle of what is timed, and a disk
+/// can delay a write for seconds while other processes delete.
 const IN_MEMORY: &str = "/dev/shm";
 /// Between two checks of a scenario.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -44,7 +45,8 @@ pub(crate) struct Seen {
     pub(crate) ended_ns: u64,
     /// When the last process was gone.
     pub(crate) gone_ns: Option<u64>,
-    /// How long this process, which mostly sleeps, was not scheduled: delays of the machine are not charged to a scenario.
+    /// How long this process, which mostly sleeps, was not scheduled: delays of the machine are not charged
+    /// to a scenario.
     pub(crate) stalled: Duration,
     /// Names of what was still there then.
     pub(crate) left: Vec<String>,
@@ -121,8 +123,8 @@ fn shared_folder() -> Result<PathBuf, String> {
     folder.filter(|folder| folder.is_dir()).ok_or(format!("{} must name a folder", crate::FOLDER))
 }
 
-/// Observes a scenario to its end and until its last process is gone. Orphans become children of this process, so none is
-/// missed.
+/// Observes a scenario to its end and until its last process is gone. Orphans become children of this
+/// process, so none is missed.
 fn follow(running: &Running, case: Option<&Case>) -> Seen {
     let mut seen = Seen { parent: running.parent.as_raw() as u32, ..Seen::default() };
     if let Err(errno) = nix::sys::prctl::set_child_subreaper(true) {

@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(with(&["std"]), ["", "--no-default-features"]);
         let two = with(&["sim", "ascend"]);
         assert_eq!(
-            two[2..],
+            two[1..],
             ["--no-default-features --features sim", "--no-default-features --features ascend"]
         );
     }

@@ -44,7 +44,7 @@ const WORDS: &[(&[&str], &str)] = &[
 /// Identifiers whose word is plain English elsewhere, in this spelling only.
 const NAMES: &[(&[&str], &str)] = &[
     (&["Note", "Notes", "NOTE_BYTES"], "Message"),
-    (&["Post", "Orders"], "ChildContext, LaunchSpec"),
+    (&["ChipPost", "ChipOrders"], "ChipRole, ChipLaunch"),
     (&["Way", "NoWay"], "ShareMode"),
     (&["Reach"], "ReachableRanges"),
     (&["Home"], "HostSlot"),

@@ -234,9 +234,9 @@ mod tests {
     #[test]
     fn files_that_a_text_names_exist() {
         let code = ("a/src/parent/run.rs", "");
-        let text = |text: &str| findings(&[code, ("docs/X.md", text)], files);
+        let text = |text: &str| findings(&[code, ("X.md", text)], files);
         assert_eq!(text("see `parent/run.rs`, `tests/loom_*.rs`, `x.rs`"), Vec::<String>::new());
-        assert_eq!(text("see `parent/gone.rs`"), ["docs/X.md:1: there is no parent/gone.rs"]);
+        assert_eq!(text("see `parent/gone.rs`"), ["X.md:1: there is no parent/gone.rs"]);
     }
 
     #[test]

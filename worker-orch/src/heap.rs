@@ -50,7 +50,7 @@ impl Heap {
         if !self.in_run.load(Ordering::Relaxed) {
             self.free_dropped(&mut state);
         }
-        let taken = state.arena.take(&self.region, bytes).map_err(|error| region_failure(&error))?;
+        let taken = state.arena.allocate(&self.region, bytes).map_err(|error| region_failure(&error))?;
         Ok(Piece { heap: self.clone(), range: taken.start..taken.start + bytes })
     }
 
@@ -71,7 +71,7 @@ impl Heap {
 
     fn free_dropped(&self, state: &mut HeapState) {
         for pages in std::mem::take(&mut state.dropped) {
-            let _ = state.arena.give_back(&self.region, pages);
+            let _ = state.arena.free(&self.region, pages);
         }
     }
 

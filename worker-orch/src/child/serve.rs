@@ -101,12 +101,12 @@ fn next_frame(
     spin: &SpinBudget,
 ) -> Option<u64> {
     let slot = block.slot_word(me, seq);
-    let parked = block.child(me).slot_listener();
+    let mut parked = block.child(me).slot_flag();
     loop {
         let wait = Wait::until(*idle);
         // The first frame comes when all children are up: spinning before that takes the cores that they come up on.
         let wait = if seq == 1 { wait } else { wait.spinning(spin) };
-        let woke = wait.on(slot, Some(parked), |found| match found {
+        let woke = wait.on(slot, Some(&mut parked), |found| match found {
             found if found == seq => Some(Some(seq)),
             _ => block.parent().is_shut_down().then_some(None),
         });
@@ -144,9 +144,9 @@ fn await_prerequisites(
         let Ok(deadline) = Deadline::after(LONGEST_WAIT) else { return Err(TaskError::Followed) };
         // The parent bounds the run, and aborts it when a child dies.
         let wait = Wait::until(deadline).abort_on(block.parent().abort_word()).spinning(spin);
-        let listener = block.listener(me, child);
+        let mut parked = block.park_flag(me, child);
         let words = block.child(child);
-        match wait.on(words.done_word(), Some(listener), |done| (done >= need.seq).then_some(())) {
+        match wait.on(words.done_word(), Some(&mut parked), |done| (done >= need.seq).then_some(())) {
             Ok(()) if words.failed_run() == frame.run => return Err(TaskError::Followed),
             Ok(()) => {}
             Err(WaitError::Aborted { .. } | WaitError::TimedOut { .. } | WaitError::PeerDied(_)) => {

@@ -6,7 +6,7 @@ use crate::watch::Seen;
 use deadline::HowDied;
 use fault_points::{Action, LogLine};
 use nix::errno::Errno;
-use rendezvous::UNKNOWN_YET;
+use rendezvous::UNANNOUNCED_POINTS;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -232,7 +232,7 @@ impl Judge<'_> {
                 }
                 continue;
             };
-            let unknown = UNKNOWN_YET.contains(&point) || self.case.needs_deadline();
+            let unknown = UNANNOUNCED_POINTS.contains(&point) || self.case.needs_deadline();
             let missed = unknown
                 && ["timed out", "gave up", "call off", "called off"]
                     .iter()

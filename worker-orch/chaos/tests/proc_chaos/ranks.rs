@@ -11,7 +11,7 @@ use comm_context::comm::{CommError, Membership, Timeout};
 use comm_context::conformance::full_cycle;
 use comm_sim::SimComm;
 use deadline::{Deadline, HowDied, monotonic_ns};
-use rendezvous::who_is_there;
+use rendezvous::ranks_at;
 use shared_memory::Region;
 use std::path::Path;
 use std::time::Duration;
@@ -100,9 +100,7 @@ fn live(path: &Path, limits: Limits, diary: &Diary) {
 fn await_host(path: &Path, host: &Child) {
     let (second, probe) = (Duration::from_secs(1), Timeout::new(Duration::from_secs(1)).unwrap());
     let end = Deadline::after(second).unwrap();
-    while !matches!(who_is_there(path, probe), Ok(Some(_)))
-        && host.watch().death().is_none()
-        && !end.has_passed()
+    while !matches!(ranks_at(path, probe), Ok(Some(_))) && host.watch().death().is_none() && !end.has_passed()
     {
         std::thread::sleep(Duration::from_micros(200));
     }

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use rendezvous::UNKNOWN_YET;
+use rendezvous::UNANNOUNCED_POINTS;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -106,7 +106,7 @@ pub(crate) fn cases(scene: Scene) -> Result<Vec<Case>, String> {
 pub(crate) fn watch(case: &Case) -> Result<Verdict, String> {
     shared_folder()?;
     let begun = Instant::now();
-    let unknown = case.scene == Scene::Ranks && UNKNOWN_YET.contains(&case.fault.point.as_str());
+    let unknown = case.scene == Scene::Ranks && UNANNOUNCED_POINTS.contains(&case.fault.point.as_str());
     let limits = if case.needs_deadline() || unknown { "short" } else { "patient" };
     let show = Show::start(case.scene, limits, Some(&case.plan()))?;
     let seen = follow(&show, Some(case));

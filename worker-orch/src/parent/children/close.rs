@@ -29,9 +29,9 @@ impl Children {
             }
             let watch = WatchOne(handle);
             let wait = Wait::until(grace).watching(&watch);
-            let listener = self.block.listener(self.block.children(), child);
+            let mut parked = self.block.park_flag(self.block.children(), child);
             let done_word = self.block.child(child).done_word();
-            let _ = wait.on(done_word, Some(listener), |done| (done >= handle.sent).then_some(()));
+            let _ = wait.on(done_word, Some(&mut parked), |done| (done >= handle.sent).then_some(()));
         }
     }
 

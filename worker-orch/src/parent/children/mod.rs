@@ -271,10 +271,10 @@ impl Children {
     /// Waits until `child` has finished frame `seq`. The death of any child ends the wait.
     pub(super) fn await_done(&mut self, child: usize, seq: u64, deadline: Deadline) -> Result<(), Failure> {
         self.check()?;
-        let listener = self.block.listener(self.block.children(), child);
+        let mut parked = self.block.park_flag(self.block.children(), child);
         let wait = Wait::until(deadline).watching(self).spinning(&self.spin);
         let done_word = self.block.child(child).done_word();
-        let waited = wait.on(done_word, Some(listener), |done| (done >= seq).then_some(done));
+        let waited = wait.on(done_word, Some(&mut parked), |done| (done >= seq).then_some(done));
         match waited {
             Ok(done) if done <= self.handles[child].sent => {
                 self.handles[child].seen_done = done;

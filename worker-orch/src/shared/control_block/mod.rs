@@ -10,7 +10,7 @@ pub(crate) use failures::{ANSWER_BYTES, FailedAt};
 pub(crate) use words::Activity;
 
 use super::frame::SLOT_BYTES;
-use mailbox_atomics::{Listener, WordU32, WordU64};
+use mailbox_atomics::{Listener, ParkFlag, WordU32, WordU64};
 use shared_memory::{PAGE, Region, RegionError};
 use std::num::NonZeroU32;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -124,8 +124,8 @@ impl ControlBlock {
 
     /// The flag with which `waiter` (a child, or the parent as number `children`) says that it is parked on the progress of
     /// `child`.
-    pub(crate) fn listener(&self, waiter: usize, child: usize) -> Listener<'_> {
-        Listener::tagged(&self.flags()[waiter], tag(child))
+    pub(crate) fn park_flag(&self, waiter: usize, child: usize) -> ParkFlag<'_> {
+        ParkFlag::tagged(&self.flags()[waiter], tag(child))
     }
 
     /// Publishes that `child` has finished task `seq`, and wakes everybody who is parked on its progress.

@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use deadline::coarse_monotonic_ns;
-use mailbox_atomics::{Listener, StickyWord, WordU32, WordU64};
+use mailbox_atomics::{Listener, ParkFlag, StickyWord, WordU32, WordU64};
 use shared_memory::Shared;
 use std::num::NonZeroU32;
 
@@ -136,6 +136,11 @@ impl ChildWords {
     }
 
     /// The flag with which the child says that it is parked on its next slot.
+    pub(crate) fn slot_flag(&self) -> ParkFlag<'_> {
+        ParkFlag::new(&self.parking.parked)
+    }
+
+    /// The parent's view of that flag.
     pub(crate) fn slot_listener(&self) -> Listener<'_> {
         Listener::new(&self.parking.parked)
     }

@@ -1,4 +1,4 @@
-//! One call that brings a chip up, step by step.
+//! Bring-up of one chip, step by step.
 
 use crate::chip::{Buffer, Chip};
 use crate::config::ChipConfig;
@@ -18,7 +18,7 @@ worker_errors::code_table! {
         NotStarted = 0, "not started";
         /// It checks its configuration.
         Configuration = 1, "configuration";
-        /// It takes its device.
+        /// It opens its device.
         Device = 2, "device";
         /// It joins the group.
         Communicator = 3, "communicator";
@@ -31,7 +31,8 @@ worker_errors::code_table! {
     }
 }
 
-/// Brings a chip up. `entry` is needed when the configuration has a communicator; `at_phase` hears of each step before it is taken.
+/// Brings a chip up. `entry` is needed when the configuration has a communicator; `at_phase` is called before
+/// each step.
 pub fn bring_up(
     platform: Platform,
     config: &ChipConfig,
@@ -101,7 +102,8 @@ fn open_window(chip: &mut Chip, config: &ChipConfig, offsets: &[usize]) -> Resul
     Ok(())
 }
 
-/// Brings a chip up and publishes the result, success or failure, on its bootstrap channel: the process border of a bring-up.
+/// Brings a chip up and publishes the result, success or failure, on its bootstrap channel: the process
+/// border of a bring-up.
 pub fn bring_up_and_publish(
     platform: Platform,
     config: &ChipConfig,

@@ -1,7 +1,7 @@
-//! A chip that is up: its communicator, window and buffers, and what tasks do with them.
+//! A chip that is up: communicator, window, buffers, kernels.
 
 use crate::config::{ChipConfig, PartKind};
-use crate::device::{ChipMemory, Device, Entry, Kernel};
+use crate::device::{ChipMemory, Device, Entry, Kernel, Launch};
 use crate::error::ChipError;
 use crate::host::HostSpan;
 use comm_context::abi::{DeviceAddr, TensorDesc};
@@ -64,7 +64,7 @@ impl Chip {
         self.buffers.iter().find(|buffer| buffer.name == name)
     }
 
-    /// Makes the chip a rank of a group if it is none yet.
+    /// Makes the chip a rank of a group, unless it is one already.
     pub fn ensure_communicator(
         &mut self,
         entry: &Entry,
@@ -86,7 +86,7 @@ impl Chip {
         self.member(|comm| comm.release_domain(id, self.within))
     }
 
-    /// Copies device bytes of this chip out: of a window, or of memory of its own.
+    /// Copies bytes out of this chip: from a window, or from its own memory.
     pub fn read(&self, from: DeviceAddr, into: &mut [u8]) -> Result<(), ChipError> {
         match (self.member(|comm| comm.read(from, into)), self.device.memory()) {
             (Err(error), Some(memory)) if not_in_a_window(&error) => memory.read(from, into),
@@ -94,7 +94,7 @@ impl Chip {
         }
     }
 
-    /// Copies bytes into device memory of this chip: into a window, or into memory of its own.
+    /// Copies bytes to this chip: into a window, or into its own memory.
     pub fn write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), ChipError> {
         match (self.member(|comm| comm.write(to, bytes)), self.device.memory()) {
             (Err(error), Some(memory)) if not_in_a_window(&error) => memory.write(to, bytes),
@@ -114,7 +114,8 @@ impl Chip {
         self.device.load(path, symbol)
     }
 
-    /// Runs a kernel to its end. Its tensors may lie in windows, in memory of the device, and in the regions `host`.
+    /// Runs a kernel to completion. Its tensors may lie in windows, in memory of the device, and in the
+    /// regions `host`.
     pub fn launch(
         &mut self,
         kernel: Kernel,
@@ -125,16 +126,18 @@ impl Chip {
         let comm = self.comm.as_deref();
         let relay = || comm.map_or(Ok(()), |comm| comm.relay_abort());
         relay()?;
-        // A relay that fails while the kernel runs leaves it to the parent's deadline.
-        self.device.launch(kernel, tensors, scalars, host, &|| drop(relay()))
+        // When the relay fails while the kernel runs, the parent's deadline ends the kernel.
+        let meanwhile = || drop(relay());
+        self.device.launch(&Launch { kernel, tensors, scalars, host, meanwhile: &meanwhile })
     }
 
-    /// The device's own memory; `None` where chips use the host's, as in the simulation.
+    /// The device's own memory; `None` where chips use host memory.
     pub fn memory(&self) -> Option<&dyn ChipMemory> {
         self.device.memory()
     }
 
-    /// Copies every part that is marked so to its host buffer. Called after a task and before it is told done.
+    /// Copies every part with `store_to` to its host buffer. To be called after a task, before it counts as
+    /// done.
     pub fn flush_outputs(&self) -> Result<(), ChipError> {
         for (from, host) in &self.stores {
             let mut bytes = vec![0; host.len()];
@@ -146,7 +149,7 @@ impl Chip {
         Ok(())
     }
 
-    /// Fills every part that has an input from its host buffer.
+    /// Fills every part with `load_from` from its host buffer.
     pub(crate) fn stage_inputs(&self, config: &ChipConfig) -> Result<(), ChipError> {
         for (part, buffer) in config.parts().iter().zip(&self.buffers) {
             if let Some(host) = &part.load {
@@ -160,8 +163,8 @@ impl Chip {
         Ok(())
     }
 
-    /// Leaves the group, then gives the device back. Does nothing the second time. The first error is returned; everything is
-    /// released all the same.
+    /// Leaves the group, then closes the device. Does nothing the second time. Everything is released even
+    /// when a step fails; the first error is returned.
     pub fn tear_down(&mut self) -> Result<(), ChipError> {
         if std::mem::replace(&mut self.down, true) {
             return Ok(());
@@ -177,12 +180,12 @@ impl Chip {
 
 impl Drop for Chip {
     fn drop(&mut self) {
-        // Nobody is left to tell.
+        // A destructor cannot report an error.
         let _ = self.tear_down();
     }
 }
 
-/// Whether the address may still be memory of the device's own.
+/// Whether the address may still lie in the device's own memory.
 fn not_in_a_window(error: &ChipError) -> bool {
     matches!(error, ChipError::NoCommunicator | ChipError::Comm(CommError::Argument(_) | CommError::Closed))
 }

@@ -4,7 +4,8 @@ use crate::host::HostSpan;
 use comm_context::abi::DType;
 use comm_context::comm::Membership;
 
-/// Every buffer and region of a window starts at a multiple of this: a cache line, and enough for vector loads.
+/// Every buffer and region of a window starts at a multiple of this: a cache line, and enough for vector
+/// loads.
 pub const BUFFER_ALIGN: usize = 64;
 /// The most buffers and regions of a chip: as many as the bootstrap mailbox has room for.
 pub const MAX_PARTS: usize = 376;
@@ -126,7 +127,7 @@ pub enum ConfigError {
         count: usize,
     },
     /// A host buffer is attached to no part.
-    #[error("`.{call}(…)` comes before the first buffer or region; call it after the one that it belongs to")]
+    #[error("`.{call}(…)` comes before the first buffer or region; call it after the part that it fills")]
     NoPart {
         /// The call.
         call: &'static str,
@@ -166,7 +167,8 @@ impl ChipConfig {
         self
     }
 
-    /// Fills the part declared last from `host` at bring-up. Before the first part it is refused by [`layout`](Self::layout).
+    /// Fills the part declared last from `host` at bring-up. Before the first part it is refused by
+    /// [`layout`](Self::layout).
     pub fn load_from(mut self, host: &HostSpan) -> Self {
         match self.parts.last_mut() {
             Some(part) => part.load = Some(host.clone()),
@@ -175,8 +177,8 @@ impl ChipConfig {
         self
     }
 
-    /// Copies the part declared last to `host` after every task, before the task counts as done. Before the first part it is refused by
-    /// [`layout`](Self::layout).
+    /// Copies the part declared last to `host` after every task, before the task counts as done. Before the
+    /// first part it is refused by [`layout`](Self::layout).
     pub fn store_to(mut self, host: &HostSpan) -> Self {
         match self.parts.last_mut() {
             Some(part) => part.store = Some(host.clone()),

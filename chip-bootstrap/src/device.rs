@@ -1,4 +1,4 @@
-//! What a chip's process does with its device, whatever the platform.
+//! The device of a chip, on any platform.
 
 #[cfg(feature = "ascend")]
 use crate::ascend::AscendDevice;
@@ -28,6 +28,18 @@ pub enum Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel(pub(crate) usize);
 
+/// A kernel with its arguments.
+#[cfg_attr(not(feature = "ascend"), expect(dead_code, reason = "the simulation runs kernels in place"))]
+pub(crate) struct Launch<'a> {
+    pub(crate) kernel: Kernel,
+    /// In device memory or in the regions `host`.
+    pub(crate) tensors: &'a [TensorDesc],
+    pub(crate) scalars: &'a [u64],
+    pub(crate) host: &'a [Arc<Region>],
+    /// Where the kernel runs outside this process, called every few milliseconds.
+    pub(crate) meanwhile: &'a dyn Fn(),
+}
+
 /// One device, held by one process.
 pub(crate) trait Device {
     /// Joins the group.
@@ -41,30 +53,22 @@ pub(crate) trait Device {
     /// Loads `symbol` of the kernel binary at `path`; once for each pair.
     fn load(&mut self, path: &Path, symbol: &str) -> Result<Kernel, ChipError>;
 
-    /// Runs a kernel to its end. Tensors may lie in device memory or in the regions `host`. Where the kernel runs apart from this process,
-    /// `meanwhile` is called every few milliseconds.
-    fn launch(
-        &mut self,
-        kernel: Kernel,
-        tensors: &[TensorDesc],
-        scalars: &[u64],
-        host: &[Arc<Region>],
-        meanwhile: &dyn Fn(),
-    ) -> Result<(), ChipError>;
+    /// Runs a kernel to completion.
+    fn launch(&mut self, launch: &Launch<'_>) -> Result<(), ChipError>;
 
-    /// The device's own memory; `None` where chips use the host's, as in the simulation.
+    /// The device's own memory; `None` where chips use host memory.
     fn memory(&self) -> Option<&dyn ChipMemory>;
 
-    /// Gives the device back. Called once, after the communicator is gone.
+    /// Closes the device. Called once, after the communicator is gone.
     fn close(&mut self) -> Result<(), ChipError>;
 }
 
 /// Memory that only the device reaches, beside its windows.
 pub trait ChipMemory {
-    /// Allocates so many bytes; what is in them is undefined.
+    /// Allocates bytes with undefined contents.
     fn allocate(&self, bytes: usize) -> Result<DeviceAddr, ChipError>;
 
-    /// Frees what [`allocate`](Self::allocate) gave.
+    /// Frees what [`allocate`](Self::allocate) returned.
     fn free(&self, addr: DeviceAddr) -> Result<(), ChipError>;
 
     /// Copies bytes of one allocation out.
@@ -74,10 +78,10 @@ pub trait ChipMemory {
     fn write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), ChipError>;
 }
 
-/// Takes the device.
+/// Opens the device.
 pub(crate) fn open(platform: Platform, device: i32, within: Timeout) -> Result<Box<dyn Device>, ChipError> {
     let logical = u32::try_from(device).map_err(|_| ChipError::NoSuchDevice { device })?;
-    // Each platform has its own use for them.
+    // The simulation needs neither.
     let _ = (logical, within);
     match platform {
         #[cfg(feature = "sim")]
@@ -89,8 +93,8 @@ pub(crate) fn open(platform: Platform, device: i32, within: Timeout) -> Result<B
     }
 }
 
-/// Checks, where the platform can without a device, that a kernel's file can be loaded and has the symbol: a mistake is then reported
-/// when the kernel is registered, not when it first runs.
+/// Checks, where the platform can without a device, that a kernel's file can be loaded and has the symbol: a
+/// mistake is then reported when the kernel is registered, not when it first runs.
 pub fn check_kernel(platform: Platform, path: &Path, symbol: &str) -> Result<(), ChipError> {
     match platform {
         #[cfg(feature = "sim")]

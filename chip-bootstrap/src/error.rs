@@ -1,5 +1,5 @@
-//! What can go wrong with a chip, typed up to the process border. An error becomes a [`Failure`] where it crosses that border, with its
-//! sources as causes.
+//! What can go wrong with a chip, typed up to the process border. An error becomes a [`Failure`] where it
+//! crosses that border, with its sources as causes.
 
 use crate::bring_up::BringUpPhase;
 use crate::config::ConfigError;
@@ -151,7 +151,7 @@ pub enum BringUpCause {
     /// The device, the communicator or the window failed.
     #[error(transparent)]
     Chip(#[from] ChipError),
-    /// The chip is up, and its parent could not be told.
+    /// The chip is up, but its mailbox takes no reply.
     #[error(transparent)]
     Publish(#[from] PublishError),
 }
@@ -228,7 +228,8 @@ impl From<ChipError> for Failure {
     }
 }
 
-/// The cause, placed: phase, device, process, and the rank. A peer that is to blame stays named; otherwise it is this rank.
+/// The cause, placed: phase, device, process, and the rank. A peer that is to blame stays named; otherwise it
+/// is this rank.
 impl From<&BringUpError> for Failure {
     fn from(error: &BringUpError) -> Self {
         let failure = match &*error.cause {

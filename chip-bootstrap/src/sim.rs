@@ -1,20 +1,18 @@
 //! The simulated device: kernels are functions of shared objects, called in place.
 //!
 //! # Safety
-//! Loads and calls foreign code. A kernel is a function `void (int64_t *)` by contract; nothing can check that, and a kernel that
-//! breaks the contract takes its process down, which is why every chip has a process of its own.
+//! Loads and calls foreign code. By contract a kernel is a function `void (int64_t *)`. That cannot be
+//! checked; a kernel that breaks the contract takes its process down, which is why every chip has its own
+//! process.
 #![allow(unsafe_code)]
 
-use crate::device::{ChipMemory, Device, Entry, Kernel};
+use crate::device::{ChipMemory, Device, Entry, Kernel, Launch};
 use crate::error::{ChipError, KernelError};
-use comm_context::abi::TensorDesc;
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
 use comm_sim::SimComm;
 use fault_points::fault_call;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-use shared_memory::Region;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 type KernelEntry = unsafe extern "C" fn(*mut i64);
 
@@ -29,7 +27,7 @@ struct Loaded {
 #[derive(Default)]
 pub(crate) struct SimDevice {
     kernels: Vec<Loaded>,
-    /// The argument list, kept to spare an allocation a task.
+    /// The argument list, kept to avoid an allocation per task.
     args: Vec<i64>,
 }
 
@@ -94,20 +92,14 @@ impl Device for SimDevice {
         None
     }
 
-    fn launch(
-        &mut self,
-        kernel: Kernel,
-        tensors: &[TensorDesc],
-        scalars: &[u64],
-        _host: &[Arc<Region>],
-        _meanwhile: &dyn Fn(),
-    ) -> Result<(), ChipError> {
+    fn launch(&mut self, launch: &Launch<'_>) -> Result<(), ChipError> {
+        let &Launch { kernel, tensors, scalars, .. } = launch;
         let loaded = self.kernels.get(kernel.0).ok_or(KernelError::NotLoaded { number: kernel.0 })?;
         self.args.clear();
         self.args.extend(tensors.iter().map(|tensor| std::ptr::from_ref(tensor) as i64));
         self.args.extend(scalars.iter().map(|scalar| *scalar as i64));
-        // SAFETY: the library is loaded (it is kept beside its entry); `args` holds addresses of live descriptors, then raw
-        // values, in a buffer that outlives the call, as the kernel contract says.
+        // SAFETY: the library is loaded (it is kept beside its entry); `args` holds addresses of live
+        // descriptors, then raw values, in a buffer that outlives the call, as the kernel contract says.
         unsafe { (loaded.entry)(self.args.as_mut_ptr()) };
         Ok(())
     }

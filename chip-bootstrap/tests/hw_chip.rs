@@ -2,6 +2,7 @@
 //!
 //! # Safety
 //! Forks before any vendor call. The children use the chip only, and no lock of the test harness.
+#![cfg(feature = "ascend")]
 #![allow(unsafe_code)]
 
 use cann_sim::{Kind, hw_test, hw_test::session as double};
@@ -31,7 +32,8 @@ fn patience() -> Timeout {
     Timeout::new(Duration::from_secs(120)).unwrap()
 }
 
-/// A kernel that adds its scalar to every float of its tensor: compiled here for the double, given for a device.
+/// A kernel that adds its scalar to every float of its tensor: compiled here for the double, given for a
+/// device.
 fn kernel(folder: &Path) -> PathBuf {
     if double().is_none() {
         return hw_test::kernel_folder().join("add.o");
@@ -57,7 +59,7 @@ fn text(error: impl Into<Failure>) -> String {
     error.into().to_string()
 }
 
-/// Runs `body` for every device, each in its own process, and fails with what they say.
+/// Runs `body` for every device, each in its own process, and fails with their errors.
 fn in_processes(devices: &[i32], keep: &[&Region], body: &dyn Fn(usize, i32) -> Result<(), String>) {
     let before = double().map_or(0, |session| session.report().unwrap().processes.len());
     let texts = Region::create("texts", devices.len() * TEXT).unwrap();
@@ -168,8 +170,8 @@ fn chips_come_up_stage_run_a_kernel_store_and_go_down() {
 fn a_device_or_kernel_that_is_not_there_is_named() {
     let (devices, platform) = (devices(), platform());
     in_processes(&devices[..1], &[], &|_, device| {
-        let nobody = ChipConfig::new(63);
-        let failure = match bring_up(platform, &nobody, None, patience(), &mut |_| {}) {
+        let missing = ChipConfig::new(63);
+        let failure = match bring_up(platform, &missing, None, patience(), &mut |_| {}) {
             Err(error) => text(error),
             Ok(_) => return Err("device 63 was opened".to_owned()),
         };

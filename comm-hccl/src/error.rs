@@ -11,7 +11,7 @@ pub enum DeviceError {
     /// The vendor refused.
     #[error(transparent)]
     Vendor(#[from] VendorError),
-    /// The library has no such function.
+    /// The library lacks the function.
     #[error("the installed CANN has no {function}; a newer one is needed for this")]
     Unavailable {
         /// The function.
@@ -20,7 +20,7 @@ pub enum DeviceError {
     /// The list of devices is malformed.
     #[error(transparent)]
     VisibleDevices(#[from] VisibleDevicesError),
-    /// No such device.
+    /// The device does not exist.
     #[error(
         "{device} does not exist: this process sees {count} device(s); check `npu-smi info` and ASCEND_RT_VISIBLE_DEVICES"
     )]

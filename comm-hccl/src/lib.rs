@@ -47,7 +47,7 @@
 //! - **CH-4** An allocation succeeds on every member or on none, and leaves the communicator usable either way.
 //! - **CH-5** A rank that dies or fails is named to the others at once, everything that a hung call does not hold is
 //!   released, and later calls repeat the first cause.
-//! - **CH-6** The barrier's switch of the ACL context reaches no thread but the communicator's own.
+//! - **CH-6** The barrier switches the ACL context of the communicator's own thread only.
 //! - **CH-7** In C, device and stream stay the caller's, and a wrong argument is refused before the vendor is called.
 //!
 //! # Example

@@ -67,7 +67,7 @@ impl Runtime {
 
     /// The chip's name; empty when the vendor has none.
     pub fn soc_name(&self) -> String {
-        // SAFETY: takes nothing; gives null or a static text.
+        // SAFETY: takes nothing; returns null or a static text.
         recorded("aclrtGetSocName", || unsafe { vendor_text((self.vendor.acl.aclrtGetSocName)()) })
     }
 

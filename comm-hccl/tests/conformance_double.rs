@@ -5,7 +5,7 @@ mod support;
 
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec, SubsetView, Timeout, Window};
-use comm_context::conformance::{self, Seat};
+use comm_context::conformance::{self, TestRank};
 use comm_hccl::{HcclComm, ShareMode};
 use std::time::Duration;
 use support::*;
@@ -75,7 +75,7 @@ fn part_suite() {
             let comm = HcclComm::rendezvous(&device, place.as_ref(), me, timeout)?;
             Ok(Box::new(Checked { comm, mode: mode.clone() }) as Box<dyn Communicator>)
         };
-        let result = (case.run)(&Seat { rank, nranks, open: &open, timeout });
+        let result = (case.run)(&TestRank { rank, nranks, open: &open, timeout });
         result.unwrap_or_else(|why| panic!("{} on rank {rank}: {why}", case.name));
         ran += 1;
     }

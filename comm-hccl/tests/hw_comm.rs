@@ -7,7 +7,7 @@
 use cann_sim::hw_test::devices;
 use child_process::Child;
 use comm_context::comm::{Communicator, Timeout};
-use comm_context::conformance::{self, Seat};
+use comm_context::conformance::{self, TestRank};
 use comm_hccl::{Device, HcclComm, LogicalDevice, Runtime, Vendor, VisibleDevices};
 use deadline::{Deadline, HowDied};
 use shared_memory::Region;
@@ -83,7 +83,7 @@ fn forked_ranks_pass_the_suite() {
             let open = |_| {
                 Ok(Box::new(HcclComm::join(device, &prepared, rank, timeout())?) as Box<dyn Communicator>)
             };
-            (case.run)(&Seat { rank, nranks, open: &open, timeout: timeout() })
+            (case.run)(&TestRank { rank, nranks, open: &open, timeout: timeout() })
         });
         ran += 1;
     }
@@ -103,7 +103,7 @@ fn ranks_that_join_at_a_path_pass_the_suite() {
             let open = |me| {
                 Ok(Box::new(HcclComm::rendezvous(device, &path, me, timeout())?) as Box<dyn Communicator>)
             };
-            (case.run)(&Seat { rank, nranks, open: &open, timeout: timeout() })
+            (case.run)(&TestRank { rank, nranks, open: &open, timeout: timeout() })
         });
         ran += 1;
     }

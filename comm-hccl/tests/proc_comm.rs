@@ -113,7 +113,7 @@ fn part_undone() {
     let mut bytes = vec![1; window.size];
     comm.read(window.base, &mut bytes).unwrap();
     assert!(bytes.iter().all(|byte| *byte == 0));
-    // CH-6, F14: the barrier's switch of the context does not reach this thread.
+    // CH-6, F14: the barrier switches the context of its own thread only.
     let stream = Stream::create(&device).unwrap();
     comm.barrier(within(30)).unwrap();
     stream.synchronize().unwrap();

@@ -90,8 +90,7 @@ impl SimComm {
         self.arena().free(self.group.region(), both).map_err(region_error)
     }
 
-    /// Sends this rank's result to the other members, and returns where everybody's window starts. Everything that can
-    /// fail on this rank alone has happened before.
+    /// Exchanges placements with the other members. Everything that can fail on this rank alone has happened before.
     fn exchange_placements(
         &self,
         step: &Step<'_>,

@@ -4,7 +4,7 @@
 mod support;
 
 use comm_context::comm::{CommError, Communicator, Membership};
-use comm_context::conformance::{self, Case, Seat};
+use comm_context::conformance::{self, Case, TestRank};
 use comm_sim::SimComm;
 use serial_test::serial;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn run(case: &Case, order: &[u32], entry: Entry<'_>, delays: &[Duration]) {
         let open = |me: Membership| -> Result<Box<dyn Communicator>, CommError> {
             entry.open(me.rank(), me.nranks(), secs(TIMEOUT_S))
         };
-        (case.run)(&Seat { rank, nranks, open: &open, timeout: secs(TIMEOUT_S) })
+        (case.run)(&TestRank { rank, nranks, open: &open, timeout: secs(TIMEOUT_S) })
     });
 }
 

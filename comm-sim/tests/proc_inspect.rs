@@ -44,7 +44,7 @@ fn f44_a_rendezvous_and_a_group_can_be_inspected() {
     let place = path.display().to_string();
     assert_eq!(inspect(&place).0, Some(1));
     let first = rank(0);
-    await_output(&place, &["rank  0  pid", "rank  2  not here yet"]);
+    await_output(&place, &["rank  0  pid", "rank  2  not joined yet"]);
     let second = rank(1);
     await_output(&place, &["rank  1  pid"]);
     let third = rank(2);

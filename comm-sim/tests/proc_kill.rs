@@ -12,7 +12,7 @@ use comm_context::conformance::full_cycle;
 use comm_sim::{Prepared, SimComm};
 use deadline::{HowDied, monotonic_ns};
 use fault_points::{Action, Plan};
-use rendezvous::{UNKNOWN_YET, who_is_there};
+use rendezvous::{UNANNOUNCED_POINTS, ranks_at};
 use serial_test::serial;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ struct Case {
     harmless: bool,
 }
 
-/// A group under way.
+/// A group that runs.
 struct Group {
     prepared: Option<Prepared>,
     /// Where independent ranks join, with its folder.
@@ -96,7 +96,7 @@ impl Group {
 /// Returns when the leader accepts other ranks, or is dead.
 fn await_leader(path: &Path, leader: &Child) {
     let end = far();
-    while who_is_there(path, secs(5)).unwrap().is_none() && leader.watch().death().is_none() {
+    while ranks_at(path, secs(5)).unwrap().is_none() && leader.watch().death().is_none() {
         assert!(!end.has_passed());
         std::thread::sleep(Duration::from_micros(200));
     }
@@ -134,7 +134,7 @@ fn cases(leader: Option<u32>) -> Vec<Case> {
 
 impl Case {
     fn may_be_unknown(&self) -> bool {
-        self.leader.is_some() && UNKNOWN_YET.contains(&self.point)
+        self.leader.is_some() && UNANNOUNCED_POINTS.contains(&self.point)
     }
 
     fn start(&self) -> Group {

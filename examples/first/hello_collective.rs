@@ -19,8 +19,8 @@ fn main() -> Result<(), Failure> {
 
     worker.init()?;
     worker.run(|orch| {
-        // A window of 8192 bytes on each chip that the other one can read and write. It has two named buffers: the
-        // kernel copies its input into one half of "data", and the halves take turns from call to call.
+        // A window of 8192 bytes on each chip that the other one can read and write, with two named buffers.
+        // The kernel copies its input into one half of "data"; the halves alternate from call to call.
         let buffers = [("signals", u32::DTYPE, SIGNALS), ("data", f32::DTYPE, 2 * LEN)];
         let pair = orch.allocate_domain("pair", &[0, 1], 8192, &buffers)?;
         let tasks = pair.contexts().iter().map(|member| {
@@ -29,7 +29,7 @@ fn main() -> Result<(), Failure> {
                 .tensor(&outputs[member.chip].tensor(), Access::Output)
                 .scalar(member.buffers["data"].0)
                 .scalar(member.buffers["signals"].0)
-                .scalar(member.device_ctx.0); // the CommContext: who the peers are and where their windows lie
+                .scalar(member.device_ctx.0); // the CommContext: this rank, and where all windows are
             (member.chip, args)
         });
         // As a group, so that all its tasks run at once: they wait for each other inside the kernel.

@@ -1,7 +1,7 @@
 //! One chip, one kernel in C++: `kernels/scale.cpp`, which `build.rs` compiles to a shared object.
 //!
-//! `cargo run --release --bin hello_kernel`, or `-- FILE.so` with a kernel of your own that takes the same arguments:
-//! `g++ -std=c++17 -O2 -fPIC -shared -I comm-context/include my_kernel.cpp -o my_kernel.so`
+//! `cargo run --release --bin hello_kernel`, or `-- FILE.so` with a kernel of your own that takes the same
+//! arguments: `g++ -std=c++17 -O2 -fPIC -shared -I comm-context/include my_kernel.cpp -o my_kernel.so`
 
 use std::path::PathBuf;
 use worker_orch::{Access, Args, Failure, Worker};

@@ -5,8 +5,8 @@
  * signals (a CommPhaseBarrier), the CommContext.
  *
  * The halves alternate. A rank that is one round ahead writes into the half that is no longer read, so one
- * barrier per round is enough: to get two rounds ahead it would have to pass a barrier that the slowest reader
- * has not reached.
+ * barrier per round is enough: to get two rounds ahead it would have to pass a barrier that the slowest
+ * reader has not reached.
  */
 #include "sum_ranks.h"
 

@@ -1,6 +1,6 @@
 //! Command lines: a table of flags, from which parsing, help and errors follow.
 //!
-//! A table and not a derive macro, because a library that has one would be half of what a first build compiles.
+//! A table and not a derive macro, because a library with one would lengthen the first build by a third.
 
 use crate::exit::Error;
 use lexopt::Arg;

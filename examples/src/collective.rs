@@ -13,7 +13,7 @@ use worker_orch::{Access, Args, ChipConfig, ChipContext, Failure};
 
 /// The bytes of a `CommPhaseBarrier`.
 pub const SIGNAL_BYTES: usize = 4096;
-/// Inputs differ from iteration to iteration, so that a leftover of the last one is not right in the next.
+/// Inputs differ from iteration to iteration, so that stale output of the last one is not right.
 const VARIANTS: u32 = 4;
 
 /// Element `index` of the input of a rank, in the first iteration; in iteration k it is k mod 4 more.
@@ -35,16 +35,17 @@ pub struct Collective {
     pub output_len: usize,
     /// Further arguments of the kernel.
     pub scalars: Vec<u64>,
-    /// Element `index` of the output of a rank, in the first iteration; `None` when the kernel must not write it.
+    /// Element `index` of the output of a rank, in the first iteration; `None` if it must not be written.
     pub expected: Box<dyn Fn(usize, usize) -> Option<f64>>,
     /// How much the output grows when every input grows by 1.
     pub gain: f64,
 }
 
 impl Collective {
-    /// The main function of a program that is a collective on two chips or more. Its kernel has the program's name in
-    /// `kernels/` and takes input and output tensor, then the window's data and signals, the context, and `scalars`.
-    /// `describe` gets the number of chips and the count of floats, which is `count` unless the user gives one.
+    /// The main function of a program that is a collective on two chips or more. Its kernel has the program's
+    /// name in `kernels/` and takes input and output tensor, then the window's data and signals, the context,
+    /// and `scalars`. `describe` gets the number of chips and the count of floats, which is `count` unless
+    /// the user gives one.
     pub fn main(
         line: &CommandLine,
         count: usize,

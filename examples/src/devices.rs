@@ -28,8 +28,8 @@ impl Devices {
 impl FromStr for Devices {
     type Err = String;
 
-    /// `4` (a count), `0-3` (a range), `0,2,5` (ids), or ranges and ids separated by commas. A number alone is a count,
-    /// so one device alone is a range: `5-5`.
+    /// `4` (a count), `0-3` (a range), `0,2,5` (ids), or ranges and ids separated by commas. A number alone
+    /// is a count, so one device alone is a range: `5-5`.
     fn from_str(text: &str) -> Result<Self, String> {
         // The standard library also parses `+3`.
         if let Ok(count) = text.parse()

@@ -34,7 +34,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// For failures before anything is started: the command line is wrong, unless the machine lacks something.
+    /// For failures before anything is started: bad usage, unless the machine lacks something.
     pub fn before_start(failure: Failure) -> Self {
         match failure.root_cause().code {
             ErrorCode::Invalid | ErrorCode::Load => Self::Usage(failure.line().to_string()),
@@ -55,7 +55,7 @@ impl From<CommError> for Error {
     }
 }
 
-/// The main function of a program: reads the command line, runs `body`, prints its error, returns the exit code.
+/// The main function of a program: parses the command line, runs `body`, prints its error.
 ///
 /// 0 the result is right, 1 it is wrong, 2 bad command line, 3 bring-up or run failed.
 pub fn main(line: &CommandLine, body: impl FnOnce(&Arguments) -> Result<Outcome, Error>) -> ExitCode {

@@ -26,7 +26,7 @@ impl Checked {
         if self.first_wrong.is_none() && self.elements > 0 { Outcome::Right } else { Outcome::Wrong }
     }
 
-    /// Compares the output of one iteration. An expected value of `None` means that the element must be untouched.
+    /// Compares the output of one iteration. An element with `None` as its expected value must be untouched.
     pub fn check(
         &mut self,
         iteration: u32,
@@ -54,7 +54,7 @@ impl Checked {
     }
 }
 
-/// The relative error that `terms` rounded additions of whole numbers may have: none while the sums stay exact.
+/// The relative error of a sum of `terms` whole numbers: none while the sum is exact.
 pub fn slack_of_sum(terms: usize, greatest: f64) -> f64 {
     if greatest < EXACT { 0.0 } else { terms as f64 * f64::from(f32::EPSILON) }
 }

@@ -1,4 +1,4 @@
-//! A run of a program on a Worker: set up by the command line, in batches of iterations, with a report at the end.
+//! A run of a program on a Worker: set up by the command line, in batches of iterations, with a report.
 
 use crate::devices::Devices;
 use crate::exit::{Error, Outcome};

@@ -1,8 +1,8 @@
-//! What the example programs share: command line, devices, batches of iterations, golden checks, output, exit codes.
+//! What the example programs share: command line, devices, batches of iterations, golden checks, output.
 //!
-//! Read `first/hello.rs`, `first/hello_kernel.rs` and `first/hello_collective.rs` before anything here: they use
-//! `worker-orch` and nothing of this crate. The other programs are in `src/bin`, the kernels in `kernels`; of these read
-//! `allreduce` with [`Collective`], then `tp_ffn`.
+//! Read `first/hello.rs`, `first/hello_kernel.rs` and `first/hello_collective.rs` before anything here: they
+//! use `worker-orch` and nothing of this crate. The other programs are in `src/bin`, the kernels in
+//! `kernels`; of these read `allreduce` with [`Collective`], then `tp_ffn`.
 //!
 //! # What it does not do
 //! It serves these programs and is not a library for others: nothing here is stable.

@@ -97,8 +97,9 @@ impl Options {
         self.devices.clone().map_or_else(|| Devices::first(otherwise).map_err(Error::Usage), Ok)
     }
 
-    /// Where one of our own kernels is, by its name in `kernels/`: where cargo built it for the simulation, or, for
-    /// other platforms, in the folder that `CHIPCOMM_KERNEL_DIR` names, into which `cargo xtask kernels` compiles.
+    /// Where one of our own kernels is, by its name in `kernels/`: where cargo built it for the simulation,
+    /// or, for other platforms, in the folder that `CHIPCOMM_KERNEL_DIR` names, into which `cargo xtask
+    /// kernels` compiles.
     pub fn kernel_path(&self, name: &str) -> PathBuf {
         let elsewhere = std::env::var_os("CHIPCOMM_KERNEL_DIR").filter(|_| self.platform != Platform::Sim);
         match elsewhere {

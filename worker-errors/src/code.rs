@@ -1,8 +1,10 @@
 //! The one table of error codes, and the macro for tables of codes that cross a process border.
 
-/// Declares an enum whose numbers cross a process or language border: one row a variant, with its number and its name.
+/// Declares an enum whose numbers cross a process or language border: one row a variant, with its number and
+/// its name.
 ///
-/// The enum gets `ALL`, `name()`, `Display`, and the two conversions that its head names. A number without a row has no variant.
+/// The enum gets `ALL`, `name()`, `Display`, and the two conversions that its head names. A number without a
+/// row has no variant.
 ///
 /// ```
 /// worker_errors::code_table! {
@@ -66,7 +68,8 @@ macro_rules! code_table {
 code_table! {
     /// The kind of a failure: the codes of every crate, of the wire forms and of `comm.h`.
     ///
-    /// The numbers cross processes and languages. They never change and are never reused; 0 is success and not a code.
+    /// The numbers cross processes and languages. They never change and are never reused; 0 is success and
+    /// not a code.
     pub enum ErrorCode: i32, as_i32, from_i32 {
         /// A wrong argument or setting, or a call in the wrong state; refused before anything was created.
         Invalid = 1, "invalid argument";
@@ -114,7 +117,7 @@ mod tests {
 
     // WE-1
     #[test]
-    fn every_code_survives_its_number_and_no_other_number_is_one() {
+    fn every_code_survives_its_number_and_every_other_number_is_refused() {
         for (index, code) in ErrorCode::ALL.iter().enumerate() {
             assert_eq!(code.as_i32(), index as i32 + 1, "{code:?}");
             assert_eq!(ErrorCode::from_i32(code.as_i32()), Some(*code));

@@ -34,7 +34,7 @@ mod tests {
 
     // CC-7
     #[test]
-    fn every_phase_survives_its_code_and_no_other_code_is_one() {
+    fn every_phase_survives_its_code_and_every_other_code_is_refused() {
         for (index, &phase) in Phase::ALL.iter().enumerate() {
             assert_eq!(phase.code() as usize, index);
             assert_eq!(Phase::from_code(phase.code()), Some(phase));

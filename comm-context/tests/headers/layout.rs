@@ -73,11 +73,11 @@ fn of_communicators(code: ErrorCode) -> bool {
 /// `TIMED_OUT` for `TimedOut`.
 fn upper_case(code: &ErrorCode) -> String {
     let mut name = String::new();
-    for letter in format!("{code:?}").chars() {
-        if letter.is_uppercase() && !name.is_empty() {
+    for c in format!("{code:?}").chars() {
+        if c.is_uppercase() && !name.is_empty() {
             name.push('_');
         }
-        name.push(letter.to_ascii_uppercase());
+        name.push(c.to_ascii_uppercase());
     }
     name
 }

@@ -43,7 +43,7 @@ impl fmt::Display for Joined<'_> {
 enum Attempt<T> {
     /// It worked for every member.
     Done(T),
-    /// It did not. Who refused, if anybody did, and the position of the mode to try next.
+    /// It did not. The first refusal, if there was one, and the position of the mode to try next.
     Next(Option<Refusal>, usize),
 }
 

@@ -172,7 +172,7 @@ vendor_types! {
         HCCL_REDUCE_MIN = 3,
     }
 
-    /// Where memory lives. Whether `id` is a logical or a driver-visible id depends on the struct around it.
+    /// Where memory is. Whether `id` is a logical or a driver-visible id depends on the struct around it.
     record aclrtMemLocation {
         /// The device.
         id: u32,
@@ -187,7 +187,7 @@ vendor_types! {
         allocationType: aclrtMemAllocationType,
         /// Page kind.
         memAttr: aclrtMemAttr,
-        /// The device that gives the memory.
+        /// The device that has the memory.
         location: aclrtMemLocation,
         /// 0.
         reserve: u64,

@@ -6,8 +6,8 @@
 //! # Contract
 //! - **CL-1** No argument of a C caller crashes the process: NULL, a stale handle or a wrong count is an error
 //!   with a text.
-//! - **CL-2** No panic crosses into the caller. It becomes the code `COMM_E_INTERNAL`, and the peers learn that
-//!   the rank has left.
+//! - **CL-2** No panic crosses into the caller. It becomes the code `COMM_E_INTERNAL`, and the peers get an error that
+//!   names the rank.
 
 mod open;
 

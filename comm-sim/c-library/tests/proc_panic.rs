@@ -35,7 +35,7 @@ fn last_error() -> String {
 
 #[test]
 #[serial]
-fn cl_2_a_panic_becomes_an_error_code_and_the_peer_learns_that_the_rank_left() {
+fn cl_2_a_panic_becomes_an_error_code_and_the_peer_gets_an_error() {
     let (_folder, path) = rendezvous_path();
     let entry = Entry::Path(&path);
     in_processes(2, entry, |rank| {

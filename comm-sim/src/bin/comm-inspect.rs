@@ -62,7 +62,6 @@ fn rendezvous_at(path: &Path) -> Result<String, String> {
             path.display()
         )
     };
-    let table =
-        rendezvous::who_is_there(path, within).map_err(|error| error.to_string())?.ok_or_else(none)?;
+    let table = rendezvous::ranks_at(path, within).map_err(|error| error.to_string())?.ok_or_else(none)?;
     Ok(format!("rendezvous at {}:\n{table}", path.display()))
 }

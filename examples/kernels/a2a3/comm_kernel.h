@@ -2,15 +2,16 @@
  * comm_kernel.h for a vector core of Atlas A2 and A3: the same names as on the simulation, so that a kernel's
  * source does not change. It has the part of comm_kernel.h that the kernels in this folder use.
  *
- * STATE: written from the vendor's public documentation. It was compiled with stubs for the vendor's keywords,
- * never with the vendor's compiler, and it has never run on a device.
+ * STATE: written from the vendor's public documentation. It was compiled with stubs for the vendor's
+ * keywords, never with the vendor's compiler, and it has never run on a device.
  *
  * A core reads and writes memory through a data cache that is not coherent with other cores. Data is written
  * back before a signal is set, and invalidated before a signal or a peer's data is read. All of it is scalar
- * code: it aims at correctness, and a kernel that must be fast replaces comm_copy and comm_add by vector moves.
+ * code: it aims at correctness, and a kernel that must be fast replaces comm_copy and comm_add by vector
+ * moves.
  *
- * There is no abort word on a chip. A wait ends when it is satisfied; if that never happens, the host's deadline
- * ends the run and the task fails.
+ * There is no abort word on a chip. A wait ends when it is satisfied; if that never happens, the host's
+ * deadline ends the run and the task fails.
  */
 #ifndef CHIPCOMM_COMM_KERNEL_H
 #define CHIPCOMM_COMM_KERNEL_H

@@ -1,7 +1,7 @@
 //! Two domains that overlap, in one run: the front half of the chips, and the back half in reverse.
 //!
-//! The chip in the middle is a member of both, with a different rank in each. Both domains sum their members' inputs with
-//! the allreduce kernel, each in its own window.
+//! The chip in the middle is a member of both, with a different rank in each. Both domains sum their members'
+//! inputs with the allreduce kernel, each in its own window.
 
 use chipcomm_examples::{
     CommandLine, Error, FLAGS, Job, Options, Rows, SIGNAL_BYTES, UNTOUCHED, input, main as run, rows_that_fit,
@@ -26,7 +26,7 @@ struct Plan {
     outputs: Vec<Rows>,
 }
 
-/// Inputs of odd iterations are greater by 1, so that a leftover of the last iteration is not right in the next.
+/// Inputs of odd iterations are greater by 1, so that stale output of the last iteration is not right.
 const VARIANTS: u32 = 2;
 /// Sums of more floats than this would round.
 const MOST_FLOATS: usize = 200_000;

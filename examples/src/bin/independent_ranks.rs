@@ -1,5 +1,5 @@
-//! Ranks without a Worker: processes that were started independently find each other by a path and pass numbers around
-//! a ring.
+//! Ranks without a Worker: processes that were started independently find each other by a path and pass
+//! numbers around a ring.
 //!
 //! Only `comm-sim` is used. A rank gets its number from flags or from a launcher such as `mpirun`.
 
@@ -167,7 +167,8 @@ fn wait_for(rank: u32, mut child: Child) -> Result<(), Error> {
     }
 }
 
-/// In every round each rank writes into the window of its right neighbour; no other rank or round has the same values.
+/// In every round each rank writes into the window of its right neighbour; no other rank or round has the
+/// same values.
 fn around_the_ring(options: &Options, identity: &Identity, within: Timeout) -> Result<Checked, Error> {
     let (rank, n) = (identity.me.rank(), identity.me.nranks());
     let count = options.count.get() as usize;

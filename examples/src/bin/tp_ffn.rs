@@ -6,8 +6,8 @@
 //!            other chips' partials ────┘          other chips' columns ─────────────┘
 //! ```
 //!
-//! The order of the tasks is given nowhere: it follows from the tensors that they read and write. The kernels are
-//! `kernels/tp_ffn.cpp` and `kernels/allreduce.cpp`; the result is checked against plain Rust.
+//! The order of the tasks is given nowhere: it follows from the tensors that they read and write. The kernels
+//! are `kernels/tp_ffn.cpp` and `kernels/allreduce.cpp`; the result is checked against plain Rust.
 
 use chipcomm_examples::{
     CommandLine, Error, FLAGS, Job, Options, Rows, SIGNAL_BYTES, UNTOUCHED, main as run, rows_that_fit, usage,
@@ -28,9 +28,9 @@ const LINE: CommandLine = CommandLine {
 const TOKENS: usize = 8;
 /// Columns of y.
 const HIDDEN: usize = 64;
-/// Odd iterations have another x, so that a leftover of the last iteration is not right in the next.
+/// Odd iterations have another x, so that stale output of the last iteration is not right.
 const VARIANTS: usize = 2;
-/// All numbers are small and whole, so that any order of summing gives the same result; more columns would round.
+/// All numbers are small and whole, so that sums are exact in any order; more columns would round.
 const MOST_COLUMNS: usize = 4096;
 
 /// A matrix of small pseudo-random whole numbers.

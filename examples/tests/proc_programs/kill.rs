@@ -1,4 +1,4 @@
-//! Programs and chips that are killed, hang or crash in the middle: a clean error, and nothing is left behind.
+//! Programs and chips that are killed, hang or crash: a clean error, and nothing is left behind.
 
 use crate::support::{Ended, children_of, command, compile, ended, eventually, is_alive, kill_9, run};
 use std::path::Path;

@@ -186,8 +186,9 @@ fn kernels_compile_with_every_compiler() {
     kernels_compile(&[]);
 }
 
-/// The Ascend build replaces one header. Stubs replace the keywords and cache instructions of the vendor's compiler, so
-/// this shows only that the sources fit that header, and that its barrier holds on coherent memory.
+/// The Ascend build replaces one header. Stubs replace the keywords and cache instructions of the vendor's
+/// compiler, so this shows only that the sources fit that header, and that its barrier holds on coherent
+/// memory.
 #[test]
 fn kernels_compile_against_the_header_for_ascend_and_its_barrier_holds() {
     let folder = tempfile::tempdir().unwrap();

@@ -28,8 +28,8 @@ impl ListedProgram {
         Self { scratch: tiles, ..self }
     }
 
-    /// Adds a channel from a rank and its direction to another rank and its direction. Returns the channel that it
-    /// replaces, if the source had one.
+    /// Adds a channel from a rank and its direction to another rank and its direction. Returns the channel
+    /// that it replaces, if the source had one.
     pub fn connect(&mut self, from: (u32, Dir), to: (u32, Dir)) -> Option<(u32, Dir)> {
         for dir in [from.1, to.1] {
             if let Err(at) = self.dirs.binary_search(&dir) {

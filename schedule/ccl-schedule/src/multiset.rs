@@ -1,4 +1,4 @@
-//! Contributions of a tile: exact multisets of ranks, or sums of random field elements where those get too large.
+//! Contributions of a tile: exact multisets of ranks, or for many ranks sums of random field elements.
 
 use crate::untimed::Algebra;
 use std::collections::HashMap;

@@ -107,7 +107,8 @@ pub enum Op {
         /// What to do with the data.
         land: Land,
     },
-    /// Start a receive without blocking; the slot is read as soon as the token is visible. One per direction at a time.
+    /// Start a receive without blocking; the slot is read as soon as the token is visible. One per direction
+    /// at a time.
     RecvAsync {
         /// The direction to receive from.
         dir: Dir,

@@ -186,8 +186,8 @@ pub struct Blocked {
 pub struct Deadlock {
     /// Slots per queue in the run that blocked.
     pub slots: u32,
-    /// The ranks that wait for each other, in order. If the last one's peer is not the first rank, that peer has
-    /// already finished.
+    /// The ranks that wait for each other, in order. If the last one's peer is not the first rank, that peer
+    /// has already finished.
     pub cycle: Vec<Blocked>,
     /// The smallest slot count that works; `None` when no count does.
     pub smallest: Option<u32>,
@@ -246,7 +246,8 @@ pub fn prove<P: Program + ?Sized>(program: &P, slots: u32, credit: CreditPoint) 
         let run = finished(program, &wiring, Fingerprints::new(), slots, credit)?;
         let prints = &run.algebra;
         let (mut sum_of, mut sum) = (u32::MAX, [0; 2]);
-        // By chunk, so that the sum over all ranks is computed once per chunk; the lowest wrong rank is reported.
+        // By chunk, so that the sum over all ranks is computed once per chunk; the lowest wrong rank is
+        // reported.
         let mut wrong: Option<Wrong> = None;
         for chunk in 0..program.chunks() {
             for rank in 0..program.ranks() {

@@ -1,7 +1,7 @@
 //! One untimed run of a program: every rank runs until it blocks, over values of any algebra.
 //!
-//! Channels have one producer and one consumer and programs make no choice that depends on time, so whether a run
-//! completes, and with which values, does not depend on the order in which ranks are scheduled.
+//! Channels have one producer and one consumer and programs make no choice that depends on time, so whether a
+//! run completes, and with which values, does not depend on the order in which ranks are scheduled.
 
 use crate::op::{Dir, Land, Op, Tile};
 use crate::program::Program;

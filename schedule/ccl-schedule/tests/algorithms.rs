@@ -16,7 +16,8 @@ fn counted(program: &dyn Program) -> u64 {
 fn check(name: &str, ranks: u32, shape: &Shape, slots: u32) {
     let program = algo::build(name, ranks, shape).unwrap_or_else(|e| panic!("{name} {ranks}: {e}"));
     for point in POINTS {
-        // A rank that forwards out of a slot holds it while it waits for a free one: whole-tile rings need a second slot.
+        // A rank that forwards out of a slot holds it while it waits for a free one: whole-tile rings need a
+        // second slot.
         let holds = ["ring_accumulate", "mesh_allreduce"].contains(&program.name());
         let slots = if holds && point == CreditPoint::LastUse { slots.max(2) } else { slots };
         let proof =

@@ -43,7 +43,8 @@ struct Outcomes {
     misused: bool,
 }
 
-/// Visits every reachable state of every interleaving; a posted receive takes its token at any time after its arrival.
+/// Visits every reachable state of every interleaving; a posted receive takes its token at any time after its
+/// arrival.
 fn brute_force(program: &ListedProgram, slots: u32, credit: CreditPoint) -> Outcomes {
     let wiring = Wiring::install(program).unwrap();
     let ranks = program.ranks();
@@ -160,8 +161,8 @@ fn any_op() -> impl Strategy<Value = Op> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    /// SC-3: one run decides for all interleavings, with held slots and posted receives too. SC-4: the smallest slot count
-    /// is the smallest.
+    /// SC-3: one run decides for all interleavings, with held slots and posted receives too. SC-4: the
+    /// smallest slot count is the smallest.
     #[test]
     fn sc_3_one_run_agrees_with_a_search_over_all_interleavings(
         lists in prop::collection::vec(prop::collection::vec(any_op(), 0..6), 2..5),
@@ -259,7 +260,8 @@ fn sc_1_two_ranks_that_send_to_each_other_twice_have_two_channels_each_way() {
 
 #[test]
 fn a_forwarded_slot_needs_its_slot_until_the_last_use() {
-    // Rank 1 holds the only slot while it waits for a second token: fine if the credit is returned at the recv.
+    // Rank 1 holds the only slot while it waits for a second token: fine if the credit is returned at the
+    // recv.
     let hold = hold(Dir::W);
     let program = listed(vec![
         vec![send(Dir::E), send(Dir::E), send(Dir::W)],

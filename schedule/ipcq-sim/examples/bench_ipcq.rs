@@ -1,7 +1,7 @@
 //! The speed figures of the simulator, each beside its limit. `--json` prints one object per line.
 //!
-//! Times are wall time by the monotonic clock, the best of several runs: other load on the machine only adds time, so the
-//! best run is the closest to the cost of the work itself.
+//! Times are wall time by the monotonic clock, the best of several runs: other load on the machine only adds
+//! time, so the best run is the closest to the cost of the work itself.
 
 use ccl_schedule::algo::{self, Ring, RingKind, Shape, TreeAllReduce};
 use ccl_schedule::{CreditPoint, Program, prove};

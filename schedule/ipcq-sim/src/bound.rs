@@ -1,5 +1,5 @@
-//! Lower bounds: no schedule with the same goal, channels and chunk size on the same links is faster, if it sends no more
-//! messages.
+//! Lower bounds: no schedule with the same goal, channels and chunk size on the same links is faster, if it
+//! sends no more messages.
 
 use crate::config::Fabric;
 use crate::net::LinkRole;
@@ -93,15 +93,15 @@ fn weight(plan: &Plan<'_>, channel: u32) -> Ps {
     latency + drain + costs.write + costs.read
 }
 
-/// Bytes of the chunks that a range of ranks owns, in a goal in which every rank owns chunks. With fewer elements than
-/// chunks some own nothing.
+/// Bytes of the chunks that a range of ranks owns, in a goal in which every rank owns chunks. With fewer
+/// elements than chunks some own nothing.
 fn owned(plan: &Plan<'_>, per_rank: u32, ranks: Range<u32>) -> u128 {
     let elems = plan.cut.start(ranks.end * per_rank) - plan.cut.start(ranks.start * per_rank);
     u128::from(elems) * u128::from(plan.cut.elem_bytes)
 }
 
-/// The shortest path over channels for the smallest message, from the last rank to start that has something to send to
-/// the rank farthest from it that must receive something.
+/// The shortest path over channels for the smallest message, from the last rank to start that has something
+/// to send to the rank farthest from it that must receive something.
 fn latency(plan: &Plan<'_>) -> Ps {
     let (ranks, goal) = (plan.program.ranks(), plan.program.goal());
     let owns = |per_rank, rank| owned(plan, per_rank, rank..rank + 1) > 0;
@@ -147,11 +147,11 @@ fn latency(plan: &Plan<'_>) -> Ps {
     }
 }
 
-/// All-reduce on channels that form one ring, 0 to 1 to … to n − 1 in its order, with fewer than two messages per chunk and
-/// channel: then some chunk crosses some channel, from i to i + 1, at most once. Every rank but i + 1 has that channel on
-/// its path to some other rank, so this one message holds the contributions of all of them. That of i + 2 has crossed
-/// n − 2 channels to get into it; that of i crosses n − 2 more, to i − 1. Since i is unknown, the minimum over all i is
-/// the bound.
+/// All-reduce on channels that form one ring, 0 to 1 to … to n − 1 in its order, with fewer than two messages
+/// per chunk and channel: then some chunk crosses some channel, from i to i + 1, at most once. Every rank but
+/// i + 1 has that channel on its path to some other rank, so this one message holds the contributions of all
+/// of them. That of i + 2 has crossed n − 2 channels to get into it; that of i crosses n − 2 more, to i − 1.
+/// Since i is unknown, the minimum over all i is the bound.
 fn ring(plan: &Plan<'_>) -> Option<Ps> {
     let (program, channels) = (plan.program, plan.wiring.channels());
     let (n, chunks) = (program.ranks() as usize, u64::from(program.chunks()));

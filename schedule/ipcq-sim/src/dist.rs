@@ -1,7 +1,7 @@
 //! Host code in the shape of torch.distributed: a process group, tensors in shards, `all_reduce`.
 //!
-//! One controller drives all ranks, as in kernbench2: there is no process per rank, and [`ProcessGroup::get_rank`] is the
-//! controller's.
+//! One controller drives all ranks, as in kernbench2: there is no process per rank, and
+//! [`ProcessGroup::get_rank`] is the controller's.
 
 use crate::config::{DType, Fabric, Grid, Settings, Topology};
 use crate::data;

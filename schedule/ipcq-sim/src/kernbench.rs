@@ -1,7 +1,7 @@
 //! kernbench2's bench: rank r's slice holds r + 1, `all_reduce`, every shard compared with the sum.
 //!
-//! The bench's tolerance (rtol = atol = 0.1) is kept so that results can be compared with its own. From four ranks on it
-//! misses a lost rank, so it is not a proof; `ccl-schedule` has one.
+//! The bench's tolerance (rtol = atol = 0.1) is kept so that results can be compared with its own. From four
+//! ranks on it misses a lost rank, so it is not a proof; `ccl-schedule` has one.
 
 use crate::config::{Settings, Topology};
 use crate::data;

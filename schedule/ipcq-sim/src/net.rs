@@ -1,6 +1,7 @@
 //! The links of a system and the path of every channel over them.
 //!
-//! A wire has two ends and two directions; every direction is a link of its own, with its own time at which it is free.
+//! A wire has two ends and two directions; every direction is a link of its own, with its own time at which
+//! it is free.
 
 use crate::config::{Fabric, Grid, SipLinks, Topology};
 use crate::units::{Ps, Rate};
@@ -176,7 +177,8 @@ impl Net {
         self.steps.push(Step { link: hop.link, kind: index as u16, last: 0 });
     }
 
-    /// With a wire per channel: the one hop of every path, except for the link, which is the channel's number.
+    /// With a wire per channel: the one hop of every path, except for the link, which is the channel's
+    /// number.
     #[inline]
     pub(crate) fn wire(&self) -> Option<Hop> {
         self.wire
@@ -272,8 +274,8 @@ impl Net {
         }
     }
 
-    /// Engine A is not exact for a link with two channels, unless all of them start there at one PE: then they use the
-    /// link in that PE's order.
+    /// Engine A is not exact for a link with two channels, unless all of them start there at one PE: then
+    /// they use the link in that PE's order.
     fn find_shared(&self, channels: &[Channel]) -> Exclusive {
         const UNUSED: u32 = u32::MAX;
         if self.topology.fabric == Fabric::Direct {
@@ -342,8 +344,8 @@ impl Net {
     }
 }
 
-/// Walks through a grid, first along x, then along y, in the shorter direction where it wraps; `step` gets the place
-/// that is left and the direction.
+/// Walks through a grid, first along x, then along y, in the shorter direction where it wraps; `step` gets
+/// the place that is left and the direction.
 pub(crate) fn walk(grid: Grid, from: u32, to: u32, mut step: impl FnMut(u32, u32)) {
     let (mut x, mut y) = (from % grid.w, from / grid.w);
     let (tx, ty) = (to % grid.w, to / grid.w);

@@ -1,9 +1,10 @@
 //! The log of all data movements, replayed in the order of start times while the engine still runs.
 //!
-//! An engine reports movements in causal order, which is not the order of time: PEs run ahead of each other. When the log
-//! has grown, the engine lets the slower PEs catch up and reports a time before which no further movement will start
-//! ([`Probe::watermark`]). The log then sorts the movements before it, replays them and drops them. Its size therefore
-//! depends on how far PEs must run ahead of each other, not on the length of the run.
+//! An engine reports movements in causal order, which is not the order of time: PEs run ahead of each other.
+//! When the log has grown, the engine lets the slower PEs catch up and reports a time before which no further
+//! movement will start ([`Probe::watermark`]). The log then sorts the movements before it, replays them and
+//! drops them. Its size therefore depends on how far PEs must run ahead of each other, not on the length of
+//! the run.
 
 use crate::memory::Memory;
 use crate::plan::Plan;
@@ -76,7 +77,8 @@ pub enum ReplayError {
     },
 }
 
-/// Movements that are kept before the first are replayed: with what replay touches, they fit a second-level cache.
+/// Movements that are kept before the first are replayed: with what replay touches, they fit a second-level
+/// cache.
 const KEPT: usize = 1 << 13;
 
 /// Logs what an engine reports, and replays it on a memory.
@@ -101,8 +103,8 @@ struct Csv<'a> {
 }
 
 impl<'a> OpLog<'a> {
-    /// For one run of a plan on `memory`, which holds what the ranks start with. The log is written to `csv`, if given, in
-    /// the order of start times.
+    /// For one run of a plan on `memory`, which holds what the ranks start with. The log is written to `csv`,
+    /// if given, in the order of start times.
     pub fn new(plan: &'a Plan<'a>, memory: Memory, csv: Option<Box<dyn Write + 'a>>) -> OpLog<'a> {
         let room = KEPT + KEPT / 2;
         let csv = csv.map(|mut out| {
@@ -162,7 +164,8 @@ impl<'a> OpLog<'a> {
         }
         self.starts.truncate(kept);
         self.moves.truncate(kept);
-        // What is kept is scanned again; the limit grows with it, so that this stays a small part of the work.
+        // What is kept is scanned again; the limit grows with it, so that this stays a small part of the
+        // work.
         self.enough = KEPT.max(2 * kept);
     }
 }
@@ -239,8 +242,8 @@ impl Order {
 
 /// The memories of all ranks, and the data of tokens from their issue until their slot is written again.
 ///
-/// A channel has room for twice as many tokens as slots (rounded up to a power of two): token q + 2 n is not issued before
-/// token q + n has taken the slot of token q, and from then on reading q is an error.
+/// A channel has room for twice as many tokens as slots (rounded up to a power of two): token q + 2 n is not
+/// issued before token q + n has taken the slot of token q, and from then on reading q is an error.
 struct Replay {
     memory: Memory,
     sizes: [usize; 2],

@@ -192,10 +192,11 @@ impl<'p> Simulation<'p> {
         Memory::size(self.plan.program, &self.plan.cut)
     }
 
-    /// Times the schedule and carries data along: `start` is what the ranks begin with, the result is what they end with.
+    /// Times the schedule and carries data along: `start` is what the ranks begin with, the result is what
+    /// they end with.
     ///
-    /// Every movement of data is logged (and written to `csv`) and replayed in the order of time. Meanwhile another thread
-    /// runs the program on the same data without time; both must end with the same bytes.
+    /// Every movement of data is logged (and written to `csv`) and replayed in the order of time. Meanwhile
+    /// another thread runs the program on the same data without time; both must end with the same bytes.
     pub fn time_with_data<P: Probe>(
         &self,
         engine: Engine,

@@ -74,7 +74,8 @@ impl Stats {
             let credit = (merge.credits_done < merge.credited)
                 .then(|| self.credits[base + (merge.credits_done as usize & mask)]);
             match (issue, credit, last) {
-                // A send that waits for a credit is issued at the time of the credit: the credit counts first.
+                // A send that waits for a credit is issued at the time of the credit: the credit counts
+                // first.
                 (Some(issue), Some(credit), _) if credit <= issue => merge.credits_done += 1,
                 (Some(_), Some(_), _) | (Some(_), None, Last::Yes) => {
                     merge.issues_done += 1;

@@ -1,4 +1,5 @@
-//! Engines A and B agree to the picosecond, timing never decides about a deadlock, and no run beats the bound.
+//! Engines A and B agree to the picosecond, timing never decides about a deadlock, and no run beats the
+//! bound.
 
 use ccl_schedule::algo::{self, Shape};
 use ccl_schedule::{CreditPoint, Dir, Goal, Land, ListedProgram, Op, Program, Tile, completes};
@@ -78,7 +79,8 @@ fn program(which: usize, ranks: u32, settings: &Settings) -> Option<Box<dyn Prog
     algo::build(algo::NAMES[which % algo::NAMES.len()][0], ranks, &shape).ok()
 }
 
-/// IQ-1: where both engines apply, every rank's times are equal. IQ-5: nothing beats the lower bound. Returns whether both ran.
+/// IQ-1: where both engines apply, every rank's times are equal. IQ-5: nothing beats the lower bound. Returns
+/// whether both ran.
 fn engines_agree(
     topology: &Topology,
     settings: &Settings,
@@ -152,7 +154,8 @@ proptest! {
         engines_agree(&topology, &settings, which, ranks)?;
     }
 
-    /// SC-3 with time: whether a schedule completes is the same for every timing, slow links and stragglers included.
+    /// SC-3 with time: whether a schedule completes is the same for every timing, slow links and stragglers
+    /// included.
     #[test]
     fn sc_3_random_timings_do_not_decide_about_a_deadlock(
         lists in prop::collection::vec(prop::collection::vec(0usize..4, 0..7), 2..6),

@@ -1,4 +1,5 @@
-//! IQ-5 for rings: the bound of a one-way ring holds for every schedule that it covers, and the optimal ring comes close.
+//! IQ-5 for rings: the bound of a one-way ring holds for every schedule that it covers, and the optimal ring
+//! comes close.
 
 use ccl_schedule::algo::{self, Shape};
 use ccl_schedule::{CreditPoint, Dir, Goal, Land, ListedProgram, Op, Program, Tile, prove};
@@ -14,8 +15,8 @@ fn direct() -> Topology {
     Topology { fabric: Fabric::Direct, ..Topology::default() }
 }
 
-/// All-reduce by chains on a one-way ring: every chunk travels around once from a rank of its own to collect the sum, and
-/// once more to distribute it, `late` steps after the others.
+/// All-reduce by chains on a one-way ring: every chunk travels around once from a rank of its own to collect
+/// the sum, and once more to distribute it, `late` steps after the others.
 fn chains(ranks: u32, chains: &[(u32, u32)]) -> ListedProgram {
     let mut lists = vec![Vec::new(); ranks as usize];
     let hops = 2 * (ranks - 1);
@@ -74,13 +75,15 @@ proptest! {
     }
 }
 
-/// One chunk that travels around twice except for one channel is as fast as the bound allows, except for its additions.
+/// One chunk that travels around twice except for one channel is as fast as the bound allows, except for its
+/// additions.
 #[test]
 fn iq_5_the_bound_of_the_ring_is_sharp() {
     let settings = Settings { n_elem: 128, ..Settings::default() };
     for ranks in 2..40 {
         let (time, bounds) = timed(&chains(ranks, &[(0, 0)]), &direct(), &settings);
-        // A wire: 3 ns overhead, 0.1 ns propagation, 2 ns drain; slot write and read 0.5 ns each; an addition 0.5 ns.
+        // A wire: 3 ns overhead, 0.1 ns propagation, 2 ns drain; slot write and read 0.5 ns each; an addition
+        // 0.5 ns.
         let hop = 3_000 + 100 + 2_000 + 500 + 500;
         let hops = u64::from(2 * ranks - 3);
         assert_eq!(bounds.ring, hops * hop, "{ranks}");
@@ -128,7 +131,8 @@ fn the_optimal_ring_comes_close_to_the_bound_when_latency_decides() {
     assert!(bounds.most() as f64 / time as f64 > 0.95, "{time} {bounds:?}");
 }
 
-/// As chunks of 1 MiB in messages of 256 KiB on 4096 ranks: each message takes long enough to hide its latency.
+/// As chunks of 1 MiB in messages of 256 KiB on 4096 ranks: each message takes long enough to hide its
+/// latency.
 #[test]
 fn the_optimal_ring_comes_close_to_the_bound_when_bandwidth_decides() {
     let mut topology = direct();

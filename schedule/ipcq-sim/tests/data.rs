@@ -18,7 +18,8 @@ fn direct() -> Topology {
     Topology { fabric: Fabric::Direct, ..Topology::default() }
 }
 
-/// IQ-7: for every algorithm, engine, credit rule and number format, replay and direct execution give the same bytes.
+/// IQ-7: for every algorithm, engine, credit rule and number format, replay and direct execution give the
+/// same bytes.
 #[test]
 fn iq_7_replay_gives_the_bytes_of_direct_execution() {
     for names in algo::NAMES {
@@ -82,7 +83,8 @@ fn iq_7_a_log_of_many_parts_is_one_log_in_time_order() {
     }
 }
 
-/// IQ-7: a forwarded slot that is freed at the recv is overwritten while it is still in use, and replay reports that.
+/// IQ-7: a forwarded slot that is freed at the recv is overwritten while it is still in use, and replay
+/// reports that.
 #[test]
 fn iq_7_a_slot_used_after_its_credit_is_found() {
     // Two slots, and a slow slot memory: the next token but one arrives while the first is still being read.
@@ -124,7 +126,8 @@ fn the_seven_cases_of_kernbench2_print_ok() {
     }
 }
 
-/// A first rank that is lost, or counted twice: the bench's tolerance passes from four ranks on, the proof never does.
+/// A first rank that is lost, or counted twice: the bench's tolerance passes from four ranks on, the proof
+/// never does.
 #[test]
 fn the_proof_finds_what_the_tolerance_passes() {
     for ranks in 2..=64u32 {

@@ -105,7 +105,8 @@ fn iq_8_bad_input_is_one_sentence_and_exit_code_2() {
 
 #[test]
 fn a_rounded_f16_sum_that_leaves_the_format_is_refused_too() {
-    // 1 + ... + 361 fits the format, but rounded sums may exceed it: the result is right or refused, never wrong.
+    // 1 + ... + 361 fits the format, but rounded sums may exceed it: the result is right or refused, never
+    // wrong.
     let output = ipcq(&["run", "--set", "fabric=direct", "--world-size", "361"]);
     match output.status.code() {
         Some(0) => assert!(text(&output.stdout).contains("(ws=361): 361 OK")),

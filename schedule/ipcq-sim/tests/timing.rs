@@ -34,7 +34,8 @@ fn iq_2_uncontended_time_is_the_closed_form() {
     let t = Topology::default();
     let hello = build("hello_send", 2);
     for size in [2, 16, 256, 4096, 65_536] {
-        // Two PEs of one cube: PE out (2 mm) and PE in (2 mm) at 256 GB/s; PE CPU 2 ns, scheduler 1 ns, crossbar 2 ns.
+        // Two PEs of one cube: PE out (2 mm) and PE in (2 mm) at 256 GB/s; PE CPU 2 ns, scheduler 1 ns,
+        // crossbar 2 ns.
         let drain = Rate::whole(256).time(size);
         let slot = 2 * Rate::whole(512).time(size);
         let want = 20 + 20 + 5_000 + drain + slot;

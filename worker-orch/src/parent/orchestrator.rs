@@ -20,8 +20,9 @@ pub struct TaskId {
 
 /// Submits tasks inside [`Worker::run`](crate::Worker::run).
 ///
-/// A chip, Worker or sub-worker executes its tasks in the order in which they were submitted. Tasks of different processes
-/// overlap, unless the tensors say that one needs the other; the processes then wait for each other without the parent.
+/// A chip, Worker or sub-worker executes its tasks in the order in which they were submitted. Tasks of
+/// different processes overlap, unless the tensors say that one needs the other; the processes then wait for
+/// each other without the parent.
 pub struct Orchestrator<'w> {
     pub(super) children: &'w mut Children,
     pub(super) programs: &'w Programs,
@@ -191,8 +192,8 @@ impl<'w> Orchestrator<'w> {
         first.inspect_err(|failure| self.failed = Some(failure.clone()))
     }
 
-    /// The caller's closure is over. Unless it succeeded, tasks may wait for others that will not be submitted any more, and
-    /// are cancelled; after a failed task the wait for the others does that.
+    /// The caller's closure is over. Unless it succeeded, tasks may wait for others that will not be
+    /// submitted any more, and are cancelled; after a failed task the wait for the others does that.
     pub(super) fn closure_returned(&self, succeeded: bool) {
         if !succeeded && !self.children.run_failed() {
             self.children.cancel_run();

@@ -10,7 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use worker_errors::Failure;
 
 impl Up {
-    /// Runs the tasks that `body` submits. Returns when all of them are done and the run's domains are released.
+    /// Runs the tasks that `body` submits. Returns when all of them are done and the run's domains are
+    /// released.
     pub(crate) fn run<T>(
         &mut self,
         programs: &Programs,

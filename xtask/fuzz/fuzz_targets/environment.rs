@@ -1,5 +1,6 @@
-//! Text from users and launchers: lists of devices, platforms, times, ranks, fault plans, the double's files. Any text is
-//! either refused with a sentence or has exactly one meaning. Also the ticket of a peer's window on a device.
+//! Text from users and launchers: lists of devices, platforms, times, ranks, fault plans, the double's files.
+//! Any text is either refused with a sentence or has exactly one meaning. Also the ticket of a peer's window
+//! on a device.
 #![no_main]
 
 use cann_sim::Config;

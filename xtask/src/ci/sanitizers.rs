@@ -34,7 +34,7 @@ const ADDRESSES: Scope = Scope {
     suites: &[
         "proc_wait",
         "proc_fork",
-        "proc_meet",
+        "proc_rendezvous",
         "proc_memory",
         "proc_domains",
         "proc_bring_up",

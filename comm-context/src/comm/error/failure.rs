@@ -3,8 +3,8 @@
 use super::{CommError, Death};
 use worker_errors::{ErrorCode, Failure};
 
-/// The error with its phase and, where it knows one, the rank to blame. A death that is known in detail has the code of how the process
-/// ended.
+/// The error with its phase and, where it knows one, the rank to blame. A death that is known in detail has
+/// the code of how the process ended.
 impl From<&CommError> for Failure {
     fn from(error: &CommError) -> Self {
         let root = error.root_cause();

@@ -54,7 +54,7 @@ fn one_of_each() -> Vec<CommError> {
 fn the_texts_name_what_where_and_the_next_step() {
     let texts: Vec<String> = one_of_each().iter().map(ToString::to_string).collect();
     let has = |text: &str| assert!(texts.iter().any(|t| t.contains(text)), "{text:?} in none of {texts:#?}");
-    has("timed out in barrier after 2.0s of 2s; ranks [1, 3] had not come");
+    has("timed out in barrier after 2.0s of 2s; ranks [1, 3] had not arrived");
     has("\nrank 1: idle for 2.1 s\nrank 3: init for 2.0 s");
     has("rank 1 (pid 4321) died (SIGSEGV) in alloc_windows; ");
     has("HcclBarrier has not come back in barrier on rank 3 after 2.0s of 2s; end this process");

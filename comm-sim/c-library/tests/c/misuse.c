@@ -57,7 +57,7 @@ static void without_communicator(const char *path) {
     const uint32_t me = 0;
     for (size_t at = 0; at < sizeof unknown / sizeof *unknown; ++at) {
         CommHandle who = unknown[at];
-        const char *text = at == 0 ? "handle is NULL" : "no handle of a live communicator";
+        const char *text = at == 0 ? "handle is NULL" : "not the handle of a live communicator";
         REFUSED(comm_alloc_windows(who, 64, &out), COMM_E_INVALID, text);
         REFUSED(comm_get_local_window_base(who, &out), COMM_E_INVALID, text);
         REFUSED(comm_get_window_size(who, &size), COMM_E_INVALID, text);
@@ -125,8 +125,8 @@ int main(int argc, char **argv) {
     CHECK(comm_destroy(comm) == 0);
     comm = comm_init(0, 1, NULL, argv[1]);
     CHECK(comm != NULL && comm != old);
-    REFUSED(comm_barrier(old), COMM_E_INVALID, "no handle of a live communicator");
-    REFUSED(comm_destroy(old), COMM_E_INVALID, "no handle of a live communicator");
+    REFUSED(comm_barrier(old), COMM_E_INVALID, "not the handle of a live communicator");
+    REFUSED(comm_destroy(old), COMM_E_INVALID, "not the handle of a live communicator");
     CHECK(comm_barrier(comm) == 0 && comm_destroy(comm) == 0);
     REFUSED(comm_destroy(comm), COMM_E_INVALID, "comm_destroy: ");
 

@@ -293,7 +293,7 @@ impl CclFile {
         &self.file
     }
 
-    /// Everything about one algorithm: the command line, then its entry, then `defaults`, then what is built in.
+    /// The settings of an algorithm: from the command line, its entry, `defaults`, or built in.
     pub fn settings(&self, name: &str) -> Result<Settings, ConfigError> {
         let own = self.document.algorithms.get(name);
         if own.is_none() && ccl_schedule::algo::canonical(name).is_none() {
@@ -310,8 +310,8 @@ impl CclFile {
         self.resolve(name, self.effective(name))
     }
 
-    /// Where the effective value of an algorithm's key comes from: a line, the command line, or the file as a whole when
-    /// the key is unset.
+    /// Where the effective value of an algorithm's key comes from: a line, the command line, or the file as a
+    /// whole when the key is unset.
     pub fn origin(&self, name: &str, key: &str) -> Origin {
         let entry = self.effective(name);
         let line = match key {
@@ -331,7 +331,8 @@ impl CclFile {
         }
     }
 
-    /// The effective entry of an algorithm: `defaults`, overridden by its entry, overridden by the command line.
+    /// The effective entry of an algorithm: `defaults`, overridden by its entry, overridden by the command
+    /// line.
     fn effective(&self, name: &str) -> Entry {
         // `defaults.algorithm` names the entry that runs, not the schedule of every entry.
         let mut entry = Entry { algorithm: None, ..self.document.defaults.clone() };

@@ -172,7 +172,8 @@ pub(crate) fn read(file: &Path) -> Result<String, ConfigError> {
     std::fs::read_to_string(file).map_err(error)
 }
 
-/// Declares a mapping whose keys are all optional and which can be merged into another; unknown keys are refused.
+/// Declares a mapping whose keys are all optional and which can be merged into another; unknown keys are
+/// refused.
 macro_rules! mapping {
     ($(#[$doc:meta])* $name:ident { $($leaf:ident: $type:ty,)* } groups { $($group:ident: $inner:ty,)* }) => {
         $(#[$doc])*

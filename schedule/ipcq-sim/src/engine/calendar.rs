@@ -1,7 +1,7 @@
-//! A calendar queue: buckets of equal width in time, a heap for what falls into the bucket that is being emptied.
+//! A calendar queue: buckets of equal width in time, and a heap for late events of the current bucket.
 //!
-//! Events are popped in the order (time, rank, number). A bucket is sorted once, when its turn comes, so a burst of events
-//! at one time costs n log n at worst, and little more than n when they were pushed in order.
+//! Events are popped in the order (time, rank, number). A bucket is sorted once, when its turn comes, so a
+//! burst of events at one time costs n log n at worst, and little more than n when they were pushed in order.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -95,7 +95,8 @@ pub(super) struct Calendar {
 }
 
 impl Calendar {
-    /// `step` is the shortest time between an event and the next one that it causes: buckets are at most that wide.
+    /// `step` is the shortest time between an event and the next one that it causes: buckets are at most that
+    /// wide.
     pub(super) fn new(step: u32) -> Self {
         Calendar {
             shift: step.max(1).ilog2(),

@@ -1,7 +1,8 @@
 //! Engine A: a token crosses its whole path the moment it is sent. There is no event queue.
 //!
-//! On links that are not shared, a token's times depend only on earlier tokens of the same channel, which have been sent
-//! already. The outgoing link of a PE may be shared by the PE's own channels: it sends in the order of its clock.
+//! On links that are not shared, a token's times depend only on earlier tokens of the same channel, which
+//! have been sent already. The outgoing link of a PE may be shared by the PE's own channels: it sends in the
+//! order of its clock.
 
 use super::machine::{Flight, Machine, Transport};
 use super::{Engine, SimError, Timing};

@@ -1,7 +1,7 @@
 //! Engine B: a token takes its hops one by one, in time order over the whole system.
 //!
-//! A PE that is woken runs ahead of the event time on its own clock. That is safe, because it affects others only by
-//! tokens that it sends at or after its clock, and those are queued as events.
+//! A PE that is woken runs ahead of the event time on its own clock. That is safe, because it affects others
+//! only by tokens that it sends at or after its clock, and those are queued as events.
 
 use super::calendar::{Calendar, Event, Place};
 use super::machine::{Flight, Machine, Transport};

@@ -1,8 +1,10 @@
-//! The PEs: each runs its program until it blocks. Times live in the slots, so no PE ever needs a global clock.
+//! The PEs: each runs its program until it blocks. Times are kept in the slots, so there is no
+//! global clock.
 //!
-//! What a PE does depends only on the times in its own channels, never on the order in which PEs are scheduled. The
-//! engines share this file; they differ in the [`Transport`] that moves a token to its slot. The functions on the path of
-//! every message are `inline(always)`: without it the compiler emits calls, and a message costs a third more.
+//! What a PE does depends only on the times in its own channels, never on the order in which PEs are
+//! scheduled. The engines share this file; they differ in the [`Transport`] that moves a token to its slot.
+//! The functions on the path of every message are `inline(always)`: without it the compiler emits calls, and
+//! a message costs a third more.
 
 use super::{Engine, SimError, Timing};
 use crate::config::{Backpressure, CreditAt, CreditWait};
@@ -34,8 +36,8 @@ const HELD: u8 = 4;
 const POSTED: u8 = 8;
 const LANDED: u8 = 16;
 
-/// One channel, in one cache line. The time of slot k is the visible time of its token, then the arrival time of its
-/// credit.
+/// One channel, in one cache line. The time of slot k is the visible time of its token, then the arrival time
+/// of its credit.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Chan {
@@ -136,8 +138,8 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         }
     }
 
-    /// Runs every PE that can proceed until none can. With events, `now` is the time of the current one; no PE proceeds
-    /// before it.
+    /// Runs every PE that can proceed until none can. With events, `now` is the time of the current one; no
+    /// PE proceeds before it.
     pub(super) fn settle<C: Transport<G, P>>(
         &mut self,
         transport: &mut C,
@@ -163,8 +165,8 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         }
     }
 
-    /// Without events, PEs run ahead of each other: runs those behind until they are past the middle, and reports how far
-    /// all of them are.
+    /// Without events, PEs run ahead of each other: runs those behind until they are past the middle, and
+    /// reports how far all of them are.
     #[cold]
     fn catch_up<C: Transport<G, P>>(&mut self, transport: &mut C) -> Result<(), SimError> {
         let clocks = || self.ready.iter().map(|&rank| self.pes[rank as usize].now);
@@ -400,7 +402,8 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         }
     }
 
-    /// Frees the oldest slot of a channel at `at`; returns when the credit reaches the sender. Credits stay in order.
+    /// Frees the oldest slot of a channel at `at`; returns when the credit reaches the sender. Credits stay
+    /// in order.
     #[inline]
     pub(super) fn credit(&mut self, channel: u32, at: Ps) -> Ps {
         let chan = &mut self.chans[channel as usize];

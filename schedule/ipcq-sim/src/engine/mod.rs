@@ -1,7 +1,8 @@
 //! The two engines. Both run the same PEs; they differ in how a token crosses its path.
 //!
-//! A (`dataflow`) moves a token over its whole path as soon as it is sent: exact as long as its links are not shared.
-//! B (`events`) moves tokens hop by hop in time order, so that channels that share a link queue there.
+//! A (`dataflow`) moves a token over its whole path as soon as it is sent: exact as long as its links are not
+//! shared. B (`events`) moves tokens hop by hop in time order, so that channels that share a link queue
+//! there.
 
 mod calendar;
 mod dataflow;
@@ -16,7 +17,8 @@ use ccl_schedule::Program;
 use machine::Machine;
 use thiserror::Error;
 
-/// Evaluates an expression with a program in its concrete type if that is a ring or a tree, which large systems run.
+/// Evaluates an expression with a program in its concrete type if that is a ring or a tree, which large
+/// systems run.
 macro_rules! with_known {
     ($dyn:expr, $program:ident => $body:expr) => {{
         use ccl_schedule::algo::{Ring, RingAccumulate, TreeAllReduce};

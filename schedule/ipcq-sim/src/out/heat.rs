@@ -61,7 +61,8 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
-/// One panel per SIP: cubes as boxes, PEs as squares in their corners, an arrow per direction of every UCIe wire.
+/// One panel per SIP: cubes as boxes, PEs as squares in their corners, an arrow per direction of every UCIe
+/// wire.
 fn cubes(svg: &mut Svg, plan: &Plan<'_>, outcome: &Outcome, scale: f64, top: f64) -> (f64, f64) {
     let t = plan.net.topology();
     let used = plan.program.ranks().div_ceil(t.pes * t.cubes.len());
@@ -159,8 +160,8 @@ fn exists(grid: crate::config::Grid, cube: u32, dir: u32) -> bool {
     }
 }
 
-/// PEs sit at the four corners, in rows from the corner inwards; the left half of a PE is its outgoing link, the right
-/// half its incoming link. `COLOR` is replaced by the colour.
+/// PEs sit at the four corners, in rows from the corner inwards; the left half of a PE is its outgoing link,
+/// the right half its incoming link. `COLOR` is replaced by the colour.
 fn pe_half(cube: (f64, f64), pe: u32, pes: u32, inward: bool) -> String {
     let per_corner = pes.div_ceil(4).max(1);
     let (corner, nth) = (pe / per_corner, pe % per_corner);

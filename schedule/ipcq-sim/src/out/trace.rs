@@ -1,7 +1,8 @@
-//! A Chrome trace (open it in Perfetto or chrome://tracing), streamed while the engine runs: one track per PE and per link.
+//! A Chrome trace (open it in Perfetto or chrome://tracing), streamed while the engine runs: one track per PE
+//! and per link.
 //!
-//! A viewer's finest unit is the nanosecond, and operations of a PE are often shorter. The trace is therefore stretched:
-//! one nanosecond in it is one simulated picosecond, and the names of the processes say so.
+//! A viewer's finest unit is the nanosecond, and operations of a PE are often shorter. The trace is therefore
+//! stretched: one nanosecond in it is one simulated picosecond, and the names of the processes say so.
 
 use crate::plan::Plan;
 use crate::probe::{Doing, Probe, Source};

@@ -1,7 +1,8 @@
-//! The memory that a Worker shares with its child processes: status words, and for each child a ring of task slots, its
-//! last failure and its last answer.
+//! The memory that a Worker shares with its child processes: status words, and for each child a ring of task
+//! slots, its last failure and its last answer.
 //!
-//! Each word has one writer. Whoever reads a word written by another process copies it once and checks the copy.
+//! Each word has one writer. Whoever reads a word written by another process copies it once and checks the
+//! copy.
 
 mod failures;
 mod words;
@@ -122,8 +123,8 @@ impl ControlBlock {
         inside(self.region.read(self.slot_at(child, seq) + at, into));
     }
 
-    /// The flag with which `waiter` (a child, or the parent as number `children`) says that it is parked on the progress of
-    /// `child`.
+    /// The flag with which `waiter` (a child, or the parent as number `children`) says that it is parked on
+    /// the progress of `child`.
     pub(crate) fn park_flag(&self, waiter: usize, child: usize) -> ParkFlag<'_> {
         ParkFlag::tagged(&self.flags()[waiter], tag(child))
     }
@@ -139,8 +140,8 @@ impl ControlBlock {
     }
 }
 
-/// Whether the slot of task `seq` may be written again: the task that it held is done. `done` is the child's claim and may
-/// be anything.
+/// Whether the slot of task `seq` may be written again: the task that it held is done. `done` is the child's
+/// claim and may be anything.
 pub(crate) fn slot_is_free(seq: u64, done: u64) -> bool {
     seq.saturating_sub(RING) <= done
 }

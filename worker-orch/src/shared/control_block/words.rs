@@ -61,15 +61,16 @@ impl ParentWords {
     }
 }
 
-/// Written by the parent with each run, on a cache line of its own: children read the other words with each task.
+/// Written by the parent with each run, on a cache line of its own: children read the other words with each
+/// task.
 #[repr(C, align(128))]
 pub(super) struct RunWords {
     /// The deadline of the current run on the monotonic clock.
     pub(super) until_ns: WordU64,
 }
 
-/// Written by one child. Three cache lines, because others read each of them at a different time: the parent spins on
-/// the first while the child writes the third, and reads the second with every task that it sends.
+/// Written by one child. Three cache lines, because others read each of them at a different time: the parent
+/// spins on the first while the child writes the third, and reads the second with every task that it sends.
 #[repr(C)]
 pub(crate) struct ChildWords {
     pub(super) progress: ProgressWords,

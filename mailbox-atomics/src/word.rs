@@ -115,9 +115,8 @@ macro_rules! word {
                 self.store(value);
             }
 
-            /// Wakes every waiter parked on this word without changing it: a hint to check something
-            /// else again.
-            pub fn wake_all(&self) {
+            /// Wakes every waiter parked on this word.
+            pub(crate) fn wake_all(&self) {
                 private::Futex::wake(self);
             }
         }

@@ -80,14 +80,14 @@ impl SimComm {
     /// object and the kernel lets one of them at a time change its pages.
     fn reserve(&self, requested: usize) -> Result<Range<usize>, CommError> {
         let window = requested.next_multiple_of(PAGE);
-        let both = self.arena().take(self.group.region(), window + CONTEXT).map_err(region_error)?;
+        let both = self.arena().allocate(self.group.region(), window + CONTEXT).map_err(region_error)?;
         Ok(both.start..both.start + window)
     }
 
     /// Frees a window and the context behind it.
     fn free(&self, window: Range<usize>) -> Result<(), CommError> {
         let both = window.start..window.end + CONTEXT;
-        self.arena().give_back(self.group.region(), both).map_err(region_error)
+        self.arena().free(self.group.region(), both).map_err(region_error)
     }
 
     /// Exchanges placements with the other members. Everything that can fail on this rank alone has happened before.
@@ -178,7 +178,7 @@ impl Backend for SimComm {
 
     fn place_context(&self, context: &CommContext) -> Result<DeviceAddr, CommError> {
         let region = self.group.region();
-        let at = self.arena().take(region, CONTEXT).map_err(region_error)?;
+        let at = self.arena().allocate(region, CONTEXT).map_err(region_error)?;
         region.write(at.start, self.placed(*context).as_bytes()).map_err(region_error)?;
         Ok(self.address(at.start as u64))
     }

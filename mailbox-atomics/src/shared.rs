@@ -1,13 +1,14 @@
-//! The words may stand in shared memory.
+//! The types that may be placed in shared memory.
 //!
 //! # Safety
-//! Promises of layout about the types of this crate, each argued where it stands.
+//! Promises about the layout of the types of this crate, each with its argument.
 #![allow(unsafe_code)]
 
 use crate::barrier::Place;
 use crate::mailbox::MailboxWords;
 use crate::message_slot::MessageSlot;
-use crate::word::{StickyWord, WordI32, WordU32, WordU64};
+use crate::sticky::StickyWord;
+use crate::word::{WordI32, WordU32, WordU64};
 use shared_memory::Shared;
 
 // SAFETY: `repr(transparent)` over an atomic integer.

@@ -13,7 +13,7 @@ pub fn message(bytes: &[u8]) {
 
 /// A peer that has written `bytes` over its rank block, its messages, its reason and the broadcast.
 pub fn rank_block(bytes: &[u8]) {
-    crate::group::fuzzing::rank_block(bytes);
+    crate::group::hostile_peer::rank_block(bytes);
 }
 
 /// The word that reports a death, and the sizes from a ticket or a header.

@@ -23,9 +23,9 @@
 //!   death explains it better. A rank whose wait failed has left.
 //! - **RV-8** When members disagree on the list of members, the exchange fails on every side, however late
 //!   one comes, and may be tried again.
-//! - **RV-9** When a rendezvous fails, every rank that has joined learns how: a death with its rank and
-//!   cause, a rank that gave up, or a deadline with the ranks that are missing. A rank that comes later
-//!   starts the next rendezvous.
+//! - **RV-9** When a rendezvous fails, every rank that has joined fails with the cause: a death with its rank,
+//!   a rank that gave up, or a deadline with the ranks that are missing. A rank that comes later starts the
+//!   next rendezvous.
 //! - **RV-10** Bytes from a peer are copied, then bounded and checked; a copy of a message is whole. No peer
 //!   can change what was checked.
 //!

@@ -2,8 +2,8 @@
 //!
 //! Nothing is ever created at the path. It is turned into the name of an abstract Unix socket, which lives in
 //! the kernel and is gone with the process that holds it, so there is no file to go stale, to be corrupted,
-//! to be removed too early or to be left behind. What exists at the path is never read. Whoever put it there
-//! expects it to matter, so it is refused by name and not ignored.
+//! to be removed too early or to be left behind. What exists at the path is never read. It is refused by
+//! name and not ignored, since the user who put it there expects it to matter.
 
 use crate::error::RendezvousError;
 use comm_context::comm::{CommError, validate};

@@ -7,6 +7,7 @@
 use child_process::Child;
 use comm_context::comm::{CommError, Membership, Phase, Timeout};
 use deadline::{Deadline, HowDied};
+use fault_points::{Action, Plan};
 use mailbox_atomics::WordU32;
 use nix::sys::signal::Signal;
 use rendezvous::{Group, Prepared, Tag, groups_of, ranks_at};
@@ -480,28 +481,28 @@ fn members_that_disagree_all_fail_however_late_and_may_try_again() {
 
 #[test]
 #[serial]
-fn threads_that_leave_at_once_leave_one_reason() {
-    // RV-7: the reason is whole, of whichever thread was first.
-    for _ in 0..200 {
-        let prepared = Prepared::new(2, EXTENT).unwrap();
-        std::thread::scope(|scope| {
-            let peer = scope.spawn(|| {
-                let group = prepared.join(1, secs(60)).unwrap();
-                let step = group.step(Phase::Barrier, secs(60)).unwrap();
-                match group.barrier(&step) {
-                    Err(CommError::PeerLeft { rank: 0, reason, .. }) => reason,
-                    other => panic!("{other:?}"),
-                }
-            });
-            let group = &prepared.join(0, secs(60)).unwrap();
-            let reasons = ["a".repeat(800), "b".repeat(400)];
+fn a_thread_that_leaves_while_another_does_changes_no_reason() {
+    // RV-7
+    let (_prepared, children) = forked(2, |group| {
+        if group.membership().rank() == 0 {
+            // The first thread sleeps where it is about to write its reason.
+            let delay = Action::Delay(Duration::from_millis(300));
+            fault_points::arm(Plan::one("rendezvous.leaving", 0, 1, delay));
+            fault_points::record();
             std::thread::scope(|scope| {
-                for reason in &reasons {
-                    scope.spawn(move || group.leave(reason));
+                scope.spawn(|| group.leave("the first reason"));
+                while fault_points::passed().is_empty() {
+                    std::thread::yield_now();
                 }
+                group.leave("the second reason");
             });
-            let reason = peer.join().unwrap();
-            assert!(reasons.contains(&reason), "{reason}");
-        });
-    }
+            return Ok(());
+        }
+        let step = group.step(Phase::Barrier, secs(60)).unwrap();
+        match group.barrier(&step) {
+            Err(CommError::PeerLeft { rank: 0, reason, .. }) if reason == "the first reason" => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    });
+    all_fine(children);
 }

@@ -1,4 +1,5 @@
-//! What the fuzz target `worker_frames` asserts. It is here because the decoders are private, and compiled for fuzzing only.
+//! What the fuzz target `worker_frames` asserts. It is here because the decoders are private, and compiled
+//! for fuzzing only.
 
 use crate::shared::{BODY_AT, Definition, Frame, LaunchSpec, ReceivedFrame, SLOT_BYTES, used};
 use shared_memory::Region;

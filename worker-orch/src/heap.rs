@@ -14,7 +14,8 @@ const HEAP_BYTES: usize = 256 << 30;
 #[derive(Debug)]
 pub(crate) struct Heap {
     region: Arc<Region>,
-    /// Relaxed everywhere: it only says whether to keep a dropped piece for later, and the lock orders the rest.
+    /// Relaxed everywhere: it only says whether to keep a dropped piece for later, and the lock orders the
+    /// rest.
     in_run: AtomicBool,
     state: Mutex<HeapState>,
 }
@@ -50,11 +51,12 @@ impl Heap {
         if !self.in_run.load(Ordering::Relaxed) {
             self.free_dropped(&mut state);
         }
-        let taken = state.arena.take(&self.region, bytes).map_err(|error| region_failure(&error))?;
+        let taken = state.arena.allocate(&self.region, bytes).map_err(|error| region_failure(&error))?;
         Ok(Piece { heap: self.clone(), range: taken.start..taken.start + bytes })
     }
 
-    /// During a run nothing is freed: a task may still use it. Pieces dropped meanwhile are freed with the next one taken.
+    /// During a run nothing is freed: a task may still use it. Pieces dropped meanwhile are freed with the
+    /// next one taken.
     pub(crate) fn set_in_run(&self, in_run: bool) {
         // Relaxed: see the field.
         self.in_run.store(in_run, Ordering::Relaxed);
@@ -71,7 +73,7 @@ impl Heap {
 
     fn free_dropped(&self, state: &mut HeapState) {
         for pages in std::mem::take(&mut state.dropped) {
-            let _ = state.arena.give_back(&self.region, pages);
+            let _ = state.arena.free(&self.region, pages);
         }
     }
 
@@ -82,8 +84,8 @@ impl Heap {
 
 /// Some bytes of the heap; freed when dropped.
 ///
-/// Children, and other threads, may write them at any time. They are copied in and out by the one copy for shared bytes, so
-/// that a race gives old or new bytes and nothing worse.
+/// Children, and other threads, may write them at any time. They are copied in and out by the one copy for
+/// shared bytes, so that a race gives old or new bytes and nothing worse.
 #[derive(Debug)]
 pub(crate) struct Piece {
     heap: Arc<Heap>,

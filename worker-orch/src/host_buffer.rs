@@ -22,11 +22,11 @@ elements! {
     f32 => Float32, i32 => Int32, i16 => Int16, i8 => Int8, u8 => Uint8, i64 => Int64, u64 => Uint64, u16 => Uint16, u32 => Uint32,
 }
 
-/// `len` elements of host memory, shared with every chip, before and after `init`. It is freed when dropped, but not before
-/// the current run ends.
+/// `len` elements of host memory, shared with every chip, before and after `init`. It is freed when dropped,
+/// but not before the current run ends.
 ///
-/// Chips, and other threads that have a reference, may write it at any time, so it is read and written by copying. What is
-/// copied while another writes is a mix of old and new bytes, never undefined behaviour.
+/// Chips, and other threads that have a reference, may write it at any time, so it is read and written by
+/// copying. What is copied while another writes is a mix of old and new bytes, never undefined behaviour.
 #[derive(Debug)]
 pub struct HostBuffer<T> {
     piece: Piece,

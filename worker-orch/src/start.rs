@@ -17,24 +17,28 @@ pub enum Start {
     /// As copies of this process. Fast, and every function that is registered before `init` is there.
     #[default]
     Fork,
-    /// As new processes of this program. For hosts on which a copy is impossible: threads that hold locks, libraries that
-    /// do not survive a fork, more memory in use than may be counted twice. `main` must call [`serve_if_child`] first.
+    /// As new processes of this program. For hosts on which a copy is impossible: threads that hold locks,
+    /// libraries that do not survive a fork, more memory in use than may be counted twice. `main` must call
+    /// [`serve_if_child`] first.
     Exec,
 }
 
 /// The name that [`CHILD_VARIABLE`] had before.
 const OLD_VARIABLE: &str = "CHIPCOMM_HAND";
 
-/// The functions of this program's children, once `serve_if_child` has found that this process is not one of them.
+/// The functions of this program's children, once `serve_if_child` has found that this process is not one of
+/// them.
 static FUNCTIONS: OnceLock<Vec<TaskFn>> = OnceLock::new();
 
-/// To be called first thing in `main` of a program whose Workers use [`Start::Exec`]. In a child process it serves the
-/// Worker and never returns; in any other process it returns at once.
+/// To be called first thing in `main` of a program whose Workers use [`Start::Exec`]. In a child process it
+/// serves the Worker and never returns; in any other process it returns at once.
 ///
 /// `functions` are the functions that children can run, by the names under which they are registered with
-/// [`Worker::register_function`](crate::Worker::register_function). Kernels are found by their paths and need no entry.
+/// [`Worker::register_function`](crate::Worker::register_function). Kernels are found by their paths and need
+/// no entry.
 ///
-/// In a child every descriptor is closed that the Worker did not pass on, except standard input, output and error.
+/// In a child every descriptor is closed that the Worker did not pass on, except standard input, output and
+/// error.
 pub fn serve_if_child(functions: &[(&str, TaskFn)]) {
     if std::env::var_os(OLD_VARIABLE).is_some() {
         eprintln!(
@@ -42,8 +46,9 @@ pub fn serve_if_child(functions: &[(&str, TaskFn)]) {
         );
         std::process::exit(NOT_ATTACHED);
     }
-    // SAFETY: this is the first thing in `main`, as the documentation asks for; descriptors that a library's initialiser
-    // may have opened before have other numbers than those that were there when the process started.
+    // SAFETY: this is the first thing in `main`, as the documentation asks for; descriptors that a library's
+    // initialiser may have opened before have other numbers than those that were there when the process
+    // started.
     match unsafe { respawned(CHILD_VARIABLE) } {
         Ok(None) => {
             FUNCTIONS.get_or_init(|| functions.iter().map(|(_, function)| *function).collect());

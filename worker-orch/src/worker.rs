@@ -53,7 +53,8 @@ impl Worker {
         Self { settings, init_within, run_within, chips, workers, heap, heaps_above, programs, up: None }
     }
 
-    /// Configures all chips: one configuration for each device, in the order of the devices. Before [`init`](Self::init).
+    /// Configures all chips: one configuration for each device, in the order of the devices. Before
+    /// [`init`](Self::init).
     pub fn configure_chips(&mut self, chips: Vec<ChipConfig>) -> Result<(), Failure> {
         self.must_be_down("configure_chips")?;
         let given: Vec<i32> = chips.iter().map(ChipConfig::device).collect();
@@ -106,8 +107,9 @@ impl Worker {
         self.register_kernel_symbol(path, DEFAULT_SYMBOL)
     }
 
-    /// Registers a kernel: a function of a shared object, before or after [`init`](Self::init). Where the host can load
-    /// kernels, as in the simulation, a missing file or symbol is an error here; otherwise at the first task.
+    /// Registers a kernel: a function of a shared object, before or after [`init`](Self::init). Where the
+    /// host can load kernels, as in the simulation, a missing file or symbol is an error here; otherwise at
+    /// the first task.
     pub fn register_kernel_symbol(&mut self, path: &Path, symbol: &str) -> Result<Program, Failure> {
         check_kernel(self.settings.platform, path, symbol)?;
         let path = std::fs::canonicalize(path).map_err(|error| {
@@ -119,9 +121,10 @@ impl Worker {
 
     /// Registers a Rust function for chips and sub-workers, before [`init`](Self::init).
     ///
-    /// A child process has the functions that were registered when it was started. A task with one that is registered
-    /// later is refused, unless the function is in the table of [`serve_if_child`](crate::serve_if_child), which every
-    /// child has; after `close` and another `init` it runs.
+    /// A child process has the functions that were registered when it was started. A task with one that is
+    /// registered later is refused, unless the function is in the table of
+    /// [`serve_if_child`](crate::serve_if_child), which every child has; after `close` and another `init` it
+    /// runs.
     pub fn register_function(&mut self, name: &str, function: TaskFn) -> Program {
         self.programs.add_function(name, function)
     }
@@ -136,8 +139,8 @@ impl Worker {
         HostBuffer::new(&self.heap, len)
     }
 
-    /// Brings all chips up at once. Returns when every one is ready, or with the first cause when everything is cleaned up
-    /// again; then it may be called again.
+    /// Brings all chips up at once. Returns when every one is ready, or with the first cause when everything
+    /// is cleaned up again; then it may be called again.
     pub fn init(&mut self) -> Result<(), Failure> {
         self.must_be_down("init")?;
         let span = tracing::info_span!("init", level = self.settings.level, chips = self.chips.len());
@@ -187,8 +190,8 @@ impl Worker {
 
     /// Runs tasks: `body` submits them. Returns when all are done, or with the first cause when one failed.
     ///
-    /// After a failed task the next run starts clean. After a child process died the Worker must be closed and initialised
-    /// again; every call until then repeats the cause.
+    /// After a failed task the next run starts clean. After a child process died the Worker must be closed
+    /// and initialised again; every call until then repeats the cause.
     pub fn run<T>(
         &mut self,
         body: impl FnOnce(&mut Orchestrator<'_>) -> Result<T, Failure>,
@@ -205,7 +208,8 @@ impl Worker {
         up.chip_alloc(chip, bytes, call)
     }
 
-    /// Copies bytes to a chip: into memory made by [`chip_alloc`](Self::chip_alloc), or into one of its window's buffers.
+    /// Copies bytes to a chip: into memory made by [`chip_alloc`](Self::chip_alloc), or into one of its
+    /// window's buffers.
     pub fn copy_to(&mut self, chip: usize, to: DeviceAddr, bytes: &[u8]) -> Result<(), Failure> {
         let _span = tracing::debug_span!("copy_to", chip, ?to, bytes = bytes.len()).entered();
         let (up, call) = self.command("copy_to")?;
@@ -219,7 +223,8 @@ impl Worker {
         up.copy_from(chip, from, into, call)
     }
 
-    /// Ends all child processes: asks, waits under one deadline, then kills. Does nothing when the Worker is not up.
+    /// Ends all child processes: asks, waits under one deadline, then kills. Does nothing when the Worker is
+    /// not up.
     pub fn close(&mut self) -> Result<(), Failure> {
         let Some(up) = self.up.take() else { return Ok(()) };
         let span = tracing::info_span!("close");

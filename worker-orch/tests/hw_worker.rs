@@ -72,7 +72,8 @@ extern "C" void kernel_entry(int64_t *args) {
 }
 "#;
 
-/// Only scalars: the context, and the address of a float in this rank's window, which goes to the next rank's.
+/// Only scalars: the context, and the address of a float in this rank's window, which goes to the next
+/// rank's.
 const PASS: &str = r#"
 #include "comm_kernel.h"
 extern "C" void kernel_entry(int64_t *args) {
@@ -100,7 +101,8 @@ fn chips_run_kernels_on_host_buffers_windows_and_memory_of_their_own() {
         (0..chips).map(|chip| worker.chip_alloc(chip, COUNT * 4).unwrap()).collect();
     let own = |chip: usize| flat_tensor(memory[chip].addr(), DType::Float32, COUNT).unwrap();
     let last = chips - 1;
-    // One chain over host buffer, chip memory, window and a host buffer again; the last two steps on another chip.
+    // One chain over host buffer, chip memory, window and a host buffer again; the last two steps on another
+    // chip.
     worker
         .run(|orch| {
             let step = |from, to, plus| {
@@ -187,7 +189,8 @@ extern "C" void kernel_entry(int64_t *args) {
 }
 "#;
 
-// WO-3: windows of several devices stand at the same addresses, and tasks on them need not wait for each other.
+// WO-3: windows of several devices stand at the same addresses, and tasks on them need not wait for each
+// other.
 #[test]
 #[ignore = "needs devices: cargo xtask hw-test --layer worker"]
 fn tasks_on_the_windows_of_several_devices_overlap() {

@@ -1,6 +1,6 @@
-//! Children that are started by exec. A program of its own, since its `main` has to serve them: it runs its cases one after
-//! the other and counts them as cargo's harness does. Some cases start it once more in another role, to see a whole program
-//! fail or die.
+//! Children that are started by exec. A program of its own, since its `main` has to serve them: it runs its
+//! cases one after the other and counts them as cargo's harness does. Some cases start it once more in
+//! another role, to see a whole program fail or die.
 //!
 //! # Safety
 //! Maps addresses before a child can have them.
@@ -157,7 +157,8 @@ fn spin(_: &mut Task<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Fails unless this process has few descriptors and the variable is unset, so that programs it starts are not children.
+/// Fails unless this process has few descriptors and the variable is unset, so that programs it starts are
+/// not children.
 fn check_surroundings(task: &mut Task<'_>) -> Result<(), Failure> {
     let open: Vec<String> = std::fs::read_dir("/proc/self/fd")
         .unwrap()
@@ -181,7 +182,8 @@ fn check_surroundings(task: &mut Task<'_>) -> Result<(), Failure> {
 /// Writes through the bare address that the parent gave.
 fn where_is(task: &mut Task<'_>) -> Result<(), Failure> {
     let word = std::ptr::with_exposed_provenance_mut::<u64>(task.scalar(0)? as usize);
-    // SAFETY: the parent passes the address of eight bytes of a host buffer, which stand at the same address here.
+    // SAFETY: the parent passes the address of eight bytes of a host buffer, which stand at the same address
+    // here.
     unsafe { word.write_volatile(task.scalar(1)?) };
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! F29: a chip's process that writes random bytes all over the memory that it shares with its parent, at random moments,
-//! while the parent works.
+//! F29: a chip's process that writes random bytes all over the memory that it shares with its parent, at
+//! random moments, while the parent works.
 //!
-//! The parent never crashes, never waits longer than its deadline allows, and reports success only where it could not have
-//! known better.
+//! The parent never crashes, never waits longer than its deadline allows, and reports success only where it
+//! could not have known better.
 #![allow(missing_docs)]
 
 mod support;
@@ -74,14 +74,15 @@ impl Random {
 /// How much of the shared memory a child overwrites.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Extent {
-    /// What it is the writer of: its words, failure, answer and ring in the control block, its mailbox, its rank block.
+    /// What it is the writer of: its words, failure, answer and ring in the control block, its mailbox, its
+    /// rank block.
     Own,
     /// Also what the parent and the others write.
     Everything,
 }
 
-/// The parts of the memory called `name`, `len` bytes long, that the hostile child writes to. The offsets are those of the
-/// layouts; where they are off, other bytes are hit.
+/// The parts of the memory called `name`, `len` bytes long, that the hostile child writes to. The offsets are
+/// those of the layouts; where they are off, other bytes are hit.
 fn targets_in(name: &str, len: usize, extent: Extent) -> Vec<Range<usize>> {
     const PAGE: usize = 4096;
     let (child, rank_block) = ((len.max(PAGE) - PAGE) / CHILDREN, 9 * PAGE);
@@ -95,7 +96,8 @@ fn targets_in(name: &str, len: usize, extent: Extent) -> Vec<Range<usize>> {
         _ => return Vec::new(),
     };
     let [own, all] = all;
-    // The first line of what is its own holds the words that matter most, so it is hit as often as all the rest.
+    // The first line of what is its own holds the words that matter most, so it is hit as often as all the
+    // rest.
     let mut targets = vec![own.start..own.start + 40, own.start..own.start + 512, own];
     if extent == Extent::Everything {
         targets.push(all);
@@ -156,7 +158,8 @@ fn turn_hostile(task: &mut Task<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The same from the parent's own process, before there is a task that could do it: through the descriptors that it holds.
+/// The same from the parent's own process, before there is a task that could do it: through the descriptors
+/// that it holds.
 fn scribble_from_outside(seed: u64, extent: Extent, stop: &AtomicBool) {
     let mut random = Random::new(seed);
     // Relaxed: nothing else is ordered by it.

@@ -9,12 +9,10 @@ use crate::hw_test::Layer;
 pub(crate) enum Uses {
     /// These and no others. Its tests may use any crate in an earlier row.
     Only(&'static str),
-    /// Every crate in an earlier row.
-    AllEarlier,
     /// These and no others, in its tests as well: the crate stands beside the layers.
     Apart(&'static str),
 }
-use Uses::{AllEarlier, Apart, Only};
+use Uses::{Apart, Only};
 
 /// One crate of the workspace. A member inside another member's folder belongs to that one's row.
 pub(crate) struct Row {
@@ -62,7 +60,7 @@ pub(crate) const ROWS: &[Row] = &[
     )
     .layer(Layer::Worker),
     row("ipcq-sim", Apart("ccl-schedule")),
-    row("chipcomm-examples", AllEarlier).layer(Layer::Examples),
+    row("chipcomm-examples", Only("comm-context, rendezvous, comm-sim, worker-orch")).layer(Layer::Examples),
     row("xtask", Apart("")),
 ];
 
@@ -79,9 +77,9 @@ impl Row {
         Self { miri: true, ..self }
     }
 
-    /// The crates of [`Only`] and [`Apart`], with `base` written out; empty for [`AllEarlier`].
+    /// The crates that it may use, with `base` written out.
     pub(crate) fn named(&self) -> Vec<&'static str> {
-        let (Only(names) | Apart(names)) = self.uses else { return Vec::new() };
+        let (Only(names) | Apart(names)) = self.uses;
         let names = names.split(", ").filter(|name| !name.is_empty());
         names.flat_map(|name| if name == "base" { BASE.to_vec() } else { vec![name] }).collect()
     }
@@ -89,7 +87,6 @@ impl Row {
     /// The cell of a table that says what the crate may use.
     pub(crate) fn uses_in_words(&self) -> &'static str {
         match self.uses {
-            AllEarlier => "all above",
             Only("") | Apart("") => "–",
             Only(names) | Apart(names) => names,
         }

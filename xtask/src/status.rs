@@ -35,11 +35,6 @@ impl StatusLine {
         Self { state: shown.then(|| RefCell::new(State { started: Instant::now(), drawn: None })) }
     }
 
-    /// Whether the user sees it.
-    pub(crate) fn is_shown(&self) -> bool {
-        self.state.is_some()
-    }
-
     /// Starts the time anew.
     pub(crate) fn restart(&self) {
         if let Some(state) = &self.state {
@@ -97,6 +92,6 @@ mod tests {
         let hidden = StatusLine::hidden();
         hidden.set("text");
         hidden.clear();
-        assert!(!hidden.is_shown());
+        assert!(hidden.state.is_none());
     }
 }

@@ -52,6 +52,7 @@ const RULES: &[Rule] = &[
     Rule { name: "crates and edges", check: docs::crates_and_edges },
     Rule { name: "glossary", check: docs::glossary },
     Rule { name: "links", check: docs::links },
+    Rule { name: "files in texts", check: docs::files },
     Rule { name: "width of prose", check: docs::width },
     Rule { name: "crates of the main job", check: main_job::counted },
     Rule { name: "machine paths", check: sources::machine_paths },

@@ -3,8 +3,8 @@
 mod broadcast;
 mod exchange;
 mod failure;
-#[cfg(fuzzing)]
-pub(crate) mod fuzzing;
+#[cfg(any(fuzzing, test))]
+pub(crate) mod hostile_peer;
 mod inbox;
 pub(crate) mod message;
 mod outbox;

@@ -133,7 +133,7 @@ impl Memory {
         let block = self.rank_block(rank);
         block.cores.iter().zip(AllowedCores::of_this_process().0).for_each(|(word, bits)| word.store(bits));
         // The pid last: with it, the phase and the cores are there.
-        block.pid.store_and_wake(std::process::id());
+        block.pid.store(std::process::id());
     }
 
     /// Whether `rank` has signed in, and so does not depend on the leader any more.
@@ -176,7 +176,7 @@ impl Memory {
         &self.slots(rank)[..used.min(MESSAGE_SLOTS)]
     }
 
-    /// Has peers look at `rank`'s slots up to and with number `slot`.
+    /// Makes slot number `slot` of `rank`, and all before it, slots that peers read.
     pub(crate) fn use_slot(&self, rank: u32, slot: usize) {
         let used = &self.rank_block(rank).used_slots;
         used.store(used.load().max(slot as u32 + 1));
@@ -216,7 +216,7 @@ impl Memory {
         self.inside(self.region.words::<WordU64>(len_at)).store(bytes.len() as u64);
     }
 
-    /// A copy of the broadcast, bounded; the caller checks what it says.
+    /// A copy of the broadcast, bounded; the caller checks what it holds.
     pub(crate) fn read_broadcast(&self) -> Vec<u8> {
         let (_, len_at, bytes_at) = Layout::broadcast();
         let len = self.inside(self.region.words::<WordU64>(len_at)).load();
@@ -240,7 +240,7 @@ impl Memory {
     }
 }
 
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 impl Memory {
     /// Writes `bytes` over all that rank 1 and the rank that broadcasts can write, as far as they go. Returns
     /// the first words of the header in rank 1's first slot.

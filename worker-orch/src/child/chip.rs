@@ -21,8 +21,8 @@ pub(super) struct ChipExecutor<'a> {
 }
 
 impl<'a> ChipExecutor<'a> {
-    /// `base` is the group of all chips of the Worker and this chip's place in it, for domains of chips that were
-    /// configured without a communicator.
+    /// `base` is the group of all chips of the Worker and this chip's place in it, for domains of chips that
+    /// were configured without a communicator.
     pub(super) fn new(chip: Chip, context: &ChildContext<'a>, base: Option<(Entry, Membership)>) -> Self {
         Self { chip, programs: LoadedPrograms::new(context), heaps: context.heaps, base }
     }

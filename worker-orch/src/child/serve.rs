@@ -27,20 +27,21 @@ enum TaskError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     Shutdown,
-    /// A collective command panicked. Its peers wait for this child, and the state of its communicator is unknown: the
-    /// process must end.
+    /// A collective command panicked. Its peers wait for this child, and the state of its communicator is
+    /// unknown: the process must end.
     Panicked,
 }
 
-/// Serves until shutdown. A parked child costs nothing: the parent's death kills it from outside, so it watches nothing.
+/// Serves until shutdown. A parked child costs nothing: the parent's death kills it from outside, so it
+/// watches nothing.
 pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor) -> Ended {
     let spin = SpinBudget::for_parties(block.children() + 1);
     let words = block.child(me);
     let mut slot = vec![0; SLOT_BYTES];
     let mut frame = ReceivedFrame::default();
     let mut seq = 0;
-    // The last run of which this child recorded a failure. It is not read back from the control block: the parent polls
-    // that cache line, and its owner would have to fetch it.
+    // The last run of which this child recorded a failure. It is not read back from the control block: the
+    // parent polls that cache line, and its owner would have to fetch it.
     let mut failed_run = words.failed_run();
     let Ok(mut idle) = Deadline::after(LONGEST_WAIT) else { return Ended::Shutdown };
     while let Some(next) = next_frame(block, me, seq + 1, &mut idle, &spin) {
@@ -101,12 +102,13 @@ fn next_frame(
     spin: &SpinBudget,
 ) -> Option<u64> {
     let slot = block.slot_word(me, seq);
-    let parked = block.child(me).slot_listener();
+    let mut parked = block.child(me).slot_flag();
     loop {
         let wait = Wait::until(*idle);
-        // The first frame comes when all children are up: spinning before that takes the cores that they come up on.
+        // The first frame comes when all children are up: spinning before that takes the cores that they come
+        // up on.
         let wait = if seq == 1 { wait } else { wait.spinning(spin) };
-        let woke = wait.on(slot, Some(parked), |found| match found {
+        let woke = wait.on(slot, Some(&mut parked), |found| match found {
             found if found == seq => Some(Some(seq)),
             _ => block.parent().is_shut_down().then_some(None),
         });
@@ -144,9 +146,9 @@ fn await_prerequisites(
         let Ok(deadline) = Deadline::after(LONGEST_WAIT) else { return Err(TaskError::Followed) };
         // The parent bounds the run, and aborts it when a child dies.
         let wait = Wait::until(deadline).abort_on(block.parent().abort_word()).spinning(spin);
-        let listener = block.listener(me, child);
+        let mut parked = block.park_flag(me, child);
         let words = block.child(child);
-        match wait.on(words.done_word(), Some(listener), |done| (done >= need.seq).then_some(())) {
+        match wait.on(words.done_word(), Some(&mut parked), |done| (done >= need.seq).then_some(())) {
             Ok(()) if words.failed_run() == frame.run => return Err(TaskError::Followed),
             Ok(()) => {}
             Err(WaitError::Aborted { .. } | WaitError::TimedOut { .. } | WaitError::PeerDied(_)) => {
@@ -157,8 +159,8 @@ fn await_prerequisites(
     Ok(())
 }
 
-/// Executes a frame. A panic is a failure, and so is a run that was aborted or cancelled meanwhile (F46): the task may have
-/// returned only because its wait ended, and its results cannot be trusted.
+/// Executes a frame. A panic is a failure, and so is a run that was aborted or cancelled meanwhile (F46): the
+/// task may have returned only because its wait ended, and its results cannot be trusted.
 fn execute(
     block: &ControlBlock,
     executor: &mut dyn Executor,

@@ -51,7 +51,8 @@ impl Task<'_> {
         self.chip.as_deref_mut()
     }
 
-    /// Copies the elements of tensor `index` out. The tensor must be contiguous and have elements of this size.
+    /// Copies the elements of tensor `index` out. The tensor must be contiguous and have elements of this
+    /// size.
     pub fn read<T: Pod>(&self, index: usize) -> Result<Vec<T>, Failure> {
         let (addr, count) = self.contiguous::<T>(index)?;
         let mut elements = vec![T::zeroed(); count];

@@ -8,8 +8,8 @@ use std::sync::Arc;
 /// Addresses have fewer bits than this, on hosts and on devices.
 const SPACE_BITS: u32 = 52;
 
-/// The address spaces of a Worker's tensors. Where chips use host memory there is one space; a device has its own, and two
-/// devices use the same numbers for different memory.
+/// The address spaces of a Worker's tensors. Where chips use host memory there is one space; a device has its
+/// own, and two devices use the same numbers for different memory.
 #[derive(Debug, Default)]
 pub(super) struct AddressSpaces {
     /// Host memory, when the chips have spaces of their own.

@@ -7,8 +7,8 @@ use comm_context::abi::DeviceAddr;
 use comm_context::comm::Membership;
 use shared_memory::Region;
 
-/// The context of a chip from its configuration and its report; `None` when the report does not match the configuration.
-/// `shared` is the memory of the group where the chips' addresses are the parent's own.
+/// The context of a chip from its configuration and its report; `None` when the report does not match the
+/// configuration. `shared` is the memory of the group where the chips' addresses are the parent's own.
 pub(super) fn context(config: &ChipConfig, report: &Success, shared: Option<&Region>) -> Option<ChipContext> {
     let (base, size) = (report.window_base, report.window_size);
     let wanted = config.member().map_or(0, |_| config.window_size());
@@ -36,8 +36,8 @@ pub(super) fn context(config: &ChipConfig, report: &Success, shared: Option<&Reg
     })
 }
 
-/// Whether a window that a chip reports can exist: at least as large as was asked for, and where windows are. `shared` as in
-/// [`context`].
+/// Whether a window that a chip reports can exist: at least as large as was asked for, and where windows are.
+/// `shared` as in [`context`].
 pub(super) fn window_fits(base: u64, size: u64, asked: usize, shared: Option<&Region>) -> bool {
     let inside = |end: u64| {
         shared.is_none_or(|region| {

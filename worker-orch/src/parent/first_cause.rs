@@ -1,14 +1,17 @@
 //! Which of several failures is the first cause, and so the one that is reported.
 //!
-//! Everything that chooses among failures (a run, a command, bring-up, close) collects them as [`Problems`] and asks
-//! [`first_cause`]. The rule is a function of plain data; the table in the tests below is its specification.
+//! Everything that chooses among failures (a run, a command, bring-up, close) collects them as [`Problems`]
+//! and asks [`first_cause`]. The rule is a function of plain data; the table in the tests below is its
+//! specification.
 
 use worker_errors::{ErrorCode, Failure};
 
-/// Something that went wrong, reduced to what decides whether it is the first cause. Times are on the monotonic clock.
+/// Something that went wrong, reduced to what decides whether it is the first cause. Times are on the
+/// monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// A child process is gone, or claims what cannot be. `because_of_peer`: it ended because another one had.
+    /// A child process is gone, or claims what cannot be. `because_of_peer`: it ended because another one
+    /// had.
     Died { noticed_ns: u64, because_of_peer: bool },
     /// A task failed. `because_of_peer`: it waited for a process that died or left.
     Task { at_ns: u64, because_of_peer: bool },
@@ -33,11 +36,14 @@ pub(super) struct FirstCause {
 
 /// The first cause among `events`, by index; `None` when there are none.
 ///
-/// 1. A death explains the failures of tasks that waited for the dead process, and everything that came after it was
-///    noticed, since from then on all children are told to stop. A death that is itself due to another one comes after it.
-/// 2. A task that failed for a reason of its own before a death was noticed is reported along with that death.
+/// 1. A death explains the failures of tasks that waited for the dead process, and everything that came after
+///    it was noticed, since from then on all children stop. A death that is itself due to another one comes
+///    after it.
+/// 2. A task that failed for a reason of its own before a death was noticed is reported along with that
+///    death.
 /// 3. Of several tasks the earliest failure counts. It explains a deadline that passes later.
-/// 4. Then come what a child reported at bring-up, a deadline, the closure's own error, and tasks that were only skipped.
+/// 4. Then come what a child reported at bring-up, a deadline, the closure's own error, and tasks that were
+///    only skipped.
 /// 5. Clean-up comes last: it fails because of something before it more often than for a reason of its own.
 pub(super) fn first_cause(events: &[Event]) -> Option<FirstCause> {
     let alone = |event| FirstCause { event, along_with: None };
@@ -79,7 +85,7 @@ fn rank(event: &Event) -> u8 {
         Event::Closure => 3,
         Event::Followed => 4,
         Event::CleanUp => 5,
-        // Only those are left that failed because all children were told to stop.
+        // Only tasks are left that failed because all children had to stop.
         Event::Task { .. } => 6,
     }
 }

@@ -1,9 +1,9 @@
 //! Children as copies of this process.
 //!
 //! # Safety
-//! Forks. What runs in a child between the fork and its end is the plan's `child_main`, the registered functions, and
-//! kernels; it takes no lock that another thread of the parent may have held: it does not print through the standard
-//! library, does not log, and uses only memory of the thread that forked.
+//! Forks. What runs in a child between the fork and its end is the plan's `child_main`, the registered
+//! functions, and kernels; it takes no lock that another thread of the parent may have held: it does not
+//! print through the standard library, does not log, and uses only memory of the thread that forked.
 #![allow(unsafe_code)]
 
 use super::bring_up::{Memory, Plan};
@@ -62,8 +62,8 @@ pub(super) fn fork_all(
             fault_child!(number as u32);
             child_main(&context, role)
         };
-        // SAFETY: see the head of this file. Values with closed descriptors (the parent's other children) are not touched
-        // by the body, and the child ends without running destructors.
+        // SAFETY: see the head of this file. Values with closed descriptors (the parent's other children) are
+        // not touched by the body, and the child ends without running destructors.
         let child = unsafe { Child::fork(&keep, body) }.map_err(|errno| {
             let text =
                 format!("{name} could not be started: fork: {errno}; see ulimit -u and the machine's memory");

@@ -41,7 +41,7 @@ impl Watch for Progress<'_> {
             let all = self.children.len();
             let ready = (0..all).filter(|child| phase(*child) == BringUpPhase::Ready as u32).count();
             let since = self.started.elapsed().as_secs();
-            let _ = write!(std::io::stderr(), "\rbringing up: {ready} of {all} ready after {since} s\x1b[K");
+            let _ = write!(std::io::stderr(), "\rinit: {ready} of {all} ready after {since} s\x1b[K");
             self.shown.set(true);
         }
         self.children.first_death()

@@ -26,7 +26,8 @@ pub(crate) struct ChildContext<'a> {
 pub(crate) enum Role<'a> {
     Chip(ChipRole<'a>),
     SubWorker,
-    /// A Worker of the next level. It is up, or reports why not, before `init_until`, and closes within `close_within`.
+    /// A Worker of the next level. It is up, or reports why not, before `init_until`, and closes within
+    /// `close_within`.
     Worker {
         worker: &'a mut Worker,
         init_until: Deadline,

@@ -40,7 +40,8 @@ struct HostRange {
 }
 
 impl ChipLaunch {
-    /// `regions` are those of the launch spec's ranges; a host buffer's memory that is not among them is added.
+    /// `regions` are those of the launch spec's ranges; a host buffer's memory that is not among them is
+    /// added.
     pub(crate) fn new(
         platform: Platform,
         within: Timeout,

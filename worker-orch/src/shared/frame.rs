@@ -163,8 +163,8 @@ pub(crate) struct ReceivedFrame {
     pub(crate) tensors: Vec<TensorDesc>,
 }
 
-/// How many bytes of a slot a frame takes, from its first 32, before the rest is copied; `None` when that is more than a
-/// slot.
+/// How many bytes of a slot a frame takes, from its first 32, before the rest is copied; `None` when that is
+/// more than a slot.
 pub(crate) fn used(head: &[u8; BODY_AT]) -> Option<usize> {
     let (words, blob, tensors) = counts(head);
     let end = BODY_AT + words * 8 + blob;

@@ -1,4 +1,5 @@
-//! What a child that is started by exec gets: plain numbers and names, beside the descriptors that come with them.
+//! What a child that is started by exec gets: plain numbers and names, beside the descriptors that come with
+//! them.
 
 use super::chip_launch::ChipLaunch;
 use super::definition::Definition;
@@ -16,8 +17,8 @@ const MOST: usize = 16 << 20;
 const BODY_AT: usize = 8;
 const LABEL: &str = "chipcomm-launch";
 
-/// One child's part in the Worker. The descriptors are, in this order: the memory of this launch spec, the channels, the
-/// control block, the group's memory when there is one, and `ranges`.
+/// One child's part in the Worker. The descriptors are, in this order: the memory of this launch spec, the
+/// channels, the control block, the group's memory when there is one, and `ranges`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LaunchSpec {
     /// Which child, of how many.
@@ -152,7 +153,8 @@ mod tests {
         }
         let longer: Vec<u8> = bytes.iter().copied().chain([0]).collect();
         assert_eq!(LaunchSpec::decode(&longer), None);
-        // Each byte changed: whatever the result, nothing panics, and no count allocates more than the bytes justify.
+        // Each byte changed: whatever the result, nothing panics, and no count allocates more than the bytes
+        // justify.
         for at in 0..bytes.len() {
             for flip in [1, 0x80, 0xff] {
                 let mut changed = bytes.clone();

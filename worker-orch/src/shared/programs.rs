@@ -1,14 +1,15 @@
 //! The programs of a Worker, and how a child finds the function behind one.
 //!
-//! A definition crosses a process as plain data: a kernel by path and symbol, a function by its name and its index in a
-//! table. The child looks the index up in a table of its own process, so that nothing read from shared memory ever becomes
-//! a function pointer.
+//! A definition crosses a process as plain data: a kernel by path and symbol, a function by its name and its
+//! index in a table. The child looks the index up in a table of its own process, so that nothing read from
+//! shared memory ever becomes a function pointer.
 //!
-//! A forked child has the table as it was at the fork. A function that is registered later is not in it, and cannot be
-//! added safely: its code need not even be mapped in the child (a library loaded after the fork). So a task with such a
-//! function is refused when it is submitted. A child that was started by exec looks functions up by name, in the table
-//! that its own `main` passed to [`serve_if_child`](crate::serve_if_child). The functions of that table are also part of
-//! every table that is inherited by fork, so that they can be registered at any time, however children are started.
+//! A forked child has the table as it was at the fork. A function that is registered later is not in it, and
+//! cannot be added safely: its code need not even be mapped in the child (a library loaded after the fork).
+//! So a task with such a function is refused when it is submitted. A child that was started by exec looks
+//! functions up by name, in the table that its own `main` passed to
+//! [`serve_if_child`](crate::serve_if_child). The functions of that table are also part of every table that
+//! is inherited by fork, so that they can be registered at any time, however children are started.
 
 use super::definition::Definition;
 use crate::program::{OrchestrationFn, Program, TaskFn};

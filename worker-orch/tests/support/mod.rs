@@ -1,4 +1,5 @@
-//! Shared by the process tests: Workers of a size, kernels compiled on the spot, and what a test leaves behind.
+//! Shared by the process tests: Workers of a size, kernels compiled on the spot, and what a test leaves
+//! behind.
 #![allow(dead_code, reason = "every test file uses its own part")]
 
 use comm_context::abi::DType;
@@ -34,7 +35,8 @@ pub(crate) fn plain(chips: usize) -> Worker {
     builder(chips).build().unwrap()
 }
 
-/// A Worker whose chips form a group, each with a buffer `data` of `count` floats and room for a kernel barrier.
+/// A Worker whose chips form a group, each with a buffer `data` of `count` floats and room for a kernel
+/// barrier.
 pub(crate) fn grouped(chips: usize, count: usize) -> Worker {
     let mut worker = plain(chips);
     form_group(&mut worker, chips, count);

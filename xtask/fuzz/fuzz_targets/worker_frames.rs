@@ -1,4 +1,5 @@
-//! What a Worker and its child processes write for each other: frames of the ring, program definitions, launch specs.
+//! What a Worker and its child processes write for each other: frames of the ring, program definitions,
+//! launch specs.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -68,6 +68,27 @@ fn crate_row(line: &str) -> Option<(&str, &str)> {
     Some((name, cells.next_back()?)).filter(|(name, _)| !SUPPORT.contains(name))
 }
 
+/// Every file that a Markdown text names in backticks exists, by its path or the end of it.
+pub(super) fn files(tree: &Tree<'_>) -> Vec<Finding> {
+    const CODE: [&str; 5] = [".rs", ".h", ".c", ".cpp", ".toml"];
+    let is_file = |word: &&str| {
+        let name = word.chars().all(|c| c.is_alphanumeric() || "/-_.".contains(c));
+        name && word.contains('/') && CODE.iter().any(|end| word.ends_with(end))
+    };
+    let exists = |word: &str| {
+        let end = format!("/{word}");
+        tree.files.keys().any(|path| path == word || path.ends_with(&end))
+    };
+    let mut findings = Vec::new();
+    for (path, text) in tree.files.iter().filter(|(path, _)| path.ends_with(".md")) {
+        for (at, line) in numbered(text) {
+            let gone = line.split('`').skip(1).step_by(2).filter(is_file).filter(|word| !exists(word));
+            findings.extend(gone.map(|word| format!("{path}:{at}: there is no {word}")));
+        }
+    }
+    findings
+}
+
 /// Every relative link of a Markdown file, and every `docs/….md#section` in any file, leads somewhere.
 pub(super) fn links(tree: &Tree<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -208,6 +229,14 @@ mod tests {
         let section = concat!("// do", "cs/ARCHITECTURE.md#kernels\n");
         assert!(findings(&[doc, readme, code(section)], links)[0].ends_with("has no section #kernels"));
         assert!(findings(&[("README.md", "[a](b/c.md)")], links)[0].contains("there is no b/c.md"));
+    }
+
+    #[test]
+    fn files_that_a_text_names_exist() {
+        let code = ("a/src/parent/run.rs", "");
+        let text = |text: &str| findings(&[code, ("X.md", text)], files);
+        assert_eq!(text("see `parent/run.rs`, `tests/loom_*.rs`, `x.rs`"), Vec::<String>::new());
+        assert_eq!(text("see `parent/gone.rs`"), ["X.md:1: there is no parent/gone.rs"]);
     }
 
     #[test]

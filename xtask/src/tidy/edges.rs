@@ -35,10 +35,8 @@ pub(super) fn edges(tree: &Tree<'_>) -> Vec<Finding> {
 
 /// Names of the rows that a crate may use through this kind of dependency.
 fn may_use(at: usize, dependency: &Dependency) -> Vec<&'static str> {
-    let earlier = || ROWS[..at].iter().map(|row| row.name).collect();
     match ROWS[at].uses {
-        Uses::AllEarlier => earlier(),
-        Uses::Only(_) if is_dev(dependency) => earlier(),
+        Uses::Only(_) if is_dev(dependency) => ROWS[..at].iter().map(|row| row.name).collect(),
         Uses::Only(_) | Uses::Apart(_) => ROWS[at].named(),
     }
 }

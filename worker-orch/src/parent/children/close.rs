@@ -15,8 +15,8 @@ use worker_errors::{ErrorCode, Failure};
 const GRACE: Duration = Duration::from_millis(100);
 
 impl Children {
-    /// After a loss: all children stop. Kernels that poll their abort word return in the grace period; others are killed
-    /// when the children are dropped.
+    /// After a loss: all children stop. Kernels that poll their abort word return in the grace period; others
+    /// are killed when the children are dropped.
     pub(super) fn stop_all(&self) {
         self.block.parent().raise_abort();
         if let Some(group) = &self.group {
@@ -29,13 +29,14 @@ impl Children {
             }
             let watch = WatchOne(handle);
             let wait = Wait::until(grace).watching(&watch);
-            let listener = self.block.listener(self.block.children(), child);
+            let mut parked = self.block.park_flag(self.block.children(), child);
             let done_word = self.block.child(child).done_word();
-            let _ = wait.on(done_word, Some(listener), |done| (done >= handle.sent).then_some(()));
+            let _ = wait.on(done_word, Some(&mut parked), |done| (done >= handle.sent).then_some(()));
         }
     }
 
-    /// Asks all children to end, waits for all of them under one deadline, then ends those that are left by signals.
+    /// Asks all children to end, waits for all of them under one deadline, then ends those that are left by
+    /// signals.
     pub(in crate::parent) fn close(mut self, patience: Duration) -> Problems {
         let mut problems = Problems::default();
         self.block.parent().raise_shutdown();
@@ -75,7 +76,8 @@ impl Children {
         problems
     }
 
-    /// Wakes the children that are idle. One whose ring is full is busy, and checks the shutdown word after its last task.
+    /// Wakes the children that are idle. One whose ring is full is busy, and checks the shutdown word after
+    /// its last task.
     fn send_shutdown(&mut self, deadline: Deadline) {
         self.poll_done();
         for child in 0..self.len() {

@@ -63,7 +63,8 @@ impl Children {
             .in_process(handle.pid() as u32)
     }
 
-    /// A child is gone or does not answer: all of them stop, and the Worker cannot be used until it is initialised again.
+    /// A child is gone or does not answer: all of them stop, and the Worker cannot be used until it is
+    /// initialised again.
     pub(super) fn lose(&mut self, failure: Failure) -> Failure {
         let failure = failure.in_phase("run");
         self.loss = Some(Loss::new(failure.clone(), self.run, monotonic_ns()));

@@ -1,4 +1,5 @@
-//! A child that is gone or does not answer. From then on the Worker cannot be used until it is initialised again.
+//! A child that is gone or does not answer. From then on the Worker cannot be used until it is initialised
+//! again.
 
 use crate::parent::first_cause::Event;
 use worker_errors::{ErrorCode, Failure};

@@ -58,7 +58,8 @@ pub(super) struct Children {
     spin: SpinBudget,
     /// The current run.
     run: u64,
-    /// A collective command is under way. It ends on all its children by itself, and must not be cancelled on some of them.
+    /// A collective command is under way. It ends on all its children by itself, and must not be cancelled on
+    /// some of them.
     in_command: bool,
     loss: Option<Loss>,
     trace: Option<Trace>,
@@ -139,7 +140,8 @@ impl Children {
         self.block.set_run_deadline(deadline.monotonic_ns());
     }
 
-    /// Later failures belong to the clean-up `run`, which nothing cancels until [`end_command`](Self::end_command).
+    /// Later failures belong to the clean-up `run`, which nothing cancels until
+    /// [`end_command`](Self::end_command).
     pub(super) fn begin_clean_up(&mut self, run: u64) {
         self.run = run;
         self.in_command = true;
@@ -216,7 +218,8 @@ impl Children {
         }
         frame.write(|at, bytes| self.block.write_slot(child, seq, at, bytes))?;
         fault_point!("worker.send.written");
-        // Together with the notification, which cannot fail: a frame that counts as sent is one that the child finishes.
+        // Together with the notification, which cannot fail: a frame that counts as sent is one that the
+        // child finishes.
         self.handles[child].sent = seq;
         let listener = self.block.child(child).slot_listener();
         self.block.slot_word(child, seq).store_and_notify(seq, [listener]);
@@ -251,7 +254,8 @@ impl Children {
 
     // Progress.
 
-    /// Reads how far every child is. One that claims more than it was sent is found by [`await_done`](Self::await_done).
+    /// Reads how far every child is. One that claims more than it was sent is found by
+    /// [`await_done`](Self::await_done).
     pub(super) fn poll_done(&mut self) {
         for (child, handle) in self.handles.iter_mut().enumerate() {
             handle.seen_done = self.block.child(child).done().min(handle.sent);
@@ -271,10 +275,10 @@ impl Children {
     /// Waits until `child` has finished frame `seq`. The death of any child ends the wait.
     pub(super) fn await_done(&mut self, child: usize, seq: u64, deadline: Deadline) -> Result<(), Failure> {
         self.check()?;
-        let listener = self.block.listener(self.block.children(), child);
+        let mut parked = self.block.park_flag(self.block.children(), child);
         let wait = Wait::until(deadline).watching(self).spinning(&self.spin);
         let done_word = self.block.child(child).done_word();
-        let waited = wait.on(done_word, Some(listener), |done| (done >= seq).then_some(done));
+        let waited = wait.on(done_word, Some(&mut parked), |done| (done >= seq).then_some(done));
         match waited {
             Ok(done) if done <= self.handles[child].sent => {
                 self.handles[child].seen_done = done;

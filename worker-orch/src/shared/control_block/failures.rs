@@ -22,7 +22,8 @@ pub(crate) enum FailedAt {
 }
 
 impl ControlBlock {
-    /// The child's side: keeps its failure in run `run`. `None` when the task was skipped because of another failure.
+    /// The child's side: keeps its failure in run `run`. `None` when the task was skipped because of another
+    /// failure.
     pub(crate) fn record_failure(&self, child: usize, run: u64, program: u32, failure: Option<&Failure>) {
         let progress = &self.child(child).progress;
         match failure {

@@ -1,7 +1,7 @@
-//! The memory that a Worker shares with its child processes: status words, and for each child a ring of task slots, its
-//! last failure and its last answer.
+//! The memory that a Worker shares with its child processes: status words, and for each child a ring of task
+//! slots, its last failure and its last answer.
 //!
-//! Each word has one writer. Whoever reads a word written by another process copies it once and checks the copy.
+//! Each word has one writer. A word that another process wrote is read once, and the copy is checked.
 
 mod failures;
 mod words;
@@ -10,7 +10,7 @@ pub(crate) use failures::{ANSWER_BYTES, FailedAt};
 pub(crate) use words::Activity;
 
 use super::frame::SLOT_BYTES;
-use mailbox_atomics::{Listener, WordU32, WordU64};
+use mailbox_atomics::{Listener, ParkFlag, WordU32, WordU64};
 use shared_memory::{PAGE, Region, RegionError};
 use std::num::NonZeroU32;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -122,13 +122,13 @@ impl ControlBlock {
         inside(self.region.read(self.slot_at(child, seq) + at, into));
     }
 
-    /// The flag with which `waiter` (a child, or the parent as number `children`) says that it is parked on the progress of
-    /// `child`.
-    pub(crate) fn listener(&self, waiter: usize, child: usize) -> Listener<'_> {
-        Listener::tagged(&self.flags()[waiter], tag(child))
+    /// The flag with which `waiter` (a child, or the parent as number `children`) says that it is parked on
+    /// the progress of `child`.
+    pub(crate) fn park_flag(&self, waiter: usize, child: usize) -> ParkFlag<'_> {
+        ParkFlag::tagged(&self.flags()[waiter], tag(child))
     }
 
-    /// Publishes that `child` has finished task `seq`, and wakes everybody who is parked on its progress.
+    /// Publishes that `child` has finished task `seq`, and wakes the waiters parked on it.
     pub(crate) fn finish(&self, child: usize, words: &ChildWords, seq: u64) {
         let listeners = self.flags().iter().map(move |flag| Listener::tagged(flag, tag(child)));
         words.progress.done.store_and_notify(seq, listeners);
@@ -139,8 +139,8 @@ impl ControlBlock {
     }
 }
 
-/// Whether the slot of task `seq` may be written again: the task that it held is done. `done` is the child's claim and may
-/// be anything.
+/// Whether the slot of task `seq` may be written again: the task that it held is done. `done` is the child's
+/// claim and may be anything.
 pub(crate) fn slot_is_free(seq: u64, done: u64) -> bool {
     seq.saturating_sub(RING) <= done
 }

@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use deadline::coarse_monotonic_ns;
-use mailbox_atomics::{Listener, StickyWord, WordU32, WordU64};
+use mailbox_atomics::{Listener, ParkFlag, StickyWord, WordU32, WordU64};
 use shared_memory::Shared;
 use std::num::NonZeroU32;
 
@@ -61,15 +61,16 @@ impl ParentWords {
     }
 }
 
-/// Written by the parent with each run, on a cache line of its own: children read the other words with each task.
+/// Written by the parent with each run, on a cache line of its own: children read the other words with each
+/// task.
 #[repr(C, align(128))]
 pub(super) struct RunWords {
     /// The deadline of the current run on the monotonic clock.
     pub(super) until_ns: WordU64,
 }
 
-/// Written by one child. Three cache lines, because others read each of them at a different time: the parent spins on
-/// the first while the child writes the third, and reads the second with every task that it sends.
+/// Written by one child. Three cache lines, because others read each of them at a different time: the parent
+/// spins on the first while the child writes the third, and reads the second with every task that it sends.
 #[repr(C)]
 pub(crate) struct ChildWords {
     pub(super) progress: ProgressWords,
@@ -136,6 +137,11 @@ impl ChildWords {
     }
 
     /// The flag with which the child says that it is parked on its next slot.
+    pub(crate) fn slot_flag(&self) -> ParkFlag<'_> {
+        ParkFlag::new(&self.parking.parked)
+    }
+
+    /// The parent's view of that flag.
     pub(crate) fn slot_listener(&self) -> Listener<'_> {
         Listener::new(&self.parking.parked)
     }

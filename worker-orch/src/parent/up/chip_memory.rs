@@ -1,11 +1,11 @@
 //! Memory of chips, as the parent uses it.
 //!
-//! Where chips use host memory the parent maps it too, and copies are plain copies. Memory on a device is managed by
-//! commands to the chip, and its bytes go through a piece of the Worker's heap.
+//! Where chips use host memory the parent maps it too, and copies are plain copies. Memory on a device is
+//! managed by commands to the chip, and its bytes go through a piece of the Worker's heap.
 
-use super::chips::window_fits;
-use super::up::Up;
+use super::Up;
 use crate::heap::{Heap, Piece};
+use crate::parent::chips::window_fits;
 use crate::shared::{Frame, Kind, Programs};
 use chip_bootstrap::{ChipGroup, ChipMemoryKind, region_failure};
 use comm_context::abi::DeviceAddr;
@@ -18,11 +18,12 @@ use worker_errors::{ErrorCode, Failure};
 /// The most that is copied at once; a larger copy is several commands.
 const PIECE_BYTES: usize = 64 << 20;
 
-/// Device memory that users have dropped, by chip. It is freed with the next command, since a `Drop` cannot send one.
+/// Device memory that users have dropped, by chip. It is freed with the next command, since a `Drop` cannot
+/// send one.
 pub(super) type Dropped = Arc<Mutex<Vec<(usize, u64)>>>;
 
-/// Memory of one chip, made by [`Worker::chip_alloc`](crate::Worker::chip_alloc). It is freed after this is dropped: at
-/// once in host memory, with the next call of the Worker on a device.
+/// Memory of one chip, made by [`Worker::chip_alloc`](crate::Worker::chip_alloc). It is freed after this is
+/// dropped: at once in host memory, with the next call of the Worker on a device.
 #[derive(Debug)]
 pub struct ChipMemory {
     backing: Backing,

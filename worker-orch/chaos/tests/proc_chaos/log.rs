@@ -1,4 +1,4 @@
-//! What a scene saw, for the program that watches it.
+//! What a scenario observed, for the watcher.
 
 use deadline::monotonic_ns;
 use nix::errno::Errno;
@@ -8,22 +8,22 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 use worker_errors::Failure;
 
-/// One call of a scene's program, or the whole life of one rank.
+/// One call of a scenario's program, or everything that one rank does.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Call {
-    /// 1 with the fault, 2 for the life after it.
-    pub(crate) life: u32,
+    /// 1 with the fault, 2 for the round after it.
+    pub(crate) round: u32,
     pub(crate) name: String,
     pub(crate) begin_ns: u64,
     pub(crate) end_ns: u64,
     /// How long it may take; one that has nothing to wait for has no limit.
     pub(crate) limit_ms: Option<u64>,
-    pub(crate) error: Option<Told>,
+    pub(crate) error: Option<ErrorReport>,
 }
 
-/// An error as its receiver saw it.
+/// An error as the caller got it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Told {
+pub(crate) struct ErrorReport {
     pub(crate) code: String,
     pub(crate) text: String,
 }
@@ -34,11 +34,11 @@ pub(crate) struct Report {
     pub(crate) calls: Vec<Call>,
     /// The message of a panic that came out of a call.
     pub(crate) panicked: Option<String>,
-    /// What was there after the last life and not before the first.
+    /// What was there after the last round and not before the first.
     pub(crate) left: Vec<String>,
 }
 
-impl From<&Failure> for Told {
+impl From<&Failure> for ErrorReport {
     fn from(failure: &Failure) -> Self {
         Self { code: format!("{:?}", failure.root_cause().code), text: failure.to_string() }
     }
@@ -46,13 +46,13 @@ impl From<&Failure> for Told {
 
 /// The calls so far.
 #[derive(Debug, Default)]
-pub(crate) struct Diary {
-    pub(crate) life: Cell<u32>,
+pub(crate) struct CallLog {
+    pub(crate) round: Cell<u32>,
     pub(crate) calls: RefCell<Vec<Call>>,
 }
 
-impl Diary {
-    /// Makes a call and notes how it went.
+impl CallLog {
+    /// Makes a call and logs how it went.
     pub(crate) fn call<T>(
         &self,
         name: &str,
@@ -62,22 +62,22 @@ impl Diary {
         let begin_ns = monotonic_ns();
         let result = call();
         self.calls.borrow_mut().push(Call {
-            life: self.life.get(),
+            round: self.round.get(),
             name: name.to_owned(),
             begin_ns,
             end_ns: monotonic_ns(),
             limit_ms: limit.map(|limit| limit.as_millis() as u64),
-            error: result.as_ref().err().map(Told::from),
+            error: result.as_ref().err().map(ErrorReport::from),
         });
         result
     }
 }
 
-/// What a process holds, and what is in the machine's shared places because of it.
+/// What a process holds: descriptors, shared mappings, children.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Holdings {
     descriptors: Vec<String>,
-    /// A kernel's library is not among them: the C++ in it may forbid the loader to let it go.
+    /// A kernel's library is not among them: the C++ in it may forbid the loader to unload it.
     shared_mappings: Vec<String>,
     children: bool,
 }

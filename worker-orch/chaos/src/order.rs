@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// A small generator of numbers that look random (splitmix64): the same for the same seed, everywhere.
+/// A generator of pseudo-random numbers (splitmix64): the same for the same seed, everywhere.
 struct Numbers(u64);
 
 impl Numbers {
@@ -21,28 +21,28 @@ impl Numbers {
     }
 }
 
-/// Scene and area of a case: `fork` and `worker.task` of `fork:worker.task.before-program@1#2=kill`.
-pub(super) fn area(case: &str) -> (&str, &str) {
-    let (scene, rest) = case.split_once(':').unwrap_or(("", case));
+/// Scenario and area of a case: `fork` and `worker.task` of `fork:worker.task.before-program@1#2=kill`.
+pub(crate) fn area(case: &str) -> (&str, &str) {
+    let (scenario, rest) = case.split_once(':').unwrap_or(("", case));
     let point = rest.split(['@', '#', '=']).next().unwrap_or(rest);
-    (scene, point.rsplit_once('.').map_or(point, |(area, _)| area))
+    (scenario, point.rsplit_once('.').map_or(point, |(area, _)| area))
 }
 
 /// The action of a case, without its number: `error` of `…=error:12`.
-pub(super) fn action(case: &str) -> &str {
+pub(crate) fn action(case: &str) -> &str {
     let action = case.rsplit_once('=').map_or("", |(_, action)| action);
     action.split(':').next().unwrap_or(action)
 }
 
-/// All cases, shuffled, then taken in turns from every area of every scene.
-pub(super) fn spread(mut cases: Vec<String>, seed: u64) -> Vec<String> {
+/// All cases, shuffled, then taken in turns from every area of every scenario.
+pub fn spread(mut cases: Vec<String>, seed: u64) -> Vec<String> {
     let mut numbers = Numbers(seed);
     numbers.shuffle(&mut cases);
     let total = cases.len();
     let mut areas: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
     for case in cases {
-        let (scene, area) = area(&case);
-        areas.entry((scene.to_owned(), area.to_owned())).or_default().push(case);
+        let (scenario, area) = area(&case);
+        areas.entry((scenario.to_owned(), area.to_owned())).or_default().push(case);
     }
     let mut areas: Vec<Vec<String>> = areas.into_values().collect();
     numbers.shuffle(&mut areas);

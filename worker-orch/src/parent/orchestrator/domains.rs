@@ -1,7 +1,7 @@
 //! Domains inside a run: some of the chips, with a window of their own.
 
-use super::chips::window_fits;
-use super::orchestrator::Orchestrator;
+use super::Orchestrator;
+use crate::parent::chips::window_fits;
 use crate::shared::{Frame, Kind};
 use chip_bootstrap::{BUFFER_ALIGN, ChipConfig, ChipGroup};
 use comm_context::abi::{DType, DeviceAddr};
@@ -11,14 +11,14 @@ use worker_errors::{ErrorCode, Failure};
 
 /// The group of all chips, which domains are made of.
 #[derive(Debug)]
-pub(super) struct BaseGroup {
+pub(in crate::parent) struct BaseGroup {
     /// Whether all chips have joined it.
     joined: bool,
     next_id: u64,
 }
 
 impl BaseGroup {
-    pub(super) fn new(joined: bool) -> Self {
+    pub(in crate::parent) fn new(joined: bool) -> Self {
         Self { joined, next_id: 0 }
     }
 }
@@ -48,7 +48,8 @@ pub struct DomainContext {
     pub buffers: BTreeMap<String, DeviceAddr>,
 }
 
-/// A domain: one context for each member. It lives until the run has drained, also when this is dropped before.
+/// A domain: one context for each member. It lives until the run has drained, also when this is dropped
+/// before.
 #[derive(Clone, Debug)]
 pub struct Domain {
     name: String,
@@ -68,8 +69,8 @@ impl Domain {
 }
 
 impl Orchestrator<'_> {
-    /// Makes a domain of `chips`, in this order, each with a window of `window_size` bytes that holds `buffers` (name, type,
-    /// count) one after the other. Waits for the earlier tasks of these chips first.
+    /// Makes a domain of `chips`, in this order, each with a window of `window_size` bytes that holds
+    /// `buffers` (name, type, count) one after the other. Waits for the earlier tasks of these chips first.
     pub fn allocate_domain(
         &mut self,
         name: &str,
@@ -84,8 +85,8 @@ impl Orchestrator<'_> {
         self.collectively(chips, |orch| orch.allocate(name, chips, window_size, buffers, &offsets))
     }
 
-    /// A command that all of `chips` take part in. Nothing cancels it while it is under way; a run that was cancelled before
-    /// gets none.
+    /// A command that all of `chips` take part in. Nothing cancels it while it is under way; a run that was
+    /// cancelled before gets none.
     fn collectively<T>(
         &mut self,
         chips: &[usize],
@@ -192,7 +193,8 @@ impl Orchestrator<'_> {
         config.layout().map_err(|error| bad(error.to_string()))
     }
 
-    /// Waits for the chips' earlier tasks. One of them that failed would skip its part of a collective, and the others would wait for it.
+    /// Waits for the chips' earlier tasks. One of them that failed would skip its part of a collective, and
+    /// the others would wait for it.
     fn settle(&mut self, chips: &[usize]) -> Result<(), Failure> {
         chips.iter().try_for_each(|chip| {
             self.children.await_all_of(*chip, self.deadline)?;
@@ -220,8 +222,9 @@ impl Orchestrator<'_> {
         })
     }
 
-    /// Releases the domains of this run, as commands of the run `clean_up`, which no failure of this one skips.
-    pub(super) fn release_domains(&mut self, clean_up: u64) -> Result<(), Failure> {
+    /// Releases the domains of this run, as commands of the run `clean_up`, which no failure of this one
+    /// skips.
+    pub(in crate::parent) fn release_domains(&mut self, clean_up: u64) -> Result<(), Failure> {
         if self.domains.live.is_empty() {
             return Ok(());
         }

@@ -1,8 +1,8 @@
 //! One run: the caller's closure submits tasks, they drain, and the first cause of a failure is reported.
 
-use super::first_cause::Event;
-use super::orchestrator::Orchestrator;
-use super::up::Up;
+use super::Up;
+use crate::parent::first_cause::Event;
+use crate::parent::orchestrator::Orchestrator;
 use crate::shared::Programs;
 use deadline::Deadline;
 use fault_points::fault_point;
@@ -10,7 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use worker_errors::Failure;
 
 impl Up {
-    /// Runs the tasks that `body` submits. Returns when all of them are done and the run's domains are released.
+    /// Runs the tasks that `body` submits. Returns when all of them are done and the run's domains are
+    /// released.
     pub(crate) fn run<T>(
         &mut self,
         programs: &Programs,

@@ -5,12 +5,21 @@
 #![cfg(feature = "sim")]
 #![allow(unsafe_code, missing_docs)]
 
-use chip_bootstrap::{Chip, ChipConfig, ChipError, Platform, bring_up};
-use comm_context::abi::{DType, DeviceAddr, TensorDesc};
-use comm_context::comm::Timeout;
+use child_process::Child;
+use chip_bootstrap::{Chip, ChipConfig, ChipError, ChipGroup, Entry, Platform, bring_up};
+use comm_context::abi::{CommContext, DType, DeviceAddr, TensorDesc};
+use comm_context::comm::{AllocationId, DomainSpec, Membership, Timeout};
+use deadline::{Deadline, HowDied};
+use serial_test::serial;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+
+const SIGSEGV: i32 = 11;
+
+fn far() -> Deadline {
+    Deadline::after(limit().get()).unwrap()
+}
 
 fn limit() -> Timeout {
     Timeout::new(Duration::from_secs(60)).unwrap()
@@ -62,6 +71,7 @@ extern "C" void kernel_entry(int64_t *args) {
 
 // CB-7
 #[test]
+#[serial]
 fn a_kernel_finds_its_contexts_at_48_and_49_and_a_request_for_later_completion_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let mut chip = chip();
@@ -89,6 +99,7 @@ fn a_kernel_finds_its_contexts_at_48_and_49_and_a_request_for_later_completion_i
 
 // CB-7
 #[test]
+#[serial]
 fn more_arguments_than_a_kernel_takes_are_refused_with_their_number() {
     let folder = tempfile::tempdir().unwrap();
     let source = "#include <cstdint>\nextern \"C\" void kernel_entry(int64_t *args) {\n\
@@ -107,4 +118,82 @@ fn more_arguments_than_a_kernel_takes_are_refused_with_their_number() {
     assert!(matches!(refused, ChipError::TooManyArguments { tensors: 0, scalars: 49 }));
     let text = refused.to_string();
     assert!(text.contains("at most 48") && text.contains("0 tensors and 49 scalars; pass fewer"), "{text}");
+}
+
+/// Writes a byte at the address that is its first scalar.
+const WRITE: &str = "#include <cstdint>\nextern \"C\" void kernel_entry(int64_t *args) {\n\
+                     *reinterpret_cast<volatile char *>(args[0]) = 1;\n}\n";
+
+/// Two ranks with a base window and a domain; rank 0's kernel writes `beyond` bytes after the last byte of one of the
+/// windows. Returns how rank 0 ended.
+fn write_beyond(so: &Path, forked: bool, of_domain: bool, of_peer: bool, beyond: u64) -> HowDied {
+    let group = ChipGroup::prepare(Platform::Sim, 2).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let entry = if forked { Entry::Forked(group.clone()) } else { Entry::Path(folder.path().join("group")) };
+    let main = |rank: u32| {
+        let member = Membership::new(rank, 2).unwrap();
+        let config = ChipConfig::new(rank as i32).communicator(member).window(5000);
+        let mut chip = bring_up(Platform::Sim, &config, Some(&entry), limit(), &mut |_| ()).unwrap();
+        let spec = |id, size| DomainSpec {
+            id: AllocationId(id),
+            ranks: &[0, 1],
+            domain_rank: rank,
+            window_size: size,
+        };
+        // What a released domain leaves is not in the way of the next one, which is larger.
+        chip.alloc_domain(&spec(1, 4096)).unwrap();
+        chip.release_domain(AllocationId(1)).unwrap();
+        let domain = chip.alloc_domain(&spec(1, 3 * 4096)).unwrap();
+        let neighbour = chip.alloc_domain(&spec(2, 4096)).unwrap();
+        let window = if of_domain { domain } else { chip.window().unwrap() };
+        let mut context = [0; size_of::<CommContext>()];
+        chip.read(window.context, &mut context).unwrap();
+        let context = CommContext::decode(&context).unwrap();
+        let base = context.window_in(if of_peer { 1 } else { 0 }).unwrap();
+        let kernel = chip.load(so, "kernel_entry").unwrap();
+        let mut run = |at: u64| chip.launch(kernel, &[], &[at], &[]).unwrap();
+        // All of every window can be written.
+        for start in [base.0, domain.base.0, neighbour.base.0] {
+            run(start);
+        }
+        run(base.0 + window.size as u64 - 1);
+        run(domain.base.0 + domain.size as u64 - 1);
+        if rank == 0 {
+            run(base.0 + window.size as u64 - 1 + beyond);
+        } else {
+            // Its windows stay while rank 0 uses them; how long rank 0 lives is what the test is about.
+            let _ = chip.comm().unwrap().barrier(limit());
+        }
+        0
+    };
+    // SAFETY: see the head of the file.
+    let fork = |rank| unsafe { Child::fork(&[group.region().fd()], || main(rank)) }.unwrap();
+    let [writer, peer] = [0, 1].map(fork);
+    let ended = writer.reap(far()).unwrap();
+    group.report_death(0, ended);
+    peer.reap(far()).unwrap();
+    ended
+}
+
+// CS-8
+#[test]
+#[serial]
+fn f73_a_kernel_that_writes_beyond_a_window_ends_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let so = compile(folder.path(), WRITE);
+    for (forked, of_domain, of_peer) in
+        [(true, false, false), (true, true, true), (false, false, true), (false, true, false)]
+    {
+        for beyond in [1, 4096] {
+            let case =
+                format!("forked {forked}, domain {of_domain}, peer's {of_peer}, {beyond} bytes beyond");
+            let ended = write_beyond(&so, forked, of_domain, of_peer, beyond);
+            assert_eq!(ended, HowDied::Signalled(SIGSEGV), "{case}");
+        }
+    }
+    assert_eq!(
+        write_beyond(&so, true, true, true, 0),
+        HowDied::Exited(0),
+        "the last byte is part of the window"
+    );
 }

@@ -9,7 +9,7 @@ use core::num::NonZeroUsize;
 use core::ops::Range;
 use core::ptr::NonNull;
 use nix::errno::Errno;
-use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mprotect, munmap};
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -76,6 +76,13 @@ impl Mapping {
         // SAFETY: the whole of the new mapping; what is read from it and written to it stays the same.
         let _ = unsafe { madvise(base, len.get(), MmapAdvise::MADV_DONTDUMP) };
         Ok(Self { base: base.cast(), len })
+    }
+
+    /// Changes how this process may access the pages of `range`, which is inside.
+    pub(crate) fn protect(&self, range: Range<usize>, access: ProtFlags) -> Result<(), Errno> {
+        debug_assert!(range.start <= range.end && range.end <= self.len());
+        // SAFETY: inside the mapping (the caller checked), so that no other mapping changes.
+        unsafe { mprotect(self.base.add(range.start).cast(), range.len(), access) }
     }
 
     #[inline]

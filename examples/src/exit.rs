@@ -2,6 +2,7 @@
 
 use crate::cli::{Arguments, CommandLine};
 use comm_context::comm::CommError;
+use std::io::Write;
 use std::process::ExitCode;
 use worker_orch::{ErrorCode, Failure};
 
@@ -62,7 +63,8 @@ pub fn main(line: &CommandLine, body: impl FnOnce(&Arguments) -> Result<Outcome,
     let result = match line.parse(std::env::args_os().skip(1)) {
         Ok(Some(arguments)) => body(&arguments),
         Ok(None) => {
-            print!("{}", line.help());
+            // A closed pipe is not an error.
+            let _ = std::io::stdout().write_all(line.help().as_bytes());
             return ExitCode::SUCCESS;
         }
         Err(error) => Err(error),

@@ -20,7 +20,7 @@ mod rows;
 pub use cli::{Arguments, CommandLine, Flag, usage};
 pub use collective::{Collective, SIGNAL_BYTES, input, sum_of_inputs};
 pub use devices::Devices;
-pub use exit::{Error, Outcome, main};
+pub use exit::{Error, Outcome, main, print_line};
 pub use golden::{Checked, UNTOUCHED, slack_of_sum};
 pub use job::Job;
 pub use options::{DEFAULT_SYMBOL, FLAGS, KernelFile, Options, Style, at_least_one};

@@ -201,7 +201,7 @@ impl Region {
 
     /// Returns the memory behind the pages of `range` to the system; they read as zero afterwards, in every
     /// process.
-    pub fn release(&self, range: Range<usize>) -> Result<(), RegionError> {
+    pub(crate) fn release(&self, range: Range<usize>) -> Result<(), RegionError> {
         let len = self.check(&range)?;
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         fallocate(&self.fd, flags, range.start as i64, len as i64).map_err(system("fallocate(PUNCH_HOLE)"))

@@ -50,7 +50,7 @@ impl Worker {
                 return Some(state.again());
             }
             At::Down | At::Closed | At::Dead => return None,
-            // orchestrator.rs, `submit_group`.
+            // orchestrator, `submit_group`.
             At::Sending(k) => {
                 next.chips[usize::from(k)].task_frame = true;
                 next.at = after(k, At::Sending, At::Draining(0));
@@ -159,7 +159,7 @@ impl Worker {
         }
     }
 
-    /// run.rs, `run`: the user's closure fails or panics in the middle of its submits.
+    /// up/run.rs, `run`: the user's closure fails or panics in the middle of its submits.
     pub(crate) fn closure_fails(&self, state: &State) -> Option<State> {
         matches!(state.at, At::Sending(1..)).then_some(())?;
         let cancelled = self.mutant != Some(Mutant::FailedClosureCancelsNothing);

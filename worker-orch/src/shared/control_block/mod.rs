@@ -1,8 +1,7 @@
 //! The memory that a Worker shares with its child processes: status words, and for each child a ring of task
 //! slots, its last failure and its last answer.
 //!
-//! Each word has one writer. Whoever reads a word written by another process copies it once and checks the
-//! copy.
+//! Each word has one writer. A word that another process wrote is read once, and the copy is checked.
 
 mod failures;
 mod words;
@@ -129,7 +128,7 @@ impl ControlBlock {
         ParkFlag::tagged(&self.flags()[waiter], tag(child))
     }
 
-    /// Publishes that `child` has finished task `seq`, and wakes everybody who is parked on its progress.
+    /// Publishes that `child` has finished task `seq`, and wakes the waiters parked on it.
     pub(crate) fn finish(&self, child: usize, words: &ChildWords, seq: u64) {
         let listeners = self.flags().iter().map(move |flag| Listener::tagged(flag, tag(child)));
         words.progress.done.store_and_notify(seq, listeners);

@@ -3,9 +3,9 @@
 //! Where chips use host memory the parent maps it too, and copies are plain copies. Memory on a device is
 //! managed by commands to the chip, and its bytes go through a piece of the Worker's heap.
 
-use super::chips::window_fits;
-use super::up::Up;
+use super::Up;
 use crate::heap::{Heap, Piece};
+use crate::parent::chips::window_fits;
 use crate::shared::{Frame, Kind, Programs};
 use chip_bootstrap::{ChipGroup, ChipMemoryKind, region_failure};
 use comm_context::abi::DeviceAddr;

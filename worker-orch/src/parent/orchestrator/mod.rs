@@ -1,14 +1,19 @@
 //! Submitting tasks inside a run, in the order that follows from the memory that they touch.
 
+mod domains;
+
+pub(super) use domains::BaseGroup;
+pub use domains::{Domain, DomainContext};
+
 use super::address_spaces::AddressSpaces;
 use super::children::Children;
 use super::dependencies::{Tracker, condense};
-use super::domains::{BaseGroup, Domains};
 use super::first_cause::{Event, Problems};
 use crate::args::Args;
 use crate::program::Program;
 use crate::shared::{Frame, Kind, Prerequisite, Programs, RING};
 use deadline::Deadline;
+use domains::Domains;
 use worker_errors::{ErrorCode, Failure};
 
 /// A submitted task.
@@ -24,12 +29,12 @@ pub struct TaskId {
 /// different processes overlap, unless the tensors say that one needs the other; the processes then wait for
 /// each other without the parent.
 pub struct Orchestrator<'w> {
-    pub(super) children: &'w mut Children,
-    pub(super) programs: &'w Programs,
-    pub(super) run: u64,
-    pub(super) deadline: Deadline,
-    pub(super) domains: Domains,
-    pub(super) base: &'w mut BaseGroup,
+    children: &'w mut Children,
+    programs: &'w Programs,
+    run: u64,
+    deadline: Deadline,
+    domains: Domains,
+    base: &'w mut BaseGroup,
     /// Children `0..next_level` are chips or Workers, the others are sub-workers.
     next_level: usize,
     spaces: &'w AddressSpaces,
@@ -184,7 +189,7 @@ impl<'w> Orchestrator<'w> {
     }
 
     /// Fails when `child` has failed in this run, and keeps that failure.
-    pub(super) fn check_child(&mut self, child: usize) -> Result<(), Failure> {
+    fn check_child(&mut self, child: usize) -> Result<(), Failure> {
         if !self.children.failed_in(child, self.run) {
             return Ok(());
         }
@@ -208,7 +213,7 @@ impl<'w> Orchestrator<'w> {
     }
 
     /// What went wrong in `run`, after its frames have drained or could not.
-    pub(super) fn problems_after(&mut self, run: u64, drained: Result<(), Failure>) -> Problems {
+    fn problems_after(&mut self, run: u64, drained: Result<(), Failure>) -> Problems {
         match self.children.run_failed() {
             true => self.children.check_for_death(),
             false if drained.is_ok() => return Problems::default(),

@@ -1,16 +1,22 @@
 //! A Worker that is up.
 
+mod chip_memory;
+mod run;
+
+pub(crate) use chip_memory::Call;
+pub use chip_memory::ChipMemory;
+
 use super::address_spaces::AddressSpaces;
 use super::children::Children;
-use super::chip_memory::Dropped;
-use super::domains::BaseGroup;
 use super::first_cause::Event;
+use super::orchestrator::BaseGroup;
 use super::trace::Trace;
 use crate::chip_context::ChipContext;
 use crate::heap::Heap;
 use crate::program::Program;
 use crate::shared::{Definition, Programs};
 use chip_bootstrap::ChipMemoryKind;
+use chip_memory::Dropped;
 use comm_context::comm::Timeout;
 use std::sync::Arc;
 use worker_errors::{ErrorCode, Failure};
@@ -18,15 +24,15 @@ use worker_errors::{ErrorCode, Failure};
 /// The children of a Worker, and what the parent knows of them.
 #[derive(Debug)]
 pub(crate) struct Up {
-    pub(super) children: Children,
-    pub(super) contexts: Vec<ChipContext>,
-    pub(super) base: BaseGroup,
+    children: Children,
+    contexts: Vec<ChipContext>,
+    base: BaseGroup,
     /// Children `0..next_level` are chips or Workers, the others are sub-workers.
-    pub(super) next_level: usize,
-    pub(super) heap: Arc<Heap>,
-    pub(super) chip_memory: ChipMemoryKind,
-    pub(super) spaces: AddressSpaces,
-    pub(super) dropped: Dropped,
+    next_level: usize,
+    heap: Arc<Heap>,
+    chip_memory: ChipMemoryKind,
+    spaces: AddressSpaces,
+    dropped: Dropped,
     runs: u64,
 }
 
@@ -54,7 +60,7 @@ impl Up {
     }
 
     /// Two numbers a run: one for its tasks, one for the clean-up, which is not skipped when they failed.
-    pub(super) fn next_run(&mut self) -> u64 {
+    fn next_run(&mut self) -> u64 {
         self.runs += 2;
         self.runs - 1
     }

@@ -1,7 +1,7 @@
 //! Domains inside a run: some of the chips, with a window of their own.
 
-use super::chips::window_fits;
-use super::orchestrator::Orchestrator;
+use super::Orchestrator;
+use crate::parent::chips::window_fits;
 use crate::shared::{Frame, Kind};
 use chip_bootstrap::{BUFFER_ALIGN, ChipConfig, ChipGroup};
 use comm_context::abi::{DType, DeviceAddr};
@@ -11,14 +11,14 @@ use worker_errors::{ErrorCode, Failure};
 
 /// The group of all chips, which domains are made of.
 #[derive(Debug)]
-pub(super) struct BaseGroup {
+pub(in crate::parent) struct BaseGroup {
     /// Whether all chips have joined it.
     joined: bool,
     next_id: u64,
 }
 
 impl BaseGroup {
-    pub(super) fn new(joined: bool) -> Self {
+    pub(in crate::parent) fn new(joined: bool) -> Self {
         Self { joined, next_id: 0 }
     }
 }
@@ -224,7 +224,7 @@ impl Orchestrator<'_> {
 
     /// Releases the domains of this run, as commands of the run `clean_up`, which no failure of this one
     /// skips.
-    pub(super) fn release_domains(&mut self, clean_up: u64) -> Result<(), Failure> {
+    pub(in crate::parent) fn release_domains(&mut self, clean_up: u64) -> Result<(), Failure> {
         if self.domains.live.is_empty() {
             return Ok(());
         }

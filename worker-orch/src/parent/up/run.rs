@@ -1,8 +1,8 @@
 //! One run: the caller's closure submits tasks, they drain, and the first cause of a failure is reported.
 
-use super::first_cause::Event;
-use super::orchestrator::Orchestrator;
-use super::up::Up;
+use super::Up;
+use crate::parent::first_cause::Event;
+use crate::parent::orchestrator::Orchestrator;
 use crate::shared::Programs;
 use deadline::Deadline;
 use fault_points::fault_point;

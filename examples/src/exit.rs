@@ -1,6 +1,7 @@
 //! How a program ends: its result, its error, its exit code.
 
 use crate::cli::{Arguments, CommandLine};
+use crate::log;
 use comm_context::comm::CommError;
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -80,6 +81,7 @@ fn print_error(line: impl Display) {
 ///
 /// 0 the result is right, or nobody reads it; 1 it is wrong; 2 bad command line; 3 bring-up or run failed.
 pub fn main(line: &CommandLine, body: impl FnOnce(&Arguments) -> Result<Outcome, Error>) -> ExitCode {
+    log::start();
     let result = match line.parse(std::env::args_os().skip(1)) {
         Ok(Some(arguments)) => body(&arguments),
         Ok(None) => print(line.help()).map(|()| Outcome::Right),

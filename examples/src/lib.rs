@@ -13,6 +13,7 @@ mod devices;
 mod exit;
 mod golden;
 mod job;
+mod log;
 mod options;
 mod report;
 mod rows;

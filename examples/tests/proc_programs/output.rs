@@ -58,3 +58,36 @@ fn a_full_device_is_reported() {
     assert_eq!(end.code, Some(3), "{}", end.err);
     assert!(end.err.starts_with("error: standard output: "), "{}", end.err);
 }
+
+/// Lines of `RUST_LOG`, on standard error; standard output is the same with and without them.
+#[test]
+fn rust_log_shows_what_the_worker_reports() {
+    let run = |filter: &str| {
+        let mut command = command("allreduce", &["-d", "3", "--iters", "5", "--quiet"]);
+        let end = ended(command.env("RUST_LOG", filter).output().unwrap());
+        assert_eq!((end.code, end.out.lines().count()), (Some(0), 1), "{filter}: {}", end.err);
+        end.err
+    };
+    let count = |text: &str, part: &str| text.lines().filter(|line| line.contains(part)).count();
+    let debug = run("worker_orch=debug");
+    // Once for each chip: from the parent only.
+    assert_eq!(count(&debug, "chip is up"), 3, "{debug}");
+    assert_eq!((count(&debug, "] run "), count(&debug, "] close took")), (1, 1), "{debug}");
+    assert!(count(&run("worker_orch=info"), "] run ") == 0);
+    assert_eq!(count(&run("worker_orch::tasks=trace"), "] done "), 15);
+    for nothing in ["off", "", "rendezvous=trace"] {
+        assert_eq!(run(nothing), "", "{nothing}");
+    }
+    assert!(run("worker_orch=loud").starts_with("RUST_LOG is ignored: \"worker_orch=loud\""));
+}
+
+/// A forked chip takes no lock of the logger.
+#[test]
+fn programs_that_log_everything_start_and_end() {
+    for _ in 0..10 {
+        for (name, args) in [("tp_ffn", ["-d", "4"]), ("domains", ["-d", "4"])] {
+            let end = ended(command(name, &args).env("RUST_LOG", "trace").output().unwrap());
+            assert_eq!(end.code, Some(0), "{name}: {}", end.err);
+        }
+    }
+}

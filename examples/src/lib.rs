@@ -24,7 +24,7 @@ pub use devices::Devices;
 pub use exit::{Error, Outcome, main, print_line};
 pub use golden::{Checked, UNTOUCHED, slack_of_sum};
 pub use job::Job;
-pub use options::{DEFAULT_SYMBOL, FLAGS, KernelFile, Options, Style, at_least_one};
+pub use options::{DEFAULT_SYMBOL, FLAGS, KERNEL_NOTE, KernelFile, Options, Style, at_least_one};
 pub use rows::{Rows, rows_that_fit};
 
 /// The README's program, compiled and run.

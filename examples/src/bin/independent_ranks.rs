@@ -39,8 +39,19 @@ const LINE: CommandLine = CommandLine {
     examples: "Examples: four ranks from one shell, from four shells, and from a launcher\n  \
         independent_ranks --spawn 4\n  \
         independent_ranks --rank 0 --nranks 4        (and 1, 2, 3 in other shells)\n  \
-        mpirun -n 4 independent_ranks",
+        mpirun -n 4 independent_ranks\n  \
+        torchrun --no-python --nproc-per-node 4 independent_ranks\n  \
+        srun -n 4 independent_ranks",
+    notes: &[LAUNCHERS],
 };
+
+/// Launchers, and what to do when a rank is missing.
+const LAUNCHERS: &str = "\
+Launchers are known by the variables that they set: RANK with WORLD_SIZE (torchrun), OMPI_COMM_WORLD_RANK
+with OMPI_COMM_WORLD_SIZE (Open MPI), PMI_RANK with PMI_SIZE (MPICH, Intel MPI), SLURM_PROCID with
+SLURM_NTASKS (Slurm). All ranks run on one machine.
+To see which ranks have come and which are missing, give the path of the first line to comm-inspect:
+  cargo run --release -p comm-sim --bin comm-inspect -- PATH";
 
 /// The command line.
 struct Options {

@@ -13,6 +13,7 @@ mod devices;
 mod exit;
 mod golden;
 mod job;
+mod log;
 mod options;
 mod report;
 mod rows;
@@ -20,10 +21,10 @@ mod rows;
 pub use cli::{Arguments, CommandLine, Flag, usage};
 pub use collective::{Collective, SIGNAL_BYTES, input, sum_of_inputs};
 pub use devices::Devices;
-pub use exit::{Error, Outcome, main};
+pub use exit::{Error, Outcome, main, print_line};
 pub use golden::{Checked, UNTOUCHED, slack_of_sum};
 pub use job::Job;
-pub use options::{DEFAULT_SYMBOL, FLAGS, KernelFile, Options, Style, at_least_one};
+pub use options::{DEFAULT_SYMBOL, FLAGS, KERNEL_NOTE, KernelFile, Options, Style, at_least_one};
 pub use rows::{Rows, rows_that_fit};
 
 /// The README's program, compiled and run.

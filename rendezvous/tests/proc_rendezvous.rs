@@ -506,3 +506,55 @@ fn a_thread_that_leaves_while_another_does_changes_no_reason() {
     });
     all_fine(children);
 }
+
+#[test]
+#[serial]
+fn f62_the_answer_of_a_refused_attempt_is_not_taken_for_the_next_attempts() {
+    // RV-8: each rank finds the disagreement with one peer, and leaves the other peer's message unread.
+    let (_prepared, children) = forked(3, |group| {
+        let me = group.membership().rank();
+        let step = group.step(Phase::AllocDomain, secs(60)).unwrap();
+        let tag = Tag { kind: 1, id: 5 };
+        for late in 0..3 {
+            let members = if me == 2 { [2, 1, 0] } else { [0, 1, 2] };
+            match group.exchange(&step, tag, &members, &[me as u8]) {
+                Err(CommError::Mismatch { .. } | CommError::PeerFailed { .. }) => {}
+                other => return Err(format!("late {late}: {other:?}")),
+            }
+            // The refused message of the late rank is all that its peers find at first.
+            std::thread::sleep(Duration::from_millis(if me == late { 300 } else { 100 }));
+            let messages = group
+                .exchange(&step, tag, &[0, 1, 2], &[10 + me as u8])
+                .map_err(|error| format!("late {late}: {error}"))?;
+            assert_eq!(messages, [[10], [11], [12]]);
+        }
+        Ok(())
+    });
+    all_fine(children);
+}
+
+#[test]
+#[serial]
+fn f62_a_rank_that_misses_a_refused_attempt_fails_in_it_and_not_in_the_next() {
+    // RV-8: two ranks disagree twice and are at the third attempt before the last rank comes to the first.
+    let (_prepared, children) = forked(3, |group| {
+        let me = group.membership().rank();
+        let step = group.step(Phase::AllocDomain, secs(60)).unwrap();
+        let tag = Tag { kind: 1, id: 6 };
+        if me == 0 {
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        for attempt in 0..2 {
+            let members = if me == 2 { [0, 2, 1] } else { [0, 1, 2] };
+            match group.exchange(&step, tag, &members, &[attempt]) {
+                Err(CommError::Mismatch { .. } | CommError::PeerFailed { .. }) => {}
+                other => return Err(format!("attempt {attempt}: {other:?}")),
+            }
+        }
+        let messages =
+            group.exchange(&step, tag, &[0, 1, 2], &[10 + me as u8]).map_err(|error| error.to_string())?;
+        assert_eq!(messages, [[10], [11], [12]]);
+        Ok(())
+    });
+    all_fine(children);
+}

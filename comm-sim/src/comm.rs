@@ -153,6 +153,7 @@ impl Backend for SimComm {
     }
 
     fn allocate(&self, request: &WindowRequest<'_>, within: Timeout) -> Result<Allocated, CommError> {
+        self.group.check_process()?;
         let step = self.group.step(request.phase(), within)?;
         fault_point!("comm-sim.reserve");
         let reserved = self.reserve(request.size);
@@ -171,6 +172,7 @@ impl Backend for SimComm {
     }
 
     fn place_context(&self, context: &CommContext) -> Result<DeviceAddr, CommError> {
+        self.group.check_process()?;
         let region = self.group.region();
         let at = self.arena().allocate(region, size_of::<CommContext>()).map_err(region_error)?;
         region.write(at.start, context.as_bytes()).map_err(region_error)?;
@@ -178,6 +180,7 @@ impl Backend for SimComm {
     }
 
     fn free_domain(&self, id: AllocationId, domain: &Released, within: Timeout) -> Result<(), CommError> {
+        self.group.check_process()?;
         fault_point!("comm-sim.release");
         // No member frees its window before all have stopped using the domain. When some are gone, ours is freed all
         // the same.

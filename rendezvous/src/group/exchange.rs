@@ -34,6 +34,7 @@ impl Group {
         message: &[u8],
     ) -> Result<Vec<Vec<u8>>, CommError> {
         assert!(message.len() <= MESSAGE_BYTES, "a message has at most {MESSAGE_BYTES} bytes");
+        self.check_process()?;
         fault_point!("exchange.posting");
         let posted = self.post(step, tag, members, message)?;
         fault_point!("exchange.posted");

@@ -3,6 +3,7 @@
 use crate::ids::{LogicalDevice, VisibleDevice, VisibleDevicesError};
 use crate::result::VendorError;
 use comm_context::abi::DeviceAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Why a device operation failed.
@@ -98,6 +99,27 @@ pub enum DeviceError {
         what: &'static str,
         /// The text.
         text: String,
+    },
+    /// A kernel's file cannot be read.
+    #[error("{} cannot be read: {reason}", path.display())]
+    KernelFile {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        reason: String,
+    },
+    /// Nothing says for which kind of core a kernel is compiled.
+    #[error(
+        "{} does not say for which kind of core `{symbol}` is compiled: it has no section .ascend.meta.{symbol}, and there \
+         is no .json file with a `magic` beside it; build it from its source with `cargo xtask kernels`. An object that was \
+         compiled for another runtime, without a __global__ entry, cannot be launched",
+        path.display()
+    )]
+    NoKernelType {
+        /// The file.
+        path: PathBuf,
+        /// The kernel.
+        symbol: String,
     },
     /// A peer's device is not in this process's list.
     #[error(

@@ -85,6 +85,7 @@ mod group;
 mod ids;
 mod ipc;
 mod kernel;
+mod kernel_type;
 mod load;
 mod memory;
 mod peer;
@@ -105,7 +106,8 @@ pub use ids::{
     ListProblem, LogicalDevice, PhysicalDevice, VisibleDevice, VisibleDevices, VisibleDevicesError,
 };
 pub use ipc::{IpcExport, IpcImport, IpcKey};
-pub use kernel::{Kernel, KernelBinary};
+pub use kernel::{Kernel, KernelBinary, LaunchSpec};
+pub use kernel_type::KernelType;
 pub use load::{AclVersion, Attempt, ENV_LIB_DIR, LoadError, MINIMUM_ACL, Vendor};
 pub use memory::DeviceMemory;
 pub use physical::{FabricHandle, Mapping, Pages, PhysicalMemory, ShareableHandle};

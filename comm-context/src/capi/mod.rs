@@ -1,4 +1,5 @@
-//! The C API of `comm.h` for any backend, except how a communicator is opened.
+//! The C API of `comm.h` for any backend, except how a communicator is opened. What it promises is in
+//! docs/ARCHITECTURE.md#c-api-of-a-backend.
 //!
 //! A backend calls [`export_c_api!`](crate::export_c_api) with the function that opens its communicator, and
 //! exports all symbols of `comm.h`. Handles are numbers, never addresses: a stale or foreign one is found

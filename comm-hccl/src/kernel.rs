@@ -11,7 +11,6 @@
 use crate::device::{Device, Handle};
 use crate::error::{DeviceError, acl, acl_optional};
 use crate::kernel_type::KernelType;
-use crate::memory::DeviceMemory;
 use crate::stream::Stream;
 use crate::sys::*;
 use comm_context::abi::DeviceAddr;
@@ -132,19 +131,15 @@ impl Drop for KernelBinary {
 }
 
 impl Kernel<'_> {
-    /// Copies the argument list to the device, queues the kernel and waits for its end, so that everything it uses has
-    /// only to outlive the call.
+    /// Queues the kernel and waits for its end, so that everything it uses has only to outlive the call. `args` is its
+    /// argument list, in device memory.
     ///
     /// The call is as safe as the kernel, which runs on the device (on the double, in the device's process) with the
     /// addresses that it is given. By naming the kernel file the user vouches for it, as in the simulation.
-    pub fn run(&self, stream: &Stream, spec: &LaunchSpec, args: &[u64]) -> Result<(), DeviceError> {
-        let bytes: Vec<u8> = args.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let list = DeviceMemory::allocate(&self.binary.device, bytes.len().max(size_of::<u64>()))?;
-        list.write(0, &bytes)?;
+    pub fn run(&self, stream: &Stream, spec: &LaunchSpec, args: DeviceAddr) -> Result<(), DeviceError> {
         // SAFETY: the user vouches for the kernel; binary and arguments outlive the wait below.
-        unsafe { self.launch(stream, spec, list.addr()) }?;
-        stream.synchronize()?;
-        list.release()
+        unsafe { self.launch(stream, spec, args) }?;
+        stream.synchronize()
     }
 
     /// Queues the kernel on a stream. `args` is its argument list, in device memory.

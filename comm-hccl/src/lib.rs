@@ -96,10 +96,11 @@ mod stream;
 pub mod sys;
 mod vendor_call;
 mod vendor_thread;
+mod warning;
 mod window;
 
 pub use comm::{HcclComm, NotShareable, Refusal};
-pub use device::{Device, VendorPid};
+pub use device::{Device, Generation, VendorPid};
 pub use error::DeviceError;
 pub use group::{Group, RootInfo};
 pub use ids::{
@@ -116,4 +117,5 @@ pub use result::{Code, VendorError};
 pub use runtime::Runtime;
 pub use stream::Stream;
 pub use vendor_thread::{NotStarted, Overrun, VendorThread};
+pub use warning::PeerWarning;
 pub use window::{LocalWindow, PeerWindow, ShareMode, TicketError, WindowTicket};

@@ -21,8 +21,8 @@ use comm_context::abi::{
 };
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
 use comm_hccl::{
-    Device as Opened, DeviceError, DeviceMemory, HcclComm, KernelBinary, LaunchSpec, LogicalDevice, NotStarted, Runtime,
-    Stream, Vendor, VendorThread, VisibleDevices,
+    Device as Opened, DeviceError, DeviceMemory, HcclComm, KernelBinary, LaunchSpec, LogicalDevice,
+    NotStarted, Runtime, Stream, Vendor, VendorThread, VisibleDevices,
 };
 use deadline::{Deadline, LONGEST_WAIT};
 use shared_memory::{Region, RegionError};
@@ -315,7 +315,10 @@ impl Device for AscendDevice {
     /// The device ends a kernel a little after the limit: until then its parent may have stopped it, and said why.
     fn launch(&mut self, launch: &Launch<'_>) -> Result<(), ChipError> {
         let &Launch { kernel, tensors, scalars, host, meanwhile, limit } = launch;
-        let spec = LaunchSpec { limit: limit.map(|limit| limit.saturating_add(LEFT_BEHIND)), ..LaunchSpec::default() };
+        let spec = LaunchSpec {
+            limit: limit.map(|limit| limit.saturating_add(LEFT_BEHIND)),
+            ..LaunchSpec::default()
+        };
         let (staged, slots) = stage(tensors, host)?;
         let before: Vec<Vec<u8>> = staged.iter().map(|part| part.bytes.clone()).collect();
         let (tensors, scalars) = (tensors.to_vec(), scalars.to_vec());

@@ -85,9 +85,8 @@ impl KernelBinary {
             r#type: ACL_RT_BINARY_LOAD_OPT_MAGIC,
             value: aclrtBinaryLoadOptionValue { magic },
         });
-        let mut options = option
-            .as_mut()
-            .map(|option| aclrtBinaryLoadOptions { options: &raw mut *option, numOpt: 1 });
+        let mut options =
+            option.as_mut().map(|option| aclrtBinaryLoadOptions { options: &raw mut *option, numOpt: 1 });
         let options = options.as_mut().map_or(std::ptr::null_mut(), |options| &raw mut *options);
         let mut handle: aclrtBinHandle = std::ptr::null_mut();
         // SAFETY: `text` ends in NUL; it and the options, which are null or one option, outlive the call; `handle` is a

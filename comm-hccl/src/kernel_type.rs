@@ -43,10 +43,9 @@ impl KernelType {
             return Ok(Self::Section(number));
         }
         let magic = beside(path).as_deref().and_then(magic_in);
-        magic.map(Self::Magic).ok_or_else(|| DeviceError::NoKernelType {
-            path: path.to_owned(),
-            symbol: symbol.to_owned(),
-        })
+        magic
+            .map(Self::Magic)
+            .ok_or_else(|| DeviceError::NoKernelType { path: path.to_owned(), symbol: symbol.to_owned() })
     }
 }
 

@@ -65,13 +65,15 @@ impl Device {
             return Err(DeviceError::NoPeerPath { device: self.visible(), peer });
         }
         // SAFETY: a number that the vendor checks; the flags must be 0.
-        let refused = match unsafe { acl_optional!(vendor, aclrtDeviceEnablePeerAccess(peer_logical.raw(), 0)) } {
-            Ok(()) => None,
-            Err(DeviceError::Vendor(error)) if !error.code.is_unsupported() => Some(error),
-            Err(error) => return Err(error),
-        };
+        let refused =
+            match unsafe { acl_optional!(vendor, aclrtDeviceEnablePeerAccess(peer_logical.raw(), 0)) } {
+                Ok(()) => None,
+                Err(DeviceError::Vendor(error)) if !error.code.is_unsupported() => Some(error),
+                Err(error) => return Err(error),
+            };
         let start = Instant::now();
-        let patience = self.generation().confirmed_within().min(deadline.saturating_duration_since(start) / 2);
+        let patience =
+            self.generation().confirmed_within().min(deadline.saturating_duration_since(start) / 2);
         loop {
             let mut up = 0;
             // SAFETY: two numbers that the vendor checks, and a valid place. The peer is a physical id here.
@@ -84,7 +86,9 @@ impl Device {
                 Ok(()) if up != 0 => return Ok(None),
                 Ok(()) if start.elapsed() >= patience => {
                     let unconfirmed = || PeerWarning::Unconfirmed { peer, waited: start.elapsed() };
-                    return Ok(Some(refused.map_or_else(unconfirmed, |source| PeerWarning::NotEnabled { peer, source })));
+                    return Ok(Some(
+                        refused.map_or_else(unconfirmed, |source| PeerWarning::NotEnabled { peer, source }),
+                    ));
                 }
                 Ok(()) => std::thread::sleep(POLL_INTERVAL),
             }

@@ -184,7 +184,11 @@ impl HcclComm {
         let stuck = matches!(closed, Err(CommError::Stuck { .. }));
         let waited = if stuck { Ok(()) } else { self.wait_for_importers(until) };
         // A thread that has not come back by now is not waited for a second time.
-        let grace = if stuck { Deadline::after(Duration::ZERO) } else { Deadline::after(until.left().max(RELEASE_GRACE)) };
+        let grace = if stuck {
+            Deadline::after(Duration::ZERO)
+        } else {
+            Deadline::after(until.left().max(RELEASE_GRACE))
+        };
         let released = match grace {
             Ok(grace) => self.release_all(grace),
             Err(_) => self.release_all(until),

@@ -26,7 +26,13 @@ impl<'a> ChipExecutor<'a> {
     /// `base` is the group of all chips of the Worker and this chip's place in it, for domains of chips that
     /// were configured without a communicator.
     pub(super) fn new(chip: Chip, context: &ChildContext<'a>, base: Option<(Entry, Membership)>) -> Self {
-        Self { chip, programs: LoadedPrograms::new(context), heaps: context.heaps, block: context.block, base }
+        Self {
+            chip,
+            programs: LoadedPrograms::new(context),
+            heaps: context.heaps,
+            block: context.block,
+            base,
+        }
     }
 
     pub(super) fn tear_down(mut self) -> Result<(), Failure> {

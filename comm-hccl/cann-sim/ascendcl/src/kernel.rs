@@ -167,8 +167,10 @@ fn start(
         "the object has no kernel type and was loaded without a magic number, so it is taken for a cube kernel on A2/A3",
     )?;
     let entry = function.entry;
-    let running = state.process(device)?.run(entry, words, limit);
-    let running = running.or_else(|error| refuse(ACL_ERROR_RT_AICORE_EXCEPTION, error))?;
+    let Ok(running) = state.process(device)?.run(entry, words, limit) else {
+        // A kernel may have faulted before its process could answer.
+        return fail(state, device, Ended::Crashed);
+    };
     if let Some(stream) = state.streams.get_mut(&(stream as usize)) {
         stream.running = Some(running);
     }
@@ -237,7 +239,9 @@ pub(crate) unsafe extern "C" fn aclrtLaunchKernelWithHostArgs(
         state.host_memory(host_args as usize, args_size)?;
         words = vec![0_u64; args_size / 8];
         // SAFETY: not null and not device memory; the caller provides `args_size` bytes, and `words` has as many.
-        unsafe { std::ptr::copy_nonoverlapping(host_args.cast(), words.as_mut_ptr().cast::<u8>(), args_size) };
+        unsafe {
+            std::ptr::copy_nonoverlapping(host_args.cast(), words.as_mut_ptr().cast::<u8>(), args_size)
+        };
         Ok(())
     });
     if code != ACL_SUCCESS {

@@ -7,9 +7,7 @@
 
 use crate::gate::{answer, call, ensure, enter, refuse, take_recent};
 use crate::kernel::finish;
-use crate::state::{
-    FOREIGN_CONTEXT, NO_CONTEXT, Stream, context_of, current_context, set_current_context,
-};
+use crate::state::{FOREIGN_CONTEXT, NO_CONTEXT, Stream, context_of, current_context, set_current_context};
 use cann_sim::Kind;
 use comm_hccl::sys::*;
 use std::ffi::c_char;

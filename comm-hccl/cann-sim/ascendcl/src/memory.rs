@@ -97,7 +97,9 @@ pub(crate) unsafe extern "C" fn aclrtMemcpy(
             // SAFETY: the caller vouches for both sides, which are its own.
             (None, None) => unsafe { std::ptr::copy(source, destination, count) },
             // SAFETY: the caller vouches for the host's side, which is its own.
-            (None, Some(to)) => to.view.write(to.offset, unsafe { std::slice::from_raw_parts(source, count) }),
+            (None, Some(to)) => {
+                to.view.write(to.offset, unsafe { std::slice::from_raw_parts(source, count) })
+            }
             (Some(from), None) => {
                 // SAFETY: as above.
                 from.view.read(from.offset, unsafe { std::slice::from_raw_parts_mut(destination, count) });

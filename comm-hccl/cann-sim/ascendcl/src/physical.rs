@@ -96,7 +96,10 @@ pub(crate) unsafe extern "C" fn aclrtFreePhysical(handle: aclrtDrvMemHandle) -> 
         Some(physical) => {
             state.attachment.destroyed(physical.kind);
             if physical.kind == Kind::Imported {
-                physical.exports.iter().for_each(|&nonce| crate::share::forget(state.attachment, nonce, true));
+                physical
+                    .exports
+                    .iter()
+                    .for_each(|&nonce| crate::share::forget(state.attachment, nonce, true));
                 return Ok(());
             }
             // All are withdrawn; the first that is still open counts.
@@ -123,7 +126,8 @@ pub(crate) unsafe extern "C" fn aclrtReserveMemAddress(
         ensure(plain, ACL_ERROR_INVALID_PARAM, "null pointer, size 0, an alignment or an expected address")?;
         ensure(flags <= HUGE_PAGE_TYPE as u64, ACL_ERROR_RT_PARAM_INVALID, "unknown page type")?;
         let device = state.device()?;
-        let base = addresses::reserve(size).or_else(|e| refuse(ACL_ERROR_RT_MEMORY_ALLOCATION, e.to_string()))?;
+        let base =
+            addresses::reserve(size).or_else(|e| refuse(ACL_ERROR_RT_MEMORY_ALLOCATION, e.to_string()))?;
         let reservation = Reservation { device, size, mapped: None, access: HashSet::new() };
         state.reservations.insert(base, reservation);
         state.attachment.created(Kind::Reservation);

@@ -65,7 +65,8 @@ pub(crate) fn withdraw(attachment: &Attachment, nonce: u64) -> Answer {
     match slot.importers.iter().map(|pid| pid.load(Relaxed)).find(open) {
         None => Ok(()),
         Some(pid) => {
-            let text = format!("the memory is gone although process {pid} still has it open; importers close first");
+            let text =
+                format!("the memory is gone although process {pid} still has it open; importers close first");
             cann_sim::log(&text);
             refuse(ACL_ERROR_RT_DRV_INTERNAL_ERROR, text)
         }
@@ -153,7 +154,8 @@ pub(crate) fn open(state: &State, kind: ExportKind, nonce: u64, path: Path) -> R
     }
     let size = slot.size.load(Relaxed) as usize;
     let view = SharedMemory::open_peer(pid, slot.fd.load(Relaxed), size).and_then(View::new);
-    let view = view.or_else(|e| refuse(ACL_ERROR_RT_DRV_INTERNAL_ERROR, format!("the peer's memory: {e}")))?;
+    let view =
+        view.or_else(|e| refuse(ACL_ERROR_RT_DRV_INTERNAL_ERROR, format!("the peer's memory: {e}")))?;
     let Some(place) = slot.importers.iter().find(|pid| pid.load(Relaxed) == 0) else {
         return refuse(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, format!("open in more than {EXPORT_PIDS} places"));
     };

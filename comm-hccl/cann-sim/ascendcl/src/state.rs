@@ -213,7 +213,8 @@ impl State {
 
     /// Refuses device addresses where the vendor takes a pointer of the host.
     pub(crate) fn host_memory(&self, address: usize, len: usize) -> Answer {
-        let overlaps = |base: usize, size: usize| address < base + size && base < address.saturating_add(len.max(1));
+        let overlaps =
+            |base: usize, size: usize| address < base + size && base < address.saturating_add(len.max(1));
         let ranges = self.ranges.iter().any(|(&base, range)| overlaps(base, range.view.size()));
         let reserved = self.reservations.iter().any(|(&base, r)| overlaps(base, r.size));
         ensure(!ranges && !reserved, ACL_ERROR_RT_PARAM_INVALID, "a device address where host memory belongs")
@@ -232,13 +233,15 @@ impl State {
         if !self.processes.contains_key(&device) {
             let visible = self.visible_id(device as i32)?;
             let ranges = self.ranges.iter().filter(|(_, range)| range.device == device);
-            let reserved = self.reservations.iter().filter(|(_, r)| r.device == device && r.access.contains(&visible));
+            let reserved =
+                self.reservations.iter().filter(|(_, r)| r.device == device && r.access.contains(&visible));
             let mapped = reserved.filter_map(|(base, r)| Some((base, &r.mapped.as_ref()?.view)));
             let memory = ranges.map(|(base, range)| (base, &range.view)).chain(mapped);
-            let started = DeviceProcess::start().map_err(|error| error.to_string()).and_then(|mut process| {
-                memory.into_iter().try_for_each(|(base, view)| process.map(*base, view))?;
-                Ok(process)
-            });
+            let started =
+                DeviceProcess::start().map_err(|error| error.to_string()).and_then(|mut process| {
+                    memory.into_iter().try_for_each(|(base, view)| process.map(*base, view))?;
+                    Ok(process)
+                });
             let started = started.or_else(|error| refuse(ACL_ERROR_RT_DRV_INTERNAL_ERROR, error))?;
             self.processes.insert(device, started);
         }

@@ -32,7 +32,10 @@ impl View {
     }
 
     fn place(&self, offset: usize, len: usize) -> *mut u8 {
-        assert!(offset.checked_add(len).is_some_and(|end| end <= self.size()), "the callers checked the range");
+        assert!(
+            offset.checked_add(len).is_some_and(|end| end <= self.size()),
+            "the callers checked the range"
+        );
         (self.at + offset) as *mut u8
     }
 

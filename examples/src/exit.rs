@@ -2,11 +2,10 @@
 
 use crate::cli::{Arguments, CommandLine};
 use crate::log;
-use comm_context::comm::CommError;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
-use worker_orch::{ErrorCode, Failure};
+use worker_orch::{CommError, ErrorCode, Failure};
 
 /// Whether the results of a program are right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

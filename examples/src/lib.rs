@@ -32,6 +32,11 @@ pub use rows::{Rows, rows_that_fit};
 #[doc = include_str!("../../README.md")]
 struct Readme;
 
+/// The program of the page for users of simpler, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/coming-from-simpler.md")]
+struct ComingFromSimpler;
+
 /// `1 chip`, `2 chips`.
 pub fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })

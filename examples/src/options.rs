@@ -3,11 +3,10 @@
 use crate::cli::{Arguments, Flag};
 use crate::devices::Devices;
 use crate::exit::Error;
-use comm_context::comm::Timeout;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
-use worker_orch::Platform;
+use worker_orch::{ChipMemoryKind, Platform, Timeout};
 
 /// The flags behind [`Options`].
 pub const FLAGS: &[Flag] = &[
@@ -113,8 +112,8 @@ impl Options {
     /// or, for other platforms, in the folder that `CHIPCOMM_KERNEL_DIR` names, into which `cargo xtask
     /// kernels` compiles.
     pub fn kernel_path(&self, name: &str) -> PathBuf {
-        let elsewhere = std::env::var_os("CHIPCOMM_KERNEL_DIR").filter(|_| self.platform != Platform::Sim);
-        match elsewhere {
+        let on_device = self.platform.chip_memory() == ChipMemoryKind::Device;
+        match std::env::var_os("CHIPCOMM_KERNEL_DIR").filter(|_| on_device) {
             Some(folder) => PathBuf::from(folder).join(format!("{name}.o")),
             None => PathBuf::from(env!("OUT_DIR")).join(format!("{name}.so")),
         }

@@ -7,9 +7,8 @@ use chipcomm_examples::{
     CommandLine, Error, FLAGS, Job, KERNEL_NOTE, Options, Rows, SIGNAL_BYTES, UNTOUCHED, input, main as run,
     rows_that_fit,
 };
-use comm_context::abi::DType;
 use std::process::ExitCode;
-use worker_orch::{Access, Args, Domain, Failure, Orchestrator, Program};
+use worker_orch::{Access, Args, DType, Domain, Failure, Orchestrator, Program};
 
 const LINE: CommandLine = CommandLine {
     program: "domains",

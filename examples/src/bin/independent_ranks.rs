@@ -7,10 +7,9 @@ use chipcomm_examples::{
     Arguments, Checked, CommandLine, Devices, Error, Flag, Outcome, Style, at_least_one, counted,
     main as run, print_line, usage,
 };
-use comm_context::abi::CommContext;
-use comm_context::comm::{CommError, Communicator, Membership, Timeout};
-use comm_sim::SimComm;
-use rendezvous::{LauncherError, from_launcher};
+use comm_sim::{
+    CommContext, CommError, Communicator, LauncherError, Membership, SimComm, Timeout, from_launcher,
+};
 use std::fmt::Display;
 use std::num::NonZeroU32;
 use std::os::unix::fs::MetadataExt;

@@ -13,10 +13,11 @@ use chipcomm_examples::{
     CommandLine, Error, FLAGS, Job, KERNEL_NOTE, Options, Rows, SIGNAL_BYTES, UNTOUCHED, main as run,
     rows_that_fit, usage,
 };
-use comm_context::abi::{DType, DeviceAddr, TensorDesc};
-use comm_context::comm::Membership;
 use std::process::ExitCode;
-use worker_orch::{Access, Args, ChipConfig, ErrorCode, Failure, Orchestrator, Program, Task};
+use worker_orch::{
+    Access, Args, ChipConfig, DType, DeviceAddr, ErrorCode, Failure, Membership, Orchestrator, Program, Task,
+    TensorDesc,
+};
 
 const LINE: CommandLine = CommandLine {
     program: "tp_ffn",

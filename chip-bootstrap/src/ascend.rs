@@ -3,17 +3,20 @@
 //!
 //! # What is assumed of kernels
 //! A kernel binary is what `aclrtBinaryLoadFromFile` takes. Its function is launched with one block. Its
-//! arguments are those of the simulation: for each tensor the address of its descriptor, then the scalars.
-//! The descriptors are copied to device memory first, so their addresses are the device's. A tensor in host
+//! arguments are those of the simulation: for each tensor the address of its descriptor, then the scalars,
+//! and at the end the addresses of LocalContext and GlobalContext. The descriptors and contexts are copied to
+//! device memory first, so their addresses are the device's. A tensor in host
 //! memory is staged: its bytes are copied to the device before the launch, and the bytes that the kernel
 //! changed are copied back after it.
 //!
 //! Closing a device resets it and leaves the vendor's runtime initialised until the process ends: it cannot
 //! be started a second time in a process, and a process may bring a chip up again.
 
-use crate::device::{ChipMemory, Device, Entry, Kernel, Launch};
+use crate::device::{ChipMemory, Device, Entry, Kernel, Launch, check_completion};
 use crate::error::{ChipError, KernelError};
-use comm_context::abi::{AbiError, DeviceAddr, TensorDesc};
+use comm_context::abi::{
+    AbiError, DeviceAddr, KERNEL_ARGS, KERNEL_LOCAL_CONTEXT_ARG, KernelContexts, TensorDesc,
+};
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
 use comm_hccl::{
     Device as Opened, DeviceError, DeviceMemory, HcclComm, KernelBinary, LogicalDevice, NotStarted, Runtime,
@@ -103,14 +106,15 @@ impl Held {
         Ok(())
     }
 
-    /// Launches a kernel, waits for its end, and returns what the staged tensors then hold.
+    /// Launches a kernel, waits for its end, and returns what the staged tensors then hold, and what the kernel left
+    /// in its completion slab.
     fn launch(
         &mut self,
         kernel: usize,
         mut tensors: Vec<TensorDesc>,
         scalars: &[u64],
         staged: &[Staged],
-    ) -> Result<Vec<Vec<u8>>, DeviceError> {
+    ) -> Result<(Vec<Vec<u8>>, [u8; 8]), DeviceError> {
         let device = self.device()?.clone();
         let stream = self.stream.as_ref().ok_or(DeviceError::Released { what: "stream" })?;
         let (binary, symbol) = self.binaries.get(kernel).ok_or(DeviceError::Released { what: "kernel" })?;
@@ -139,7 +143,9 @@ impl Held {
             copies[slot].read(part.offset, &mut bytes)?;
             back.push(bytes);
         }
-        Ok(back)
+        let mut slab = [0; 8];
+        args.memory.read(args.contexts_at, &mut slab)?;
+        Ok((back, slab))
     }
 
     fn holding(&self, addr: DeviceAddr, len: usize) -> Result<(&DeviceMemory, usize), DeviceError> {
@@ -169,31 +175,35 @@ impl Held {
     }
 }
 
-/// A kernel's arguments; the descriptors stay on the device as long as this value lives.
+/// A kernel's arguments; what they point at stays on the device as long as this value lives.
 struct Arguments {
     block: Vec<u64>,
-    _descriptors: Option<DeviceMemory>,
+    /// The descriptors, then the contexts.
+    memory: DeviceMemory,
+    contexts_at: usize,
 }
+
+/// A descriptor is a multiple of 64 bytes, so the contexts that follow are aligned as they have to be.
+const _: () = assert!(size_of::<TensorDesc>().is_multiple_of(64));
 
 fn place_arguments(
     device: &Opened,
     tensors: &[TensorDesc],
     scalars: &[u64],
 ) -> Result<Arguments, DeviceError> {
-    let mut block = Vec::with_capacity(tensors.len() + scalars.len());
-    let descriptors = match tensors.len() {
-        0 => None,
-        count => {
-            let memory = DeviceMemory::allocate(device, count * size_of::<TensorDesc>())?;
-            let bytes: Vec<u8> = tensors.iter().flat_map(|tensor| tensor.as_bytes()).copied().collect();
-            memory.write(0, &bytes)?;
-            Some(memory)
-        }
-    };
-    let start = descriptors.as_ref().map_or(0, |memory| memory.addr().0);
+    let contexts_at = size_of_val(tensors);
+    let memory = DeviceMemory::allocate(device, contexts_at + size_of::<KernelContexts>())?;
+    let start = memory.addr().0;
+    let at = DeviceAddr(start + contexts_at as u64);
+    let mut bytes: Vec<u8> = tensors.iter().flat_map(|tensor| tensor.as_bytes()).copied().collect();
+    bytes.extend_from_slice(KernelContexts::of_one_block(at).as_bytes());
+    memory.write(0, &bytes)?;
+    let mut block = Vec::with_capacity(KERNEL_ARGS);
     block.extend((0..tensors.len()).map(|at| start + (at * size_of::<TensorDesc>()) as u64));
     block.extend(scalars);
-    Ok(Arguments { block, _descriptors: descriptors })
+    block.resize(KERNEL_LOCAL_CONTEXT_ARG, 0);
+    block.extend(KernelContexts::arguments(at));
+    Ok(Arguments { block, memory, contexts_at })
 }
 
 /// The elements of a tensor in host memory, to be copied to the device.
@@ -299,12 +309,14 @@ impl Device for AscendDevice {
         let before: Vec<Vec<u8>> = staged.iter().map(|part| part.bytes.clone()).collect();
         let (tensors, scalars) = (tensors.to_vec(), scalars.to_vec());
         let job = move |held: &mut Held| held.launch(kernel.0, tensors, &scalars, &staged);
-        let after = self.run_meanwhile(LONGEST_WAIT, meanwhile, job)?;
+        let (after, slab) = self.run_meanwhile(LONGEST_WAIT, meanwhile, job)?;
         slots
             .iter()
             .zip(&before)
             .zip(&after)
-            .try_for_each(|((slot, before), after)| write_back(slot, before, after))
+            .try_for_each(|((slot, before), after)| write_back(slot, before, after))?;
+        let [a, b, c, d, e, f, g, h] = slab;
+        check_completion(u32::from_le_bytes([a, b, c, d]), i32::from_le_bytes([e, f, g, h]))
     }
 
     fn memory(&self) -> Option<&dyn ChipMemory> {

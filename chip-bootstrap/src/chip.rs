@@ -4,7 +4,7 @@ use crate::config::{ChipConfig, PartKind};
 use crate::device::{ChipMemory, Device, Entry, Kernel, Launch};
 use crate::error::ChipError;
 use crate::host::HostSpan;
-use comm_context::abi::{DeviceAddr, TensorDesc};
+use comm_context::abi::{DeviceAddr, KERNEL_LOCAL_CONTEXT_ARG, TensorDesc};
 use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec, Membership, Timeout, Window};
 use fault_points::fault_point;
 use shared_memory::Region;
@@ -115,7 +115,7 @@ impl Chip {
     }
 
     /// Runs a kernel to completion. Its tensors may lie in windows, in memory of the device, and in the
-    /// regions `host`.
+    /// regions `host`. Tensors and scalars together are at most [`KERNEL_LOCAL_CONTEXT_ARG`].
     pub fn launch(
         &mut self,
         kernel: Kernel,
@@ -123,6 +123,9 @@ impl Chip {
         scalars: &[u64],
         host: &[Arc<Region>],
     ) -> Result<(), ChipError> {
+        if tensors.len() + scalars.len() > KERNEL_LOCAL_CONTEXT_ARG {
+            return Err(ChipError::TooManyArguments { tensors: tensors.len(), scalars: scalars.len() });
+        }
         let comm = self.comm.as_deref();
         let relay = || comm.map_or(Ok(()), |comm| comm.relay_abort());
         relay()?;

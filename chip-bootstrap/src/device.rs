@@ -28,7 +28,16 @@ pub enum Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel(pub(crate) usize);
 
-/// A kernel with its arguments.
+/// What a kernel left in its completion slab: nothing, unless it asks for what is not supported.
+pub(crate) fn check_completion(count: u32, error: i32) -> Result<(), ChipError> {
+    match (count, error) {
+        (0, 0) => Ok(()),
+        (words, 0) => Err(ChipError::DeferredCompletion { words }),
+        (_, error) => Err(ChipError::CompletionError { error }),
+    }
+}
+
+/// A kernel with its arguments, at most `KERNEL_LOCAL_CONTEXT_ARG`.
 #[cfg_attr(not(feature = "ascend"), expect(dead_code, reason = "the simulation runs kernels in place"))]
 pub(crate) struct Launch<'a> {
     pub(crate) kernel: Kernel,

@@ -68,7 +68,7 @@ mod path;
 mod prepared;
 
 pub use error::{RendezvousError, region_error};
-pub use group::{Group, RESULT_BYTES, Step, Tag, deadline};
+pub use group::{Group, KernelWords, RESULT_BYTES, Step, Tag, deadline};
 pub use inspect::groups_of;
 pub use join::{UNANNOUNCED_POINTS, ranks_at};
 pub use launcher::{Launched, LauncherError, from_launcher};

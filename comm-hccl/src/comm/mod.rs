@@ -23,7 +23,7 @@ use comm_context::comm::{
 };
 use deadline::Deadline;
 use objects::Objects;
-use rendezvous::{Group, Step, Tag, deadline};
+use rendezvous::{Group, KernelWords, Step, Tag, deadline};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -53,8 +53,8 @@ struct State {
     /// The mode that worked last, and why each better one was refused.
     mode: Option<ShareMode>,
     refusals: Vec<Refusal>,
-    /// The abort word as it is on the device.
-    abort: u32,
+    /// The words that kernels read, as they are on the device.
+    words: KernelWords<u32>,
 }
 
 /// The tags of the group's exchanges. Those of windows have a stage in the low bits.
@@ -221,17 +221,17 @@ impl Backend for HcclComm {
         self.vendor(Phase::Transfer, self.deadline()?, move |objects| objects.write(to, &bytes))
     }
 
-    /// The parent's word is in host memory, and kernels poll one on the device. The communicator's own vendor thread
-    /// copies it, so that it arrives while a kernel blocks the thread that launched it.
+    /// The parent's words are in host memory, and kernels read theirs on the device. The communicator's own vendor
+    /// thread copies them, so that they arrive while a kernel blocks the thread that launched it.
     fn relay_kernel_abort(&self) -> Result<(), CommError> {
-        let word = self.group.kernel_abort();
-        if self.state().abort == word {
+        let words = self.group.kernel_words();
+        if self.state().words == words {
             return Ok(());
         }
         let written =
-            self.vendor(Phase::Transfer, self.deadline()?, move |objects| objects.set_abort(word))?;
+            self.vendor(Phase::Transfer, self.deadline()?, move |objects| objects.set_words(words))?;
         if written {
-            self.state().abort = word;
+            self.state().words = words;
         }
         Ok(())
     }

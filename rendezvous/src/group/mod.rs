@@ -49,6 +49,15 @@ pub struct Group {
     leave_turn: Mutex<()>,
 }
 
+/// The two words of a group that kernels read, or where they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelWords<T> {
+    /// Not zero while kernels shall return.
+    pub abort: T,
+    /// Changes when they may wait again.
+    pub generation: T,
+}
+
 impl Group {
     /// Signs in as `me` in `memory` and waits until every rank has.
     pub(crate) fn enter(me: Membership, memory: Arc<Memory>, deadline: Deadline) -> Result<Self, CommError> {
@@ -99,14 +108,17 @@ impl Group {
         self.memory.layout().extent(rank)
     }
 
-    /// The offset in the region of the workspace whose abort word kernels poll.
-    pub fn workspace_offset(&self) -> usize {
-        Layout::abort_word()
+    /// Where the words that kernels read are in the region.
+    pub fn kernel_words_at(&self) -> KernelWords<usize> {
+        KernelWords { abort: Layout::abort_word(), generation: Layout::generation_word() }
     }
 
-    /// The abort word, for ranks whose kernels cannot read it themselves.
-    pub fn kernel_abort(&self) -> u32 {
-        self.memory.abort_word().load()
+    /// What the words that kernels read say, for ranks whose kernels cannot read them themselves.
+    pub fn kernel_words(&self) -> KernelWords<u32> {
+        KernelWords {
+            abort: self.memory.abort_word().load(),
+            generation: self.memory.generation_word().load(),
+        }
     }
 
     /// One line for each rank: process, phase, since when.

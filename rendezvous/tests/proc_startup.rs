@@ -152,6 +152,13 @@ fn f55_a_rank_that_died_is_named_although_a_helper_keeps_its_sockets() {
     // The helper of the leader holds the name, and nobody answers.
     let late = rank(|| says(join(&path, 2, 3, secs(3)), &["held by pid", "has ended", "inherited"]));
     all_fine(vec![late]);
+    // The folder stays until the helper has ended: another folder could get its inode, and with it the name.
+    let name = nix::sys::socket::UnixAddr::new_abstract(socket_name(&path).as_bytes()).unwrap();
+    let end = far();
+    while nix::sys::socket::bind(std::os::fd::AsRawFd::as_raw_fd(&unix_socket()), &name).is_err() {
+        assert!(!end.has_passed());
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// The name that the ranks at `path` use.

@@ -2,7 +2,9 @@
 //! on the vendor double.
 //!
 //! # What is assumed of kernels
-//! A kernel binary is what `aclrtBinaryLoadFromFile` takes. Its function is launched with one block. Its
+//! A kernel binary is what `aclrtBinaryLoadFromFile` takes, and the type of the kernel is known
+//! ([`KernelType`](comm_hccl::KernelType)). Its function is launched with one block, and gets the device address of its
+//! argument list, which is in device memory with everything that it points at. Its
 //! arguments are those of the simulation: for each tensor the address of its descriptor, then the scalars,
 //! and at the end the addresses of LocalContext and GlobalContext. The descriptors and contexts are copied to
 //! device memory first, so their addresses are the device's. A tensor in host
@@ -19,8 +21,8 @@ use comm_context::abi::{
 };
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
 use comm_hccl::{
-    Device as Opened, DeviceError, DeviceMemory, HcclComm, KernelBinary, LogicalDevice, NotStarted, Runtime,
-    Stream, Vendor, VendorThread, VisibleDevices,
+    Device as Opened, DeviceError, DeviceMemory, HcclComm, KernelBinary, LaunchSpec, LogicalDevice,
+    NotStarted, Runtime, Stream, Vendor, VendorThread, VisibleDevices,
 };
 use deadline::{Deadline, LONGEST_WAIT};
 use shared_memory::{Region, RegionError};
@@ -100,7 +102,7 @@ impl Held {
     }
 
     fn load(&mut self, path: &Path, symbol: &str) -> Result<(), DeviceError> {
-        let binary = KernelBinary::load(self.device()?, path)?;
+        let binary = KernelBinary::load(self.device()?, path, symbol)?;
         binary.kernel(symbol)?;
         self.binaries.push((binary, symbol.to_owned()));
         Ok(())
@@ -114,6 +116,7 @@ impl Held {
         mut tensors: Vec<TensorDesc>,
         scalars: &[u64],
         staged: &[Staged],
+        spec: LaunchSpec,
     ) -> Result<(Vec<Vec<u8>>, [u8; 8]), DeviceError> {
         let device = self.device()?.clone();
         let stream = self.stream.as_ref().ok_or(DeviceError::Released { what: "stream" })?;
@@ -137,7 +140,7 @@ impl Held {
             tensors[part.tensor].addr = copies[slot].addr().0;
         }
         let args = place_arguments(&device, &tensors, scalars)?;
-        binary.kernel(symbol)?.run(stream, &args.block)?;
+        binary.kernel(symbol)?.run(stream, &spec, args.list())?;
         for (part, slot) in staged.iter().zip(&slots) {
             let mut bytes = vec![0; part.bytes.len()];
             copies[slot].read(part.offset, &mut bytes)?;
@@ -175,12 +178,17 @@ impl Held {
     }
 }
 
-/// A kernel's arguments; what they point at stays on the device as long as this value lives.
+/// A kernel's arguments, which stay on the device as long as this value lives.
 struct Arguments {
-    block: Vec<u64>,
-    /// The descriptors, then the contexts.
+    /// The descriptors, then the contexts, then the argument list.
     memory: DeviceMemory,
     contexts_at: usize,
+}
+
+impl Arguments {
+    fn list(&self) -> DeviceAddr {
+        DeviceAddr(self.memory.addr().0 + (self.contexts_at + size_of::<KernelContexts>()) as u64)
+    }
 }
 
 /// A descriptor is a multiple of 64 bytes, so the contexts that follow are aligned as they have to be.
@@ -192,18 +200,20 @@ fn place_arguments(
     scalars: &[u64],
 ) -> Result<Arguments, DeviceError> {
     let contexts_at = size_of_val(tensors);
-    let memory = DeviceMemory::allocate(device, contexts_at + size_of::<KernelContexts>())?;
+    let size = contexts_at + size_of::<KernelContexts>() + KERNEL_ARGS * size_of::<u64>();
+    let memory = DeviceMemory::allocate(device, size)?;
     let start = memory.addr().0;
     let at = DeviceAddr(start + contexts_at as u64);
     let mut bytes: Vec<u8> = tensors.iter().flat_map(|tensor| tensor.as_bytes()).copied().collect();
     bytes.extend_from_slice(KernelContexts::of_one_block(at).as_bytes());
+    let mut list = Vec::with_capacity(KERNEL_ARGS);
+    list.extend((0..tensors.len()).map(|at| start + (at * size_of::<TensorDesc>()) as u64));
+    list.extend(scalars);
+    list.resize(KERNEL_LOCAL_CONTEXT_ARG, 0);
+    list.extend(KernelContexts::arguments(at));
+    bytes.extend(list.iter().flat_map(|word| word.to_le_bytes()));
     memory.write(0, &bytes)?;
-    let mut block = Vec::with_capacity(KERNEL_ARGS);
-    block.extend((0..tensors.len()).map(|at| start + (at * size_of::<TensorDesc>()) as u64));
-    block.extend(scalars);
-    block.resize(KERNEL_LOCAL_CONTEXT_ARG, 0);
-    block.extend(KernelContexts::arguments(at));
-    Ok(Arguments { block, memory, contexts_at })
+    Ok(Arguments { memory, contexts_at })
 }
 
 /// The elements of a tensor in host memory, to be copied to the device.
@@ -302,13 +312,17 @@ impl Device for AscendDevice {
         Ok(Kernel(self.kernels.len() - 1))
     }
 
-    /// Without a limit of its own: the parent of this process decides how long a kernel may run.
+    /// The device ends a kernel a little after the limit: until then its parent may have stopped it, and said why.
     fn launch(&mut self, launch: &Launch<'_>) -> Result<(), ChipError> {
-        let &Launch { kernel, tensors, scalars, host, meanwhile } = launch;
+        let &Launch { kernel, tensors, scalars, host, meanwhile, limit } = launch;
+        let spec = LaunchSpec {
+            limit: limit.map(|limit| limit.saturating_add(LEFT_BEHIND)),
+            ..LaunchSpec::default()
+        };
         let (staged, slots) = stage(tensors, host)?;
         let before: Vec<Vec<u8>> = staged.iter().map(|part| part.bytes.clone()).collect();
         let (tensors, scalars) = (tensors.to_vec(), scalars.to_vec());
-        let job = move |held: &mut Held| held.launch(kernel.0, tensors, &scalars, &staged);
+        let job = move |held: &mut Held| held.launch(kernel.0, tensors, &scalars, &staged, spec);
         let (after, slab) = self.run_meanwhile(LONGEST_WAIT, meanwhile, job)?;
         slots
             .iter()

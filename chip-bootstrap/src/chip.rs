@@ -10,6 +10,7 @@ use fault_points::fault_point;
 use shared_memory::Region;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A named part of a chip's window.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +36,7 @@ pub struct Chip {
     pub(crate) buffers: Vec<Buffer>,
     pub(crate) stores: Vec<(DeviceAddr, HostSpan)>,
     pub(crate) within: Timeout,
+    pub(crate) kernel_limit: Option<Duration>,
     pub(crate) down: bool,
 }
 
@@ -131,7 +133,14 @@ impl Chip {
         relay()?;
         // When the relay fails while the kernel runs, the parent's deadline ends the kernel.
         let meanwhile = || drop(relay());
-        self.device.launch(&Launch { kernel, tensors, scalars, host, meanwhile: &meanwhile })
+        let limit = self.kernel_limit;
+        self.device.launch(&Launch { kernel, tensors, scalars, host, meanwhile: &meanwhile, limit })
+    }
+
+    /// Has the device end kernels that run longer than this, from the next launch on. Where kernels run in this process,
+    /// nothing but the end of the process ends one that does not poll the abort word.
+    pub fn limit_kernels(&mut self, limit: Option<Duration>) {
+        self.kernel_limit = limit;
     }
 
     /// The device's own memory; `None` where chips use host memory.

@@ -14,6 +14,7 @@ use comm_hccl::LogicalDevice;
 use shared_memory::Region;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How a chip finds its group.
 #[derive(Clone, Debug)]
@@ -47,6 +48,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) host: &'a [Arc<Region>],
     /// Where the kernel runs outside this process, called every few milliseconds.
     pub(crate) meanwhile: &'a dyn Fn(),
+    /// After this time the device may end the kernel; where kernels run in this process, its parent does.
+    pub(crate) limit: Option<Duration>,
 }
 
 /// One device, held by one process.

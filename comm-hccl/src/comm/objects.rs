@@ -158,14 +158,41 @@ impl Objects {
         Ok(at)
     }
 
+    /// Copies bytes of a window to the host. The vendor rules out copies between the host and a peer's window, so those go
+    /// through memory of this device.
     pub(crate) fn read(&self, from: DeviceAddr, len: usize) -> Result<Vec<u8>, DeviceError> {
         let mut bytes = vec![0; len];
-        self.device.read(from, &mut bytes)?;
+        if len > 0 && self.is_in_peer(from) {
+            let staging = DeviceMemory::allocate(&self.device, len)?;
+            self.device.copy(staging.addr(), from, len)?;
+            staging.read(0, &mut bytes)?;
+            staging.release()?;
+        } else {
+            self.device.read(from, &mut bytes)?;
+        }
         Ok(bytes)
     }
 
+    /// Copies bytes of the host to a window; see [`read`](Self::read).
     pub(crate) fn write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.device.write(to, bytes)
+        if bytes.is_empty() || !self.is_in_peer(to) {
+            return self.device.write(to, bytes);
+        }
+        let staging = DeviceMemory::allocate(&self.device, bytes.len())?;
+        staging.write(0, bytes)?;
+        self.device.copy(to, staging.addr(), bytes.len())?;
+        staging.release()
+    }
+
+    fn is_in_peer(&self, addr: DeviceAddr) -> bool {
+        let mut peers = self.windows.values().flat_map(|windows| &windows.peers);
+        peers.any(|peer| addr.0.checked_sub(peer.addr().0).is_some_and(|offset| offset < peer.size() as u64))
+    }
+
+    /// Closes the peers' windows of all allocations. Returns the first error.
+    pub(crate) fn close_all_peers(&mut self) -> Result<(), DeviceError> {
+        let closed: Vec<_> = self.windows.values_mut().map(Windows::close_peers).collect();
+        closed.into_iter().collect()
     }
 
     /// Releases everything, the peers' windows first. Returns the first error.

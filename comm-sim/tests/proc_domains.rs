@@ -1,5 +1,8 @@
-//! Domains, again and again and from many threads at once.
-#![allow(missing_docs)]
+//! Domains, again and again, from many threads at once and in a forked copy of a rank.
+//!
+//! # Safety
+//! Forks; the copy of a rank uses the communicator only.
+#![allow(unsafe_code, missing_docs)]
 
 mod support;
 
@@ -105,4 +108,47 @@ fn cs_5_forked_ranks_and_their_parent_have_every_window_at_one_address() {
         prepared.region().read(offset, &mut bytes).unwrap();
         assert_eq!(u64::from_le_bytes(bytes), base);
     }
+}
+
+#[test]
+#[serial]
+fn f61_a_forked_copy_of_a_rank_destroys_nothing_of_its_parents() {
+    // As an exit handler does that a forked process inherited.
+    let (_folder, path) = rendezvous_path();
+    let entry = Entry::Path(&path);
+    in_processes(2, entry, |rank| {
+        let text = |error: CommError| error.to_string();
+        let comm = entry.open(rank, 2, secs(20)).map_err(text)?;
+        let ranks = &[0, 1];
+        let spec = DomainSpec { id: AllocationId(1), ranks, domain_rank: rank, window_size: 4096 };
+        let window = comm.alloc_domain(&spec, secs(20)).map_err(text)?;
+        comm.write(window.base, &[7; 4096]).map_err(text)?;
+        comm.barrier(secs(20)).map_err(text)?;
+        if rank == 0 {
+            // SAFETY: the copy calls the communicator and ends.
+            let copy = unsafe { libc::fork() };
+            if copy == 0 {
+                let released = comm.release_domain(spec.id, secs(2));
+                let refused = released.is_err_and(|error| error.to_string().contains("forked copy"));
+                let destroyed = comm.destroy(secs(2)).is_ok();
+                // SAFETY: ends the copy without running what it inherited.
+                unsafe { libc::_exit(i32::from(!(refused && destroyed))) }
+            }
+            let mut status = 0;
+            // SAFETY: `status` is a live local.
+            unsafe { libc::waitpid(copy, &raw mut status, 0) };
+            if status != 0 {
+                return Err(format!("the copy ended with {status:#x}"));
+            }
+            // The other rank waits for this one, and would notice that it has left.
+            std::thread::sleep(std::time::Duration::from_millis(300));
+        }
+        comm.barrier(secs(20)).map_err(text)?;
+        let mut bytes = [0; 4096];
+        comm.read(window.base, &mut bytes).map_err(text)?;
+        if bytes != [7; 4096] {
+            return Err("the window was freed".to_owned());
+        }
+        comm.release_domain(spec.id, secs(20)).and_then(|()| comm.destroy(secs(20))).map_err(text)
+    });
 }

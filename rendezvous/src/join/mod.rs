@@ -55,7 +55,7 @@ pub const UNANNOUNCED_POINTS: &[&str] = &[
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The pause before a rank tries the name again.
 const RETRY_PAUSE: Duration = Duration::from_millis(2);
-/// A leader listens right after it has taken the name. One that does not within this time is no leader.
+/// A leader listens right after it has taken the name. One that does not within this time is something else.
 const LISTEN_GRACE: Duration = Duration::from_secs(1);
 
 /// One rank's attempt to join.

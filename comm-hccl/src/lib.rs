@@ -48,6 +48,8 @@
 //! - **CH-5** A rank that dies or fails is named to the others at once, everything that a hung call does not hold is
 //!   released, and later calls repeat the first cause.
 //! - **CH-6** The barrier switches the ACL context of the communicator's own thread only.
+//! - **CH-8** A rank frees its windows after every living rank that has them open has closed them, or at the deadline. When a
+//!   rank has failed already, the wait is a few seconds, and so is the wait for a hung vendor call.
 //! - **CH-7** In C, device and stream stay the caller's, and a wrong argument is refused before the vendor is called.
 //!
 //! # Example

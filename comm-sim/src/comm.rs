@@ -207,6 +207,7 @@ impl Backend for SimComm {
     }
 
     fn allocate(&self, request: &WindowRequest<'_>, within: Timeout) -> Result<Allocated, CommError> {
+        self.group.check_process()?;
         let step = self.group.step(request.phase(), within)?;
         fault_point!("comm-sim.reserve");
         let reserved = self.reserve(request.size);
@@ -225,6 +226,7 @@ impl Backend for SimComm {
     }
 
     fn place_context(&self, context: &CommContext) -> Result<DeviceAddr, CommError> {
+        self.group.check_process()?;
         let region = self.group.region();
         let at = self.arena().allocate_last(region, CONTEXT).map_err(region_error)?;
         region.write(at.start, self.placed(*context).as_bytes()).map_err(region_error)?;
@@ -232,6 +234,7 @@ impl Backend for SimComm {
     }
 
     fn free_domain(&self, id: AllocationId, domain: &Released, within: Timeout) -> Result<(), CommError> {
+        self.group.check_process()?;
         fault_point!("comm-sim.release");
         self.unguard(domain);
         // No member frees its window before all have stopped using the domain. When some are gone, ours is freed all

@@ -10,8 +10,8 @@
  * code: it aims at correctness, and a kernel that must be fast replaces comm_copy and comm_add by vector
  * moves.
  *
- * There is no abort word on a chip. A wait ends when it is satisfied; if that never happens, the host's
- * deadline ends the run and the task fails.
+ * A wait on a chip does not poll the abort word. It ends when it is satisfied; if that never happens, the
+ * host's deadline ends the run and the task fails.
  */
 #ifndef CHIPCOMM_COMM_KERNEL_H
 #define CHIPCOMM_COMM_KERNEL_H

@@ -36,6 +36,8 @@ use watch::{Needed, ProcessWatches};
 pub struct Group {
     memory: Arc<Memory>,
     me: Membership,
+    /// The process that joined. A forked copy of it is not a member.
+    owner: u32,
     inbox: Inbox,
     outbox: Outbox,
     spin: SpinBudget,
@@ -85,6 +87,7 @@ impl Group {
             broken: OnceLock::new(),
             barrier_turn: Mutex::new(()),
             leave_turn: Mutex::new(()),
+            owner: std::process::id(),
             memory,
             me,
         }

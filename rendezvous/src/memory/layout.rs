@@ -56,7 +56,7 @@ pub(super) struct RankBlock {
 }
 
 /// Words of a message's header; see [`crate::group::message`].
-pub(crate) const HEADER_WORDS: usize = 3;
+pub(crate) const HEADER_WORDS: usize = 4;
 
 /// A slot for one message of a rank.
 pub(crate) type Slot = MessageSlot<HEADER_WORDS, { MESSAGE_BYTES / 8 }>;

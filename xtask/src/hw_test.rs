@@ -155,8 +155,12 @@ const DOUBLE_ONLY: &[(&str, &str, &str)] = &[
 
 /// Suites whose Workers run on the platform that `CHIPCOMM_PLATFORM` names: crate, program. They need up to
 /// 16 devices and kernels that g++ builds, which only the double accepts.
-const ANY_PLATFORM: &[(&str, &str)] =
-    &[("worker-orch", "proc_run"), ("worker-orch", "proc_death"), ("worker-orch", "proc_exec")];
+const ANY_PLATFORM: &[(&str, &str)] = &[
+    ("worker-orch", "proc_run"),
+    ("worker-orch", "proc_cancelled"),
+    ("worker-orch", "proc_death"),
+    ("worker-orch", "proc_exec"),
+];
 
 /// An empty folder for a session of the double, with the configuration of its machine.
 fn fresh_session(ws: &Workspace, machine: &str) -> Result<PathBuf> {

@@ -32,19 +32,23 @@ fn patience() -> Timeout {
     Timeout::new(Duration::from_secs(120)).unwrap()
 }
 
-/// A kernel that adds its scalar to every float of its tensor: compiled here for the double, given for a
-/// device.
+/// A kernel that adds its scalar to every float of its tensor, and uses its contexts for that: compiled here for the
+/// double, given for a device.
 fn kernel(folder: &Path) -> PathBuf {
     if double().is_none() {
         return hw_test::kernel_folder().join("add.o");
     }
     let (source, library) = (folder.join("add.cpp"), folder.join("add.so"));
     let text = r#"
+#include "kernel_context.h"
 #include "tensor.h"
 extern "C" void kernel_entry(int64_t *args) {
     const TensorDesc *tensor = reinterpret_cast<const TensorDesc *>(args[0]);
+    const LocalContext *local = reinterpret_cast<const LocalContext *>(args[KERNEL_LOCAL_CONTEXT_ARG]);
+    const GlobalContext *global = reinterpret_cast<const GlobalContext *>(args[KERNEL_GLOBAL_CONTEXT_ARG]);
+    const int64_t blocks = local->block_num + local->block_idx + global->sub_block_id;
     float *data = reinterpret_cast<float *>(tensor->addr) + tensor->start_offset;
-    for (uint64_t i = 0; i < tensor->extent; i++) data[i] += static_cast<float>(args[1]);
+    for (uint64_t i = 0; i < tensor->extent; i++) data[i] += static_cast<float>(args[1] * blocks);
 }
 "#;
     std::fs::write(&source, text).unwrap();

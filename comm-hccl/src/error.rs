@@ -111,8 +111,8 @@ pub enum DeviceError {
     },
     /// Nothing says for which kind of core a kernel is compiled.
     #[error(
-        "{} does not say for which kind of core `{symbol}` is compiled: it has no section .ascend.meta.{symbol}, and there \
-         is no .json file with a `magic` beside it; build it from its source with `cargo xtask kernels`. An object that was \
+        "{} does not say for which kind of core `{symbol}` is compiled: it has no section .ascend.meta.{symbol} and \
+         no .json file with a `magic` beside it; build it from its source with `cargo xtask kernels`. An object that was \
          compiled for another runtime, without a __global__ entry, cannot be launched",
         path.display()
     )]

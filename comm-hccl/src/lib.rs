@@ -13,6 +13,8 @@
 //! - [`Runtime`] → [`Device`] → [`Stream`], [`DeviceMemory`], [`KernelBinary`], [`LocalWindow`], [`PeerWindow`], [`Group`].
 //!   Each has `release`, which returns the vendor's answer, and a `Drop` that does the same and leaves its error to
 //!   [`Device::close`].
+//! - A kernel gets the device address of its argument list, which is in device memory. Its [type](KernelType) must be known
+//!   before it is loaded, and the device ends it after the [limit](LaunchSpec::limit) of its launch.
 //! - [`HcclComm`] is the [`Communicator`](comm_context::comm::Communicator). Ranks that one parent forks
 //!   [join](HcclComm::join) what it [prepared](HcclComm::prepare_group); others join at a [path](HcclComm::rendezvous). For
 //!   C the package `comm-hccl-c` builds `libcomm_hccl.so`, where the caller owns device and stream.
@@ -25,7 +27,8 @@
 //! return at the deadline, or as soon as a rank is dead or has failed, with the function's name
 //! ([`CommError::Stuck`](comm_context::comm::CommError::Stuck) when it is this rank's own call). The communicator cannot be
 //! used after that, and what the lost thread holds stays until its call returns or the process ends:
-//! [`destroy`](comm_context::comm::Communicator::destroy) and [`Device::close_within`] wait for it until their deadlines.
+//! [`destroy`](comm_context::comm::Communicator::destroy) and [`Device::close_within`] wait for it until their deadlines;
+//! `destroy` only for five seconds when the communicator has failed already.
 //! There is no watchdog that kills the process, because the process is the caller's. Inside a Worker the parent kills a
 //! chip process that does not end.
 //!
@@ -49,6 +52,8 @@
 //!   released, and later calls repeat the first cause.
 //! - **CH-6** The barrier switches the ACL context of the communicator's own thread only.
 //! - **CH-7** In C, device and stream stay the caller's, and a wrong argument is refused before the vendor is called.
+//! - **CH-8** A rank frees its windows after every living rank that has them open has closed them, or at the deadline. When a
+//!   rank has failed already, the wait is a few seconds, and so is the wait for a hung vendor call.
 //!
 //! # Example
 //! ```no_run

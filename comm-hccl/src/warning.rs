@@ -29,7 +29,7 @@ pub enum PeerWarning {
     },
 }
 
-/// Prints a warning as one line on standard error. A system call and no lock: this may be a forked child (F56).
+/// Prints a warning as one line on standard error. A system call and no lock: this may be a forked child.
 pub(crate) fn print(warning: &PeerWarning) {
     let line = format!("[chipcomm] warning: {warning}\n");
     // SAFETY: the bytes are valid for the call. Whether they arrive does not matter.

@@ -176,6 +176,48 @@ fn part_without_optional() {
 }
 
 #[test]
+fn hccl_is_found_in_libhcomm_where_libhccl_is_missing_or_thin() {
+    for thin in [false, true] {
+        let (dir, double) = (private_dir(), double(""));
+        let library = |name: &str| cann_sim::library_dir().join(name);
+        fs::copy(library(AscendCl::FILE), dir.path().join(AscendCl::FILE)).unwrap();
+        fs::copy(library(Hccl::FILE), dir.path().join("libhcomm.so")).unwrap();
+        if thin {
+            compile_aborting(dir.path(), Hccl::FILE, &Hccl::FUNCTIONS[..1]);
+        }
+        let mut command = rank_command(&double, "part_hcomm", 0);
+        let output = finish(command.env(ENV_LIB_DIR, dir.path()).spawn().unwrap());
+        assert_success(&output);
+        assert!(text(&output).contains("libhcomm.so"), "{}", text(&output));
+    }
+}
+
+#[test]
+#[ignore = "a part of hccl_is_found_in_libhcomm_where_libhccl_is_missing_or_thin"]
+fn part_hcomm() {
+    if my_rank().is_none() {
+        return;
+    }
+    let vendor = Vendor::load(None).unwrap();
+    println!("{}", vendor.hccl_path().display());
+    let (runtime, device) = open_device(0);
+    let group = Group::join(&device, &RootInfo::open(&device).unwrap(), 1, 0).unwrap();
+    group.release().unwrap();
+    device.close().unwrap();
+    runtime.finalise().unwrap();
+}
+
+#[test]
+fn every_place_of_both_libraries_of_hccl_is_named() {
+    let dir = private_dir();
+    compile_aborting(dir.path(), AscendCl::FILE, AscendCl::FUNCTIONS);
+    let error = Vendor::load(Some(dir.path())).expect_err("no HCCL").to_string();
+    for part in ["libhccl.so was not found", "/libhccl.so (", "/libhcomm.so ("] {
+        assert!(error.contains(part), "{part} is not in {error}");
+    }
+}
+
+#[test]
 fn a_directory_without_libraries_is_named_with_what_was_tried() {
     let dir = private_dir();
     let error = Vendor::load(Some(dir.path())).expect_err("an empty directory");

@@ -248,10 +248,12 @@ extern "C" void kernel_entry(int64_t *args) {
 }
 "#;
 
-/// Only scalars: stores a sum at an address.
+/// Stores the sum of its scalars.
 const SCALAR_KERNEL: &str = r#"
-#include <cstdint>
-extern "C" void add_up(int64_t *args) { *reinterpret_cast<int64_t *>(args[0]) = args[1] + args[2]; }
+#include "tensor.h"
+extern "C" void add_up(int64_t *args) {
+    *tensor_data<int64_t>(reinterpret_cast<TensorDesc *>(args[0])) = args[1] + args[2];
+}
 "#;
 
 #[test]
@@ -289,7 +291,8 @@ fn kernels_in_cpp_give_right_results_on_many_chips() {
                         .collect::<Result<_, Failure>>()?;
                     orch.submit_group(sum, &members)?;
                     cells.iter().enumerate().try_for_each(|(chip, cell)| {
-                        let args = Args::new().scalar(cell.tensor().addr).scalar(40).scalar(chip as u64);
+                        let args =
+                            Args::new().tensor(&cell.tensor(), Access::Output).scalar(40).scalar(chip as u64);
                         orch.submit_next_level(add_up, &args, chip).map(drop)
                     })
                 })

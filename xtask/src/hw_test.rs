@@ -65,7 +65,8 @@ pub(crate) struct Args {
     /// The chips under test
     #[arg(long, default_value = "a2a3", ignore_case = true)]
     platform: Platform,
-    /// Devices to use, as 0-3 or 0,2,5; without it all that the machine has (on the double: 0-1)
+    /// Devices to use, as 0-3 or 0,2,5: logical ids, counted from 0 whatever the names under /dev are. Without it
+    /// all that the process can see (on the double: 0-3)
     #[arg(long, value_parser = parse_devices)]
     devices: Option<Devices>,
     /// Run against the vendor double instead of a device
@@ -76,13 +77,17 @@ pub(crate) struct Args {
     verbose: bool,
 }
 
-/// Device ids, each once, in the order given.
+/// The list of devices that the vendor's runtime reads.
+const VISIBLE: &str = "ASCEND_RT_VISIBLE_DEVICES";
+
+/// Logical device ids, each once, in the order given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Devices(Vec<u32>);
 
 /// The command itself.
 pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
-    let devices = devices_to_use(args, &present(Path::new("/dev")))?;
+    let list = std::env::var(VISIBLE).ok();
+    let devices = devices_to_use(args, logical(list.as_deref(), present(Path::new("/dev")).len())?)?;
     let listed = devices.0.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
     let layers = layers_with_tests(ws, args.layer)?;
     let console = Console::new(Show::choose(args.verbose));
@@ -202,22 +207,34 @@ fn present(dev: &Path) -> Vec<u32> {
     ids
 }
 
-fn devices_to_use(args: &Args, present: &[u32]) -> Result<Devices> {
+/// How many devices a process of this machine can open. Device files carry physical numbers: a container with davinci4
+/// and davinci5 has the logical devices 0 and 1.
+fn logical(list: Option<&str>, present: usize) -> Result<u32> {
+    let listed = list.map(|list| {
+        let entries: Vec<&str> = list.split(',').collect();
+        let numbers = entries.iter().all(|entry| entry.parse::<u32>().is_ok());
+        ensure!(numbers, "{VISIBLE}={list:?} is not a list of device numbers such as 0,1");
+        Ok(entries.len())
+    });
+    Ok(listed.transpose()?.map_or(present, |listed| listed.min(present)) as u32)
+}
+
+fn devices_to_use(args: &Args, present: u32) -> Result<Devices> {
     if args.double {
-        return Ok(args.devices.clone().unwrap_or(Devices(vec![0, 1])));
+        return Ok(args.devices.clone().unwrap_or(Devices(vec![0, 1, 2, 3])));
     }
-    if present.is_empty() {
+    if present == 0 {
         bail!(
-            "no Ascend device: there is no /dev/davinci0 on this machine.\n\
+            "no Ascend device: there is no /dev/davinci* on this machine that this process may use.\n\
              Hardware tests need an NPU with its driver, and the CANN libraries on the library search path.\n\
              To run the same tests against the vendor double: cargo xtask hw-test --double"
         );
     }
-    let wanted = args.devices.clone().unwrap_or(Devices(present.to_vec()));
+    let wanted = args.devices.clone().unwrap_or(Devices((0..present).collect()));
     for id in &wanted.0 {
         ensure!(
-            present.contains(id),
-            "device {id} was asked for; this machine has {present:?} (/dev/davinci*)"
+            *id < present,
+            "device {id} was asked for; this process sees {present} devices, which count from 0 (/dev/davinci*, {VISIBLE})"
         );
     }
     Ok(wanted)
@@ -303,16 +320,26 @@ mod tests {
 
     #[test]
     fn without_a_device_it_fails_and_names_the_way_out() {
-        let error = devices_to_use(&args(""), &[]).unwrap_err().to_string();
-        assert!(error.contains("/dev/davinci0") && error.contains("--double"), "{error}");
-        assert_eq!(devices_to_use(&args("--double"), &[]).unwrap(), Devices(vec![0, 1]));
+        let error = devices_to_use(&args(""), 0).unwrap_err().to_string();
+        assert!(error.contains("/dev/davinci*") && error.contains("--double"), "{error}");
+        assert_eq!(devices_to_use(&args("--double"), 0).unwrap(), Devices(vec![0, 1, 2, 3]));
     }
 
     #[test]
     fn a_device_that_is_not_there_is_refused() {
-        assert!(devices_to_use(&args("--devices 0-2"), &[0, 1]).is_err());
-        assert_eq!(devices_to_use(&args("--devices 1"), &[0, 1]).unwrap(), Devices(vec![1]));
-        assert_eq!(devices_to_use(&args(""), &[0, 1]).unwrap(), Devices(vec![0, 1]));
+        assert!(devices_to_use(&args("--devices 0-2"), 2).is_err());
+        assert_eq!(devices_to_use(&args("--devices 1"), 2).unwrap(), Devices(vec![1]));
+        assert_eq!(devices_to_use(&args(""), 2).unwrap(), Devices(vec![0, 1]));
+    }
+
+    #[test]
+    fn device_files_have_physical_numbers_and_processes_use_logical_ones() {
+        // davinci4 and davinci5.
+        assert_eq!(logical(None, 2).unwrap(), 2);
+        assert_eq!(logical(Some("5"), 2).unwrap(), 1);
+        assert_eq!(logical(Some("0,1,2,3"), 2).unwrap(), 2);
+        let error = logical(Some("0-3"), 4).unwrap_err().to_string();
+        assert!(error.contains("ASCEND_RT_VISIBLE_DEVICES") && error.contains("0-3"), "{error}");
     }
 
     #[test]

@@ -96,8 +96,8 @@ pub(crate) unsafe extern "C" fn aclrtMemcpy(
         match (from, to) {
             // SAFETY: the caller vouches for both sides, which are its own.
             (None, None) => unsafe { std::ptr::copy(source, destination, count) },
-            // SAFETY: the caller vouches for the host's side, which is its own.
             (None, Some(to)) => {
+                // SAFETY: the caller vouches for the host's side, which is its own.
                 to.view.write(to.offset, unsafe { std::slice::from_raw_parts(source, count) })
             }
             (Some(from), None) => {

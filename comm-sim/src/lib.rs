@@ -17,6 +17,9 @@
 //!   nothing behind: no process, no file, no shared memory. The next group at the same path works.
 //! - **CS-7** Any thread may call, and many at once (up to 128 collective calls of a rank). A call waits for its own
 //!   peers only.
+//! - **CS-8** The page behind every window is inaccessible to every member, and contexts are not behind windows: a
+//!   kernel that writes beyond a window is ended with SIGSEGV at once. A window's size is rounded up to whole pages;
+//!   what is in between belongs to the window, and an access there is not noticed.
 //!
 //! # Example
 //! ```

@@ -104,6 +104,25 @@ fn the_bound_of_the_ring_does_not_cover_more_messages_or_other_channels() {
     assert!(timed(&*ring, &direct(), &settings).1.ring > 0);
 }
 
+/// The bound of `hierarchical` falls from 8 to 16 ranks in a sweep, because the one ring of a cube is covered
+/// by the bound of the ring and joined rings are not. What covers both grows.
+#[test]
+fn iq_5_the_bound_of_hierarchical_falls_only_where_the_ring_ends() {
+    let settings = Settings { n_elem: 1 << 19, slot_size: 1 << 20, ..Settings::default() };
+    let of = |cubes: u32| {
+        let shape = Shape { levels: Some([8, cubes, 1]), window: 4, ..Shape::default() };
+        let program = algo::build("hierarchical", 8 * cubes, &shape).unwrap();
+        let (time, bounds) = timed(&*program, &Topology::default(), &settings);
+        assert!(time >= bounds.most(), "{cubes}: {time} {bounds:?}");
+        bounds
+    };
+    let (one, two) = (of(1), of(2));
+    assert_eq!((one.reason(), two.reason(), two.ring), ("ring", "cut", 0));
+    assert!(two.most() < one.most());
+    let general = |bounds: Bounds| Bounds { ring: 0, ..bounds }.most();
+    assert!(general(one) <= general(two), "{one:?} {two:?}");
+}
+
 /// IQ-5: with fewer elements than chunks some ranks own nothing, and need not send or receive. Rank 12
 /// starts last by far and owns the last, empty chunks.
 #[test]

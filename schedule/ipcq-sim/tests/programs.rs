@@ -121,6 +121,8 @@ fn a_schedule_file_with_a_missing_peer_is_refused_by_name() {
     let dumped = folder.path().join("ring.json");
     let path = dumped.to_str().unwrap();
     let output = ipcq(&["verify", "--algorithm", "ring_8", "--dump", path]);
+    let line = text(&output.stdout);
+    assert!(line.contains("n_slots = 4 (the smallest n_slots without deadlock is 2)"), "{line}");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     // Read back, it is proved and runs.
     let output = ipcq(&["verify", "--schedule", path]);
@@ -332,6 +334,8 @@ fn json_lint_and_sweep_work() {
     let output = ipcq(&args);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("left out: recursive_doubling"));
-    assert!(fs::read_to_string(folder.path().join("sweep.svg")).unwrap().contains("polyline"));
+    let svg = fs::read_to_string(folder.path().join("sweep.svg")).unwrap();
+    assert!(svg.contains("polyline") && svg.contains("stroke-dasharray"), "{svg}");
+    assert!(svg.contains("hierarchical: at least "), "a bound says what it is");
     assert!(fs::read_to_string(folder.path().join("sweep.csv")).unwrap().lines().count() > 20);
 }

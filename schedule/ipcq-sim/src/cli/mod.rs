@@ -59,7 +59,7 @@ struct Ipcq {
 enum Command {
     /// Prove, time and execute algorithms; print the bench's line and a table
     Run(run::RunArgs),
-    /// Prove algorithms: every contribution exactly once, no deadlock, the smallest slot count
+    /// Prove algorithms: every contribution exactly once, no deadlock, the smallest number of queue slots
     Verify(verify::VerifyArgs),
     /// Time several algorithms over sizes and ranks; draw them in one picture
     Sweep(sweep::SweepArgs),

@@ -55,12 +55,12 @@ pub(super) fn verify(args: &VerifyArgs) -> anyhow::Result<Status> {
                     if proof.chunks == 1 { "1 chunk".to_owned() } else { format!("{} chunks", proof.chunks) };
                 let text = format!(
                     "{label}: {} ranks, {chunks}, {} messages: every contribution exactly once ({}); no deadlock with \
-                     n_slots = {} (smallest {})",
+                     n_slots = {} (the smallest n_slots without deadlock is {})",
                     proof.ranks,
                     proof.messages,
                     proof.method,
                     base.n_slots,
-                    smallest.unwrap_or(0)
+                    smallest.unwrap_or(base.n_slots)
                 );
                 (
                     text,

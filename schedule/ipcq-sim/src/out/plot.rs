@@ -53,8 +53,15 @@ pub fn sweep_svg(points: &[Point]) -> String {
     let most_ranks = points.iter().map(|p| p.ranks).max().unwrap_or(1);
     let most_bytes = points.iter().map(|p| p.bytes).max().unwrap_or(1);
     svg.text((32.0, 38.0), 20, Anchor::Start, INK, "Time of collectives");
-    let text = "solid: simulated time; dashed: lower bound for the same goal, channels, message size and count; both axes logarithmic";
-    svg.text((32.0, 60.0), 12, Anchor::Start, MUTED, text);
+    for (line, text) in [
+        "solid: simulated time; dashed: lower bound for the same goal, channels, message size and count; both axes logarithmic",
+        "open circle: from here on another argument gives the bound (its name is beside it); each holds alone, so a bound may fall",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        svg.text((32.0, 58.0 + 16.0 * line as f64), 12, Anchor::Start, MUTED, text);
+    }
     let by_size: Vec<&Point> = points.iter().filter(|p| p.ranks == most_ranks).collect();
     let by_ranks: Vec<&Point> = points.iter().filter(|p| p.bytes == most_bytes).collect();
     let title = format!("{most_ranks} ranks, time against bytes per rank");
@@ -118,11 +125,6 @@ fn panel(
         let color = COLORS[i % COLORS.len()];
         let mut line: Vec<&&Point> = points.iter().filter(|p| p.entry == *name).collect();
         line.sort_by_key(|p| key(p));
-        let bound: Vec<(f64, f64)> = line.iter().map(|p| (x(key(p)), y(p.lower_bound_ps))).collect();
-        svg.polyline(
-            &bound,
-            &format!("stroke=\"{color}\" stroke-width=\"1.2\" stroke-dasharray=\"3 4\" opacity=\"0.7\""),
-        );
         let drawn: Vec<(f64, f64)> = line.iter().map(|p| (x(key(p)), y(p.time_ps))).collect();
         svg.polyline(&drawn, &format!("stroke=\"{color}\" stroke-width=\"2\""));
         for (point, at) in line.iter().zip(&drawn) {
@@ -137,6 +139,45 @@ fn panel(
                 &format!("<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{color}\"/>", at.0, at.1),
                 &title,
             );
+        }
+    }
+    // Above all times, so that none hides a bound.
+    for (i, name) in names.iter().enumerate() {
+        let mut line: Vec<&&Point> = points.iter().filter(|p| p.entry == *name).collect();
+        line.sort_by_key(|p| key(p));
+        let at: Vec<(f64, f64)> = line.iter().map(|p| (x(key(p)), y(p.lower_bound_ps))).collect();
+        bound(svg, i, &line, &at);
+    }
+}
+
+/// Lengths of a dash and of the gap after it, which has room for a dash of another bound.
+const DASH: (usize, usize) = (6, 10);
+
+/// The bound of algorithm `i`: dashed, with a mark wherever another argument gives it than before.
+fn bound(svg: &mut Svg, i: usize, line: &[&&Point], at: &[(f64, f64)]) {
+    let color = COLORS[i % COLORS.len()];
+    // Equal bounds of two algorithms lie on each other; dashes of one are then in the gaps of the other.
+    let ((dash, gap), offset) = (DASH, (DASH.0 + DASH.1) / 2 * i);
+    let style = format!(
+        "stroke=\"{color}\" stroke-width=\"1.8\" stroke-dasharray=\"{dash} {gap}\" stroke-dashoffset=\"{offset}\""
+    );
+    svg.polyline(at, &style);
+    for (index, (point, &(x, y))) in line.iter().zip(at).enumerate() {
+        let (value, reason) = (duration(point.lower_bound_ps), point.bound_by);
+        let title = format!(
+            "{}: at least {value} at {} ranks, {} ({reason})",
+            point.entry,
+            point.ranks,
+            size(point.bytes)
+        );
+        let changed = index > 0 && line[index - 1].bound_by != reason;
+        let (radius, fill) = if changed { (3.5, "#ffffff") } else { (1.5, color) };
+        let circle = format!(
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" fill=\"{fill}\" stroke=\"{color}\" stroke-width=\"1.5\"/>"
+        );
+        svg.titled(&circle, &title);
+        if changed {
+            svg.text((x + 5.0, y + 14.0), 10, Anchor::Start, color, reason);
         }
     }
 }

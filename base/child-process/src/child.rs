@@ -332,7 +332,7 @@ mod tests {
     /// CP-6
     #[test]
     #[serial]
-    fn f57_a_child_runs_no_handler_of_its_parent() {
+    fn a_child_runs_no_handler_of_its_parent() {
         extern "C" fn exits(_: i32) {
             // SAFETY: ends the process at once.
             unsafe { libc::_exit(99) }

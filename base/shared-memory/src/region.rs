@@ -288,6 +288,12 @@ impl Region {
     }
 }
 
+impl AsFd for Region {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd()
+    }
+}
+
 fn checked_len(len: usize) -> Result<NonZeroUsize, RegionError> {
     NonZeroUsize::new(len)
         .filter(|len| len.get() <= isize::MAX as usize)

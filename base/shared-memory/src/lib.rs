@@ -14,6 +14,8 @@
 //!   of it is refused.
 //! - **SM-5** No safe call races. A copy of shared bytes accesses each of them once; what was checked in a
 //!   copy stays as it was.
+//! - **SM-6** Mappings are left out of core dumps, which would put memory behind every hole of a sparse
+//!   region.
 //!
 //! # Example
 //! ```

@@ -1,7 +1,7 @@
 //! What the caller's process does: it brings all children up, submits tasks to them in the order that their
 //! tensors ask for, manages domains and chip memory, chooses the failure to report, and ends the children.
 //!
-//! The door is [`bring_up`], which makes an [`Up`] of a [`Plan`]; everything that a Worker does while it is
+//! The door is [`bring_up()`], which makes an [`Up`] of a [`Plan`]; everything that a Worker does while it is
 //! up is a method of [`Up`]. This room knows `shared` and the public types of the crate, and of a child only
 //! its process and what it writes to shared memory: it imports nothing from `child`. What runs in a forked
 //! child comes with the plan.

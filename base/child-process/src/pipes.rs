@@ -59,6 +59,7 @@ static LIVENESS: AtomicI32 = AtomicI32::new(-1);
 
 /// In a child that is about to exit: notes `code` for the parent.
 pub(crate) fn note_exit_code(code: i32) {
+    // Relaxed: a number that was stored before this process had other threads.
     let fd = LIVENESS.swap(-1, Ordering::Relaxed);
     if fd >= 0 {
         // SAFETY: the end stays open for the life of a child. One byte from a live local; a parent that is
@@ -107,6 +108,7 @@ impl ChildEnds {
 
     /// In the child: ends this process together with its parent, at once if the parent is gone.
     pub(crate) fn bind_to_parent(&self) {
+        // Relaxed: nothing else is published by it.
         LIVENESS.store(self.liveness.as_raw_fd(), Ordering::Relaxed);
         self.kill_at_parent_death(std::process::id() as i32);
         let mut poll = libc::pollfd { fd: self.parent_death.as_raw_fd(), events: libc::POLLIN, revents: 0 };

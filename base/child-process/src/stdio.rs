@@ -46,3 +46,33 @@ pub(crate) fn flush_before_exit() {
     // SAFETY: `stdout` is open for the life of the process.
     unsafe { libc::fflush(stdout) };
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::Child;
+    use serial_test::serial;
+    use std::io::Read;
+    use std::os::fd::{AsFd, AsRawFd};
+
+    /// CP-7
+    #[test]
+    #[serial]
+    fn f65_what_c_code_prints_in_a_child_arrives_once() {
+        let (mut read, write) = std::io::pipe().unwrap();
+        let body = || {
+            // SAFETY: standard output of the child becomes the pipe; a literal without directives.
+            unsafe {
+                libc::dup2(write.as_raw_fd(), 1);
+                libc::printf(c"printed".as_ptr());
+            }
+            0
+        };
+        // SAFETY: the body prints through the C library, whose locks are free after a fork.
+        let child = unsafe { Child::fork(&[write.as_fd()], body) }.unwrap();
+        drop(write);
+        let mut printed = String::new();
+        read.read_to_string(&mut printed).unwrap();
+        drop(child);
+        assert_eq!(printed, "printed");
+    }
+}

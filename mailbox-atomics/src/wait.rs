@@ -182,6 +182,9 @@ impl<'a> Wait<'a> {
 
     fn next_poll_ns(&self) -> u64 {
         let end = self.deadline.monotonic_ns();
-        self.poll_interval.map_or(end, |interval| end.min(monotonic_ns() + interval.as_nanos() as u64))
+        let Some(interval) = self.poll_interval else { return end };
+        // An interval of more than 500 years counts as no interval.
+        let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+        end.min(monotonic_ns().saturating_add(interval))
     }
 }

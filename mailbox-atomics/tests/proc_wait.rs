@@ -99,6 +99,17 @@ fn f06_the_deadline_ends_a_wait_for_a_living_peer() {
 
 #[test]
 #[serial]
+fn f06_an_endless_poll_interval_leaves_the_deadline() {
+    let region = Region::create("t", 4096).unwrap();
+    let word = region.words::<WordI32>(0).unwrap();
+    // MA-3
+    let short = Deadline::after(Duration::from_millis(20)).unwrap();
+    let wait = Wait::until(short).polling_every(Duration::MAX);
+    assert!(matches!(OneShot::new(word).wait(&wait), Err(WaitError::TimedOut { .. })));
+}
+
+#[test]
+#[serial]
 fn f43_a_parked_waiter_uses_next_to_no_processor_time() {
     // MA-7: with a watched peer, which takes the most checks.
     let region = Region::create("t", 4096).unwrap();

@@ -7,7 +7,7 @@
 use crate::child::main_after_exec;
 use crate::program::TaskFn;
 use crate::shared::{CHILD_VARIABLE, EXEC_ADVICE, NOT_ATTACHED};
-use child_process::respawned;
+use child_process::{exit, respawned};
 use std::sync::OnceLock;
 use worker_errors::{ErrorCode, Failure};
 
@@ -53,7 +53,7 @@ pub fn serve_if_child(functions: &[(&str, TaskFn)]) {
         Ok(None) => {
             FUNCTIONS.get_or_init(|| functions.iter().map(|(_, function)| *function).collect());
         }
-        Ok(Some(descriptors)) => std::process::exit(main_after_exec(descriptors, functions)),
+        Ok(Some(descriptors)) => exit(main_after_exec(descriptors, functions)),
         Err(error) => {
             eprintln!("{error}");
             std::process::exit(NOT_ATTACHED)

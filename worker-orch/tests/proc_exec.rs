@@ -3,7 +3,7 @@
 //! another role, to see a whole program fail or die.
 //!
 //! # Safety
-//! Maps addresses before a child can have them.
+//! Maps addresses before a child can have them, and ignores SIGCHLD for a while.
 #![allow(unsafe_code, missing_docs)]
 
 mod support;
@@ -13,7 +13,7 @@ use comm_context::abi::DType;
 use comm_context::comm::{Membership, Timeout};
 use deadline::Deadline;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader};
 use std::num::NonZeroUsize;
@@ -57,6 +57,7 @@ const CASES: &[(&str, fn())] = &[
     ("f08_a_parent_full_of_busy_threads_brings_its_chips_up", busy_threads),
     ("a_worker_of_workers_is_forked_and_its_chips_are_not", levels),
     ("f21_nothing_is_left", nothing_left),
+    ("f58_a_program_that_ignores_sigchld_closes_cleanly", ignores_sigchld),
     ("a_program_that_never_serves_is_refused_before_it_starts_anything", never_serves),
     ("a_child_that_does_not_serve_is_refused_and_starts_nothing", forgets),
     ("a_child_that_does_something_else_ends_at_the_deadline", idles),
@@ -489,6 +490,19 @@ fn nothing_left() {
     });
     drop(worker);
     assert_eq!(traces(), before);
+}
+
+fn ignores_sigchld() {
+    let [ignored, default] = [SigHandler::SigIgn, SigHandler::SigDfl]
+        .map(|handler| SigAction::new(handler, SaFlags::empty(), SigSet::empty()));
+    // SAFETY: installs no handler.
+    unsafe { sigaction(Signal::SIGCHLD, &ignored) }.unwrap();
+    let mut worker = grouped(2);
+    worker.init().unwrap();
+    let closed = worker.close();
+    // SAFETY: as above.
+    unsafe { sigaction(Signal::SIGCHLD, &default) }.unwrap();
+    closed.unwrap();
 }
 
 /// Starts this program in another role and returns everything it prints.

@@ -6,13 +6,13 @@
 //! [`Child::fork`].
 #![allow(unsafe_code)]
 
-use crate::pipes::{ChildEnds, ParentEnds, pipes};
+use crate::pidfd;
+use crate::pipes::{ChildEnds, ParentEnds, note_exit_code, pipes};
 use crate::process_watch::ProcessWatch;
+use crate::stdio;
 use deadline::{Deadline, HowDied};
 use fault_points::fault_call;
-use nix::errno::Errno;
-use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction, sigprocmask};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::unistd::{ForkResult, Pid, fork};
 use std::cell::Cell;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -20,10 +20,16 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 /// What a child ends with after a panic, as Rust programs do.
 pub const PANIC_EXIT_CODE: i32 = 101;
 
+/// Ends this process with `code`, as `std::process::exit` does, after noting `code` for the parent if it was
+/// started by [`Child::respawn`]: a parent that ignores SIGCHLD gets no exit status from the system.
+pub fn exit(code: i32) -> ! {
+    note_exit_code(code);
+    std::process::exit(code)
+}
+
 /// A child process, forked or spawned. Dropping it kills and reaps it.
 #[derive(Debug)]
 pub struct Child {
-    pid: Pid,
     watch: ProcessWatch,
     /// The parent's end of the parent-death pipe: closing it kills the child.
     _parent_death: OwnedFd,
@@ -48,27 +54,31 @@ impl Child {
     /// own closed descriptors must not be used or dropped in `body`.
     pub unsafe fn fork(keep: &[BorrowedFd<'_>], body: impl FnOnce() -> i32) -> nix::Result<Self> {
         // SAFETY: the caller's promise.
-        unsafe { Self::fork_watched(ProcessWatch::of_process, keep, body) }
+        unsafe { Self::fork_watched(pidfd::open, keep, body) }
     }
 
     /// # Safety
     /// As [`Child::fork`].
     unsafe fn fork_watched(
-        open: impl FnOnce(i32) -> nix::Result<ProcessWatch>,
+        open: impl FnOnce(i32) -> nix::Result<OwnedFd>,
         keep: &[BorrowedFd<'_>],
         body: impl FnOnce() -> i32,
     ) -> nix::Result<Self> {
         let (parent_ends, child_ends) = pipes()?;
         fault_call!("process.fork")?;
+        stdio::flush_before_fork();
         // SAFETY: the caller promised that `body` keeps to what a forked child may do, and `enter` below
         // does.
         match unsafe { fork() }? {
             ForkResult::Child => {
                 drop(parent_ends);
+                stdio::discard_inherited();
                 let kept = keep.iter().map(AsRawFd::as_raw_fd).collect();
                 enter(&child_ends, kept);
                 let code =
                     std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(PANIC_EXIT_CODE);
+                stdio::flush_before_exit();
+                note_exit_code(code);
                 // SAFETY: ends the process at once; nothing of it is used afterwards.
                 unsafe { libc::_exit(code) }
             }
@@ -82,23 +92,18 @@ impl Child {
     /// A process that was just started and holds the other ends.
     pub(crate) fn watched(
         pid: Pid,
-        open: impl FnOnce(i32) -> nix::Result<ProcessWatch>,
+        open: impl FnOnce(i32) -> nix::Result<OwnedFd>,
         ends: ParentEnds,
     ) -> Self {
-        let watch = ProcessWatch::of_pipe(pid.as_raw(), ends.liveness);
-        // From here on dropping it reaps it.
-        let mut child = Self { pid, watch, _parent_death: ends.parent_death, ended: Cell::new(None) };
-        // An old kernel, or one that hides pidfds, leaves the pipe, which is as good while no other
-        // process holds its write end.
-        if let Ok(better) = fault_call!("process.watch").and_then(|()| open(pid.as_raw())) {
-            child.watch = better;
-        }
-        child
+        // The number is good for one thing, to open the pidfd now; after that it may be a stranger's.
+        let opened = |pid| fault_call!("process.watch").and_then(|()| open(pid));
+        let watch = ProcessWatch::of_child(pid.as_raw(), ends.liveness, opened);
+        Self { watch, _parent_death: ends.parent_death, ended: Cell::new(None) }
     }
 
     /// The child's process id.
     pub fn pid(&self) -> i32 {
-        self.pid.as_raw()
+        self.watch.pid()
     }
 
     /// The watch on the child.
@@ -108,7 +113,7 @@ impl Child {
 
     /// How the child ended, reaping it; `None` while it runs. Remembers the answer.
     pub fn try_reap(&self) -> Option<HowDied> {
-        self.collect(Some(WaitPidFlag::WNOHANG))
+        self.collect(libc::WNOHANG)
     }
 
     /// Waits for the child's end until `deadline`, and reaps it. `None` when it still runs then.
@@ -118,28 +123,20 @@ impl Child {
         }
         // It is gone, or, watched through a pipe, about to be: descriptors are closed a little before a
         // process can be reaped.
-        self.collect(None)
+        self.collect(0)
     }
 
-    /// Sends a signal, unless the child has been reaped.
+    /// Sends a signal, unless the child has ended. It never reaches another process, even if the child was
+    /// reaped behind our back and its number is in use again.
     pub fn signal(&self, signal: Signal) {
         if self.ended.get().is_none() {
-            // An unreaped child's pid cannot belong to another process; that it has just died is not an
-            // error.
-            let _ = nix::sys::signal::kill(self.pid, signal);
+            self.watch.signal(signal);
         }
     }
 
-    fn collect(&self, flags: Option<WaitPidFlag>) -> Option<HowDied> {
+    fn collect(&self, flags: i32) -> Option<HowDied> {
         if self.ended.get().is_none() {
-            let how = match waitpid(self.pid, flags) {
-                Ok(WaitStatus::Exited(_, code)) => HowDied::Exited(code),
-                Ok(WaitStatus::Signaled(_, signal, _)) => HowDied::Signalled(signal as i32),
-                // Reaped elsewhere (a SIGCHLD handler of the program around us).
-                Err(Errno::ECHILD) => HowDied::Unknown,
-                Ok(_) | Err(_) => return None,
-            };
-            self.ended.set(Some(how));
+            self.ended.set(self.watch.reap(flags));
         }
         self.ended.get()
     }
@@ -149,21 +146,14 @@ impl Drop for Child {
     fn drop(&mut self) {
         self.signal(Signal::SIGKILL);
         // Bounded: nothing survives SIGKILL, and a child that was reaped answers at once.
-        while self.collect(None).is_none() {}
+        while self.collect(0).is_none() {}
     }
 }
 
 /// Sets up a fresh child: signals as in a new program, the parent-death pipe, only the descriptors in
 /// `keep` beside the child's own, panics reported without locks.
 pub(crate) fn enter(ends: &ChildEnds, mut keep: Vec<i32>) {
-    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-    // SIGSEGV and SIGBUS too: the standard library's handler returns from one that was sent by `kill`,
-    // and the child would go on.
-    use Signal::{SIGBUS, SIGCHLD, SIGHUP, SIGINT, SIGPIPE, SIGSEGV, SIGTERM};
-    for signal in [SIGTERM, SIGINT, SIGHUP, SIGCHLD, SIGPIPE, SIGSEGV, SIGBUS] {
-        // SAFETY: installs the default action, so that no handler of ours runs.
-        let _ = unsafe { sigaction(signal, &default) };
-    }
+    reset_signals();
     let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None);
     ends.bind_to_parent();
     keep.extend([ends.parent_death.as_raw_fd(), ends.liveness.as_raw_fd()]);
@@ -175,6 +165,35 @@ pub(crate) fn enter(ends: &ChildEnds, mut keep: Vec<i32>) {
         // SAFETY: standard error is open for the process's life; nothing here owns or closes it.
         let _ = nix::unistd::write(unsafe { BorrowedFd::borrow_raw(2) }, text.as_bytes());
     }));
+}
+
+/// Signals as `execve` leaves them: those that are caught have their default action again, also SIGSEGV and
+/// SIGBUS (the standard library's handler returns from one that was sent by `kill`, and the child would go
+/// on), and those that are ignored stay ignored, as under `nohup`. SIGTERM and SIGCHLD have their default
+/// action in any case: a parent ends its children by the one, and they may have children of their own.
+/// SIGPIPE is ignored, as in every Rust program.
+fn reset_signals() {
+    for signal in 1..=libc::SIGRTMAX() {
+        // SAFETY: an all-zero sigaction is a valid value of this plain C struct: the default action, no
+        // flags, an empty mask.
+        let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
+        let default = action;
+        // SAFETY: fills a live local. Numbers that are not for us are answered with EINVAL.
+        if unsafe { libc::sigaction(signal, core::ptr::null(), &mut action) } != 0 {
+            continue;
+        }
+        let wanted = match signal {
+            libc::SIGPIPE => libc::SIG_IGN,
+            libc::SIGTERM | libc::SIGCHLD => libc::SIG_DFL,
+            _ if action.sa_sigaction == libc::SIG_IGN => libc::SIG_IGN,
+            _ => libc::SIG_DFL,
+        };
+        if action.sa_sigaction != wanted {
+            let action = libc::sigaction { sa_sigaction: wanted, ..default };
+            // SAFETY: a live local; installs no handler.
+            unsafe { libc::sigaction(signal, &action, core::ptr::null_mut()) };
+        }
+    }
 }
 
 /// Closes every descriptor except 0, 1, 2 and `keep`.
@@ -196,6 +215,8 @@ fn close_all_but(mut keep: Vec<i32>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::errno::Errno;
+    use nix::sys::signal::{SaFlags, SigAction, SigHandler, sigaction};
     use serial_test::serial;
     use std::os::fd::AsFd;
     use std::time::Duration;
@@ -208,7 +229,7 @@ mod tests {
     #[test]
     #[serial]
     fn f02_the_end_of_a_child_is_reported_however_it_is_watched() {
-        for open in [ProcessWatch::of_process, |_| Err(Errno::ENOSYS)] {
+        for open in [pidfd::open, |_| Err(Errno::ENOSYS)] {
             // SAFETY: the bodies only return, panic or raise.
             let ends =
                 |body: fn() -> i32| unsafe { Child::fork_watched(open, &[], body) }.unwrap().reap(soon());
@@ -257,5 +278,93 @@ mod tests {
         let pid = child.pid();
         drop(child);
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    }
+
+    /// CP-5
+    #[test]
+    #[serial]
+    fn f57_a_process_that_has_the_number_of_a_reaped_child_is_left_alone() {
+        use nix::sys::wait::waitpid;
+        let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+        let ignored = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
+        for ignores in [false, true] {
+            let action = if ignores { &ignored } else { &default };
+            // SAFETY: no handler is installed, only the default action or none.
+            unsafe { sigaction(Signal::SIGCHLD, action) }.unwrap();
+            let (read, write) = std::io::pipe().unwrap();
+            // SAFETY: the body waits for the end of a pipe.
+            let mut child = unsafe {
+                Child::fork(&[read.as_fd()], || {
+                    let _ = std::io::Read::read(&mut &read, &mut [0]);
+                    0
+                })
+            }
+            .unwrap();
+            drop(write);
+            // Somebody else reaps it: the kernel, or a loop over all children in the program around us.
+            let _ = waitpid(Pid::from_raw(child.pid()), None);
+            let mut stranger = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+            // What the kernel does when the numbers have wrapped around.
+            child.watch.renumber(stranger.id() as i32);
+            child.signal(Signal::SIGKILL);
+            let reaped = child.try_reap();
+            drop(child);
+            // SAFETY: as above.
+            unsafe { sigaction(Signal::SIGCHLD, &default) }.unwrap();
+            let spared = nix::sys::signal::kill(Pid::from_raw(stranger.id() as i32), None).is_ok()
+                && stranger.try_wait().unwrap().is_none();
+            let _ = stranger.kill();
+            let _ = stranger.wait();
+            assert!(spared, "ignored {ignores}: the other process was killed");
+            assert_eq!(reaped, Some(HowDied::Exited(0)), "ignored {ignores}");
+        }
+    }
+
+    /// CP-4
+    #[test]
+    #[serial]
+    fn f02_death_by_a_real_time_signal_is_reported() {
+        // SAFETY: the body only raises.
+        let child = unsafe { Child::fork(&[], || libc::raise(libc::SIGRTMIN() + 3)) }.unwrap();
+        assert_eq!(child.reap(soon()), Some(HowDied::Signalled(libc::SIGRTMIN() + 3)));
+    }
+
+    /// CP-6
+    #[test]
+    #[serial]
+    fn a_child_runs_no_handler_of_its_parent() {
+        extern "C" fn exits(_: i32) {
+            // SAFETY: ends the process at once.
+            unsafe { libc::_exit(99) }
+        }
+        let handler = SigAction::new(SigHandler::Handler(exits), SaFlags::empty(), SigSet::empty());
+        let signals = [Signal::SIGUSR1, Signal::SIGWINCH, Signal::SIGALRM, Signal::SIGTERM];
+        // SAFETY: the handler only ends the process.
+        let before = signals.map(|signal| unsafe { sigaction(signal, &handler) }.unwrap());
+        // Ignored by default.
+        // SAFETY: the body only raises.
+        let quiet = unsafe { Child::fork(&[], || libc::raise(libc::SIGWINCH)) }.unwrap().reap(soon());
+        let deadly = [libc::SIGUSR1, libc::SIGALRM, libc::SIGTERM].map(|signal| {
+            // SAFETY: as above.
+            (signal, unsafe { Child::fork(&[], || libc::raise(signal)) }.unwrap().reap(soon()))
+        });
+        // A pipe without a reader is an error, as in every Rust program.
+        let writes = || {
+            let (read, mut write) = std::io::pipe().unwrap();
+            drop(read);
+            let error = std::io::Write::write(&mut write, b"x").unwrap_err();
+            i32::from(error.kind() != std::io::ErrorKind::BrokenPipe)
+        };
+        // SAFETY: the body writes to a pipe of its own.
+        let broken = unsafe { Child::fork(&[], writes) }.unwrap().reap(soon());
+        for (signal, action) in signals.iter().zip(before) {
+            // SAFETY: what was there before.
+            unsafe { sigaction(*signal, &action) }.unwrap();
+        }
+        assert_eq!(quiet, Some(HowDied::Exited(0)));
+        for (signal, how) in deadly {
+            assert_eq!(how, Some(HowDied::Signalled(signal)));
+        }
+        assert_eq!(broken, Some(HowDied::Exited(0)));
     }
 }

@@ -9,7 +9,11 @@
 //! - **CP-2** A child inherits only the descriptors that it needs.
 //! - **CP-3** Dropping a [`Child`] kills and reaps it; it leaves no zombie.
 //! - **CP-4** Every end is reported as it was: exit code, signal, or unknown where only another process
-//!   got the status.
+//!   got the status. A child notes its exit code itself, so that it is known although SIGCHLD is ignored,
+//!   or the program around reaps all its children.
+//! - **CP-5** A signal goes to the child or to nobody: a process that has its number later gets none.
+//! - **CP-6** A child runs no signal handler of its parent, and nothing is blocked in it.
+//! - **CP-7** What C code in a child prints with `printf` is written when the child exits, once.
 //!
 //! # Example
 //! ```
@@ -32,7 +36,8 @@ mod pidfd;
 mod pipes;
 mod process_watch;
 mod respawn;
+mod stdio;
 
-pub use child::{Child, PANIC_EXIT_CODE};
+pub use child::{Child, PANIC_EXIT_CODE, exit};
 pub use process_watch::ProcessWatch;
 pub use respawn::{NotRespawned, respawned};

@@ -1,13 +1,15 @@
 //! The two pipes that tie a child to its parent: one ends the child with its parent, one shows the
-//! parent whether the child lives.
+//! parent whether the child lives, and what it exited with.
 //!
 //! # Safety
 //! System calls with integers and live locals on descriptors that the callee owns.
 #![allow(unsafe_code)]
 
 use fault_points::fault_call;
-use nix::fcntl::OFlag;
-use std::os::fd::{AsRawFd, OwnedFd};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// What the parent holds.
 #[derive(Debug)]
@@ -15,8 +17,55 @@ pub(crate) struct ParentEnds {
     /// The write end of the parent-death pipe. The kernel kills the child when the last copy of it is
     /// closed, which the parent's death does.
     pub(crate) parent_death: OwnedFd,
-    /// The read end of the liveness pipe. It reads end-of-file when the child is gone.
-    pub(crate) liveness: OwnedFd,
+    /// The parent's end of the liveness pipe.
+    pub(crate) liveness: LivenessEnd,
+}
+
+/// The read end of a liveness pipe. It reads end-of-file when the child is gone, and before that the exit
+/// code of a child that ended by itself.
+///
+/// The wait status says that too, but only to whoever reaps the child, which is the kernel itself if
+/// SIGCHLD is ignored.
+#[derive(Debug)]
+pub(crate) struct LivenessEnd {
+    fd: OwnedFd,
+    noted: OnceLock<Option<u8>>,
+}
+
+impl LivenessEnd {
+    pub(crate) fn new(fd: OwnedFd) -> nix::Result<Self> {
+        fcntl(&fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        Ok(Self { fd, noted: OnceLock::new() })
+    }
+
+    /// What the child, which is gone, noted as its exit code.
+    pub(crate) fn exit_code(&self) -> Option<i32> {
+        let read = || {
+            let mut code = [0];
+            (nix::unistd::read(&self.fd, &mut code) == Ok(1)).then_some(code[0])
+        };
+        self.noted.get_or_init(read).map(i32::from)
+    }
+}
+
+impl AsFd for LivenessEnd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// This process's end of its liveness pipe; -1 in a process that is not a child.
+static LIVENESS: AtomicI32 = AtomicI32::new(-1);
+
+/// In a child that is about to exit: notes `code` for the parent.
+pub(crate) fn note_exit_code(code: i32) {
+    // Relaxed: a number that was stored before this process had other threads.
+    let fd = LIVENESS.swap(-1, Ordering::Relaxed);
+    if fd >= 0 {
+        // SAFETY: the end stays open for the life of a child. One byte from a live local; a parent that is
+        // gone is an error here and not a signal, since children ignore SIGPIPE.
+        unsafe { libc::write(fd, [code as u8].as_ptr().cast(), 1) };
+    }
 }
 
 /// What the child holds, for its whole life.
@@ -33,7 +82,7 @@ pub(crate) fn pipes() -> nix::Result<(ParentEnds, ChildEnds)> {
     let (child_death_end, parent_death_end) = pipe()?;
     let (parent_liveness_end, child_liveness_end) = pipe()?;
     Ok((
-        ParentEnds { parent_death: parent_death_end, liveness: parent_liveness_end },
+        ParentEnds { parent_death: parent_death_end, liveness: LivenessEnd::new(parent_liveness_end)? },
         ChildEnds { parent_death: child_death_end, liveness: child_liveness_end },
     ))
 }
@@ -59,6 +108,8 @@ impl ChildEnds {
 
     /// In the child: ends this process together with its parent, at once if the parent is gone.
     pub(crate) fn bind_to_parent(&self) {
+        // Relaxed: nothing else is published by it.
+        LIVENESS.store(self.liveness.as_raw_fd(), Ordering::Relaxed);
         self.kill_at_parent_death(std::process::id() as i32);
         let mut poll = libc::pollfd { fd: self.parent_death.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one live `pollfd`, as the count says; the call does not wait.

@@ -7,8 +7,8 @@
 #![allow(unsafe_code)]
 
 use crate::child::{Child, enter};
+use crate::pidfd;
 use crate::pipes::{ChildEnds, pipes};
-use crate::process_watch::ProcessWatch;
 use fault_points::fault_call;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, posix_spawn};
@@ -71,7 +71,7 @@ impl Child {
         // On the child's behalf, since both share the open pipe: it may never get to do this itself.
         child_ends.kill_at_parent_death(pid.as_raw());
         drop((child_ends, copies));
-        Ok(Self::watched(pid, ProcessWatch::of_process, parent_ends))
+        Ok(Self::watched(pid, pidfd::open, parent_ends))
     }
 }
 

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-/// The longest time limit of a wait. Longer values are taken for mistakes (a wrong unit, an overflow).
-pub const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest time limit of a wait: ten years of 365 days, for services that wait as long as they run. Longer
+/// values are taken for mistakes (a wrong unit, an overflow).
+pub const LONGEST_WAIT: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 /// A point on the monotonic clock by which a wait ends, and the point at which the waiting began.
 ///
@@ -29,7 +30,7 @@ pub enum DeadlineError {
         late: Duration,
     },
     /// Longer than [`LONGEST_WAIT`].
-    #[error("a time limit of {asked:?} is longer than the {LONGEST_WAIT:?} that a wait may take")]
+    #[error("a time limit of {asked:?} is longer than the ten years that a wait may take")]
     TooFar {
         /// What was asked for.
         asked: Duration,
@@ -48,7 +49,7 @@ impl Deadline {
             return Err(DeadlineError::TooFar { asked: limit });
         }
         let start_ns = if limit < Duration::from_secs(1) { monotonic_ns() } else { coarse_monotonic_ns() };
-        // At most 24 hours of nanoseconds: fits.
+        // At most ten years of nanoseconds: fits.
         Ok(Self { start_ns, end_ns: start_ns.saturating_add(limit.as_nanos() as u64) })
     }
 
@@ -130,6 +131,18 @@ mod tests {
         ));
         assert!(matches!(Deadline::at_monotonic_ns(1), Err(DeadlineError::Past { .. })));
         assert!(matches!(Deadline::at_monotonic_ns(u64::MAX), Err(DeadlineError::TooFar { .. })));
+    }
+
+    /// DL-2
+    #[test]
+    fn f06_a_wait_may_take_longer_than_a_day() {
+        let week = Duration::from_secs(7 * 24 * 60 * 60);
+        assert_eq!(Deadline::after(week).map(|deadline| deadline.limit()), Ok(week));
+        let longest = Deadline::after(LONGEST_WAIT).unwrap();
+        assert_eq!(
+            Deadline::at_monotonic_ns(longest.monotonic_ns()).map(|there| there.has_passed()),
+            Ok(false)
+        );
     }
 
     /// DL-1, DL-3

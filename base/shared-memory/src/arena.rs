@@ -10,6 +10,7 @@ pub const PAGE: usize = 4096;
 /// them, so that no other process can corrupt it.
 #[derive(Debug)]
 pub struct Arena {
+    extent: Range<usize>,
     /// Sorted, with gaps between them.
     free: Vec<Range<usize>>,
 }
@@ -17,7 +18,7 @@ pub struct Arena {
 impl Arena {
     /// An arena in which all of `extent`, which starts and ends at a page, is free.
     pub fn new(extent: Range<usize>) -> Self {
-        Self { free: vec![extent] }
+        Self { free: vec![extent.clone()], extent }
     }
 
     /// Allocates `len` bytes, rounded up to pages, with memory behind them; they are zero.
@@ -81,10 +82,18 @@ impl Arena {
     }
 
     /// Frees a range that [`allocate`](Self::allocate) returned. Its memory goes back to the system, so
-    /// that it is zero when allocated again.
+    /// that it is zero when allocated again. A range of which any page is free already is refused and
+    /// nothing is changed: the page would be allocated twice.
     pub fn free(&mut self, region: &Region, range: Range<usize>) -> Result<(), RegionError> {
-        region.release(range.clone())?;
         let at = self.free.partition_point(|free| free.start < range.start);
+        let whole = !range.is_empty() && range.start.is_multiple_of(PAGE) && range.end.is_multiple_of(PAGE);
+        let inside = self.extent.start <= range.start && range.end <= self.extent.end;
+        let apart = self.free.get(at).is_none_or(|next| range.end <= next.start)
+            && (at == 0 || self.free[at - 1].end <= range.start);
+        if !(whole && inside && apart) {
+            return Err(RegionError::NotAllocated { start: range.start, end: range.end });
+        }
+        region.release(range.clone())?;
         self.free.insert(at, range);
         if at + 1 < self.free.len() && self.free[at].end == self.free[at + 1].start {
             self.free[at].end = self.free.remove(at + 1).end;
@@ -156,6 +165,29 @@ mod tests {
         let mut bytes = [1; PAGE];
         region.read(again.start, &mut bytes).unwrap();
         assert_eq!(bytes, [0; PAGE]);
+    }
+
+    /// SM-4
+    #[test]
+    fn a_range_that_is_freed_twice_is_refused() {
+        let region = Region::create_sparse("t", 8 * PAGE).unwrap();
+        let mut arena = Arena::new(0..4 * PAGE);
+        let (one, two) = (arena.allocate(&region, PAGE).unwrap(), arena.allocate(&region, PAGE).unwrap());
+        arena.free(&region, one.clone()).unwrap();
+        let refused = |arena: &mut Arena, range: Range<usize>| {
+            let error = arena.free(&region, range.clone()).unwrap_err();
+            assert_eq!(error, RegionError::NotAllocated { start: range.start, end: range.end });
+        };
+        refused(&mut arena, one.clone());
+        // In part, outside, not of pages.
+        refused(&mut arena, one.start..two.end);
+        refused(&mut arena, two.start..two.end + PAGE);
+        refused(&mut arena, 4 * PAGE..5 * PAGE);
+        refused(&mut arena, two.start..two.start);
+        refused(&mut arena, two.start..two.end - 1);
+        let again = arena.allocate(&region, PAGE).unwrap();
+        let other = arena.allocate(&region, PAGE).unwrap();
+        assert!(again == one && other != again && other != two);
     }
 
     /// SM-2

@@ -10,7 +10,8 @@
 //!   use: nothing is left behind, and there is no SIGBUS.
 //! - **SM-2** Too little memory is an error that says need, have and which limit, never a signal.
 //! - **SM-3** A mapping never replaces another one.
-//! - **SM-4** A page that is allocated is zero, whatever it held before.
+//! - **SM-4** A page that is allocated is zero, whatever it held before, and has one owner: a second free
+//!   of it is refused.
 //! - **SM-5** No safe call races. A copy of shared bytes accesses each of them once; what was checked in a
 //!   copy stays as it was.
 //! - **SM-6** Mappings are left out of core dumps, which would put memory behind every hole of a sparse

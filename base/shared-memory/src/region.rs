@@ -81,6 +81,14 @@ pub enum RegionError {
         /// The region.
         len: usize,
     },
+    /// Pages that are given back, and are not in use.
+    #[error("bytes {start}..{end} are not allocated; they were freed before, or never came from this arena")]
+    NotAllocated {
+        /// First byte.
+        start: usize,
+        /// First byte after it.
+        end: usize,
+    },
     /// A word at an offset that its type does not allow.
     #[error("offset {offset} is not a multiple of {align}")]
     Misaligned {
@@ -291,6 +299,12 @@ impl Region {
         } else {
             Err(RegionError::OutOfBounds { start: range.start, end: range.end, len: self.len() })
         }
+    }
+}
+
+impl AsFd for Region {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd()
     }
 }
 

@@ -40,7 +40,7 @@ fn compile(compiler: &str, source: &Path, out: &Path) -> Result<(), String> {
     let mut command = Command::new(words.next().unwrap_or_default());
     command.args(words);
     command.args(["-std=c++17", "-O3", "-g", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", "-I"]);
-    command.arg(INCLUDE_DIR).arg(source).arg("-o").arg(object);
+    command.arg(INCLUDE_DIR).arg(source).arg("-o").arg(&object);
     let output = command.output().map_err(|error| {
         format!(
             "the examples' kernels need a C++17 compiler ({compiler}: {error}); \
@@ -48,7 +48,10 @@ fn compile(compiler: &str, source: &Path, out: &Path) -> Result<(), String> {
         )
     })?;
     if output.status.success() {
-        return Ok(());
+        // For the vendor double, which wants to know for which kind of core a kernel is.
+        let json = r#"{"magic": "RT_DEV_BINARY_MAGIC_ELF_AIVEC"}"#;
+        let written = std::fs::write(object.with_extension("json"), json);
+        return written.map_err(|error| format!("{}: {error}", object.display()));
     }
     // Cargo takes one line as one error.
     let errors = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "\\n");

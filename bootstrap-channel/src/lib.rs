@@ -28,9 +28,7 @@
 //!
 //! # Example
 //! ```
-//! use bootstrap_channel::{ChannelSet, Reply, Success};
-//! use deadline::Deadline;
-//! use mailbox_atomics::Wait;
+//! use bootstrap_channel::{ChannelSet, Deadline, Reply, Success, Wait};
 //! use std::time::Duration;
 //!
 //! // In the parent, before it starts the chip processes.
@@ -63,9 +61,12 @@ mod set;
 mod stamp;
 mod writer;
 
+pub use deadline::{Deadline, DeadlineError, Death, HowDied, Watch};
 pub use decode::{DecodeError, Failed, Reply, Success, decode};
 pub use mailbox::Mailbox;
+pub use mailbox_atomics::{StickyWord, Wait, WaitError};
 pub use reader::{ReadError, Reader};
 pub use set::{ChannelSet, GatherError, SetError, Silent};
+pub use shared_memory::{Region, RegionError};
 pub use stamp::{Nonce, StampError};
 pub use writer::{PublishError, Writer};

@@ -2,22 +2,27 @@
 //! on the vendor double.
 //!
 //! # What is assumed of kernels
-//! A kernel binary is what `aclrtBinaryLoadFromFile` takes. Its function is launched with one block. Its
-//! arguments are those of the simulation: for each tensor the address of its descriptor, then the scalars.
-//! The descriptors are copied to device memory first, so their addresses are the device's. A tensor in host
+//! A kernel binary is what `aclrtBinaryLoadFromFile` takes, and the type of the kernel is known
+//! ([`KernelType`](comm_hccl::KernelType)). Its function is launched with one block, and gets the device address of its
+//! argument list, which is in device memory with everything that it points at. Its
+//! arguments are those of the simulation: for each tensor the address of its descriptor, then the scalars,
+//! and at the end the addresses of LocalContext and GlobalContext. The descriptors and contexts are copied to
+//! device memory first, so their addresses are the device's. A tensor in host
 //! memory is staged: its bytes are copied to the device before the launch, and the bytes that the kernel
 //! changed are copied back after it.
 //!
 //! Closing a device resets it and leaves the vendor's runtime initialised until the process ends: it cannot
 //! be started a second time in a process, and a process may bring a chip up again.
 
-use crate::device::{ChipMemory, Device, Entry, Kernel, Launch};
+use crate::device::{ChipMemory, Device, Entry, Kernel, Launch, check_completion};
 use crate::error::{ChipError, KernelError};
-use comm_context::abi::{AbiError, DeviceAddr, TensorDesc};
+use comm_context::abi::{
+    AbiError, DeviceAddr, KERNEL_ARGS, KERNEL_LOCAL_CONTEXT_ARG, KernelContexts, TensorDesc,
+};
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
 use comm_hccl::{
-    Device as Opened, DeviceError, DeviceMemory, HcclComm, KernelBinary, LogicalDevice, NotStarted, Runtime,
-    Stream, Vendor, VendorThread, VisibleDevices,
+    Device as Opened, DeviceError, DeviceMemory, HcclComm, KernelBinary, LaunchSpec, LogicalDevice,
+    NotStarted, Runtime, Stream, Vendor, VendorThread, VisibleDevices,
 };
 use deadline::{Deadline, LONGEST_WAIT};
 use shared_memory::{Region, RegionError};
@@ -97,20 +102,22 @@ impl Held {
     }
 
     fn load(&mut self, path: &Path, symbol: &str) -> Result<(), DeviceError> {
-        let binary = KernelBinary::load(self.device()?, path)?;
+        let binary = KernelBinary::load(self.device()?, path, symbol)?;
         binary.kernel(symbol)?;
         self.binaries.push((binary, symbol.to_owned()));
         Ok(())
     }
 
-    /// Launches a kernel, waits for its end, and returns what the staged tensors then hold.
+    /// Launches a kernel, waits for its end, and returns what the staged tensors then hold, and what the kernel left
+    /// in its completion slab.
     fn launch(
         &mut self,
         kernel: usize,
         mut tensors: Vec<TensorDesc>,
         scalars: &[u64],
         staged: &[Staged],
-    ) -> Result<Vec<Vec<u8>>, DeviceError> {
+        spec: LaunchSpec,
+    ) -> Result<(Vec<Vec<u8>>, [u8; 8]), DeviceError> {
         let device = self.device()?.clone();
         let stream = self.stream.as_ref().ok_or(DeviceError::Released { what: "stream" })?;
         let (binary, symbol) = self.binaries.get(kernel).ok_or(DeviceError::Released { what: "kernel" })?;
@@ -133,13 +140,15 @@ impl Held {
             tensors[part.tensor].addr = copies[slot].addr().0;
         }
         let args = place_arguments(&device, &tensors, scalars)?;
-        binary.kernel(symbol)?.run(stream, &args.block)?;
+        binary.kernel(symbol)?.run(stream, &spec, args.list())?;
         for (part, slot) in staged.iter().zip(&slots) {
             let mut bytes = vec![0; part.bytes.len()];
             copies[slot].read(part.offset, &mut bytes)?;
             back.push(bytes);
         }
-        Ok(back)
+        let mut slab = [0; 8];
+        args.memory.read(args.contexts_at, &mut slab)?;
+        Ok((back, slab))
     }
 
     fn holding(&self, addr: DeviceAddr, len: usize) -> Result<(&DeviceMemory, usize), DeviceError> {
@@ -169,31 +178,42 @@ impl Held {
     }
 }
 
-/// A kernel's arguments; the descriptors stay on the device as long as this value lives.
+/// A kernel's arguments, which stay on the device as long as this value lives.
 struct Arguments {
-    block: Vec<u64>,
-    _descriptors: Option<DeviceMemory>,
+    /// The descriptors, then the contexts, then the argument list.
+    memory: DeviceMemory,
+    contexts_at: usize,
 }
+
+impl Arguments {
+    fn list(&self) -> DeviceAddr {
+        DeviceAddr(self.memory.addr().0 + (self.contexts_at + size_of::<KernelContexts>()) as u64)
+    }
+}
+
+/// A descriptor is a multiple of 64 bytes, so the contexts that follow are aligned as they have to be.
+const _: () = assert!(size_of::<TensorDesc>().is_multiple_of(64));
 
 fn place_arguments(
     device: &Opened,
     tensors: &[TensorDesc],
     scalars: &[u64],
 ) -> Result<Arguments, DeviceError> {
-    let mut block = Vec::with_capacity(tensors.len() + scalars.len());
-    let descriptors = match tensors.len() {
-        0 => None,
-        count => {
-            let memory = DeviceMemory::allocate(device, count * size_of::<TensorDesc>())?;
-            let bytes: Vec<u8> = tensors.iter().flat_map(|tensor| tensor.as_bytes()).copied().collect();
-            memory.write(0, &bytes)?;
-            Some(memory)
-        }
-    };
-    let start = descriptors.as_ref().map_or(0, |memory| memory.addr().0);
-    block.extend((0..tensors.len()).map(|at| start + (at * size_of::<TensorDesc>()) as u64));
-    block.extend(scalars);
-    Ok(Arguments { block, _descriptors: descriptors })
+    let contexts_at = size_of_val(tensors);
+    let size = contexts_at + size_of::<KernelContexts>() + KERNEL_ARGS * size_of::<u64>();
+    let memory = DeviceMemory::allocate(device, size)?;
+    let start = memory.addr().0;
+    let at = DeviceAddr(start + contexts_at as u64);
+    let mut bytes: Vec<u8> = tensors.iter().flat_map(|tensor| tensor.as_bytes()).copied().collect();
+    bytes.extend_from_slice(KernelContexts::of_one_block(at).as_bytes());
+    let mut list = Vec::with_capacity(KERNEL_ARGS);
+    list.extend((0..tensors.len()).map(|at| start + (at * size_of::<TensorDesc>()) as u64));
+    list.extend(scalars);
+    list.resize(KERNEL_LOCAL_CONTEXT_ARG, 0);
+    list.extend(KernelContexts::arguments(at));
+    bytes.extend(list.iter().flat_map(|word| word.to_le_bytes()));
+    memory.write(0, &bytes)?;
+    Ok(Arguments { memory, contexts_at })
 }
 
 /// The elements of a tensor in host memory, to be copied to the device.
@@ -292,19 +312,25 @@ impl Device for AscendDevice {
         Ok(Kernel(self.kernels.len() - 1))
     }
 
-    /// Without a limit of its own: the parent of this process decides how long a kernel may run.
+    /// The device ends a kernel a little after the limit: until then its parent may have stopped it, and said why.
     fn launch(&mut self, launch: &Launch<'_>) -> Result<(), ChipError> {
-        let &Launch { kernel, tensors, scalars, host, meanwhile } = launch;
+        let &Launch { kernel, tensors, scalars, host, meanwhile, limit } = launch;
+        let spec = LaunchSpec {
+            limit: limit.map(|limit| limit.saturating_add(LEFT_BEHIND)),
+            ..LaunchSpec::default()
+        };
         let (staged, slots) = stage(tensors, host)?;
         let before: Vec<Vec<u8>> = staged.iter().map(|part| part.bytes.clone()).collect();
         let (tensors, scalars) = (tensors.to_vec(), scalars.to_vec());
-        let job = move |held: &mut Held| held.launch(kernel.0, tensors, &scalars, &staged);
-        let after = self.run_meanwhile(LONGEST_WAIT, meanwhile, job)?;
+        let job = move |held: &mut Held| held.launch(kernel.0, tensors, &scalars, &staged, spec);
+        let (after, slab) = self.run_meanwhile(LONGEST_WAIT, meanwhile, job)?;
         slots
             .iter()
             .zip(&before)
             .zip(&after)
-            .try_for_each(|((slot, before), after)| write_back(slot, before, after))
+            .try_for_each(|((slot, before), after)| write_back(slot, before, after))?;
+        let [a, b, c, d, e, f, g, h] = slab;
+        check_completion(u32::from_le_bytes([a, b, c, d]), i32::from_le_bytes([e, f, g, h]))
     }
 
     fn memory(&self) -> Option<&dyn ChipMemory> {

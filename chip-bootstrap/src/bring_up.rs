@@ -59,6 +59,7 @@ pub fn bring_up(
             buffers: Vec::new(),
             stores: Vec::new(),
             within,
+            kernel_limit: None,
             down: false,
         };
         if let Some(me) = config.member() {

@@ -4,12 +4,13 @@ use crate::config::{ChipConfig, PartKind};
 use crate::device::{ChipMemory, Device, Entry, Kernel, Launch};
 use crate::error::ChipError;
 use crate::host::HostSpan;
-use comm_context::abi::{DeviceAddr, TensorDesc};
+use comm_context::abi::{DeviceAddr, KERNEL_LOCAL_CONTEXT_ARG, TensorDesc};
 use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec, Membership, Timeout, Window};
 use fault_points::fault_point;
 use shared_memory::Region;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A named part of a chip's window.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +36,7 @@ pub struct Chip {
     pub(crate) buffers: Vec<Buffer>,
     pub(crate) stores: Vec<(DeviceAddr, HostSpan)>,
     pub(crate) within: Timeout,
+    pub(crate) kernel_limit: Option<Duration>,
     pub(crate) down: bool,
 }
 
@@ -115,7 +117,7 @@ impl Chip {
     }
 
     /// Runs a kernel to completion. Its tensors may lie in windows, in memory of the device, and in the
-    /// regions `host`.
+    /// regions `host`. Tensors and scalars together are at most [`KERNEL_LOCAL_CONTEXT_ARG`].
     pub fn launch(
         &mut self,
         kernel: Kernel,
@@ -123,12 +125,22 @@ impl Chip {
         scalars: &[u64],
         host: &[Arc<Region>],
     ) -> Result<(), ChipError> {
+        if tensors.len() + scalars.len() > KERNEL_LOCAL_CONTEXT_ARG {
+            return Err(ChipError::TooManyArguments { tensors: tensors.len(), scalars: scalars.len() });
+        }
         let comm = self.comm.as_deref();
         let relay = || comm.map_or(Ok(()), |comm| comm.relay_abort());
         relay()?;
         // When the relay fails while the kernel runs, the parent's deadline ends the kernel.
         let meanwhile = || drop(relay());
-        self.device.launch(&Launch { kernel, tensors, scalars, host, meanwhile: &meanwhile })
+        let limit = self.kernel_limit;
+        self.device.launch(&Launch { kernel, tensors, scalars, host, meanwhile: &meanwhile, limit })
+    }
+
+    /// Has the device end kernels that run longer than this, from the next launch on. Where kernels run in this process,
+    /// nothing but the end of the process ends one that does not poll the abort word.
+    pub fn limit_kernels(&mut self, limit: Option<Duration>) {
+        self.kernel_limit = limit;
     }
 
     /// The device's own memory; `None` where chips use host memory.

@@ -14,6 +14,7 @@ use comm_hccl::LogicalDevice;
 use shared_memory::Region;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How a chip finds its group.
 #[derive(Clone, Debug)]
@@ -28,7 +29,16 @@ pub enum Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel(pub(crate) usize);
 
-/// A kernel with its arguments.
+/// What a kernel left in its completion slab: nothing, unless it asks for what is not supported.
+pub(crate) fn check_completion(count: u32, error: i32) -> Result<(), ChipError> {
+    match (count, error) {
+        (0, 0) => Ok(()),
+        (words, 0) => Err(ChipError::DeferredCompletion { words }),
+        (_, error) => Err(ChipError::CompletionError { error }),
+    }
+}
+
+/// A kernel with its arguments, at most `KERNEL_LOCAL_CONTEXT_ARG`.
 #[cfg_attr(not(feature = "ascend"), expect(dead_code, reason = "the simulation runs kernels in place"))]
 pub(crate) struct Launch<'a> {
     pub(crate) kernel: Kernel,
@@ -38,6 +48,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) host: &'a [Arc<Region>],
     /// Where the kernel runs outside this process, called every few milliseconds.
     pub(crate) meanwhile: &'a dyn Fn(),
+    /// After this time the device may end the kernel; where kernels run in this process, its parent does.
+    pub(crate) limit: Option<Duration>,
 }
 
 /// One device, held by one process.

@@ -5,7 +5,7 @@ use crate::bring_up::BringUpPhase;
 use crate::config::ConfigError;
 use crate::platform::PlatformNotBuilt;
 use bootstrap_channel::PublishError;
-use comm_context::abi::AbiError;
+use comm_context::abi::{AbiError, KERNEL_LOCAL_CONTEXT_ARG};
 use comm_context::comm::CommError;
 use deadline::DeadlineError;
 use shared_memory::RegionError;
@@ -47,6 +47,32 @@ pub enum ChipError {
         tensor: usize,
         /// Why.
         source: AbiError,
+    },
+    /// A launch with more arguments than a kernel takes.
+    #[error(
+        "a kernel takes at most {KERNEL_LOCAL_CONTEXT_ARG} arguments, tensors and scalars together; this task has \
+         {tensors} tensors and {scalars} scalars; pass fewer"
+    )]
+    TooManyArguments {
+        /// How many tensors.
+        tensors: usize,
+        /// How many scalars.
+        scalars: usize,
+    },
+    /// A kernel asked for deferred completion.
+    #[error(
+        "the kernel asks for its task to complete later, when {words} words have reached their values; deferred \
+         completion is not supported yet: have the kernel wait for them before it returns"
+    )]
+    DeferredCompletion {
+        /// How many words it wants to wait for.
+        words: u32,
+    },
+    /// A kernel left an error in its completion slab.
+    #[error("the kernel reports error {error} in its completion slab")]
+    CompletionError {
+        /// The kernel's number.
+        error: i32,
     },
     /// A kernel could not be loaded or found.
     #[error(transparent)]
@@ -184,7 +210,9 @@ impl ChipError {
             | Self::NoSuchDevice { .. }
             | Self::NoCommunicator
             | Self::Tensor { .. }
+            | Self::TooManyArguments { .. }
             | Self::TimeLimit(_) => ErrorCode::Invalid,
+            Self::DeferredCompletion { .. } | Self::CompletionError { .. } => ErrorCode::Task,
             Self::Comm(error) => error.code(),
             Self::Host { source, .. } => region_code(source),
             Self::Kernel(_) => ErrorCode::Load,

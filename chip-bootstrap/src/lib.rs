@@ -17,6 +17,8 @@
 //! - **CB-6** Nothing above this crate depends on the platform: where chips have their own memory, the parent
 //!   reserves no addresses for windows, and a platform that is not compiled in is refused with the feature
 //!   that has it.
+//! - **CB-7** A kernel gets 50 arguments on every platform: its tensors and scalars, at most 48, then where it runs. A
+//!   task with more is refused, and so is a kernel that asks for deferred completion.
 //!
 //! # Features
 //! `sim` (the simulation) and `ascend` (Ascend devices), both on by default; at least one is needed. Without

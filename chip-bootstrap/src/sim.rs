@@ -1,17 +1,19 @@
 //! The simulated device: kernels are functions of shared objects, called in place.
 //!
 //! # Safety
-//! Loads and calls foreign code. By contract a kernel is a function `void (int64_t *)`. That cannot be
+//! Loads and calls foreign code, and lends it memory. By contract a kernel is a function `void (int64_t *)`. That cannot be
 //! checked; a kernel that breaks the contract takes its process down, which is why every chip has its own
 //! process.
 #![allow(unsafe_code)]
 
-use crate::device::{ChipMemory, Device, Entry, Kernel, Launch};
+use crate::device::{ChipMemory, Device, Entry, Kernel, Launch, check_completion};
 use crate::error::{ChipError, KernelError};
+use comm_context::abi::{DeviceAddr, KERNEL_ARGS, KERNEL_LOCAL_CONTEXT_ARG, KernelContexts};
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
 use comm_sim::SimComm;
 use fault_points::fault_call;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use std::cell::UnsafeCell;
 use std::path::{Path, PathBuf};
 
 type KernelEntry = unsafe extern "C" fn(*mut i64);
@@ -24,16 +26,38 @@ struct Loaded {
     _library: Library,
 }
 
-#[derive(Default)]
+/// What kernels get beside their arguments, where the vendor's runtime would put it.
+#[repr(align(64))]
+struct Placed(UnsafeCell<KernelContexts>);
+
 pub(crate) struct SimDevice {
     kernels: Vec<Loaded>,
     /// The argument list, kept to avoid an allocation per task.
     args: Vec<i64>,
+    /// Kernels write to it through the addresses that they get; no reference to it is ever made.
+    contexts: Box<Placed>,
 }
 
 impl SimDevice {
     pub(crate) fn new() -> Self {
-        Self::default()
+        let contexts = Box::new(Placed(UnsafeCell::new(KernelContexts::of_one_block(DeviceAddr(0)))));
+        Self { kernels: Vec::new(), args: Vec::with_capacity(KERNEL_ARGS), contexts }
+    }
+
+    /// Sets up the contexts for the next kernel and returns where they are. The entries of the slab keep what they
+    /// had: with a count of zero they mean nothing.
+    fn place_contexts(&self) -> *mut KernelContexts {
+        let at = self.contexts.0.get();
+        let fresh = KernelContexts::of_one_block(DeviceAddr(at as u64));
+        // SAFETY: `at` is valid for writes while `self` lives, and no kernel runs: this process calls one at a time
+        // and none has started yet. No reference to the contents exists.
+        unsafe {
+            (&raw mut (*at).slab.count).write(0);
+            (&raw mut (*at).slab.error).write(0);
+            (&raw mut (*at).local).write(fresh.local);
+            (&raw mut (*at).global).write(fresh.global);
+        }
+        at
     }
 }
 
@@ -94,14 +118,23 @@ impl Device for SimDevice {
 
     fn launch(&mut self, launch: &Launch<'_>) -> Result<(), ChipError> {
         let &Launch { kernel, tensors, scalars, .. } = launch;
+        let contexts = self.place_contexts();
         let loaded = self.kernels.get(kernel.0).ok_or(KernelError::NotLoaded { number: kernel.0 })?;
         self.args.clear();
         self.args.extend(tensors.iter().map(|tensor| std::ptr::from_ref(tensor) as i64));
         self.args.extend(scalars.iter().map(|scalar| *scalar as i64));
+        self.args.resize(KERNEL_LOCAL_CONTEXT_ARG, 0);
+        let last = KernelContexts::arguments(DeviceAddr(contexts as u64));
+        self.args.extend(last.map(|address| address as i64));
         // SAFETY: the library is loaded (it is kept beside its entry); `args` holds addresses of live
-        // descriptors, then raw values, in a buffer that outlives the call, as the kernel contract says.
+        // descriptors, then raw values, then the addresses of the contexts, in a buffer that outlives the call, as
+        // the kernel contract says.
         unsafe { (loaded.entry)(self.args.as_mut_ptr()) };
-        Ok(())
+        // SAFETY: valid while `self` lives; the kernel has returned.
+        let (count, error) = unsafe {
+            ((&raw const (*contexts).slab.count).read(), (&raw const (*contexts).slab.error).read())
+        };
+        check_completion(count, error)
     }
 
     fn close(&mut self) -> Result<(), ChipError> {

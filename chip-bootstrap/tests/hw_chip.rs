@@ -51,6 +51,7 @@ extern "C" void kernel_entry(int64_t *args) {
     let mut compiler = Command::new("g++");
     compiler.args(["-std=c++17", "-shared", "-fPIC", "-I", comm_context::INCLUDE_DIR, "-o"]);
     assert!(compiler.arg(&library).arg(&source).status().expect("g++ is needed").success());
+    hw_test::describe_kernel(&library);
     library
 }
 

@@ -30,8 +30,8 @@ enum { COMM_MAX_RANK_NUM = 64 };
 #endif
 
 typedef struct CommContext {
-    uint64_t workSpace;     /* address of a CommWorkspace, or 0 */
-    uint64_t workSpaceSize; /* its size in bytes */
+    uint64_t workSpace;     /* 0; reserved for a workspace of the vendor's */
+    uint64_t workSpaceSize; /* 0 */
     uint32_t rankId;        /* this rank, from 0 */
     uint32_t rankNum;       /* the number of ranks, 1 to COMM_MAX_RANK_NUM */
     uint64_t winSize;       /* the size of every window in bytes */
@@ -48,14 +48,27 @@ COMM_STATIC_ASSERT(offsetof(CommContext, winSize) == 24, "CommContext: winSize")
 COMM_STATIC_ASSERT(offsetof(CommContext, windowsIn) == 32, "CommContext: windowsIn");
 COMM_STATIC_ASSERT(offsetof(CommContext, windowsOut) == 544, "CommContext: windowsOut");
 
-/* What workSpace points at, if workSpaceSize is at least sizeof(CommWorkspace). */
-typedef struct CommWorkspace {
-    uint32_t abort;        /* not 0: the run is aborted and every wait returns false; reset between runs */
-    uint32_t reserved[15]; /* 0 */
-} CommWorkspace;
+/*
+ * What follows a CommContext that a backend has placed: the addresses of two words that kernels read.
+ *
+ * A context without the magic number has no such words: its waits cannot be aborted, and its generation is 0. A
+ * context is placed in memory of at least sizeof(CommContext) + sizeof(CommContextTail) bytes, so the tail can
+ * be read.
+ */
+typedef struct CommContextTail {
+    uint64_t magic;      /* COMM_CONTEXT_TAIL_MAGIC */
+    uint64_t abort;      /* address of a uint32_t. Not 0 there: the run is aborted and every wait returns false */
+    uint64_t generation; /* address of a uint32_t. Changes between runs, after one that was aborted */
+    uint64_t reserved;   /* 0 */
+} CommContextTail;
 
-COMM_STATIC_ASSERT(sizeof(CommWorkspace) == 64, "CommWorkspace: size");
-COMM_STATIC_ASSERT(offsetof(CommWorkspace, abort) == 0, "CommWorkspace: abort");
-COMM_STATIC_ASSERT(offsetof(CommWorkspace, reserved) == 4, "CommWorkspace: reserved");
+/* "chipcomm" in ASCII, first character in the lowest byte. */
+#define COMM_CONTEXT_TAIL_MAGIC UINT64_C(0x6d6d6f6370696863)
+
+COMM_STATIC_ASSERT(sizeof(CommContextTail) == 32, "CommContextTail: size");
+COMM_STATIC_ASSERT(offsetof(CommContextTail, magic) == 0, "CommContextTail: magic");
+COMM_STATIC_ASSERT(offsetof(CommContextTail, abort) == 8, "CommContextTail: abort");
+COMM_STATIC_ASSERT(offsetof(CommContextTail, generation) == 16, "CommContextTail: generation");
+COMM_STATIC_ASSERT(offsetof(CommContextTail, reserved) == 24, "CommContextTail: reserved");
 
 #endif

@@ -5,7 +5,8 @@
  *
  * A signal is a 32-bit word in a window. It starts at 0 and only grows. The sender writes its data, then
  * calls comm_notify; the receiver calls comm_wait, then reads the data. A signal is never reset, so a
- * receiver that waits on it repeatedly adds up what it has waited for.
+ * receiver that waits on it repeatedly adds up what it has waited for. It may wrap: the two are compared by
+ * their difference, which must stay below 2^31.
  *
  * Every wait ends when its condition holds or when the run is aborted, and says which. A kernel whose wait
  * returns false must return; its task has failed.
@@ -59,14 +60,38 @@ inline T *CommRemotePtr(const CommContext *ctx, T *local_ptr, int pe) {
     return reinterpret_cast<T *>(static_cast<uintptr_t>(remote));
 }
 
+namespace comm_detail {
+
+/* The tail of a context, or null if the context has none. The memory around the context can be read. */
+inline const CommContextTail *tail(const CommContext *ctx) {
+    const uintptr_t at = reinterpret_cast<uintptr_t>(ctx) + sizeof(CommContext);
+    const auto *tail = reinterpret_cast<const CommContextTail *>(at);
+    return tail->magic == COMM_CONTEXT_TAIL_MAGIC ? tail : nullptr;
+}
+
+/* Acquire: pairs with the release store of the process that writes the word. */
+inline uint32_t load(uint64_t word) {
+    return __atomic_load_n(reinterpret_cast<const uint32_t *>(static_cast<uintptr_t>(word)), __ATOMIC_ACQUIRE);
+}
+
+}  // namespace comm_detail
+
 /* Whether the run is aborted. A kernel that sees this must return; its task has failed. */
 inline bool comm_aborted(const CommContext *ctx) {
-    if (ctx->workSpace == 0 || ctx->workSpaceSize < sizeof(CommWorkspace)) {
-        return false;
-    }
-    const auto *workspace = reinterpret_cast<const CommWorkspace *>(static_cast<uintptr_t>(ctx->workSpace));
-    /* Acquire: pairs with the release store of the process that aborts the run. */
-    return __atomic_load_n(&workspace->abort, __ATOMIC_ACQUIRE) != 0;
+    const CommContextTail *tail = comm_detail::tail(ctx);
+    return tail != nullptr && comm_detail::load(tail->abort) != 0;
+}
+
+/*
+ * The generation of the run: another number after a run that was aborted, the same on all ranks. Constant
+ * while a kernel runs.
+ *
+ * What such a run left in windows is undefined. A CommPhaseBarrier starts again by itself; signals do not, so a
+ * kernel that keeps a count of what it has waited for keeps it for each generation, in signals of their own.
+ */
+inline uint32_t comm_generation(const CommContext *ctx) {
+    const CommContextTail *tail = comm_detail::tail(ctx);
+    return tail != nullptr ? comm_detail::load(tail->generation) : 0;
 }
 
 namespace comm_detail {
@@ -122,6 +147,9 @@ inline bool wait_until(const CommContext *ctx, Satisfied satisfied) {
     }
 }
 
+/* Whether a count that may wrap has come to `target`; the two are less than 2^31 apart. */
+inline bool reached(uint32_t count, uint32_t target) { return static_cast<int32_t>(count - target) >= 0; }
+
 template <typename Word>
 constexpr bool kIsSignal = std::is_same<Word, int32_t>::value || std::is_same<Word, uint32_t>::value;
 
@@ -136,52 +164,61 @@ inline void comm_notify(const CommContext *ctx, Word *signal, typename std::comm
     __atomic_fetch_add(signal, add, __ATOMIC_RELEASE);
 }
 
-/* Waits until a signal is at least at_least. False if the run is aborted first; the data is then undefined. */
+/* Waits until a signal has reached at_least: their difference, as a signed number, is not negative. False if the run is aborted first; the data is then undefined. */
 template <typename Word>
 [[nodiscard]] inline bool comm_wait(const CommContext *ctx, const Word *signal,
                                     typename std::common_type<Word>::type at_least) {
     static_assert(comm_detail::kIsSignal<Word>, "a signal is an int32_t or uint32_t");
-    /* Acquire: pairs with the release in comm_notify. */
-    const auto reached = [=] { return __atomic_load_n(signal, __ATOMIC_ACQUIRE) >= at_least; };
+    const auto reached = [=] {
+        /* Acquire: pairs with the release in comm_notify. */
+        const auto seen = static_cast<uint32_t>(__atomic_load_n(signal, __ATOMIC_ACQUIRE));
+        return comm_detail::reached(seen, static_cast<uint32_t>(at_least));
+    };
     return comm_detail::wait_until(ctx, reached);
 }
 
 /*
- * A barrier of all ranks, at the same offset of every window. Starts zeroed; reusable at once.
+ * A barrier of all ranks, at the same offset of every window, a multiple of 8. Starts zeroed; reusable at once.
  *
- * Slot r of every copy is written by rank r only, and only grows, so a fast rank in the next round is never
- * mistaken for a slow one in this round. One cache line each: a store disturbs only its reader.
+ * Slot r of every copy is written by rank r only: the generation in the upper half of the word, and in the
+ * lower half how many times rank r has arrived in it. The count only grows, so a fast rank in the next round
+ * is never mistaken for a slow one in this round. A run that was aborted leaves the ranks at different counts;
+ * the generation that follows counts from 0 again. One cache line each: a store disturbs only its reader.
  */
 typedef struct CommPhaseBarrier {
     struct {
-        uint32_t epoch;
-        uint32_t reserved[15];
+        uint64_t word;
+        uint32_t reserved[14];
     } slot[COMM_MAX_RANK_NUM];
 } CommPhaseBarrier;
 
 static_assert(sizeof(CommPhaseBarrier) == 4096, "CommPhaseBarrier: size");
 
-/* How many times this rank has passed the barrier. The same on all ranks between two barriers. */
+/* How many times this rank has passed the barrier since the last run that was aborted. The same on all ranks
+ * between two barriers. */
 inline uint32_t comm_phase(const CommContext *ctx, const CommPhaseBarrier *barrier) {
     /* Only this rank writes the word. */
-    return __atomic_load_n(&barrier->slot[ctx->rankId].epoch, __ATOMIC_ACQUIRE);
+    const uint64_t word = __atomic_load_n(&barrier->slot[ctx->rankId].word, __ATOMIC_ACQUIRE);
+    return word >> 32 == comm_generation(ctx) ? static_cast<uint32_t>(word) : 0;
 }
 
 /* Waits for every rank. What a rank wrote before, every rank sees after. False if aborted first. */
 [[nodiscard]] inline bool comm_phase_barrier(const CommContext *ctx, CommPhaseBarrier *barrier) {
     const uint32_t me = ctx->rankId;
+    const uint32_t generation = comm_generation(ctx);
     const uint32_t epoch = comm_phase(ctx, barrier) + 1;
     for (uint32_t step = 1; step <= ctx->rankNum; ++step) {
         const uint32_t peer = (me + step) % ctx->rankNum;
         CommPhaseBarrier *theirs = CommRemotePtr(ctx, barrier, static_cast<int>(peer));
         /* Release: publishes this rank's data; pairs with the acquire below, on the peer. */
-        __atomic_store_n(&theirs->slot[me].epoch, epoch, __ATOMIC_RELEASE);
+        __atomic_store_n(&theirs->slot[me].word, uint64_t{generation} << 32 | epoch, __ATOMIC_RELEASE);
     }
     for (uint32_t peer = 0; peer < ctx->rankNum; ++peer) {
-        const uint32_t *word = &barrier->slot[peer].epoch;
-        /* The difference, because the epoch may wrap; two ranks are never more than one round apart. */
+        const uint64_t *word = &barrier->slot[peer].word;
+        /* A word of another generation is one that the peer has not written yet in this one. */
         const auto arrived = [=] {
-            return static_cast<int32_t>(__atomic_load_n(word, __ATOMIC_ACQUIRE) - epoch) >= 0;
+            const uint64_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+            return seen >> 32 == generation && comm_detail::reached(static_cast<uint32_t>(seen), epoch);
         };
         if (!comm_detail::wait_until(ctx, arrived)) {
             return false;

@@ -1,10 +1,11 @@
 //! The bytes that kernels read, the headers that kernels include, and the communicator that every backend
 //! implements.
 //!
-//! - [`abi`]: [`CommContext`](abi::CommContext) and [`TensorDesc`](abi::TensorDesc), pinned to the byte.
+//! - [`abi`]: [`CommContext`](abi::CommContext), [`TensorDesc`](abi::TensorDesc) and what else kernels get
+//!   ([`KernelContexts`](abi::KernelContexts)), pinned to the byte.
 //!   `no_std`, no allocation; the only part without the feature `std`.
-//! - [`INCLUDE_DIR`]: `comm_context.h`, `tensor.h`, `comm_kernel.h` (helpers for kernels) and `comm.h` (the C
-//!   API of a backend).
+//! - [`INCLUDE_DIR`]: `comm_context.h`, `tensor.h`, `kernel_context.h`, `comm_kernel.h` (helpers for kernels) and
+//!   `comm.h` (the C API of a backend).
 //! - [`comm`]: the [`Communicator`](comm::Communicator) trait, its errors, and what backends share: argument
 //!   checks and the table of allocations.
 //! - [`capi`]: the C API of `comm.h` for any backend.
@@ -21,6 +22,8 @@
 //! - **CC-7** A code that crosses a process or a language comes back as the same code, and every other number
 //!   is refused.
 //! - **CC-8** A broken communicator repeats its first cause, unnested, whatever happens later.
+//! - **CC-9** Barriers of kernels start again with every generation, and signals are compared by their difference:
+//!   what an aborted run left, and counts that wrap, are not mistaken for progress.
 //!
 //! # Example
 //! ```

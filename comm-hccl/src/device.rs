@@ -12,12 +12,14 @@
 use crate::error::{DeviceError, acl, acl_optional};
 use crate::ids::{LogicalDevice, PhysicalDevice, VisibleDevice, VisibleDevices};
 use crate::load::Vendor;
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, soc_name};
 use crate::sys::aclrtContext;
+use crate::warning::PeerWarning;
 use deadline::Deadline;
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 /// An opaque vendor handle. The vendor checks it in each call; this crate never dereferences it.
@@ -50,6 +52,27 @@ pub(crate) enum Owner {
     Caller,
 }
 
+/// The generation of a chip, as far as this crate treats them differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Generation {
+    /// Atlas A2 and A3.
+    A2a3,
+    /// Ascend A5.
+    A5,
+    /// Any other, treated as A2 and A3.
+    Unknown,
+}
+
+impl Generation {
+    fn of_soc(name: &str) -> Self {
+        match name {
+            name if name.starts_with("Ascend950") || name.starts_with("Ascend910_95") => Self::A5,
+            name if name.starts_with("Ascend910") => Self::A2a3,
+            _ => Self::Unknown,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Inner {
     vendor: &'static Vendor,
@@ -58,6 +81,9 @@ struct Inner {
     list: VisibleDevices,
     owner: Owner,
     context: Handle,
+    generation: OnceLock<Generation>,
+    /// The peers that were enabled since the device was opened, with what may be wrong.
+    peers: Mutex<BTreeMap<VisibleDevice, Option<PeerWarning>>>,
     /// Set once the device has faulted or is already reset: nothing is released any more.
     abandoned: AtomicBool,
     first_error: Mutex<Option<DeviceError>>,
@@ -175,6 +201,15 @@ impl Device {
                 what: "a negative id",
             }),
         }
+    }
+
+    /// The generation of the chip, by its name.
+    pub fn generation(&self) -> Generation {
+        *self.inner.generation.get_or_init(|| Generation::of_soc(&soc_name(self.vendor())))
+    }
+
+    pub(crate) fn enabled_peers(&self) -> MutexGuard<'_, BTreeMap<VisibleDevice, Option<PeerWarning>>> {
+        self.inner.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// This process as the driver knows it; peers allow this id to import their memory.
@@ -295,6 +330,8 @@ impl Inner {
             list: list.clone(),
             owner,
             context: Handle(std::ptr::null_mut()),
+            generation: OnceLock::new(),
+            peers: Mutex::default(),
             abandoned: AtomicBool::new(false),
             first_error: Mutex::default(),
         }
@@ -330,4 +367,23 @@ fn current_context(vendor: &'static Vendor) -> Result<Handle, DeviceError> {
     // SAFETY: `context` is a valid place for one handle.
     unsafe { acl!(vendor, aclrtGetCurrentContext(&mut context)) }?;
     Ok(Handle(context))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_generation_is_in_the_name_of_the_chip() {
+        for (name, generation) in [
+            ("Ascend910B2C", Generation::A2a3),
+            ("Ascend910_9382", Generation::A2a3),
+            ("Ascend950PR_9589", Generation::A5),
+            ("Ascend910_9589", Generation::A5),
+            ("Ascend310P3", Generation::Unknown),
+            ("", Generation::Unknown),
+        ] {
+            assert_eq!(Generation::of_soc(name), generation, "{name}");
+        }
+    }
 }

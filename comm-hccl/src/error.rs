@@ -2,8 +2,10 @@
 
 use crate::ids::{LogicalDevice, VisibleDevice, VisibleDevicesError};
 use crate::result::VendorError;
+use crate::warning::PeerWarning;
+use crate::window::ShareMode;
 use comm_context::abi::DeviceAddr;
-use std::time::Duration;
+use std::path::PathBuf;
 
 /// Why a device operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -99,6 +101,27 @@ pub enum DeviceError {
         /// The text.
         text: String,
     },
+    /// A kernel's file cannot be read.
+    #[error("{} cannot be read: {reason}", path.display())]
+    KernelFile {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        reason: String,
+    },
+    /// Nothing says for which kind of core a kernel is compiled.
+    #[error(
+        "{} does not say for which kind of core `{symbol}` is compiled: it has no section .ascend.meta.{symbol}, and there \
+         is no .json file with a `magic` beside it; build it from its source with `cargo xtask kernels`. An object that was \
+         compiled for another runtime, without a __global__ entry, cannot be launched",
+        path.display()
+    )]
+    NoKernelType {
+        /// The file.
+        path: PathBuf,
+        /// The kernel.
+        symbol: String,
+    },
     /// A peer's device is not in this process's list.
     #[error(
         "the peer's {peer} is not visible to this process; name the devices of all ranks in ASCEND_RT_VISIBLE_DEVICES of every rank"
@@ -115,13 +138,19 @@ pub enum DeviceError {
         /// The peer's.
         peer: VisibleDevice,
     },
-    /// The path between the devices did not come up.
-    #[error("peer access to {peer} was not up after {} ms", waited.as_millis())]
-    PeerAccessTimedOut {
-        /// The peer's device.
-        peer: VisibleDevice,
-        /// How long this rank waited.
-        waited: Duration,
+    /// This mode is not used on this generation of chips.
+    #[error("{mode} is not used on Ascend A5")]
+    NotUsedHere {
+        /// The mode.
+        mode: ShareMode,
+    },
+    /// Something failed after a warning that may be the cause.
+    #[error("{source}; before that, {warning}")]
+    Warned {
+        /// The warning.
+        warning: PeerWarning,
+        /// What failed.
+        source: Box<DeviceError>,
     },
     /// A vendor call succeeded with a result that it must not have.
     #[error("{function} succeeded but returned {what}")]
@@ -138,8 +167,20 @@ impl DeviceError {
     pub fn is_unsupported(&self) -> bool {
         match self {
             Self::Vendor(error) => error.code.is_unsupported(),
-            Self::Unavailable { .. } | Self::PeerNotVisible { .. } | Self::NoPeerPath { .. } => true,
+            Self::Unavailable { .. }
+            | Self::PeerNotVisible { .. }
+            | Self::NoPeerPath { .. }
+            | Self::NotUsedHere { .. } => true,
+            Self::Warned { source, .. } => source.is_unsupported(),
             _ => false,
+        }
+    }
+
+    /// The same error with the warning that came before it.
+    pub(crate) fn after(self, warning: Option<PeerWarning>) -> Self {
+        match warning {
+            Some(warning) => Self::Warned { warning, source: Box::new(self) },
+            None => self,
         }
     }
 }

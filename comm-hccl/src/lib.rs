@@ -85,6 +85,7 @@ mod group;
 mod ids;
 mod ipc;
 mod kernel;
+mod kernel_type;
 mod load;
 mod memory;
 mod peer;
@@ -95,17 +96,19 @@ mod stream;
 pub mod sys;
 mod vendor_call;
 mod vendor_thread;
+mod warning;
 mod window;
 
 pub use comm::{HcclComm, NotShareable, Refusal};
-pub use device::{Device, VendorPid};
+pub use device::{Device, Generation, VendorPid};
 pub use error::DeviceError;
 pub use group::{Group, RootInfo};
 pub use ids::{
     ListProblem, LogicalDevice, PhysicalDevice, VisibleDevice, VisibleDevices, VisibleDevicesError,
 };
 pub use ipc::{IpcExport, IpcImport, IpcKey};
-pub use kernel::{Kernel, KernelBinary};
+pub use kernel::{Kernel, KernelBinary, LaunchSpec};
+pub use kernel_type::KernelType;
 pub use load::{AclVersion, Attempt, ENV_LIB_DIR, LoadError, MINIMUM_ACL, Vendor};
 pub use memory::DeviceMemory;
 pub use physical::{FabricHandle, Mapping, Pages, PhysicalMemory, ShareableHandle};
@@ -114,4 +117,5 @@ pub use result::{Code, VendorError};
 pub use runtime::Runtime;
 pub use stream::Stream;
 pub use vendor_thread::{NotStarted, Overrun, VendorThread};
+pub use warning::PeerWarning;
 pub use window::{LocalWindow, PeerWindow, ShareMode, TicketError, WindowTicket};

@@ -71,7 +71,7 @@ impl Code {
             self,
             Self::Acl(
                 ACL_ERROR_RT_FEATURE_NOT_SUPPORT | ACL_ERROR_API_NOT_SUPPORT | ACL_ERROR_FEATURE_UNSUPPORTED
-            ) | Self::Hccl(HCCL_E_NOT_SUPPORT)
+            )
         )
     }
 

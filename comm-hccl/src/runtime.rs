@@ -67,8 +67,7 @@ impl Runtime {
 
     /// The chip's name; empty when the vendor has none.
     pub fn soc_name(&self) -> String {
-        // SAFETY: takes nothing; returns null or a static text.
-        recorded("aclrtGetSocName", || unsafe { vendor_text((self.vendor.acl.aclrtGetSocName)()) })
+        soc_name(self.vendor)
     }
 
     /// How many devices this process may open.
@@ -94,4 +93,9 @@ impl Runtime {
         }
         Ok(())
     }
+}
+
+pub(crate) fn soc_name(vendor: &'static Vendor) -> String {
+    // SAFETY: takes nothing; returns null or a static text.
+    recorded("aclrtGetSocName", || unsafe { vendor_text((vendor.acl.aclrtGetSocName)()) })
 }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use comm_context::abi::DeviceAddr;
+use comm_context::abi::{CommContextTail, DeviceAddr, PlacedContext};
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
 use comm_hccl::{HcclComm, Refusal, Stream};
 use std::os::unix::process::ExitStatusExt;
@@ -179,16 +179,16 @@ fn part_survivor() {
 
 // F46: kernels poll a word on the device; the parent's word is in host memory.
 #[test]
-fn f46_the_parents_abort_word_is_copied_to_the_device_and_cleared_again() {
+fn f46_f52_the_parents_words_are_copied_to_the_device() {
     let double = double("");
     let output = finish(rank_command(&double, "part_abort", 0).spawn().unwrap());
-    assert_eq!(reported(&output), "words [0, 1, 1, 0]");
+    assert_eq!(reported(&output), "words [[0, 0], [1, 0], [1, 0], [0, 1]]");
     let report = double.session.report().unwrap();
     assert!(report.is_clean(), "{report}");
 }
 
 #[test]
-#[ignore = "a part of f46_the_parents_abort_word_is_copied_to_the_device_and_cleared_again"]
+#[ignore = "a part of f46_f52_the_parents_words_are_copied_to_the_device"]
 fn part_abort() {
     let Some(rank) = my_rank() else { return };
     let (runtime, device) = open_device(rank);
@@ -197,15 +197,18 @@ fn part_abort() {
     // Before there is a word that a kernel could poll.
     comm.relay_abort().unwrap();
     let window = comm.alloc_windows(4096, within(30)).unwrap();
-    let mut workspace = [0; 8];
-    comm.read(window.context, &mut workspace).unwrap();
-    let workspace = DeviceAddr(u64::from_le_bytes(workspace));
+    let mut bytes = [0; size_of::<PlacedContext>()];
+    device.read(window.context, &mut bytes).unwrap();
+    let PlacedContext { context, tail } = PlacedContext::decode(&bytes).unwrap();
+    assert_eq!((tail.magic, context.work_space, context.work_space_size), (CommContextTail::MAGIC, 0, 0));
     let mut words = Vec::new();
     let mut relay = || {
         comm.relay_abort().unwrap();
-        let mut word = [0; 4];
-        device.read(workspace, &mut word).unwrap();
-        words.push(u32::from_le_bytes(word));
+        words.push([tail.abort, tail.generation].map(|at| {
+            let mut word = [0; 4];
+            device.read(DeviceAddr(at), &mut word).unwrap();
+            u32::from_le_bytes(word)
+        }));
     };
     relay();
     prepared.cancel_kernels();

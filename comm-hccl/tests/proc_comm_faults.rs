@@ -74,13 +74,13 @@ fn cases() -> Vec<Case> {
 /// Declared, but not called by a communicator without errors.
 const NOT_CALLED: &[&str] = &[
     "aclrtGetDevice",
-    "aclrtGetSocName",
     "aclrtSynchronizeStream",
     "aclGetRecentErrMsg",
     "aclrtBinaryLoadFromFile",
     "aclrtBinaryGetFunction",
     "aclrtBinaryUnLoad",
     "aclrtLaunchKernel",
+    "aclrtLaunchKernelWithHostArgs",
     "HcclGetErrorString",
     "HcclGetCommName",
     "HcclGetCommAsyncError",
@@ -136,6 +136,11 @@ fn run(case: &Case) -> bool {
     } else {
         assert_success(&outputs[*rank]);
         let own = outcome(&outputs[*rank]).unwrap_or_else(|| panic!("{all}"));
+        if *function == "aclrtGetSocName" && *fault == Fault::Return {
+            // A chip without a name is treated as any other.
+            assert_eq!(own, "ok", "{all}");
+            return true;
+        }
         // Where all ranks wait together inside the vendor's code, no rank can know whose call hangs.
         let together = *fault == Fault::Hang && ["HcclCommInitRootInfo", "HcclBarrier"].contains(function);
         assert!(own.contains(function) && (together || own.contains(&format!("rank {rank}"))), "{all}");

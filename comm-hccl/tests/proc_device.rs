@@ -250,7 +250,8 @@ fn part_errors() {
     // Not device memory: the driver refuses it with a text.
     let error = device.write(DeviceAddr(0x1000), &[1]).expect_err("no device memory");
     assert!(error.to_string().contains("aclrtMemcpy") && error.to_string().contains("107000"), "{error}");
-    let error = KernelBinary::load(&device, "/nonexistent/kernel.so".as_ref()).expect_err("no such file");
+    let error =
+        KernelBinary::load(&device, "/nonexistent/kernel.so".as_ref(), "k").expect_err("no such file");
     assert!(error.to_string().contains("/nonexistent/kernel.so"), "{error}");
     let kept = device.clone();
     assert_eq!(device.close(), Err(DeviceError::InUse { device: LogicalDevice(0), holders: 2 }));

@@ -53,7 +53,7 @@ fn part_forgets() {
 #[test]
 fn what_a_killed_process_held_is_gone_and_the_report_shows_it() {
     let double = double("");
-    double.session.script("rank=1 aclrtGetSocName#1 kill").unwrap();
+    double.session.script("rank=1 aclrtGetSocName#2 kill").unwrap();
     let [first, killed] = run_pair(&double, "part_killed_exporter", &[]);
     assert_success(&first);
     assert_eq!(killed.status.signal(), Some(9));

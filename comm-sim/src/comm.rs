@@ -1,7 +1,7 @@
 //! The communicator.
 
 use crate::message::{Placement, agree};
-use comm_context::abi::{CommContext, DeviceAddr};
+use comm_context::abi::{CommContext, CommContextTail, DeviceAddr, PlacedContext};
 use comm_context::comm::{
     Allocated, AllocationId, AllocationTable, Backend, CommError, Key, Membership, Phase, Released, Timeout,
     Window, WindowRequest,
@@ -18,12 +18,20 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const EXTENT: usize = 64 << 30;
 
 /// Bytes of a window's context, in whole pages.
-const CONTEXT: usize = size_of::<CommContext>().next_multiple_of(PAGE);
+const CONTEXT: usize = size_of::<PlacedContext>().next_multiple_of(PAGE);
 
 /// The tags of the group's exchanges.
 const BASE: u32 = 1;
 const DOMAIN: u32 = 2;
 const RELEASE: u32 = 3;
+
+/// A rank's own memory of an allocation, as offsets in the group's memory.
+#[derive(Clone, Debug)]
+struct Reserved {
+    /// A guard follows it.
+    window: Range<usize>,
+    context: usize,
+}
 
 /// A rank's communicator in the simulation.
 #[derive(Debug)]
@@ -53,7 +61,9 @@ impl SimComm {
     }
 
     fn new(group: Group) -> Self {
-        let arena = Arena::new(group.extent(group.membership().rank()));
+        // Contexts are at its end. What is just before the next rank's window belongs to nobody.
+        let extent = group.extent(group.membership().rank());
+        let arena = Arena::new(extent.start..extent.end - PAGE);
         Self { group, arena: Mutex::new(arena), allocations: Mutex::default() }
     }
 
@@ -76,18 +86,49 @@ impl SimComm {
         (at.0 - self.address(0).0) as usize
     }
 
-    /// Reserves memory for a window and, behind it, for its context: one reservation, since all ranks share one memory
-    /// object and the kernel lets one of them at a time change its pages.
-    fn reserve(&self, requested: usize) -> Result<Range<usize>, CommError> {
-        let window = requested.next_multiple_of(PAGE);
-        let both = self.arena().allocate(self.group.region(), window + CONTEXT).map_err(region_error)?;
-        Ok(both.start..both.start + window)
+    /// Reserves memory for a window and its context. The page behind the window becomes a guard; the context is elsewhere.
+    fn reserve(&self, requested: usize) -> Result<Reserved, CommError> {
+        let region = self.group.region();
+        let mut arena = self.arena();
+        let window = arena.allocate_with_gap(region, requested, PAGE).map_err(region_error)?;
+        let context = arena.allocate_last(region, CONTEXT).map_err(region_error).inspect_err(|_| {
+            // The first cause counts, here and below.
+            let _ = arena.free(region, window.start..window.end + PAGE);
+        })?;
+        drop(arena);
+        let reserved = Reserved { context: context.start, window };
+        let guarded = region.guard(guard_of(reserved.window.end)).map_err(region_error);
+        guarded.inspect_err(|_| drop(self.free(&reserved)))?;
+        Ok(reserved)
     }
 
-    /// Frees a window and the context behind it.
-    fn free(&self, window: Range<usize>) -> Result<(), CommError> {
-        let both = window.start..window.end + CONTEXT;
-        self.arena().free(self.group.region(), both).map_err(region_error)
+    /// Frees a window, its guard and its context.
+    fn free(&self, reserved: &Reserved) -> Result<(), CommError> {
+        let region = self.group.region();
+        let Reserved { window, context } = reserved;
+        let unguarded = region.unguard(guard_of(window.end));
+        let mut arena = self.arena();
+        let freed = arena.free(region, window.start..window.end + PAGE);
+        let context = arena.free(region, *context..*context + CONTEXT);
+        unguarded.and(freed).and(context).map_err(region_error)
+    }
+
+    /// Sets a guard behind every member's window, as this process reaches it. All members have agreed on the
+    /// allocation by now, so that a guard that cannot be set (too many mappings) must not fail it.
+    fn guard(&self, offsets: &[u64], size: usize) {
+        for offset in offsets {
+            let _ = self.group.region().guard(guard_of(*offset as usize + size));
+        }
+    }
+
+    /// Removes these guards, before this rank reports that it does not use the windows any more: from then on their
+    /// owners may use the pages for other windows, which another thread of this process may reach.
+    fn unguard(&self, domain: &Released) {
+        let windows = domain.context.windows_in.iter().take(domain.members.len());
+        for window in windows {
+            let end = self.offset(DeviceAddr(*window)) + domain.window.size;
+            let _ = self.group.region().unguard(guard_of(end));
+        }
     }
 
     /// Exchanges placements with the other members. Everything that can fail on this rank alone has happened before.
@@ -95,19 +136,19 @@ impl SimComm {
         &self,
         step: &Step<'_>,
         request: &WindowRequest<'_>,
-        window: Result<Range<usize>, CommError>,
+        reserved: Result<Reserved, CommError>,
     ) -> Result<Vec<u64>, CommError> {
         let requested = request.size as u64;
-        let own = window.map(|window| Placement { offset: window.start as u64, requested }.encode());
+        let own = reserved.map(|own| Placement { offset: own.window.start as u64, requested }.encode());
         let messages = self.group.exchange_results(step, tag(request.key), request.members, own)?;
         let offsets = agree(&messages, request.members, requested, request.phase())?;
         self.check_placements(&offsets, request)?;
         Ok(offsets)
     }
 
-    /// Refuses a window outside the extent of the rank that reported it: what a peer sends is never trusted.
+    /// Refuses a window that is not, with its guard, inside the extent of the rank that reported it: what a peer sends is never trusted.
     fn check_placements(&self, offsets: &[u64], request: &WindowRequest<'_>) -> Result<(), CommError> {
-        let size = request.size.next_multiple_of(PAGE) as u64;
+        let size = (request.size.next_multiple_of(PAGE) + PAGE) as u64;
         for (&rank, &offset) in request.members.iter().zip(offsets) {
             let extent = self.group.extent(rank);
             let end = offset.checked_add(size);
@@ -119,16 +160,29 @@ impl SimComm {
         Ok(())
     }
 
-    /// Writes the context of a window to its place.
-    fn finish(&self, position: u32, own: &Range<usize>, offsets: &[u64]) -> Result<Allocated, CommError> {
-        let bases: Vec<DeviceAddr> = offsets.iter().map(|offset| self.address(*offset)).collect();
-        let context = CommContext::new(position, &bases, own.len() as u64).map_err(CommError::impossible)?;
-        let context = context.with_workspace(self.address(self.group.workspace_offset() as u64));
-        self.group.region().write(own.end, context.as_bytes()).map_err(region_error)?;
-        fault_point!("comm-sim.context");
-        let (base, at) = (self.address(own.start as u64), self.address(own.end as u64));
-        Ok(Allocated { window: Window { context: at, base, size: own.len() }, context })
+    /// A context with the addresses of the words that kernels read.
+    fn placed(&self, context: CommContext) -> PlacedContext {
+        let words = self.group.kernel_words_at();
+        let [abort, generation] = [words.abort, words.generation].map(|at| self.address(at as u64));
+        PlacedContext { context, tail: CommContextTail::new(abort, generation) }
     }
+
+    /// Sets the guards behind all windows, and writes the context to its place.
+    fn finish(&self, position: u32, own: &Reserved, offsets: &[u64]) -> Result<Allocated, CommError> {
+        let size = own.window.len();
+        self.guard(offsets, size);
+        let bases: Vec<DeviceAddr> = offsets.iter().map(|offset| self.address(*offset)).collect();
+        let context = CommContext::new(position, &bases, size as u64).map_err(CommError::impossible)?;
+        self.group.region().write(own.context, self.placed(context).as_bytes()).map_err(region_error)?;
+        fault_point!("comm-sim.context");
+        let (base, at) = (self.address(own.window.start as u64), self.address(own.context as u64));
+        Ok(Allocated { window: Window { context: at, base, size }, context })
+    }
+}
+
+/// The page behind a window that ends at `end`.
+fn guard_of(end: usize) -> Range<usize> {
+    end..end + PAGE
 }
 
 /// The tag of the members' exchange about an allocation.
@@ -153,6 +207,7 @@ impl Backend for SimComm {
     }
 
     fn allocate(&self, request: &WindowRequest<'_>, within: Timeout) -> Result<Allocated, CommError> {
+        self.group.check_process()?;
         let step = self.group.step(request.phase(), within)?;
         fault_point!("comm-sim.reserve");
         let reserved = self.reserve(request.size);
@@ -163,7 +218,7 @@ impl Backend for SimComm {
             (Ok(own), Ok(offsets)) => self.finish(request.position, &own, &offsets),
             (Ok(own), Err(error)) => {
                 // The first cause counts; a page that cannot be freed is lost until the group ends.
-                let _ = self.free(own);
+                let _ = self.free(&own);
                 Err(error)
             }
             (Err(own), agreed) => Err(agreed.err().unwrap_or(own)),
@@ -171,21 +226,25 @@ impl Backend for SimComm {
     }
 
     fn place_context(&self, context: &CommContext) -> Result<DeviceAddr, CommError> {
+        self.group.check_process()?;
         let region = self.group.region();
-        let at = self.arena().allocate(region, size_of::<CommContext>()).map_err(region_error)?;
-        region.write(at.start, context.as_bytes()).map_err(region_error)?;
+        let at = self.arena().allocate_last(region, CONTEXT).map_err(region_error)?;
+        region.write(at.start, self.placed(*context).as_bytes()).map_err(region_error)?;
         Ok(self.address(at.start as u64))
     }
 
     fn free_domain(&self, id: AllocationId, domain: &Released, within: Timeout) -> Result<(), CommError> {
+        self.group.check_process()?;
         fault_point!("comm-sim.release");
+        self.unguard(domain);
         // No member frees its window before all have stopped using the domain. When some are gone, ours is freed all
         // the same.
         let waited = self.group.step(Phase::ReleaseDomain, within).and_then(|step| {
             self.group.exchange(&step, Tag { kind: RELEASE, id: id.0 }, &domain.members, &[]).map(drop)
         });
-        let start = self.offset(domain.window.base);
-        let freed = self.free(start..start + domain.window.size);
+        let Window { context, base, size } = domain.window;
+        let (start, context) = (self.offset(base), self.offset(context));
+        let freed = self.free(&Reserved { window: start..start + size, context });
         fault_point!("comm-sim.released");
         waited.and(freed)
     }

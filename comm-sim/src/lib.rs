@@ -1,7 +1,7 @@
 //! The simulation backend: each rank is a process, its windows are shared memory, and a kernel gets a `CommContext` whose
 //! addresses work.
 //!
-//! [`SimComm`] is a [`Communicator`](comm_context::comm::Communicator). Ranks that one parent forks
+//! [`SimComm`] is a [`Communicator`]. Ranks that one parent forks
 //! [join](SimComm::join) a group that the parent [prepared](SimComm::prepare_group); every window then has the same
 //! address in all of them and in the parent. Ranks that were started in any other way join at a
 //! [path](SimComm::rendezvous). For C, C++ and Python the package `comm-sim-c` builds `libcomm_sim.so`.
@@ -17,11 +17,13 @@
 //!   nothing behind: no process, no file, no shared memory. The next group at the same path works.
 //! - **CS-7** Any thread may call, and many at once (up to 128 collective calls of a rank). A call waits for its own
 //!   peers only.
+//! - **CS-8** The page behind every window is inaccessible to every member, and contexts are not behind windows: a
+//!   kernel that writes beyond a window is ended with SIGSEGV at once. A window's size is rounded up to whole pages;
+//!   what is in between belongs to the window, and an access there is not noticed.
 //!
 //! # Example
 //! ```
-//! use comm_context::comm::{Communicator, Membership, Timeout};
-//! use comm_sim::SimComm;
+//! use comm_sim::{CommError, Communicator, Membership, SimComm, Timeout};
 //!
 //! let path = std::env::temp_dir().join(format!("comm-sim-example-{}", std::process::id()));
 //! let comm = SimComm::rendezvous(&path, Membership::new(0, 1)?, Timeout::DEFAULT)?;
@@ -29,7 +31,7 @@
 //! comm.write(window.base, b"hello")?;
 //! comm.barrier(Timeout::DEFAULT)?;
 //! Box::new(comm).destroy(Timeout::DEFAULT)?;
-//! # Ok::<_, comm_context::comm::CommError>(())
+//! # Ok::<_, CommError>(())
 //! ```
 //!
 //! # Inspecting a run
@@ -44,4 +46,8 @@ mod comm;
 mod message;
 
 pub use comm::SimComm;
-pub use rendezvous::{Prepared, Ticket};
+pub use comm_context::abi::{AbiError, CommContext, DeviceAddr};
+pub use comm_context::comm::{
+    AllocationId, ArgumentError, CommError, Communicator, DomainSpec, Membership, SubsetView, Timeout, Window,
+};
+pub use rendezvous::{Launched, LauncherError, Prepared, Ticket, from_launcher};

@@ -2,6 +2,7 @@
 //!
 //! `cargo run --release --bin hello_collective`
 
+use std::io::{Write, stdout};
 use std::path::Path;
 use worker_orch::{Access, Args, Element, Failure, Worker};
 
@@ -38,7 +39,7 @@ fn main() -> Result<(), Failure> {
     worker.close()?;
 
     for (chip, output) in outputs.iter().enumerate() {
-        println!("chip {chip} has the sum {:?}", output.to_vec());
+        let _ = writeln!(stdout(), "chip {chip} has the sum {:?}", output.to_vec());
         assert_eq!(output.to_vec(), [11.0, 22.0, 33.0, 44.0]);
     }
     Ok(())

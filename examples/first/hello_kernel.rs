@@ -3,6 +3,7 @@
 //! `cargo run --release --bin hello_kernel`, or `-- FILE.so` with a kernel of your own that takes the same
 //! arguments: `g++ -std=c++17 -O2 -fPIC -shared -I comm-context/include my_kernel.cpp -o my_kernel.so`
 
+use std::io::{Write, stdout};
 use std::path::PathBuf;
 use worker_orch::{Access, Args, Failure, Worker};
 
@@ -24,7 +25,7 @@ fn main() -> Result<(), Failure> {
     })?;
     worker.close()?;
 
-    println!("chip 0 scaled {:?} by 10: {:?}", x.to_vec(), y.to_vec());
+    let _ = writeln!(stdout(), "chip 0 scaled {:?} by 10: {:?}", x.to_vec(), y.to_vec());
     assert_eq!(y.to_vec(), [10.0, 20.0, 30.0, 40.0]);
     Ok(())
 }

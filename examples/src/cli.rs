@@ -58,6 +58,8 @@ pub struct CommandLine {
     pub flags: &'static [&'static [Flag]],
     /// How to call it.
     pub examples: &'static str,
+    /// What else its user has to know, a paragraph each.
+    pub notes: &'static [&'static str],
 }
 
 impl CommandLine {
@@ -116,7 +118,9 @@ impl CommandLine {
             let short = flag.short.map_or("    ".to_owned(), |short| format!("-{short}, "));
             let _ = writeln!(text, "  {short}{:width$}  {}", flag.to_string(), flag.help);
         }
-        let _ = writeln!(text, "\n{}", self.examples);
+        for paragraph in [&[self.examples], self.notes].concat() {
+            let _ = writeln!(text, "\n{paragraph}");
+        }
         text
     }
 }
@@ -212,6 +216,7 @@ mod tests {
             Flag::switch("quiet", "Less").short('q'),
         ]],
         examples: "Example: x",
+        notes: &["More about x"],
     };
 
     fn parse(args: &str) -> Result<Option<Arguments>, Error> {
@@ -259,7 +264,7 @@ mod tests {
         assert!(parse("--help").unwrap().is_none() && parse("-h").unwrap().is_none());
         let expected = "About x\n\nUsage: x [OPTIONS]\n\nOptions:\n  \
             -c, --count <N>  How many\n      --json       As JSON\n  -q, --quiet      Less\n  \
-            -h, --help       Print this text\n\nExample: x\n";
+            -h, --help       Print this text\n\nExample: x\n\nMore about x\n";
         assert_eq!(LINE.help(), expected);
     }
 

@@ -6,10 +6,8 @@ use crate::golden::{UNTOUCHED, slack_of_sum};
 use crate::job::Job;
 use crate::options::Options;
 use crate::rows::{Rows, rows_that_fit};
-use comm_context::abi::{DType, TensorDesc};
-use comm_context::comm::Membership;
 use std::process::ExitCode;
-use worker_orch::{Access, Args, ChipConfig, ChipContext, Failure};
+use worker_orch::{Access, Args, ChipConfig, ChipContext, DType, Failure, Membership, TensorDesc};
 
 /// The bytes of a `CommPhaseBarrier`.
 pub const SIGNAL_BYTES: usize = 4096;

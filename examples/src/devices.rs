@@ -1,7 +1,7 @@
 //! Lists of devices, as users write them.
 
-use comm_context::abi::COMM_MAX_RANK_NUM as MAX_RANKS;
 use std::str::FromStr;
+use worker_orch::COMM_MAX_RANK_NUM as MAX_RANKS;
 
 /// Devices in the order given, without repetition; at least one and at most 64.
 #[derive(Clone, Debug, PartialEq, Eq)]

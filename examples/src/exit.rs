@@ -1,10 +1,11 @@
 //! How a program ends: its result, its error, its exit code.
 
 use crate::cli::{Arguments, CommandLine};
-use comm_context::comm::CommError;
-use std::io::Write;
+use crate::log;
+use std::fmt::Display;
+use std::io::{self, Write};
 use std::process::ExitCode;
-use worker_orch::{ErrorCode, Failure};
+use worker_orch::{CommError, ErrorCode, Failure};
 
 /// Whether the results of a program are right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub enum Error {
     Usage(String),
     /// Bring-up or a run failed. Exit code 3.
     Failed(String),
+    /// Nobody reads standard output any more, as after `| head -1`. Nothing is printed; exit code 0.
+    ClosedPipe,
 }
 
 impl Error {
@@ -56,28 +59,42 @@ impl From<CommError> for Error {
     }
 }
 
+/// Prints a line on standard output.
+pub fn print_line(line: impl Display) -> Result<(), Error> {
+    print(format_args!("{line}\n"))
+}
+
+fn print(text: impl Display) -> Result<(), Error> {
+    write!(io::stdout(), "{text}").map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Error::ClosedPipe,
+        _ => Error::Failed(format!("standard output: {error}")),
+    })
+}
+
+/// Prints an error. There is nobody to report a failure of this to.
+fn print_error(line: impl Display) {
+    let _ = writeln!(io::stderr(), "error: {line}");
+}
+
 /// The main function of a program: parses the command line, runs `body`, prints its error.
 ///
-/// 0 the result is right, 1 it is wrong, 2 bad command line, 3 bring-up or run failed.
+/// 0 the result is right, or nobody reads it; 1 it is wrong; 2 bad command line; 3 bring-up or run failed.
 pub fn main(line: &CommandLine, body: impl FnOnce(&Arguments) -> Result<Outcome, Error>) -> ExitCode {
+    log::start();
     let result = match line.parse(std::env::args_os().skip(1)) {
         Ok(Some(arguments)) => body(&arguments),
-        Ok(None) => {
-            // A closed pipe is not an error.
-            let _ = std::io::stdout().write_all(line.help().as_bytes());
-            return ExitCode::SUCCESS;
-        }
+        Ok(None) => print(line.help()).map(|()| Outcome::Right),
         Err(error) => Err(error),
     };
     match result {
-        Ok(Outcome::Right) => ExitCode::SUCCESS,
+        Ok(Outcome::Right) | Err(Error::ClosedPipe) => ExitCode::SUCCESS,
         Ok(Outcome::Wrong) => ExitCode::from(1),
         Err(Error::Usage(text)) => {
-            eprintln!("error: {text} (see --help)");
+            print_error(format_args!("{text} (see --help)"));
             ExitCode::from(2)
         }
         Err(Error::Failed(text)) => {
-            eprintln!("error: {text}");
+            print_error(text);
             ExitCode::from(3)
         }
     }

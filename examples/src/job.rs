@@ -90,8 +90,7 @@ impl<'a> Job<'a> {
         let contexts = worker.chip_contexts()?.iter();
         self.report.chips =
             contexts.map(|context| Chip { context: context.clone(), checked: Checked::default() }).collect();
-        self.report.print_chips();
-        Ok(())
+        self.report.print_chips()
     }
 
     /// Calls `batch` with ranges of iterations until all are done, at most `most` at a time.
@@ -144,7 +143,10 @@ impl<'a> Job<'a> {
     /// Closes the Worker, which writes the trace, and prints the report.
     pub fn finish(self, mut worker: Worker) -> Result<Outcome, Error> {
         worker.close()?;
-        self.report.print();
-        Ok(self.report.outcome())
+        match self.report.print() {
+            // The outcome is known, whether somebody reads it or not.
+            Ok(()) | Err(Error::ClosedPipe) => Ok(self.report.outcome()),
+            Err(error) => Err(error),
+        }
     }
 }

@@ -13,6 +13,7 @@ mod devices;
 mod exit;
 mod golden;
 mod job;
+mod log;
 mod options;
 mod report;
 mod rows;
@@ -20,16 +21,21 @@ mod rows;
 pub use cli::{Arguments, CommandLine, Flag, usage};
 pub use collective::{Collective, SIGNAL_BYTES, input, sum_of_inputs};
 pub use devices::Devices;
-pub use exit::{Error, Outcome, main};
+pub use exit::{Error, Outcome, main, print_line};
 pub use golden::{Checked, UNTOUCHED, slack_of_sum};
 pub use job::Job;
-pub use options::{DEFAULT_SYMBOL, FLAGS, KernelFile, Options, Style, at_least_one};
+pub use options::{DEFAULT_SYMBOL, FLAGS, KERNEL_NOTE, KernelFile, Options, Style, at_least_one};
 pub use rows::{Rows, rows_that_fit};
 
 /// The README's program, compiled and run.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;
+
+/// The program of the page for users of simpler, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/coming-from-simpler.md")]
+struct ComingFromSimpler;
 
 /// `1 chip`, `2 chips`.
 pub fn counted(count: usize, noun: &str) -> String {

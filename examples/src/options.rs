@@ -3,11 +3,10 @@
 use crate::cli::{Arguments, Flag};
 use crate::devices::Devices;
 use crate::exit::Error;
-use comm_context::comm::Timeout;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
-use worker_orch::Platform;
+use worker_orch::{ChipMemoryKind, Platform, Timeout};
 
 /// The flags behind [`Options`].
 pub const FLAGS: &[Flag] = &[
@@ -32,7 +31,7 @@ pub const FLAGS: &[Flag] = &[
     Flag::with_value(
         "kernel",
         "FILE[:SYMBOL]",
-        "Run this kernel in place of the program's own, with the same arguments; \
+        "Run this kernel in place of the program's own, with the arguments below; \
          SYMBOL is kernel_entry if left out",
     ),
     Flag::with_value(
@@ -44,6 +43,18 @@ pub const FLAGS: &[Flag] = &[
     Flag::switch("json", "Print the result as one JSON object"),
     Flag::switch("quiet", "Print the last line only").short('q'),
 ];
+
+/// What the kernel of `--kernel` gets, and how to compile it: a note of the programs whose kernel takes the
+/// arguments of `kernels/allreduce.cpp`.
+pub const KERNEL_NOTE: &str = "\
+The kernel of --kernel is a shared object with a function `extern \"C\" void kernel_entry(int64_t *args)`:
+  args[0]  TensorDesc *         input: floats
+  args[1]  TensorDesc *         output: floats
+  args[2]  float *              this rank's \"data\", in its window: room for the input twice
+  args[3]  CommPhaseBarrier *   this rank's \"signals\", in its window: 4096 bytes, zero at first
+  args[4]  const CommContext *  this rank, how many there are, and where their windows are
+comm_kernel.h has what reads them. In the folder of this repository, compile it with
+  g++ -std=c++17 -O2 -g -fPIC -shared -I comm-context/include my_kernel.cpp -o my_kernel.so";
 
 /// What every program on a Worker understands.
 #[derive(Clone, Debug)]
@@ -101,8 +112,8 @@ impl Options {
     /// or, for other platforms, in the folder that `CHIPCOMM_KERNEL_DIR` names, into which `cargo xtask
     /// kernels` compiles.
     pub fn kernel_path(&self, name: &str) -> PathBuf {
-        let elsewhere = std::env::var_os("CHIPCOMM_KERNEL_DIR").filter(|_| self.platform != Platform::Sim);
-        match elsewhere {
+        let on_device = self.platform.chip_memory() == ChipMemoryKind::Device;
+        match std::env::var_os("CHIPCOMM_KERNEL_DIR").filter(|_| on_device) {
             Some(folder) => PathBuf::from(folder).join(format!("{name}.o")),
             None => PathBuf::from(env!("OUT_DIR")).join(format!("{name}.so")),
         }
@@ -170,7 +181,7 @@ mod tests {
 
     #[test]
     fn without_flags_it_is_sim_once() {
-        let line = CommandLine { program: "x", about: "", flags: &[FLAGS], examples: "" };
+        let line = CommandLine { program: "x", about: "", flags: &[FLAGS], examples: "", notes: &[] };
         let options = Options::read(&line.parse([]).unwrap().unwrap()).unwrap();
         assert_eq!((options.platform, options.iters.get(), options.count_or(7)), (Platform::Sim, 1, 7));
         assert_eq!((options.devices_or(2).unwrap().ids(), options.style), (&[0, 1][..], Style::Text));

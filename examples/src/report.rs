@@ -1,7 +1,7 @@
 //! The result of a program, and how it is printed.
 
 use crate::counted;
-use crate::exit::Outcome;
+use crate::exit::{Error, Outcome, print_line};
 use crate::golden::Checked;
 use crate::options::Style;
 use serde_json::{Value, json};
@@ -55,27 +55,26 @@ impl Report {
     }
 
     /// Prints what has come up.
-    pub(crate) fn print_chips(&self) {
+    pub(crate) fn print_chips(&self) -> Result<(), Error> {
         if self.style != Style::Text {
-            return;
+            return Ok(());
         }
         let (chips, floats) = (counted(self.chips.len(), "chip"), counted(self.count, "float"));
-        println!("{} on {}: {chips}, {floats} each", self.program, self.platform);
-        for (index, chip) in self.chips.iter().enumerate() {
-            println!("{}", chip_line(index, &chip.context));
-        }
+        print_line(format_args!("{} on {}: {chips}, {floats} each", self.program, self.platform))?;
+        let mut chips = self.chips.iter().enumerate();
+        chips.try_for_each(|(index, chip)| print_line(chip_line(index, &chip.context)))
     }
 
     /// Prints the result.
-    pub(crate) fn print(&self) {
+    pub(crate) fn print(&self) -> Result<(), Error> {
         match self.style {
-            Style::Json => println!("{}", self.json()),
-            Style::Quiet => println!("{}", self.last_line()),
+            Style::Json => print_line(self.json()),
+            Style::Quiet => print_line(self.last_line()),
             Style::Text => {
                 for (index, chip) in self.chips.iter().enumerate() {
-                    println!("  chip {index}: {}", chip.checked);
+                    print_line(format_args!("  chip {index}: {}", chip.checked))?;
                 }
-                println!("{}", self.last_line());
+                print_line(self.last_line())
             }
         }
     }

@@ -1,7 +1,6 @@
 //! Host memory in rows of one length: one row for each iteration of a batch.
 
-use comm_context::abi::{DeviceAddr, TensorDesc};
-use worker_orch::{Element, Failure, HostBuffer, Worker, flat_tensor};
+use worker_orch::{DeviceAddr, Element, Failure, HostBuffer, TensorDesc, Worker, flat_tensor};
 
 /// All rows of all chips together take at most about this many bytes.
 const MOST_BYTES: usize = 64 << 20;

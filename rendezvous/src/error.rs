@@ -43,12 +43,34 @@ pub enum RendezvousError {
         /// The other user.
         uid: u32,
     },
-    /// The leader refused this rank.
-    #[error("{}: the rendezvous refused this rank: {reason}", .path.display())]
+    /// A process holds the name and takes part in no rendezvous.
+    #[error(
+        "{}: the rendezvous name is held by {holder}, which {why}; end that process, or choose another path",
+        .path.display()
+    )]
+    NameHeld {
+        /// The path.
+        path: PathBuf,
+        /// The process, as far as it is visible.
+        holder: String,
+        /// What it does instead.
+        why: String,
+    },
+    /// This process is a forked copy of the one that joined the group.
+    #[error(
+        "the communicator belongs to pid {owner}, and this process is a forked copy of it; \
+         create a communicator in this process"
+    )]
+    ForkedCopy {
+        /// The process that joined.
+        owner: u32,
+    },
+    /// The leader refused this rank, or ranks disagree.
+    #[error("{}: the rendezvous failed: {reason}", .path.display())]
     Refused {
         /// The path.
         path: PathBuf,
-        /// The leader's reason.
+        /// The reason.
         reason: String,
     },
 }

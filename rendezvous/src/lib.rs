@@ -11,7 +11,7 @@
 //! - **RV-1** Nothing is created in the file system, so nothing is left there and nothing can be stale: the
 //!   path is only a name.
 //! - **RV-2** A path where something exists is refused at once with what it is, and so is a name that another
-//!   user holds.
+//!   user holds. A process that holds the name and does not answer is named.
 //! - **RV-3** Ranks may start in any order. When a rank goes away while others wait for it, all of them fail
 //!   at once with its number.
 //! - **RV-4** The name is free before any rank knows that the rendezvous is over: the next rendezvous at the
@@ -24,10 +24,13 @@
 //! - **RV-8** When members disagree on the list of members, the exchange fails on every side, however late
 //!   one comes, and may be tried again.
 //! - **RV-9** When a rendezvous fails, every rank that has joined fails with the cause: a death with its rank,
-//!   a rank that gave up, or a deadline with the ranks that are missing. A rank that comes later starts the
+//!   a rank that gave up or cannot attach the memory, what two ranks disagree on, or a deadline with the ranks
+//!   that are missing. A rank that comes later starts the
 //!   next rendezvous.
 //! - **RV-10** Bytes from a peer are copied, then bounded and checked; a copy of a message is whole. No peer
 //!   can change what was checked.
+//! - **RV-11** A group belongs to the process that joined. In a forked copy of it, leaving and dropping change
+//!   nothing, and an exchange is refused.
 //!
 //! # Example
 //! ```
@@ -48,7 +51,8 @@
 //! ```
 //!
 //! # What it does not do
-//! It works within one machine, one user and one network namespace. It allocates no windows; the extents that
+//! It works within one machine, one user, one network namespace and one pid namespace; ranks in different pid
+//! namespaces are refused. It allocates no windows; the extents that
 //! ranks own are plain addresses for a backend to use. It does not authenticate ranks of the same user to
 //! each other.
 
@@ -64,7 +68,7 @@ mod path;
 mod prepared;
 
 pub use error::{RendezvousError, region_error};
-pub use group::{Group, RESULT_BYTES, Step, Tag, deadline};
+pub use group::{Group, KernelWords, RESULT_BYTES, Step, Tag, deadline};
 pub use inspect::groups_of;
 pub use join::{UNANNOUNCED_POINTS, ranks_at};
 pub use launcher::{Launched, LauncherError, from_launcher};

@@ -80,7 +80,7 @@ impl Prepared {
         self.memory.report_death(rank, how);
     }
 
-    /// Stops all ranks for good: waits end, and kernels that poll their workspace's abort word return.
+    /// Stops all ranks for good: waits end, and kernels that poll their abort word return.
     pub fn halt(&self, reason: NonZeroU32) {
         self.memory.halt_word().raise(reason);
         self.cancel_kernels();
@@ -92,8 +92,11 @@ impl Prepared {
         self.memory.abort_word().store(1);
     }
 
-    /// Lets kernels wait again. To be called when none runs.
+    /// Lets kernels wait again, in a new generation: their barriers start afresh, because ranks may have been
+    /// cancelled at different ones. To be called when no kernel runs, by the one process that cancels them.
     pub fn resume_kernels(&self) {
+        let generation = self.memory.generation_word();
+        generation.store(generation.load().wrapping_add(1));
         self.memory.abort_word().store(0);
     }
 

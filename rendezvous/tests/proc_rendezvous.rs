@@ -179,7 +179,7 @@ fn await_table(path: &Path, wanted: impl Fn(&str) -> bool) {
 
 #[test]
 #[serial]
-fn a_rank_that_does_not_fit_is_refused_with_a_reason_and_the_others_still_join() {
+fn a_rank_that_has_joined_already_is_refused_with_a_reason_and_the_others_still_join() {
     let (_folder, path) = path();
     let path = &path;
     let leader = rank(move || join(path, 0, 2, secs(60)).map(drop).map_err(|error| error.to_string()));
@@ -187,10 +187,6 @@ fn a_rank_that_does_not_fit_is_refused_with_a_reason_and_the_others_still_join()
     let refusal = |result: Result<Group, CommError>| result.map(drop).unwrap_err().to_string();
     let twice = refusal(join(path, 0, 2, secs(10)));
     assert!(twice.contains("rank 0 has joined already"), "{twice}");
-    let other_size = refusal(join(path, 1, 3, secs(10)));
-    assert!(other_size.contains("says 3 ranks"), "{other_size}");
-    let other_extent = refusal(Group::rendezvous(path, Membership::new(1, 2).unwrap(), 64 << 20, secs(10)));
-    assert!(other_extent.contains("windows may have"), "{other_extent}");
     let joiner = rank(move || join(path, 1, 2, secs(60)).map(drop).map_err(|error| error.to_string()));
     all_fine(vec![leader, joiner]);
 }
@@ -503,6 +499,338 @@ fn a_thread_that_leaves_while_another_does_changes_no_reason() {
             Err(CommError::PeerLeft { rank: 0, reason, .. }) if reason == "the first reason" => Ok(()),
             other => Err(format!("{other:?}")),
         }
+    });
+    all_fine(children);
+}
+
+#[test]
+#[serial]
+fn f62_the_answer_of_a_refused_attempt_is_not_taken_for_the_next_attempts() {
+    // RV-8: each rank finds the disagreement with one peer, and leaves the other peer's message unread.
+    let (_prepared, children) = forked(3, |group| {
+        let me = group.membership().rank();
+        let step = group.step(Phase::AllocDomain, secs(60)).unwrap();
+        let tag = Tag { kind: 1, id: 5 };
+        for late in 0..3 {
+            let members = if me == 2 { [2, 1, 0] } else { [0, 1, 2] };
+            match group.exchange(&step, tag, &members, &[me as u8]) {
+                Err(CommError::Mismatch { .. } | CommError::PeerFailed { .. }) => {}
+                other => return Err(format!("late {late}: {other:?}")),
+            }
+            // The refused message of the late rank is all that its peers find at first.
+            std::thread::sleep(Duration::from_millis(if me == late { 300 } else { 100 }));
+            let messages = group
+                .exchange(&step, tag, &[0, 1, 2], &[10 + me as u8])
+                .map_err(|error| format!("late {late}: {error}"))?;
+            assert_eq!(messages, [[10], [11], [12]]);
+        }
+        Ok(())
+    });
+    all_fine(children);
+}
+
+#[test]
+#[serial]
+fn f62_a_rank_that_misses_a_refused_attempt_fails_in_it_and_not_in_the_next() {
+    // RV-8: two ranks disagree twice and are at the third attempt before the last rank comes to the first.
+    let (_prepared, children) = forked(3, |group| {
+        let me = group.membership().rank();
+        let step = group.step(Phase::AllocDomain, secs(60)).unwrap();
+        let tag = Tag { kind: 1, id: 6 };
+        if me == 0 {
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        for attempt in 0..2 {
+            let members = if me == 2 { [0, 2, 1] } else { [0, 1, 2] };
+            match group.exchange(&step, tag, &members, &[attempt]) {
+                Err(CommError::Mismatch { .. } | CommError::PeerFailed { .. }) => {}
+                other => return Err(format!("attempt {attempt}: {other:?}")),
+            }
+        }
+        let messages =
+            group.exchange(&step, tag, &[0, 1, 2], &[10 + me as u8]).map_err(|error| error.to_string())?;
+        assert_eq!(messages, [[10], [11], [12]]);
+        Ok(())
+    });
+    all_fine(children);
+}
+
+/// Expects a failure whose text holds all of `words`.
+fn says(result: Result<Group, CommError>, words: &[&str]) -> Result<(), String> {
+    match result.map(drop) {
+        Err(CommError::TimedOut { missing, .. }) => Err(format!("timed out, missing {missing:?}")),
+        Err(error) if words.iter().all(|word| error.to_string().contains(word)) => Ok(()),
+        other => Err(format!("expected {words:?}, got {other:?}")),
+    }
+}
+
+#[test]
+#[serial]
+fn f77_all_ranks_learn_at_once_that_they_disagree_on_the_size() {
+    // RV-9
+    let (_folder, path) = path();
+    let path = &path;
+    let words = ["rank 2 says 4 ranks, rank 0 says 3"];
+    let leader = rank(move || says(join(path, 0, 3, secs(20)), &words));
+    await_table(path, |table| table.contains("leader"));
+    let joiner = rank(move || says(join(path, 1, 3, secs(20)), &words));
+    await_table(path, |table| table.matches("pid").count() == 2);
+    let other = rank(move || says(join(path, 2, 4, secs(20)), &words));
+    all_fine(vec![leader, joiner, other]);
+}
+
+/// Limits a resource of this process.
+fn limit(resource: libc::__rlimit_resource_t, soft: u64) {
+    let limits = libc::rlimit { rlim_cur: soft, rlim_max: soft };
+    // SAFETY: `limits` is a live local.
+    assert_eq!(unsafe { libc::setrlimit(resource, &raw const limits) }, 0);
+}
+
+/// Three ranks of which rank 1 runs `handicap` and then cannot attach the group's memory.
+fn one_cannot_attach(handicap: impl Fn() + Copy, extent: usize, words: &'static [&'static str]) {
+    let (_folder, path) = path();
+    let path = &path;
+    let join = move |me| Group::rendezvous(path, Membership::new(me, 3).unwrap(), extent, secs(20));
+    let others = [0, 2].map(|me| {
+        rank(move || match join(me).map(drop) {
+            Err(CommError::PeerLeft { rank: 1, reason, .. })
+                if words.iter().all(|word| reason.contains(word)) =>
+            {
+                Ok(())
+            }
+            other => Err(format!("rank {me}: {other:?}")),
+        })
+    });
+    await_table(path, |table| table.matches("pid").count() == 2);
+    let limited = rank(move || {
+        handicap();
+        says(join(1), words)
+    });
+    all_fine(others.into_iter().chain([limited]).collect());
+}
+
+#[test]
+#[serial]
+fn f77_all_ranks_learn_at_once_that_one_cannot_map_the_memory() {
+    one_cannot_attach(|| limit(libc::RLIMIT_AS, 16 << 30), 64 << 30, &["chipcomm-group"]);
+}
+
+#[test]
+#[serial]
+fn f77_a_joiner_out_of_descriptors_names_its_own_limit_and_all_others_learn_it() {
+    for left in [1, 2] {
+        let handicap = move || {
+            let free = nix::unistd::dup(std::io::stdin().as_fd()).unwrap();
+            limit(libc::RLIMIT_NOFILE, std::os::fd::AsRawFd::as_raw_fd(&free) as u64 + left);
+        };
+        one_cannot_attach(handicap, EXTENT, &["descriptors", "ulimit -n"]);
+    }
+}
+
+/// Forks a helper from a thread once `ready`, which keeps all descriptors for `seconds`, and then kills this
+/// process.
+fn leaves_a_helper(seconds: u32, ready: impl Fn() -> bool + Send + 'static) {
+    std::thread::spawn(move || {
+        while !ready() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // SAFETY: the child makes plain system calls only.
+        unsafe {
+            if libc::fork() == 0 {
+                libc::prctl(libc::PR_SET_PDEATHSIG, 0);
+                libc::sleep(seconds);
+                libc::_exit(0);
+            }
+        }
+        nix::sys::signal::raise(Signal::SIGKILL).unwrap();
+    });
+}
+
+#[test]
+#[serial]
+fn f55_a_rank_that_died_is_named_although_a_helper_keeps_its_sockets() {
+    // RV-3: first a joiner, then the leader.
+    let (_folder, path) = path();
+    for victim in [1, 0] {
+        let path = &path;
+        let complete = move |ranks: usize| {
+            let table = ranks_at(path, secs(5)).unwrap();
+            table.is_some_and(|table| table.matches("pid").count() == ranks)
+        };
+        let mut survivors = Vec::new();
+        let mut doomed = Vec::new();
+        for me in 0..2 {
+            let child = rank(move || {
+                if me == victim {
+                    let path = path.clone();
+                    leaves_a_helper(6, move || {
+                        let table = ranks_at(&path, secs(5)).unwrap();
+                        table.is_some_and(|table| table.matches("pid").count() == 2)
+                    });
+                }
+                names_death(join(path, me, 3, secs(4)).map(drop), victim)
+            });
+            if me == victim {
+                doomed.push(child)
+            } else {
+                survivors.push(child)
+            }
+            let end = far();
+            while me == 0 && !complete(1) {
+                assert!(!end.has_passed());
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+        all_fine(survivors);
+        for child in doomed {
+            assert_eq!(child.reap(far()), Some(HowDied::Signalled(Signal::SIGKILL as i32)));
+        }
+    }
+    // The helper of the leader holds the name, and nobody answers.
+    let late = rank(|| says(join(&path, 2, 3, secs(3)), &["held by pid", "has ended", "inherited"]));
+    all_fine(vec![late]);
+}
+
+/// The name that the ranks at `path` use.
+fn socket_name(path: &Path) -> String {
+    let folder = nix::sys::stat::stat(path.parent().unwrap()).unwrap();
+    let name = path.file_name().unwrap().as_encoded_bytes();
+    let hash = shared_memory::fnv1a(shared_memory::FNV_OFFSET, name);
+    let uid = nix::unistd::geteuid();
+    format!("chipcomm/{uid}/{:x}.{:x}/{hash:016x}", folder.st_dev, folder.st_ino)
+}
+
+fn unix_socket() -> std::os::fd::OwnedFd {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+    socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_NONBLOCK, None).unwrap()
+}
+
+#[test]
+#[serial]
+fn f54_a_process_that_takes_the_name_and_does_not_answer_is_named() {
+    // RV-2
+    use nix::sys::socket::{Backlog, UnixAddr, bind, listen};
+    use std::os::fd::AsRawFd;
+    let (_folder, path) = path();
+    let holder = unix_socket();
+    bind(holder.as_raw_fd(), &UnixAddr::new_abstract(socket_name(&path).as_bytes()).unwrap()).unwrap();
+    let me = format!("held by pid {}", std::process::id());
+    says(join(&path, 0, 2, secs(10)), &[&me, "does not listen"]).unwrap();
+    listen(&holder, Backlog::new(1).unwrap()).unwrap();
+    // The first connections are queued, the others are not.
+    for _ in 0..4 {
+        let short = Timeout::new(Duration::from_millis(200)).unwrap();
+        let error = join(&path, 0, 2, short).map(drop).unwrap_err();
+        let CommError::TimedOut { table, .. } = &error else { panic!("{error}") };
+        assert!(table.contains(&me) && table.contains("does not answer"), "{error}");
+        // What was queued stays queued.
+        let waiting = unix_socket();
+        let name = UnixAddr::new_abstract(socket_name(&path).as_bytes()).unwrap();
+        let _ = nix::sys::socket::connect(waiting.as_raw_fd(), &name);
+        std::mem::forget(waiting);
+    }
+}
+
+#[test]
+#[serial]
+fn f54_connections_of_another_user_do_not_keep_the_leader_beyond_its_deadline() {
+    use nix::sys::socket::{UnixAddr, connect};
+    use std::os::fd::AsRawFd;
+    if !nix::unistd::geteuid().is_root() {
+        return println!("skipped: only root can be another user");
+    }
+    let (_folder, path) = path();
+    let name = socket_name(&path);
+    let floods: Vec<Child> = (0..4)
+        .map(|_| {
+            let name = &name;
+            fork(move || {
+                nix::unistd::setuid(65534.into()).unwrap();
+                let name = UnixAddr::new_abstract(name.as_bytes()).unwrap();
+                loop {
+                    let _ = connect(unix_socket().as_raw_fd(), &name);
+                }
+            })
+        })
+        .collect();
+    let path = &path;
+    let leader = rank(move || match join(path, 0, 2, secs(1)).map(drop) {
+        Err(CommError::TimedOut { missing, .. }) if missing == [1] => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    let ended = leader.reap(Deadline::after(Duration::from_secs(10)).unwrap());
+    for flood in &floods {
+        flood.signal(Signal::SIGKILL);
+    }
+    assert_eq!(ended, Some(HowDied::Exited(0)));
+}
+
+/// Runs `body` in another pid namespace.
+fn in_other_pid_namespace(body: impl FnOnce() -> Result<(), String>) -> Child {
+    rank(move || {
+        // SAFETY: plain system calls; the child of this process is single-threaded.
+        unsafe {
+            if libc::unshare(libc::CLONE_NEWPID) != 0 {
+                return Err("unshare is not permitted".to_owned());
+            }
+            match libc::fork() {
+                0 => {
+                    let result = body();
+                    if let Err(text) = &result {
+                        let _ = nix::unistd::write(std::io::stderr().as_fd(), text.as_bytes());
+                    }
+                    libc::_exit(i32::from(result.is_err()))
+                }
+                child => {
+                    let mut status = 0;
+                    libc::waitpid(child, &raw mut status, 0);
+                    if status == 0 { Ok(()) } else { Err(format!("status {status:#x}")) }
+                }
+            }
+        }
+    })
+}
+
+#[test]
+#[serial]
+fn f53_ranks_in_different_pid_namespaces_are_refused() {
+    if !nix::unistd::geteuid().is_root() {
+        return println!("skipped: only root can make a pid namespace");
+    }
+    let words = ["pid namespace"];
+    for leader_inside in [false, true] {
+        let (_folder, path) = path();
+        let path = &path;
+        let run = move |me: u32| move || says(join(path, me, 2, secs(10)), &words);
+        let leader = if leader_inside { in_other_pid_namespace(run(0)) } else { rank(run(0)) };
+        await_table(path, |table| table.contains("leader"));
+        let joiner = if leader_inside { rank(run(1)) } else { in_other_pid_namespace(run(1)) };
+        all_fine(vec![leader, joiner]);
+    }
+}
+
+#[test]
+#[serial]
+fn f61_a_forked_copy_of_a_rank_cannot_end_its_membership() {
+    // RV-11
+    let (_prepared, children) = forked(2, |group| {
+        let step = group.step(Phase::Barrier, secs(20)).unwrap();
+        if group.membership().rank() == 0 {
+            // SAFETY: the child drops its copy and ends.
+            let copy = unsafe { libc::fork() };
+            if copy == 0 {
+                drop(step);
+                group.leave("it is a copy");
+                let _ = group.leave_destroyed();
+                drop(group);
+                // SAFETY: ends the child without running what it inherited.
+                unsafe { libc::_exit(0) }
+            }
+            nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(copy), None).unwrap();
+            // The other rank waits for this one, and would notice that it has left.
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        group.barrier(&step).map_err(|error| error.to_string())
     });
     all_fine(children);
 }

@@ -58,9 +58,11 @@ impl DerefMut for Failure {
     }
 }
 
+/// The text of the failure, because this is what the runtime prints of an error that `main` returns. `{:#?}`
+/// prints the fields.
 impl fmt::Debug for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        if f.alternate() { self.0.fmt(f) } else { fmt::Display::fmt(self, f) }
     }
 }
 
@@ -274,6 +276,15 @@ mod tests {
              caused by: rank 1, device 3, pid 77: killed: SIGSEGV"
         );
         assert_eq!(Failure::new(ErrorCode::Closed, "").to_string(), "closed");
+    }
+
+    // WE-2
+    #[test]
+    fn debug_is_the_text_and_its_long_form_the_fields() {
+        let failure = numbered(0).on_rank(1).caused_by(numbered(1));
+        assert_eq!(format!("{failure:?}"), failure.to_string());
+        let fields = format!("{failure:#?}");
+        assert!(fields.contains("rank: Some(") && fields.contains("message: \"failure 1\""), "{fields}");
     }
 
     #[test]

@@ -109,11 +109,15 @@ mod worker;
 pub use args::{Access, Args};
 pub use builder::{CHIP_LEVEL, WorkerBuilder};
 pub use child::Task;
-pub use chip_bootstrap::{ChipConfig, HostSpan, PartKind, Platform};
+pub use chip_bootstrap::{Chip, ChipConfig, ChipMemoryKind, HostSpan, PartKind, Platform, UnknownPlatform};
 pub use chip_context::{ChipBuffer, ChipContext};
+pub use comm_context::abi::{
+    AbiError, COMM_MAX_RANK_NUM, CommContext, DType, DeviceAddr, TensorBuilder, TensorDesc,
+};
+pub use comm_context::comm::{ArgumentError, CommError, Membership, Timeout};
 pub use host_buffer::{Element, HostBuffer, flat_tensor};
 pub use parent::{ChipMemory, Domain, DomainContext, Orchestrator, TaskId};
 pub use program::{OrchestrationFn, Program, TaskFn};
 pub use start::{Start, serve_if_child};
 pub use worker::Worker;
-pub use worker_errors::{ErrorCode, Failure};
+pub use worker_errors::{ErrorCode, Failure, Report};

@@ -60,7 +60,7 @@ pub(crate) const ROWS: &[Row] = &[
     )
     .layer(Layer::Worker),
     row("ipcq-sim", Apart("ccl-schedule")),
-    row("chipcomm-examples", Only("comm-context, rendezvous, comm-sim, worker-orch")).layer(Layer::Examples),
+    row("chipcomm-examples", Only("comm-sim, worker-orch")).layer(Layer::Examples),
     row("xtask", Apart("")),
 ];
 

@@ -22,24 +22,62 @@ impl Arena {
 
     /// Allocates `len` bytes, rounded up to pages, with memory behind them; they are zero.
     pub fn allocate(&mut self, region: &Region, len: usize) -> Result<Range<usize>, RegionError> {
+        self.allocate_with_gap(region, len, 0)
+    }
+
+    /// Like [`allocate`](Self::allocate), and allocates `gap` bytes of addresses behind them too, rounded up to
+    /// pages, without memory. They are not part of the range that is returned, and have to be freed with it.
+    pub fn allocate_with_gap(
+        &mut self,
+        region: &Region,
+        len: usize,
+        gap: usize,
+    ) -> Result<Range<usize>, RegionError> {
+        let (len, gap) = (len.next_multiple_of(PAGE), gap.next_multiple_of(PAGE));
+        let free = self.free.iter().find(|free| free.len() >= len + gap);
+        let start = free.ok_or_else(|| self.too_small(len + gap))?.start;
+        self.reserve(region, start..start + len)?;
+        self.take(start..start + len + gap);
+        Ok(start..start + len)
+    }
+
+    /// Like [`allocate`](Self::allocate), at the end of the last range that is large enough: far from what `allocate`
+    /// returns.
+    pub fn allocate_last(&mut self, region: &Region, len: usize) -> Result<Range<usize>, RegionError> {
         let len = len.next_multiple_of(PAGE);
-        let at = self.free.iter().position(|free| free.len() >= len).ok_or(RegionError::OutOfMemory {
+        let free = self.free.iter().rfind(|free| free.len() >= len);
+        let end = free.ok_or_else(|| self.too_small(len))?.end;
+        self.reserve(region, end - len..end)?;
+        self.take(end - len..end);
+        Ok(end - len..end)
+    }
+
+    fn too_small(&self, need: usize) -> RegionError {
+        RegionError::OutOfMemory {
             label: "a window or buffer".to_owned(),
-            need: len as u64,
+            need: need as u64,
             have: self.free.iter().map(ExactSizeIterator::len).max().unwrap_or(0) as u64,
             limit: "that is the largest free range of addresses; release something first",
-        })?;
-        let allocated = self.free[at].start..self.free[at].start + len;
-        if let Err(error) = region.reserve(allocated.clone()) {
+        }
+    }
+
+    fn reserve(&self, region: &Region, range: Range<usize>) -> Result<(), RegionError> {
+        region.reserve(range.clone()).inspect_err(|_| {
             // Part of it may have been reserved before memory ran out.
-            let _ = region.release(allocated);
-            return Err(error);
+            let _ = region.release(range);
+        })
+    }
+
+    /// Removes `range`, which is at the start or the end of a free range, from what is free.
+    fn take(&mut self, range: Range<usize>) {
+        for free in &mut self.free {
+            if free.start == range.start {
+                free.start = range.end;
+            } else if free.end == range.end {
+                free.end = range.start;
+            }
         }
-        self.free[at].start = allocated.end;
-        if self.free[at].is_empty() {
-            self.free.remove(at);
-        }
-        Ok(allocated)
+        self.free.retain(|free| !free.is_empty());
     }
 
     /// Frees a range that [`allocate`](Self::allocate) returned. Its memory goes back to the system, so
@@ -62,6 +100,25 @@ impl Arena {
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn gaps_have_no_memory_and_the_last_pages_are_apart_from_the_first() {
+        let region = Region::create_sparse("t", 64 * PAGE).unwrap();
+        let mut arena = Arena::new(0..64 * PAGE);
+        let blocks = || nix::sys::stat::fstat(region.fd()).unwrap().st_blocks * 512;
+        let first = arena.allocate_with_gap(&region, 2 * PAGE, 1).unwrap();
+        assert_eq!((first.clone(), blocks()), (0..2 * PAGE, 2 * PAGE as i64));
+        let last = arena.allocate_last(&region, 1).unwrap();
+        assert_eq!(last, 63 * PAGE..64 * PAGE);
+        assert_eq!(arena.allocate_last(&region, 1).unwrap(), 62 * PAGE..63 * PAGE);
+        assert_eq!(arena.allocate(&region, 1).unwrap(), 3 * PAGE..4 * PAGE);
+        arena.free(&region, 0..3 * PAGE).unwrap();
+        arena.free(&region, last).unwrap();
+        assert!(arena.free.iter().eq([&(0..3 * PAGE), &(4 * PAGE..62 * PAGE), &(63 * PAGE..64 * PAGE)]));
+        // Two pages and a gap fit into the first again, three do not.
+        assert_eq!(arena.allocate_with_gap(&region, 3 * PAGE, 1).unwrap(), 4 * PAGE..7 * PAGE);
+        assert_eq!(arena.allocate_with_gap(&region, 2 * PAGE, 1).unwrap(), 0..2 * PAGE);
+    }
 
     #[test]
     fn freed_pages_are_merged() {

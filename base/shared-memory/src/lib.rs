@@ -13,6 +13,8 @@
 //! - **SM-4** A page that is allocated is zero, whatever it held before.
 //! - **SM-5** No safe call races. A copy of shared bytes accesses each of them once; what was checked in a
 //!   copy stays as it was.
+//! - **SM-6** Mappings are left out of core dumps, which would put memory behind every hole of a sparse
+//!   region.
 //!
 //! # Example
 //! ```

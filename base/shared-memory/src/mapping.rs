@@ -9,7 +9,7 @@ use core::num::NonZeroUsize;
 use core::ops::Range;
 use core::ptr::NonNull;
 use nix::errno::Errno;
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mprotect, munmap};
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -71,7 +71,18 @@ impl Mapping {
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: without `MAP_FIXED` a new mapping only takes addresses that are not mapped.
         let base = unsafe { mmap(at, len, access, MapFlags::MAP_SHARED | flags, fd.as_fd(), 0) }?;
+        // A core dump would read the holes of sparse memory, which puts memory behind them. It is advice: a
+        // kernel that does not know it dumps them.
+        // SAFETY: the whole of the new mapping; what is read from it and written to it stays the same.
+        let _ = unsafe { madvise(base, len.get(), MmapAdvise::MADV_DONTDUMP) };
         Ok(Self { base: base.cast(), len })
+    }
+
+    /// Changes how this process may access the pages of `range`, which is inside.
+    pub(crate) fn protect(&self, range: Range<usize>, access: ProtFlags) -> Result<(), Errno> {
+        debug_assert!(range.start <= range.end && range.end <= self.len());
+        // SAFETY: inside the mapping (the caller checked), so that no other mapping changes.
+        unsafe { mprotect(self.base.add(range.start).cast(), range.len(), access) }
     }
 
     #[inline]

@@ -16,9 +16,9 @@ pub const COMM_MAX_RANK_NUM: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct CommContext {
-    /// `workSpace`: the address of a [`CommWorkspace`], or null.
+    /// `workSpace`: null. Reserved for a workspace of the vendor's.
     pub work_space: u64,
-    /// `workSpaceSize`: how many bytes lie there.
+    /// `workSpaceSize`: zero.
     pub work_space_size: u64,
     /// `rankId`: this rank.
     pub rank_id: u32,
@@ -42,24 +42,75 @@ const_assert_eq!(offset_of!(CommContext, win_size), 24);
 const_assert_eq!(offset_of!(CommContext, windows_in), 32);
 const_assert_eq!(offset_of!(CommContext, windows_out), 544);
 
-/// What `workSpace` points at: the abort word.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+/// What follows a [`CommContext`] in memory: where the two words are that kernels read. Kernels use neither if the
+/// magic number is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
-pub struct CommWorkspace {
-    /// Zero while the run goes on. While it is not zero, every `comm_wait` and barrier of the kernel returns
-    /// false. It is reset between runs, when no kernel is running.
-    pub abort: u32,
+pub struct CommContextTail {
+    /// [`MAGIC`](Self::MAGIC).
+    pub magic: u64,
+    /// Where the abort word is, a `u32`: zero while the run goes on. While it is not zero, every `comm_wait` and
+    /// barrier of the kernel returns false. It is reset between runs, when no kernel is running.
+    pub abort: u64,
+    /// Where the generation is, a `u32`: it changes when the abort word is reset. Barriers of kernels start again
+    /// with every generation.
+    pub generation: u64,
     /// Zero.
-    pub reserved: [u32; 15],
+    pub reserved: u64,
 }
 
-const_assert_eq!(size_of::<CommWorkspace>(), 64);
-const_assert_eq!(align_of::<CommWorkspace>(), 4);
-const_assert_eq!(offset_of!(CommWorkspace, abort), 0);
-const_assert_eq!(offset_of!(CommWorkspace, reserved), 4);
+const_assert_eq!(size_of::<CommContextTail>(), 32);
+const_assert_eq!(align_of::<CommContextTail>(), 8);
+const_assert_eq!(offset_of!(CommContextTail, magic), 0);
+const_assert_eq!(offset_of!(CommContextTail, abort), 8);
+const_assert_eq!(offset_of!(CommContextTail, generation), 16);
+const_assert_eq!(offset_of!(CommContextTail, reserved), 24);
+
+impl CommContextTail {
+    /// "chipcomm" in ASCII.
+    pub const MAGIC: u64 = u64::from_le_bytes(*b"chipcomm");
+
+    /// A tail whose words are at these addresses.
+    pub const fn new(abort: DeviceAddr, generation: DeviceAddr) -> Self {
+        Self { magic: Self::MAGIC, abort: abort.0, generation: generation.0, reserved: 0 }
+    }
+}
+
+/// A context with its tail: what a backend writes where a kernel's context address points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct PlacedContext {
+    /// The context.
+    pub context: CommContext,
+    /// What follows it.
+    pub tail: CommContextTail,
+}
+
+const_assert_eq!(size_of::<PlacedContext>(), 1088);
+const_assert_eq!(offset_of!(PlacedContext, context), 0);
+const_assert_eq!(offset_of!(PlacedContext, tail), 1056);
+
+impl PlacedContext {
+    /// Reads a context and its tail from bytes of any origin and alignment, and checks the context. Bytes after it
+    /// are ignored.
+    pub fn decode(bytes: &[u8]) -> Result<Self, AbiError> {
+        let need = size_of::<Self>();
+        let bytes =
+            bytes.get(..need).ok_or(AbiError::Length { what: "CommContext", need, have: bytes.len() })?;
+        let placed: Self = bytemuck::pod_read_unaligned(bytes);
+        placed.context.check()?;
+        Ok(placed)
+    }
+
+    /// The bytes as kernels read them.
+    pub fn as_bytes(&self) -> &[u8] {
+        bytemuck::bytes_of(self)
+    }
+}
 
 /// Breaks the build when a field is added without a line above.
-const _: fn(CommContext, CommWorkspace) = |context, workspace| {
+const _: fn(PlacedContext) = |placed| {
+    let PlacedContext { context, tail } = placed;
     let CommContext {
         work_space: _,
         work_space_size: _,
@@ -69,7 +120,7 @@ const _: fn(CommContext, CommWorkspace) = |context, workspace| {
         windows_in: _,
         windows_out: _,
     } = context;
-    let CommWorkspace { abort: _, reserved: _ } = workspace;
+    let CommContextTail { magic: _, abort: _, generation: _, reserved: _ } = tail;
 };
 
 impl CommContext {
@@ -86,15 +137,8 @@ impl CommContext {
         Ok(context)
     }
 
-    /// The same context with an abort word for its kernels.
-    pub fn with_workspace(mut self, workspace: DeviceAddr) -> Self {
-        self.work_space = workspace.0;
-        self.work_space_size = size_of::<CommWorkspace>() as u64;
-        self
-    }
-
     /// The view that a subset has of the slice `offset..offset + size` of every window: `ranks` in their new
-    /// order, of which this rank is number `domain_rank`. Keeps the workspace.
+    /// order, of which this rank is number `domain_rank`.
     pub fn subset(&self, ranks: &[u32], domain_rank: u32, offset: u64, size: u64) -> Result<Self, AbiError> {
         let inside = offset.checked_add(size).is_some_and(|end| end <= self.win_size);
         if !inside {
@@ -107,8 +151,7 @@ impl CommContext {
             let base = self.window_in(rank)?;
             *slot = base.checked_add(offset).ok_or(AbiError::Window { rank, base, size: self.win_size })?;
         }
-        let view = Self::new(domain_rank, bases, size)?;
-        Ok(Self { work_space: self.work_space, work_space_size: self.work_space_size, ..view })
+        Self::new(domain_rank, bases, size)
     }
 
     /// Reads a context from bytes of any origin and alignment and checks all of it. Bytes after it are
@@ -219,9 +262,9 @@ mod tests {
 
     #[test]
     fn a_subset_sees_its_slice_under_its_own_ranks() {
-        let view = three().with_workspace(DeviceAddr(0x40)).subset(&[2, 1], 1, 0x100, 0x200).unwrap();
+        let view = three().subset(&[2, 1], 1, 0x100, 0x200).unwrap();
         assert_eq!((view.rank(), view.nranks(), view.win_size), (1, 2, 0x200));
-        assert_eq!((view.work_space, view.work_space_size), (0x40, 64));
+        assert_eq!((view.work_space, view.work_space_size), (0, 0));
         assert_eq!(view.window_in(0), Ok(DeviceAddr(0x5100)));
         assert_eq!(view.remote(DeviceAddr(0x9180), 0), Ok(DeviceAddr(0x5180)));
         assert_eq!(view.windows_out, view.windows_in);

@@ -27,6 +27,8 @@ pub struct Released {
     pub members: Vec<u32>,
     /// This rank's part.
     pub window: Window,
+    /// The context that describes all parts.
+    pub context: CommContext,
 }
 
 /// The windows of a rank, and the memory that it may touch because of them.
@@ -104,7 +106,7 @@ impl AllocationTable {
         let held = self.windows.get_mut(&Some(id)).and_then(Option::take);
         let Held { members, made } = held.ok_or(CommError::UnknownDomain { id })?;
         self.reachable.remove(starts(&made.context), &context_range(made.window.context));
-        Ok(Released { members, window: made.window })
+        Ok(Released { members, window: made.window, context: made.context })
     }
 
     /// Ends the release of a domain: its memory is gone, and its id is free.

@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::mem::{align_of, offset_of, size_of};
 
-use comm_context::abi::{COMM_MAX_RANK_NUM, CommContext, CommWorkspace, DType, TENSOR_MAX_DIMS, TensorDesc};
+use comm_context::abi::{
+    COMM_MAX_RANK_NUM, CommContext, CommContextTail, CompletionEntry, CompletionSlab, DType, GlobalContext,
+    KERNEL_ARGS, KERNEL_COMPLETIONS, KERNEL_GLOBAL_CONTEXT_ARG, KERNEL_LOCAL_CONTEXT_ARG, LocalContext,
+    TENSOR_MAX_DIMS, TensorDesc,
+};
 use worker_errors::ErrorCode;
 
 use crate::build::{Language, compile, compilers, output_of, source};
@@ -33,7 +37,41 @@ fn rust_layout() -> Layout {
             windows_in as "windowsIn": [u64; 64],
             windows_out as "windowsOut": [u64; 64],
         }
-        CommWorkspace { abort as "abort": u32, reserved as "reserved": [u32; 15] }
+        CommContextTail {
+            magic as "magic": u64,
+            abort as "abort": u64,
+            generation as "generation": u64,
+            reserved as "reserved": u64,
+        }
+        CompletionEntry {
+            address as "address": u64,
+            cookie as "cookie": u64,
+            expected as "expected": u32,
+            engine as "engine": u32,
+            kind as "type": i32,
+            reserved as "reserved": u32,
+        }
+        CompletionSlab {
+            count as "count": u32,
+            error as "error": i32,
+            entries as "entries": [CompletionEntry; 64],
+            reserved as "reserved": [u8; 56],
+        }
+        LocalContext {
+            block_idx as "block_idx": i32,
+            block_num as "block_num": i32,
+            completion_count as "completion_count": u64,
+            completion_error as "completion_error": u64,
+            completion_entries as "completion_entries": u64,
+            completion_capacity as "completion_capacity": u32,
+            reserved as "reserved": u32,
+            task as "task": u64,
+        }
+        GlobalContext {
+            sub_block_id as "sub_block_id": i32,
+            reserved as "reserved": u32,
+            words as "words": [u64; 2],
+        }
         TensorDesc {
             addr as "addr": u64,
             size as "size": u64,
@@ -54,6 +92,11 @@ fn rust_layout() -> Layout {
     let mut constant = |name: String, value: usize| layout.insert(name, (value, 0));
     constant("COMM_MAX_RANK_NUM".into(), COMM_MAX_RANK_NUM);
     constant("TENSOR_MAX_DIMS".into(), TENSOR_MAX_DIMS);
+    constant("KERNEL_LOCAL_CONTEXT_ARG".into(), KERNEL_LOCAL_CONTEXT_ARG);
+    constant("KERNEL_GLOBAL_CONTEXT_ARG".into(), KERNEL_GLOBAL_CONTEXT_ARG);
+    constant("KERNEL_ARGS".into(), KERNEL_ARGS);
+    constant("KERNEL_COMPLETIONS".into(), KERNEL_COMPLETIONS);
+    constant("COMM_CONTEXT_TAIL_MAGIC".into(), CommContextTail::MAGIC as usize);
     for dtype in DType::ALL {
         constant(format!("TENSOR_{}", format!("{dtype:?}").to_uppercase()), dtype.code().into());
     }

@@ -1,5 +1,6 @@
 //! The simulated machine.
 
+use std::ffi::CString;
 use std::str::FromStr;
 
 /// The machine of a session. The file holds `key = value` lines; `#` starts a comment.
@@ -21,6 +22,10 @@ pub struct Config {
     pub ipc: bool,
     /// `peer-access = on|off`: whether devices can reach each other at all.
     pub peer_access: bool,
+    /// `peer-status = on|off`: whether the status of peer access is ever reported as up.
+    pub peer_status: bool,
+    /// `soc`: what `aclrtGetSocName` returns.
+    pub soc: CString,
     /// `root-port = free|taken`: whether rank 0 can listen.
     pub root_port_free: bool,
 }
@@ -36,6 +41,8 @@ impl Default for Config {
             shareable: true,
             ipc: true,
             peer_access: true,
+            peer_status: true,
+            soc: c"Ascend910B (test double)".to_owned(),
             root_port_free: true,
         }
     }
@@ -82,6 +89,8 @@ impl Config {
             "shareable" => self.shareable = switch(value, "on", "off")?,
             "ipc" => self.ipc = switch(value, "on", "off")?,
             "peer-access" => self.peer_access = switch(value, "on", "off")?,
+            "peer-status" => self.peer_status = switch(value, "on", "off")?,
+            "soc" => self.soc = CString::new(value).map_err(|_| "a NUL byte")?,
             "root-port" => self.root_port_free = switch(value, "free", "taken")?,
             _ => return Err("unknown key"),
         }
@@ -116,7 +125,7 @@ mod tests {
     #[test]
     fn every_key_is_read() {
         let text = "devices = 2 # a comment\nmemory = 32\nphysical-base=8\nacl-version = 1.9.0\nfabric = off\nshareable = off\nipc = off\n\
-                    peer-access = off\nroot-port = taken\n";
+                    peer-access = off\npeer-status = off\nsoc = Ascend950\nroot-port = taken\n";
         let expected = Config {
             devices: 2,
             memory: 32,
@@ -126,6 +135,8 @@ mod tests {
             shareable: false,
             ipc: false,
             peer_access: false,
+            peer_status: false,
+            soc: c"Ascend950".to_owned(),
             root_port_free: false,
         };
         assert_eq!(text.parse(), Ok(expected));

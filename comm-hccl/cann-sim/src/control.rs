@@ -26,7 +26,7 @@ const COMMS: usize = 256;
 /// Processes that one export can be opened to.
 pub const EXPORT_PIDS: usize = 64;
 /// Identifies the layout.
-const MAGIC: u64 = u64::from_le_bytes(*b"cannsim1");
+const MAGIC: u64 = u64::from_le_bytes(*b"cannsim2");
 
 /// One process of the session.
 #[repr(C)]
@@ -80,6 +80,8 @@ pub struct ExportSlot {
     pub open_to_all: AtomicU32,
     /// Processes that may import; 0 is none.
     pub pids: [AtomicI32; EXPORT_PIDS],
+    /// Processes that have it open, each as often as it has imported it; 0 is none.
+    pub importers: [AtomicI32; EXPORT_PIDS],
 }
 
 /// A communicator.

@@ -5,7 +5,7 @@
 
 use crate::attach::ENV_DIR;
 use crate::session::Session;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const HOW: &str = "run `cargo xtask hw-test`, with --double where there is no device";
 
@@ -41,6 +41,16 @@ pub fn platform() -> String {
 /// Without the setting.
 pub fn kernel_folder() -> PathBuf {
     setting("CHIPCOMM_HW_KERNELS").into()
+}
+
+/// Writes the description that the vendor's loader needs beside a kernel that was built for the double.
+///
+/// # Panics
+/// When it cannot be written.
+pub fn describe_kernel(object: &Path) {
+    let json = r#"{"magic": "RT_DEV_BINARY_MAGIC_ELF_AIVEC"}"#;
+    let written = std::fs::write(object.with_extension("json"), json);
+    written.unwrap_or_else(|error| panic!("{}: {error}", object.display()));
 }
 
 /// The session of the double; `None` on devices.

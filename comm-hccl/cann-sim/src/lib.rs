@@ -3,7 +3,8 @@
 //!
 //! Two sibling crates build `libascendcl.so` and `libhccl.so` with the vendor's symbols; this one holds what they share, and
 //! the test's side. Device memory is anonymous shared memory, so that several processes on one host really reach each other's
-//! windows.
+//! windows. Kernels run in a process of the device, which starts with the first kernel that is loaded and maps device memory
+//! at device addresses. In the program's own process nothing lies at these addresses.
 //!
 //! # Contract
 //! A *session* is a directory, named to the libraries by `CANN_SIM_DIR`. It holds
@@ -24,6 +25,16 @@
 //! - **CN-3** Nothing that a process makes outlives it: memory is anonymous, and table entries of dead processes are ignored.
 //! - **CN-4** An unknown word in `config` or in `faults` is refused, not skipped.
 //! - **CN-5** A call made after a fork is refused (`507000`), as the vendor forbids it.
+//! - **CN-6** Device memory cannot be reached on the host by its device address, nor host memory on the device. A kernel that
+//!   faults is `507015` from the device until it is reset; one that runs longer than its launch allows is `507014`.
+//! - **CN-7** A pointer of the other space is refused (`107000`), in copies, fills and launches.
+//! - **CN-8** The words of a launch's argument block are the kernel's parameters. `aclrtLaunchKernel` takes the block from
+//!   device memory, `aclrtLaunchKernelWithHostArgs` from host memory.
+//! - **CN-9** A kernel whose type neither its files nor a load option states is taken for a cube kernel, and its launch is
+//!   refused (`507015`).
+//! - **CN-10** The host cannot copy to or from a peer's memory (`107000`); the device can.
+//! - **CN-11** To free memory while a living peer has it open is an error (`507899`). The memory is gone all the same.
+//! - **CN-12** To enable a peer a second time is an error (`507899`).
 //!
 //! # Example
 //! ```
@@ -36,10 +47,17 @@
 //! ```
 //!
 //! # What it does not do
-//! It has no timing: a kernel runs inside `aclrtLaunchKernel`, as one block, in the calling thread. It has no timeouts of the
-//! device, no limit on the sum of allocations and no topology. Where the vendor's documentation is silent, the double follows
-//! what the public upstream project (`hw-native-sys/simpler`) reports of A2 and A3 devices with CANN 9.0, or else the
-//! strictest reading of the headers. Neither says what the vendor's libraries really do.
+//! - It has no timing, and a kernel runs as one block. A stream runs one kernel at a time and orders nothing else: copies and
+//!   HCCL's operations do not wait for a kernel of their stream.
+//! - A device has one process for each program that opens it, as if its cores were not shared.
+//! - Caches are coherent, so a kernel that forgets to write back is not noticed. Alignment does not matter.
+//! - It has no timeouts of the device other than a launch's limit, no limit on the sum of allocations, no place holders in
+//!   argument blocks and no topology.
+//! - A kernel is a shared object of the host, so nothing here says that an object for a chip would be accepted.
+//!
+//! Where the vendor's documentation is silent, the double follows what the public upstream project (`hw-native-sys/simpler`)
+//! reports of A2 and A3 devices with CANN 9.0, or else the strictest reading of the headers. Neither says what the vendor's
+//! libraries really do.
 
 #![deny(unsafe_code)]
 

@@ -5,6 +5,7 @@
 //! Relies on a C caller for the validity of its stream.
 #![allow(unsafe_code)]
 
+use super::leaving::{self, EXTENT};
 use super::objects::Objects;
 use super::{HcclComm, JOINED, READY, RELEASE_GRACE, State, device_error, interrupted, stuck};
 use crate::device::{Device, Handle, VendorPid};
@@ -20,9 +21,6 @@ use std::path::Path;
 use std::sync::Mutex;
 use worker_errors::cursor::Reader;
 use worker_errors::{clip, escape};
-
-/// Bytes of addresses that each rank owns of the group's memory. Windows are on the device, so none are needed.
-const EXTENT: usize = 1;
 
 /// The first byte of rank 0's broadcast: the root info follows, or the text of the error.
 const ROOT: u8 = 1;
@@ -99,7 +97,7 @@ impl HcclComm {
     ) -> Result<Self, CommError> {
         // One deadline for everything (F06): the time that the rendezvous took is gone.
         let left = Timeout::new(until.left().max(std::time::Duration::from_millis(1)))?;
-        let entered = {
+        let entered = leaving::prepare(&group).and_then(|()| {
             let step = group.step(Phase::Init, left)?;
             let init = Init { group: &group, device, step: &step, until };
             init.start_thread(stream).and_then(|(thread, pids)| match init.join(&thread) {
@@ -112,7 +110,7 @@ impl HcclComm {
                     Err(error)
                 }
             })
-        };
+        });
         let (thread, pids) = entered.inspect_err(|error| group.leave(&error.root_cause().to_string()))?;
         Ok(Self {
             group,

@@ -5,6 +5,7 @@
 //! [`VendorThread`](crate::VendorThread).
 
 mod init;
+mod leaving;
 mod message;
 mod objects;
 mod windows;
@@ -18,17 +19,21 @@ use crate::vendor_thread::{Interrupted, Overrun, VendorThread};
 use crate::window::ShareMode;
 use comm_context::abi::{CommContext, DeviceAddr};
 use comm_context::comm::{
-    Allocated, AllocationId, AllocationTable, ArgumentError, Backend, CommError, Membership, Phase, Released,
-    Timeout, WindowRequest,
+    Allocated, AllocationId, AllocationTable, ArgumentError, Backend, CommError, Key, Membership, Phase,
+    Released, Timeout, WindowRequest,
 };
 use deadline::Deadline;
+use leaving::Imports;
 use objects::Objects;
-use rendezvous::{Group, Step, Tag, deadline};
+use rendezvous::{Group, KernelWords, Step, Tag, deadline};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// What a release may take when its deadline has passed already.
 const RELEASE_GRACE: Duration = Duration::from_millis(500);
+/// What a release may take when a peer has failed already: a hung vendor call is not waited for any longer.
+const FAILED_GRACE: Duration = Duration::from_secs(5);
 
 /// A rank's communicator on Ascend.
 #[derive(Debug)]
@@ -53,8 +58,10 @@ struct State {
     /// The mode that worked last, and why each better one was refused.
     mode: Option<ShareMode>,
     refusals: Vec<Refusal>,
-    /// The abort word as it is on the device.
-    abort: u32,
+    /// The ranks that have the windows of an allocation open.
+    members: BTreeMap<Key, Vec<u32>>,
+    /// The words that kernels read, as they are on the device.
+    words: KernelWords<u32>,
 }
 
 /// The tags of the group's exchanges. Those of windows have a stage in the low bits.
@@ -138,6 +145,57 @@ impl HcclComm {
         }
     }
 
+    /// Closes the windows of the peers and tells them: they wait for that before they free the windows.
+    fn close_imports(&self, until: Deadline) -> Result<(), CommError> {
+        let Some(thread) = &self.thread else { return Ok(()) };
+        let me = self.me();
+        // Nobody waits for a rank that hangs in a call of its own.
+        if thread.current_call().is_some_and(|function| !COLLECTIVE.contains(&function)) {
+            leaving::publish(&self.group, Imports::Stuck);
+        }
+        match thread.run(until, Objects::close_all_peers) {
+            Ok(Ok(())) => {
+                leaving::publish(&self.group, Imports::Closed);
+                Ok(())
+            }
+            Ok(Err(error)) => {
+                leaving::publish(&self.group, Imports::Stuck);
+                Err(device_error(error, me, &self.device, Phase::Destroy))
+            }
+            Err(overrun) => {
+                leaving::publish(&self.group, Imports::Stuck);
+                Err(stuck(&overrun, me, Phase::Destroy))
+            }
+        }
+    }
+
+    /// Waits until every living rank has closed this rank's windows.
+    fn wait_for_importers(&self, until: Deadline) -> Result<(), CommError> {
+        let mut importers: Vec<u32> = self.state().members.values().flatten().copied().collect();
+        importers.sort_unstable();
+        importers.dedup();
+        importers.retain(|rank| *rank != self.me());
+        leaving::wait(&self.group, importers, until)
+    }
+
+    /// Closes the peers' windows, waits for the peers to do so, and releases everything.
+    fn tear_down(&mut self, until: Deadline) -> Result<(), CommError> {
+        let closed = self.close_imports(until);
+        let stuck = matches!(closed, Err(CommError::Stuck { .. }));
+        let waited = if stuck { Ok(()) } else { self.wait_for_importers(until) };
+        // A thread that has not come back by now is not waited for a second time.
+        let grace = if stuck {
+            Deadline::after(Duration::ZERO)
+        } else {
+            Deadline::after(until.left().max(RELEASE_GRACE))
+        };
+        let released = match grace {
+            Ok(grace) => self.release_all(grace),
+            Err(_) => self.release_all(until),
+        };
+        closed.and(waited).and(released)
+    }
+
     /// Releases everything on the vendor thread, and ends it.
     fn release_all(&mut self, until: Deadline) -> Result<(), CommError> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
@@ -178,7 +236,9 @@ impl Backend for HcclComm {
 
     fn allocate(&self, request: &WindowRequest<'_>, within: Timeout) -> Result<Allocated, CommError> {
         let step = self.group.step(request.phase(), within)?;
-        self.allocate_window(&step, request)
+        let allocated = self.allocate_window(&step, request)?;
+        self.state().members.insert(request.key, request.members.to_vec());
+        Ok(allocated)
     }
 
     fn place_context(&self, context: &CommContext) -> Result<DeviceAddr, CommError> {
@@ -197,6 +257,7 @@ impl Backend for HcclComm {
             self.group.exchange(&step, Tag { kind: RELEASE, id: id.0 }, &domain.members, &[]).map(drop)
         });
         let freed = self.vendor(phase, with_grace(until)?, move |objects| objects.free(Some(id)));
+        self.state().members.remove(&Some(id));
         waited.and(closed).and(freed)
     }
 
@@ -221,25 +282,28 @@ impl Backend for HcclComm {
         self.vendor(Phase::Transfer, self.deadline()?, move |objects| objects.write(to, &bytes))
     }
 
-    /// The parent's word is in host memory, and kernels poll one on the device. The communicator's own vendor thread
-    /// copies it, so that it arrives while a kernel blocks the thread that launched it.
+    /// The parent's words are in host memory, and kernels read theirs on the device. The communicator's own vendor
+    /// thread copies them, so that they arrive while a kernel blocks the thread that launched it.
     fn relay_kernel_abort(&self) -> Result<(), CommError> {
-        let word = self.group.kernel_abort();
-        if self.state().abort == word {
+        let words = self.group.kernel_words();
+        if self.state().words == words {
             return Ok(());
         }
         let written =
-            self.vendor(Phase::Transfer, self.deadline()?, move |objects| objects.set_abort(word))?;
+            self.vendor(Phase::Transfer, self.deadline()?, move |objects| objects.set_words(words))?;
         if written {
-            self.state().abort = word;
+            self.state().words = words;
         }
         Ok(())
     }
 
-    /// Leaves at once, without waiting for any rank, and releases everything; the deadline is for the vendor's calls.
+    /// Leaves at once, so that no rank waits for this one, then waits for the living ranks to close this rank's windows,
+    /// and releases everything. Until the deadline; when a rank has failed already, for a few seconds.
     fn leave(mut self: Box<Self>, within: Timeout) -> Result<(), CommError> {
+        let until = deadline(within)?;
         let broken = self.group.leave_destroyed();
-        let released = self.release_all(deadline(within)?);
+        let until = if broken.is_err() { sooner(until, FAILED_GRACE)? } else { until };
+        let released = self.tear_down(until);
         broken.and(released)
     }
 }
@@ -247,10 +311,17 @@ impl Backend for HcclComm {
 impl Drop for HcclComm {
     fn drop(&mut self) {
         if let Ok(until) = Deadline::after(RELEASE_GRACE) {
+            self.group.leave("it dropped its communicator without destroying it");
             // There is no caller to report an error to.
-            let _ = self.release_all(until);
+            let _ = self.tear_down(until);
         }
     }
+}
+
+/// The same deadline, or an earlier one after `limit`.
+fn sooner(until: Deadline, limit: Duration) -> Result<Deadline, CommError> {
+    let left = until.left().min(limit);
+    Deadline::after(left).map_err(|_| ArgumentError::Timeout { given: left }.into())
 }
 
 /// The same deadline, or a little time for a release when it has passed.
@@ -288,7 +359,12 @@ fn stuck(overrun: &Overrun, rank: u32, phase: Phase) -> CommError {
 
 /// A device's error as the communicator's, with the rank and the device in it.
 fn device_error(error: DeviceError, rank: u32, device: &Device, phase: Phase) -> CommError {
-    let place = format!("rank {rank} on {}", device.logical());
+    let (error, place) = match error {
+        DeviceError::Warned { warning, source } => {
+            (*source, format!("rank {rank} on {}; before that, {warning}", device.logical()))
+        }
+        error => (error, format!("rank {rank} on {}", device.logical())),
+    };
     let DeviceError::Vendor(error) = error else {
         return CommError::Backend { what: format!("{phase} on {place}"), source: Arc::new(error) };
     };

@@ -6,10 +6,14 @@ use crate::group::{Group, RootInfo};
 use crate::memory::DeviceMemory;
 use crate::stream::Stream;
 use crate::window::{LocalWindow, PeerWindow, ShareMode, WindowTicket};
-use comm_context::abi::{CommContext, CommWorkspace, DeviceAddr};
+use comm_context::abi::{CommContext, CommContextTail, DeviceAddr, PlacedContext};
 use comm_context::comm::{Allocated, Key, Window};
+use rendezvous::KernelWords;
 use std::collections::BTreeMap;
 use std::time::Instant;
+
+/// Bytes of the words that kernels read: a cache line, with the abort word at 0 and the generation at 4.
+const WORDS_BYTES: usize = 64;
 
 /// The vendor's objects; [`Objects::release`] defines the order of their release.
 #[derive(Debug)]
@@ -20,8 +24,8 @@ pub(crate) struct Objects {
     group: Option<Group>,
     windows: BTreeMap<Key, Windows>,
     contexts: Vec<DeviceMemory>,
-    /// What every context of this rank points at; made with the first context.
-    workspace: Option<DeviceMemory>,
+    /// The words that this rank's kernels read, which every context points at; made with the first context.
+    words: Option<DeviceMemory>,
 }
 
 /// One allocation: this rank's window, the peers' windows as this rank reaches them, and the context that describes all.
@@ -40,7 +44,7 @@ impl Objects {
             group: None,
             windows: BTreeMap::new(),
             contexts: Vec::new(),
-            workspace: None,
+            words: None,
         }
     }
 
@@ -85,7 +89,7 @@ impl Objects {
         tickets: &[Option<WindowTicket>],
         until: Instant,
     ) -> Result<Allocated, DeviceError> {
-        let workspace = self.workspace()?;
+        let tail = self.tail()?;
         let windows = self.windows.get_mut(&key).ok_or(DeviceError::Released { what: "window" })?;
         let mut bases = Vec::with_capacity(tickets.len());
         for ticket in tickets {
@@ -102,27 +106,32 @@ impl Objects {
         let context = CommContext::new(me, &bases, windows.own.size() as u64).map_err(|_| {
             DeviceError::Unexpected { function: "aclrtMapMem", what: "an impossible address" }
         })?;
-        let context = context.with_workspace(workspace);
-        let memory = self.device.place(&context)?;
+        let memory = self.device.place(&PlacedContext { context, tail })?;
         let own = &windows.own;
         let window = Window { context: memory.addr(), base: own.addr(), size: own.size() };
         windows.context = Some(memory);
         Ok(Allocated { window, context })
     }
 
-    fn workspace(&mut self) -> Result<DeviceAddr, DeviceError> {
-        if let Some(made) = &self.workspace {
-            return Ok(made.addr());
-        }
-        let memory = DeviceMemory::allocate(&self.device, size_of::<CommWorkspace>())?;
-        memory.fill(0)?;
-        Ok(self.workspace.insert(memory).addr())
+    /// What follows every context: where the words are that kernels read.
+    fn tail(&mut self) -> Result<CommContextTail, DeviceError> {
+        let at = match &self.words {
+            Some(made) => made.addr(),
+            None => {
+                let memory = DeviceMemory::allocate(&self.device, WORDS_BYTES)?;
+                memory.fill(0)?;
+                self.words.insert(memory).addr()
+            }
+        };
+        Ok(CommContextTail::new(at, DeviceAddr(at.0 + 4)))
     }
 
-    /// Writes the abort word that this rank's kernels poll. Returns whether there is one yet.
-    pub(crate) fn set_abort(&self, word: u32) -> Result<bool, DeviceError> {
-        let Some(workspace) = &self.workspace else { return Ok(false) };
-        workspace.write(std::mem::offset_of!(CommWorkspace, abort), &word.to_le_bytes())?;
+    /// Writes the words that this rank's kernels read. Returns whether they are there yet.
+    pub(crate) fn set_words(&self, words: KernelWords<u32>) -> Result<bool, DeviceError> {
+        let Some(memory) = &self.words else { return Ok(false) };
+        let [a, b, c, d] = words.abort.to_le_bytes();
+        let [e, f, g, h] = words.generation.to_le_bytes();
+        memory.write(0, &[a, b, c, d, e, f, g, h])?;
         Ok(true)
     }
 
@@ -142,20 +151,48 @@ impl Objects {
 
     /// Copies a further context to the device.
     pub(crate) fn place(&mut self, context: &CommContext) -> Result<DeviceAddr, DeviceError> {
-        let memory = self.device.place(context)?;
+        let tail = self.tail()?;
+        let memory = self.device.place(&PlacedContext { context: *context, tail })?;
         let at = memory.addr();
         self.contexts.push(memory);
         Ok(at)
     }
 
+    /// Copies bytes of a window to the host. The vendor rules out copies between the host and a peer's window, so those go
+    /// through memory of this device.
     pub(crate) fn read(&self, from: DeviceAddr, len: usize) -> Result<Vec<u8>, DeviceError> {
         let mut bytes = vec![0; len];
-        self.device.read(from, &mut bytes)?;
+        if len > 0 && self.is_in_peer(from) {
+            let staging = DeviceMemory::allocate(&self.device, len)?;
+            self.device.copy(staging.addr(), from, len)?;
+            staging.read(0, &mut bytes)?;
+            staging.release()?;
+        } else {
+            self.device.read(from, &mut bytes)?;
+        }
         Ok(bytes)
     }
 
+    /// Copies bytes of the host to a window; see [`read`](Self::read).
     pub(crate) fn write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.device.write(to, bytes)
+        if bytes.is_empty() || !self.is_in_peer(to) {
+            return self.device.write(to, bytes);
+        }
+        let staging = DeviceMemory::allocate(&self.device, bytes.len())?;
+        staging.write(0, bytes)?;
+        self.device.copy(to, staging.addr(), bytes.len())?;
+        staging.release()
+    }
+
+    fn is_in_peer(&self, addr: DeviceAddr) -> bool {
+        let mut peers = self.windows.values().flat_map(|windows| &windows.peers);
+        peers.any(|peer| addr.0.checked_sub(peer.addr().0).is_some_and(|offset| offset < peer.size() as u64))
+    }
+
+    /// Closes the peers' windows of all allocations. Returns the first error.
+    pub(crate) fn close_all_peers(&mut self) -> Result<(), DeviceError> {
+        let closed: Vec<_> = self.windows.values_mut().map(Windows::close_peers).collect();
+        closed.into_iter().collect()
     }
 
     /// Releases everything, the peers' windows first. Returns the first error.
@@ -169,7 +206,7 @@ impl Objects {
         self.windows.values_mut().for_each(|windows| keep(windows.close_peers()));
         self.contexts.drain(..).for_each(|context| keep(context.release()));
         std::mem::take(&mut self.windows).into_values().for_each(|windows| keep(windows.free()));
-        keep(self.workspace.take().map_or(Ok(()), DeviceMemory::release));
+        keep(self.words.take().map_or(Ok(()), DeviceMemory::release));
         keep(self.group.take().map_or(Ok(()), Group::release));
         keep(self.stream.take().map_or(Ok(()), Stream::release));
         first
@@ -190,9 +227,9 @@ impl Windows {
 }
 
 impl Device {
-    fn place(&self, context: &CommContext) -> Result<DeviceMemory, DeviceError> {
-        let memory = DeviceMemory::allocate(self, size_of::<CommContext>())?;
-        memory.write(0, context.as_bytes())?;
+    fn place(&self, placed: &PlacedContext) -> Result<DeviceMemory, DeviceError> {
+        let memory = DeviceMemory::allocate(self, size_of::<PlacedContext>())?;
+        memory.write(0, placed.as_bytes())?;
         Ok(memory)
     }
 }

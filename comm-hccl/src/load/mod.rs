@@ -30,6 +30,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// Names the directory that holds both vendor libraries.
 pub const ENV_LIB_DIR: &str = "CHIPCOMM_CANN_LIB_DIR";
 
+/// The library that has HCCL's functions where `libhccl.so` does not.
+const HCOMM: &str = "libhcomm.so";
+
 /// The oldest ACL interface that is accepted: the oldest whose headers this crate was compared with. What an old library
 /// lacks beyond that shows as missing symbols.
 pub const MINIMUM_ACL: AclVersion = AclVersion { major: 1, minor: 12, patch: 0 };
@@ -102,19 +105,12 @@ impl Vendor {
 
     fn load_from(search: &Search) -> Result<Self, LoadError> {
         let (acl_library, acl_path) = search.open(AscendCl::FILE)?;
-        let (hccl_library, hccl_path) = search.open(Hccl::FILE)?;
-        let missing = |path: &Path| {
-            let path = path.to_owned();
-            move |symbols| LoadError::MissingSymbols { path, symbols }
-        };
         // SAFETY: the addresses come from the vendor's library under the vendor's names, whose types `sys`
         // declares and abi-check compares; the libraries are never unloaded (forgotten below).
-        let acl =
-            unsafe { AscendCl::resolve(|name| symbol(&acl_library, name)) }.map_err(missing(&acl_path))?;
-        // SAFETY: as above.
-        let hccl =
-            unsafe { Hccl::resolve(|name| symbol(&hccl_library, name)) }.map_err(missing(&hccl_path))?;
-        std::mem::forget((acl_library, hccl_library));
+        let acl = unsafe { AscendCl::resolve(|name| symbol(&acl_library, name)) }
+            .map_err(|symbols| LoadError::MissingSymbols { path: acl_path.clone(), symbols })?;
+        std::mem::forget(acl_library);
+        let (hccl, hccl_path) = load_hccl(search)?;
         let acl_path = found_at(acl.aclInit as *const c_void).unwrap_or(acl_path);
         let hccl_path = found_at(hccl.HcclCommDestroy as *const c_void).unwrap_or(hccl_path);
         let mut vendor = Self { acl, hccl, acl_path, hccl_path, version: None };
@@ -188,6 +184,33 @@ impl Vendor {
         }
         Err(VendorError { function, code: Code::Hccl(code), detail })
     }
+}
+
+/// Loads HCCL from the first of its libraries that has every required function. Newer versions of CANN have them in
+/// `libhcomm.so`, and a `libhccl.so` without them or none at all.
+fn load_hccl(search: &Search) -> Result<(Hccl, PathBuf), LoadError> {
+    let load = |file: &'static str| {
+        let (library, path) = search.open(file)?;
+        // SAFETY: as in `load_from`.
+        match unsafe { Hccl::resolve(|name| symbol(&library, name)) } {
+            Ok(hccl) => {
+                std::mem::forget(library);
+                Ok((hccl, path))
+            }
+            Err(symbols) => Err(LoadError::MissingSymbols { path, symbols }),
+        }
+    };
+    load(Hccl::FILE).or_else(|first| match (load(HCOMM), first) {
+        (Ok(found), _) => Ok(found),
+        // Both are nowhere: every place that was searched is named.
+        (Err(LoadError::NotFound { tried: more, .. }), LoadError::NotFound { library, tried }) => {
+            Err(LoadError::NotFound { library, tried: [tried, more].concat() })
+        }
+        // One of them is there, and what is wrong with it says more than where the other one is not.
+        (Err(LoadError::NotFound { .. }), first) => Err(first),
+        (Err(second), LoadError::NotFound { .. }) => Err(second),
+        (Err(_), first) => Err(first),
+    })
 }
 
 /// # Safety

@@ -178,8 +178,20 @@ vendor_functions! {
         name: *const c_char,
         function: *mut aclrtFuncHandle,
     ) -> aclError;
-    /// Queues a kernel on a stream; the argument block is copied before the call returns.
-    required fn aclrtLaunchKernel(
+    /// Queues a kernel on a stream. The argument block is in host memory and copied before the call returns. Its words are
+    /// the kernel's parameters, in order.
+    optional fn aclrtLaunchKernelWithHostArgs(
+        function: aclrtFuncHandle,
+        blocks: u32,
+        stream: aclrtStream,
+        config: *mut aclrtLaunchKernelCfg,
+        host_args: *mut c_void,
+        args_size: usize,
+        place_holders: *mut aclrtPlaceHolderInfo,
+        place_holder_count: usize,
+    ) -> aclError;
+    /// The same with the argument block in *device* memory. This crate does not call it.
+    optional fn aclrtLaunchKernel(
         function: aclrtFuncHandle,
         blocks: u32,
         args: *const c_void,

@@ -41,7 +41,7 @@ pub struct FieldDecl {
     pub size: usize,
 }
 
-/// A struct with its complete list of fields.
+/// A struct with its complete list of fields, or a union with the members that are used.
 #[derive(Debug, Clone, Copy)]
 pub struct StructDecl {
     /// The vendor's name.
@@ -215,6 +215,7 @@ fn cpp_type(rust: &str) -> String {
         "c_char" => "char",
         "i32" => "int32_t",
         "u8" => "uint8_t",
+        "u16" => "uint16_t",
         "u32" => "uint32_t",
         "u64" => "uint64_t",
         "usize" => "size_t",

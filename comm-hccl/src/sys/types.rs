@@ -12,8 +12,15 @@ macro_rules! vendor_types {
         $( handle $handle:ident; )*
         $( integer $integer:ident = $repr:ty; )*
         $( enumeration $enumeration:ident { $( $(#[$vmeta:meta])* $value:ident = $number:literal ),* $(,)? } )*
+        $( overlay $overlay:ident { $( $(#[$mmeta:meta])* $member:ident: $mty:ty ),* $(,)? } )*
         $( $(#[$smeta:meta])* record $record:ident { $( $(#[$fmeta:meta])* $field:ident: $fty:ty ),* $(,)? } )*
     ) => {
+        $(
+            #[doc = concat!("The vendor's union `", stringify!($overlay), "`: what comes with it says which member counts.")]
+            #[repr(C)]
+            #[derive(Clone, Copy)]
+            pub union $overlay { $( $(#[$mmeta])* pub $member: $mty, )* }
+        )*
         $( #[doc = concat!("The vendor's `", stringify!($handle), "`: an opaque pointer.")]
            pub type $handle = *mut c_void; )*
         $( #[doc = concat!("The vendor's `", stringify!($integer), "`.")]
@@ -55,6 +62,7 @@ macro_rules! vendor_types {
 
         pub(super) const ENUM_VALUES: &[(&str, i64)] = &[ $( $( (stringify!($value), $value as i64), )* )* ];
 
+        /// The unions come last: their members overlap, so that the list above does not fit them.
         pub(super) const STRUCTS: &[StructDecl] = &[
             $( StructDecl {
                 name: stringify!($record),
@@ -65,6 +73,17 @@ macro_rules! vendor_types {
                     ty: stringify!($fty),
                     offset: core::mem::offset_of!($record, $field),
                     size: size_of::<$fty>(),
+                }, )* ],
+            }, )*
+            $( StructDecl {
+                name: stringify!($overlay),
+                size: size_of::<$overlay>(),
+                align: align_of::<$overlay>(),
+                fields: &[ $( FieldDecl {
+                    name: stringify!($member),
+                    ty: stringify!($mty),
+                    offset: core::mem::offset_of!($overlay, $member),
+                    size: size_of::<$mty>(),
                 }, )* ],
             }, )*
         ];
@@ -123,6 +142,19 @@ vendor_types! {
     }
     enumeration aclrtBinaryLoadOptionType {
         ACL_RT_BINARY_LOAD_OPT_LAZY_LOAD = 1,
+        ACL_RT_BINARY_LOAD_OPT_MAGIC = 2,
+        ACL_RT_BINARY_LOAD_OPT_CPU_KERNEL_MODE = 3,
+    }
+    enumeration aclrtEngineType {
+        ACL_RT_ENGINE_TYPE_AIC = 0,
+        ACL_RT_ENGINE_TYPE_AIV = 1,
+    }
+    enumeration aclrtLaunchKernelAttrId {
+        ACL_RT_LAUNCH_KERNEL_ATTR_SCHEM_MODE = 1,
+        ACL_RT_LAUNCH_KERNEL_ATTR_ENGINE_TYPE = 3,
+        ACL_RT_LAUNCH_KERNEL_ATTR_BLOCKDIM_OFFSET = 4,
+        ACL_RT_LAUNCH_KERNEL_ATTR_TIMEOUT = 7,
+        ACL_RT_LAUNCH_KERNEL_ATTR_TIMEOUT_US = 8,
     }
     enumeration HcclResult {
         HCCL_SUCCESS = 0,
@@ -172,6 +204,31 @@ vendor_types! {
         HCCL_REDUCE_MIN = 3,
     }
 
+    overlay aclrtBinaryLoadOptionValue {
+        /// `ACL_RT_BINARY_LOAD_OPT_LAZY_LOAD`.
+        isLazyLoad: u32,
+        /// `ACL_RT_BINARY_LOAD_OPT_MAGIC`: one of `ACL_RT_BINARY_MAGIC_ELF_…`.
+        magic: u32,
+        /// `ACL_RT_BINARY_LOAD_OPT_CPU_KERNEL_MODE`.
+        cpuKernelMode: i32,
+        /// Large enough for every value.
+        rsv: [u32; 4],
+    }
+    overlay aclrtLaunchKernelAttrValue {
+        /// `ACL_RT_LAUNCH_KERNEL_ATTR_SCHEM_MODE`.
+        schemMode: u8,
+        /// `ACL_RT_LAUNCH_KERNEL_ATTR_ENGINE_TYPE`.
+        engineType: aclrtEngineType,
+        /// `ACL_RT_LAUNCH_KERNEL_ATTR_BLOCKDIM_OFFSET`.
+        blockDimOffset: u32,
+        /// `ACL_RT_LAUNCH_KERNEL_ATTR_TIMEOUT`, in seconds.
+        timeout: u16,
+        /// `ACL_RT_LAUNCH_KERNEL_ATTR_TIMEOUT_US`.
+        timeoutUs: aclrtTimeoutUs,
+        /// Large enough for every value.
+        rsv: [u32; 4],
+    }
+
     /// Where memory is. Whether `id` is a logical or a driver-visible id depends on the struct around it.
     record aclrtMemLocation {
         /// The device.
@@ -206,7 +263,7 @@ vendor_types! {
         /// Opaque.
         data: [u8; 128],
     }
-    /// How to load a kernel binary; we pass null.
+    /// How to load a kernel binary.
     record aclrtBinaryLoadOptions {
         /// Array of options.
         options: *mut aclrtBinaryLoadOption,
@@ -217,13 +274,36 @@ vendor_types! {
     record aclrtBinaryLoadOption {
         /// Which option.
         r#type: aclrtBinaryLoadOptionType,
-        /// The widest member of the vendor's union of values.
+        /// Its value.
         value: aclrtBinaryLoadOptionValue,
     }
-    /// The widest member of the vendor's union.
-    record aclrtBinaryLoadOptionValue {
-        /// Large enough for every value.
-        rsv: [u32; 4],
+    /// A time in microseconds.
+    record aclrtTimeoutUs {
+        /// The low 32 bits.
+        timeoutLow: u32,
+        /// The high 32 bits.
+        timeoutHigh: u32,
+    }
+    /// One attribute of a launch.
+    record aclrtLaunchKernelAttr {
+        /// Which attribute.
+        id: aclrtLaunchKernelAttrId,
+        /// Its value.
+        value: aclrtLaunchKernelAttrValue,
+    }
+    /// How to launch a kernel. `TIMEOUT` and `TIMEOUT_US` exclude each other.
+    record aclrtLaunchKernelCfg {
+        /// Array of attributes.
+        attrs: *mut aclrtLaunchKernelAttr,
+        /// Its length.
+        numAttrs: usize,
+    }
+    /// A part of the host's argument block that the runtime copies to the device. We pass none.
+    record aclrtPlaceHolderInfo {
+        /// Where in the block the device address of the copy is written.
+        addrOffset: u32,
+        /// Where in the block the data starts.
+        dataOffset: u32,
     }
     /// How rank 0 can be reached; opaque.
     record HcclRootInfo {

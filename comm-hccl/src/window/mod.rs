@@ -7,7 +7,7 @@ mod ticket;
 
 pub use ticket::{ShareMode, TicketError, WindowTicket};
 
-use crate::device::{Device, VendorPid};
+use crate::device::{Device, Generation, VendorPid};
 use crate::error::DeviceError;
 use crate::ipc::{IpcExport, IpcImport};
 use crate::memory::DeviceMemory;
@@ -39,6 +39,9 @@ impl LocalWindow {
             Ok::<_, DeviceError>(mapping)
         };
         let (memory, size, share) = match mode {
+            ShareMode::Fabric if device.generation() == Generation::A5 => {
+                return Err(DeviceError::NotUsedHere { mode });
+            }
             ShareMode::Fabric => {
                 let mapping = map(Pages::Huge)?;
                 let handle = mapping.memory().export_fabric()?;
@@ -129,12 +132,10 @@ impl PeerWindow {
                 PeerMemory::Mapped(Mapping::new(PhysicalMemory::import_fabric(device, handle, ticket.size)?)?)
             }
             Share::Shareable(handle) => {
-                device.enable_peer(ticket.device, ticket.physical, deadline)?;
-                PeerMemory::Mapped(Mapping::new(PhysicalMemory::import_shareable(
-                    device,
-                    *handle,
-                    ticket.size,
-                )?)?)
+                let warning = device.enable_peer(ticket.device, ticket.physical, deadline)?;
+                let imported = PhysicalMemory::import_shareable(device, *handle, ticket.size);
+                let mapped = imported.and_then(Mapping::new);
+                PeerMemory::Mapped(mapped.map_err(|error| error.after(warning))?)
             }
             Share::IpcKey(key) => PeerMemory::Ipc(IpcImport::open(device, key, ticket.size)?),
         };

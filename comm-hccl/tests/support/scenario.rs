@@ -1,8 +1,4 @@
 //! A scenario of two ranks on the device layer: everything that the layer can do, each share mode twice.
-//!
-//! # Safety
-//! Launches a kernel that this file compiles.
-#![allow(unsafe_code)]
 
 use super::*;
 use comm_context::abi::DeviceAddr;
@@ -23,6 +19,7 @@ pub(crate) fn compile_kernel(dir: &Path) -> std::path::PathBuf {
     let mut compiler = Command::new("g++");
     compiler.args(["-std=c++17", "-shared", "-fPIC", "-o"]).arg(&library).arg(&source);
     assert!(compiler.status().expect("g++ is needed for this test").success());
+    cann_sim::hw_test::describe_kernel(&library);
     library
 }
 
@@ -97,11 +94,11 @@ fn run_kernel(device: &Device, stream: &Stream) -> Result<(), Box<dyn Error>> {
         memory.fill(0)?;
         memory.write(0, &40_i64.to_le_bytes())?;
         let path = std::env::var_os(KERNEL_VARIABLE).unwrap();
-        let binary = KernelBinary::load(device, Path::new(&path))?;
+        let binary = KernelBinary::load(device, Path::new(&path), "kernel_entry")?;
         let kernel = binary.kernel("kernel_entry")?;
-        // SAFETY: the kernel adds its second argument to the word at its first, which is the memory's.
-        unsafe { kernel.launch(stream, 1, &[memory.addr().0, 2]) }?;
-        stream.synchronize()?;
+        memory.write(64, &[memory.addr().0, 2].map(u64::to_le_bytes).concat())?;
+        // The kernel adds its second argument to the word at its first, which is the memory's.
+        kernel.run(stream, &LaunchSpec::default(), DeviceAddr(memory.addr().0 + 64))?;
         let mut word = [0; 8];
         memory.read(0, &mut word)?;
         assert_eq!(i64::from_le_bytes(word), 42);
@@ -132,7 +129,9 @@ pub(crate) fn share_window(
     let tried = try_swap(socket, &[4]);
     let other = opened?;
     tried?;
-    device.write(DeviceAddr(other.addr().0 + 8), &[100 + rank as u8])?;
+    // The host cannot reach a peer's memory; the device can.
+    device.write(DeviceAddr(window.addr().0 + 16), &[100 + rank as u8])?;
+    device.copy(DeviceAddr(other.addr().0 + 8), DeviceAddr(window.addr().0 + 16), 1)?;
     try_swap(socket, &[2])?;
     device.read(DeviceAddr(window.addr().0 + 8), &mut byte)?;
     assert_eq!(byte, [101 - rank as u8], "what the peer wrote is here");

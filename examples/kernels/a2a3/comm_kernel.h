@@ -10,8 +10,8 @@
  * code: it aims at correctness, and a kernel that must be fast replaces comm_copy and comm_add by vector
  * moves.
  *
- * There is no abort word on a chip. A wait ends when it is satisfied; if that never happens, the host's
- * deadline ends the run and the task fails.
+ * A wait on a chip does not poll the abort word. It ends when it is satisfied; if that never happens, the
+ * host's deadline ends the run and the task fails.
  */
 #ifndef CHIPCOMM_COMM_KERNEL_H
 #define CHIPCOMM_COMM_KERNEL_H
@@ -68,39 +68,53 @@ COMM_DEVICE inline COMM_GM T *CommRemotePtr(COMM_GM const CommContext *ctx, COMM
     return reinterpret_cast<COMM_GM T *>(ctx->windowsIn[pe] + offset);
 }
 
-/* As on the simulation: slot r is written by rank r only, and its epoch only increases. */
+/* The generation of the run: changes after a run that was aborted. 0 if the context has no tail. */
+COMM_DEVICE inline uint32_t comm_generation(COMM_GM const CommContext *ctx) {
+    const uint64_t at = comm_detail::address(ctx) + sizeof(CommContext);
+    const auto *tail = reinterpret_cast<COMM_GM const CommContextTail *>(at);
+    if (tail->magic != COMM_CONTEXT_TAIL_MAGIC) {
+        return 0;
+    }
+    comm_detail::sync_lines(tail->generation, sizeof(uint32_t));
+    return *reinterpret_cast<COMM_GM const volatile uint32_t *>(tail->generation);
+}
+
+/* As on the simulation: slot r is written by rank r only; the generation in the upper half of the word, a count
+ * that only increases in the lower half. */
 typedef struct CommPhaseBarrier {
     struct {
-        uint32_t epoch;
-        uint32_t reserved[15];
+        uint64_t word;
+        uint32_t reserved[14];
     } slot[COMM_MAX_RANK_NUM];
 } CommPhaseBarrier;
 
 static_assert(sizeof(CommPhaseBarrier) == 4096, "CommPhaseBarrier: size");
 
 COMM_DEVICE inline uint32_t comm_phase(COMM_GM const CommContext *ctx, COMM_GM const CommPhaseBarrier *barrier) {
-    const auto *word = &barrier->slot[ctx->rankId].epoch;
-    comm_detail::sync_lines(comm_detail::address(word), sizeof(uint32_t));
-    return *static_cast<COMM_GM const volatile uint32_t *>(word);
+    const auto *word = &barrier->slot[ctx->rankId].word;
+    comm_detail::sync_lines(comm_detail::address(word), sizeof(uint64_t));
+    const uint64_t seen = *static_cast<COMM_GM const volatile uint64_t *>(word);
+    return seen >> 32 == comm_generation(ctx) ? static_cast<uint32_t>(seen) : 0;
 }
 
 /* Always true on a chip; see above. comm_copy and comm_add have written their data back already. */
 [[nodiscard]] COMM_DEVICE inline bool comm_phase_barrier(COMM_GM const CommContext *ctx,
                                                          COMM_GM CommPhaseBarrier *barrier) {
     const uint32_t me = ctx->rankId;
+    const uint32_t generation = comm_generation(ctx);
     const uint32_t epoch = comm_phase(ctx, barrier) + 1;
     for (uint32_t peer = 0; peer < ctx->rankNum; ++peer) {
-        auto *word = &CommRemotePtr(ctx, barrier, static_cast<int>(peer))->slot[me].epoch;
-        *static_cast<COMM_GM volatile uint32_t *>(word) = epoch;
-        comm_detail::sync_lines(comm_detail::address(word), sizeof(uint32_t));
+        auto *word = &CommRemotePtr(ctx, barrier, static_cast<int>(peer))->slot[me].word;
+        *static_cast<COMM_GM volatile uint64_t *>(word) = static_cast<uint64_t>(generation) << 32 | epoch;
+        comm_detail::sync_lines(comm_detail::address(word), sizeof(uint64_t));
     }
     for (uint32_t peer = 0; peer < ctx->rankNum; ++peer) {
-        const auto *word = &barrier->slot[peer].epoch;
-        uint32_t seen = 0;
+        const auto *word = &barrier->slot[peer].word;
+        uint64_t seen = 0;
         do {
-            comm_detail::sync_lines(comm_detail::address(word), sizeof(uint32_t));
-            seen = *static_cast<COMM_GM const volatile uint32_t *>(word);
-        } while (static_cast<int32_t>(seen - epoch) < 0);
+            comm_detail::sync_lines(comm_detail::address(word), sizeof(uint64_t));
+            seen = *static_cast<COMM_GM const volatile uint64_t *>(word);
+        } while (seen >> 32 != generation || static_cast<int32_t>(static_cast<uint32_t>(seen) - epoch) < 0);
     }
     return true;
 }

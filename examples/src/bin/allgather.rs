@@ -2,7 +2,7 @@
 //!
 //! Rank r's input is `i + 100 r`. The kernel is `kernels/allgather.cpp`.
 
-use chipcomm_examples::{Collective, CommandLine, FLAGS, input};
+use chipcomm_examples::{Collective, CommandLine, FLAGS, KERNEL_NOTE, input};
 use std::process::ExitCode;
 
 const LINE: CommandLine = CommandLine {
@@ -10,6 +10,7 @@ const LINE: CommandLine = CommandLine {
     about: "Gathers the inputs of all chips on every chip, 64 floats from each",
     flags: &[FLAGS],
     examples: "Example: on four chips\n  cargo run --release --bin allgather -- -d 0-3",
+    notes: &[KERNEL_NOTE],
 };
 
 fn main() -> ExitCode {

@@ -3,7 +3,7 @@
 //! Rank r's input is `i + 100 r`, so the output is `n i + 100 n (n - 1) / 2` everywhere. The kernel is
 //! `kernels/allreduce.cpp`.
 
-use chipcomm_examples::{Collective, CommandLine, FLAGS, sum_of_inputs};
+use chipcomm_examples::{Collective, CommandLine, FLAGS, KERNEL_NOTE, sum_of_inputs};
 use std::process::ExitCode;
 
 const LINE: CommandLine = CommandLine {
@@ -12,6 +12,7 @@ const LINE: CommandLine = CommandLine {
     flags: &[FLAGS],
     examples: "Example: four chips, a thousand times, with a picture of when each task ran\n  \
         cargo run --release -- -d 0-3 --iters 1000 --trace allreduce.json",
+    notes: &[KERNEL_NOTE],
 };
 
 fn main() -> ExitCode {

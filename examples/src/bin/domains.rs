@@ -4,17 +4,18 @@
 //! inputs with the allreduce kernel, each in its own window.
 
 use chipcomm_examples::{
-    CommandLine, Error, FLAGS, Job, Options, Rows, SIGNAL_BYTES, UNTOUCHED, input, main as run, rows_that_fit,
+    CommandLine, Error, FLAGS, Job, KERNEL_NOTE, Options, Rows, SIGNAL_BYTES, UNTOUCHED, input, main as run,
+    rows_that_fit,
 };
-use comm_context::abi::DType;
 use std::process::ExitCode;
-use worker_orch::{Access, Args, Domain, Failure, Orchestrator, Program};
+use worker_orch::{Access, Args, DType, Domain, Failure, Orchestrator, Program};
 
 const LINE: CommandLine = CommandLine {
     program: "domains",
     about: "Sums inside two overlapping groups of chips, 256 floats each",
     flags: &[FLAGS],
     examples: "Example: {0, 1, 2} and {4, 3, 2} of five chips\n  cargo run --release --bin domains -- -d 0-4",
+    notes: &[KERNEL_NOTE],
 };
 
 /// What a domain will be.

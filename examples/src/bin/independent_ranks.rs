@@ -5,12 +5,12 @@
 
 use chipcomm_examples::{
     Arguments, Checked, CommandLine, Devices, Error, Flag, Outcome, Style, at_least_one, counted,
-    main as run, usage,
+    main as run, print_line, usage,
 };
-use comm_context::abi::CommContext;
-use comm_context::comm::{CommError, Communicator, Membership, Timeout};
-use comm_sim::SimComm;
-use rendezvous::{LauncherError, from_launcher};
+use comm_sim::{
+    CommContext, CommError, Communicator, LauncherError, Membership, SimComm, Timeout, from_launcher,
+};
+use std::fmt::Display;
 use std::num::NonZeroU32;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -38,8 +38,19 @@ const LINE: CommandLine = CommandLine {
     examples: "Examples: four ranks from one shell, from four shells, and from a launcher\n  \
         independent_ranks --spawn 4\n  \
         independent_ranks --rank 0 --nranks 4        (and 1, 2, 3 in other shells)\n  \
-        mpirun -n 4 independent_ranks",
+        mpirun -n 4 independent_ranks\n  \
+        torchrun --no-python --nproc-per-node 4 independent_ranks\n  \
+        srun -n 4 independent_ranks",
+    notes: &[LAUNCHERS],
 };
+
+/// Launchers, and what to do when a rank is missing.
+const LAUNCHERS: &str = "\
+Launchers are known by the variables that they set: RANK with WORLD_SIZE (torchrun), OMPI_COMM_WORLD_RANK
+with OMPI_COMM_WORLD_SIZE (Open MPI), PMI_RANK with PMI_SIZE (MPICH, Intel MPI), SLURM_PROCID with
+SLURM_NTASKS (Slurm). All ranks run on one machine.
+To see which ranks have come and which are missing, give the path of the first line to comm-inspect:
+  cargo run --release -p comm-sim --bin comm-inspect -- PATH";
 
 /// The command line.
 struct Options {
@@ -90,7 +101,8 @@ fn main() -> ExitCode {
         let identity = identify(&options)?;
         if options.style == Style::Text {
             let Identity { me, source, path } = &identity;
-            println!("rank {} of {} ({source}), rendezvous at {}", me.rank(), me.nranks(), path.display());
+            let path = path.display();
+            say(format_args!("rank {} of {} ({source}), rendezvous at {path}", me.rank(), me.nranks()))?;
         }
         let others = match options.spawn {
             Some(n) => start_others(&options, n, &identity.path)?,
@@ -101,7 +113,7 @@ fn main() -> ExitCode {
         let theirs = others.into_iter().try_for_each(|(rank, child)| wait_for(rank, child));
         let checked = mine?;
         theirs?;
-        report(&options, identity.me, &checked);
+        report(&options, identity.me, &checked)?;
         Ok(checked.outcome())
     })
 }
@@ -202,17 +214,24 @@ fn around_the_ring(options: &Options, identity: &Identity, within: Timeout) -> R
     Ok(checked)
 }
 
-fn report(options: &Options, me: Membership, checked: &Checked) {
+/// Prints a line. A rank goes on when nobody reads, because its peers wait for it.
+fn say(line: impl Display) -> Result<(), Error> {
+    match print_line(line) {
+        Err(Error::ClosedPipe) => Ok(()),
+        result => result,
+    }
+}
+
+fn report(options: &Options, me: Membership, checked: &Checked) -> Result<(), Error> {
     let (rank, n, program) = (me.rank(), me.nranks(), LINE.program);
     if options.style == Style::Json {
         let json = serde_json::json!({
             "program": program, "rank": rank, "nranks": n, "iters": options.iters, "count": options.count,
             "max_error": checked.max_error, "first_wrong": checked.first_wrong, "outcome": checked.outcome().word(),
         });
-        println!("{json}");
-        return;
+        return say(json);
     }
     let word = if checked.outcome() == Outcome::Right { "right" } else { "WRONG" };
     let rounds = counted(options.iters.get() as usize, "round");
-    println!("{program}: rank {rank} of {n} is {word} after {rounds}; {checked}");
+    say(format_args!("{program}: rank {rank} of {n} is {word} after {rounds}; {checked}"))
 }

@@ -3,7 +3,7 @@
 //! Rank r's input is `i + 100 r`, n chunks long; rank d gets chunk d of the sum. The kernel is
 //! `kernels/reduce_scatter.cpp`.
 
-use chipcomm_examples::{Collective, CommandLine, FLAGS, sum_of_inputs};
+use chipcomm_examples::{Collective, CommandLine, FLAGS, KERNEL_NOTE, sum_of_inputs};
 use std::process::ExitCode;
 
 const LINE: CommandLine = CommandLine {
@@ -11,6 +11,7 @@ const LINE: CommandLine = CommandLine {
     about: "Sums the inputs of all chips and leaves one chunk of the sum on each, 64 floats",
     flags: &[FLAGS],
     examples: "Example: on four chips\n  cargo run --release --bin reduce_scatter -- -d 0-3",
+    notes: &[KERNEL_NOTE],
 };
 
 fn main() -> ExitCode {

@@ -10,18 +10,21 @@
 //! are `kernels/tp_ffn.cpp` and `kernels/allreduce.cpp`; the result is checked against plain Rust.
 
 use chipcomm_examples::{
-    CommandLine, Error, FLAGS, Job, Options, Rows, SIGNAL_BYTES, UNTOUCHED, main as run, rows_that_fit, usage,
+    CommandLine, Error, FLAGS, Job, KERNEL_NOTE, Options, Rows, SIGNAL_BYTES, UNTOUCHED, main as run,
+    rows_that_fit, usage,
 };
-use comm_context::abi::{DType, DeviceAddr, TensorDesc};
-use comm_context::comm::Membership;
 use std::process::ExitCode;
-use worker_orch::{Access, Args, ChipConfig, ErrorCode, Failure, Orchestrator, Program, Task};
+use worker_orch::{
+    Access, Args, ChipConfig, DType, DeviceAddr, ErrorCode, Failure, Membership, Orchestrator, Program, Task,
+    TensorDesc,
+};
 
 const LINE: CommandLine = CommandLine {
     program: "tp_ffn",
     about: "Linear, AllReduce, FFN on two to eight chips; each has 16 of the layer's columns, or --count",
     flags: &[FLAGS],
     examples: "Example: a layer spread over four chips\n  cargo run --release --bin tp_ffn -- -d 0-3 --iters 100",
+    notes: &[KERNEL_NOTE, "It takes the place of allreduce in the layer; the other kernels stay."],
 };
 
 /// Rows of x, and so of everything that is computed from it.

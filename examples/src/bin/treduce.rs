@@ -2,7 +2,7 @@
 //!
 //! Rank r's input is `i + 100 r`. The kernel is `kernels/treduce.cpp`.
 
-use chipcomm_examples::{Collective, CommandLine, FLAGS, Flag, sum_of_inputs, usage};
+use chipcomm_examples::{Collective, CommandLine, FLAGS, Flag, KERNEL_NOTE, sum_of_inputs, usage};
 use std::process::ExitCode;
 
 const LINE: CommandLine = CommandLine {
@@ -10,6 +10,7 @@ const LINE: CommandLine = CommandLine {
     about: "Sums the inputs of all chips on one of them, 256 floats each",
     flags: &[FLAGS, &[Flag::with_value("root", "RANK", "The rank that gets the sum [default: 0]")]],
     examples: "Example: the sum of four chips on the last\n  cargo run --release --bin treduce -- -d 0-3 --root 3",
+    notes: &[KERNEL_NOTE, "This program adds args[5], the rank of the root, as a number."],
 };
 
 fn main() -> ExitCode {

@@ -1,6 +1,6 @@
 //! The three programs that a newcomer reads first.
 
-use crate::support::{compile, run};
+use crate::support::{command, compile, ended, run};
 
 fn prints(name: &str, args: &[&str], line: &str) {
     let ended = run(name, args);
@@ -29,6 +29,25 @@ fn a_kernel_of_the_user_runs_too() {
     prints("hello_kernel", &[kernel.to_str().unwrap()], line);
     let missing = run("hello_kernel", &["no/such.so"]);
     assert!(missing.code != Some(0) && missing.err.contains("no/such.so"), "{}", missing.err);
+}
+
+/// Their `main` returns a `Failure`, which the runtime prints with `Debug`.
+#[test]
+fn a_failure_that_main_returns_is_printed_as_text_with_its_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let stuck = compile(
+        folder.path(),
+        "stuck",
+        "#include <unistd.h>\nextern \"C\" void kernel_entry(long *) { while (true) pause(); }\n",
+    );
+    let mut stuck = command("hello_kernel", &[stuck.to_str().unwrap()]);
+    let end = ended(stuck.env("CHIPCOMM_TIMEOUT_S", "1").output().unwrap());
+    assert_eq!(end.code, Some(1), "{}{}", end.out, end.err);
+    let mut lines = end.err.lines();
+    let first = lines.next().unwrap_or_default();
+    assert!(first.starts_with("Error: in run: timed out: "), "{}", end.err);
+    assert!(lines.next().is_some_and(|line| line.trim_start().starts_with("chip 0 ")), "{}", end.err);
+    assert!(!end.err.contains("Report {") && !end.err.contains("\\n"), "{}", end.err);
 }
 
 /// They are meant to be short, and to be copied without anything else of this package.

@@ -160,3 +160,27 @@ fn ranks_find_each_other_under_open_mpi() {
 fn ranks_find_each_other_under_mpich() {
     under("mpirun.mpich", &[], "PMI");
 }
+
+/// With the variables that torchrun and Slurm set, from one parent, as their ranks have.
+#[test]
+fn ranks_find_each_other_by_the_variables_of_torchrun_and_slurm() {
+    for (launcher, rank, size) in
+        [("torchrun", "RANK", "WORLD_SIZE"), ("Slurm", "SLURM_PROCID", "SLURM_NTASKS")]
+    {
+        let start = |number: u32| {
+            let mut ranks = command("independent_ranks", &["--iters", "50"]);
+            ranks.env(rank, number.to_string()).env(size, "4");
+            ranks.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let ranks: Vec<Child> = (0..4).map(start).collect();
+        for program in ranks {
+            let end = ended(program.wait_with_output().unwrap());
+            assert_eq!(end.code, Some(0), "{}{}", end.out, end.err);
+            assert!(
+                end.out.contains(launcher) && end.out.contains("is right after 50 rounds"),
+                "{}",
+                end.out
+            );
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 mod first;
 mod kill;
+mod output;
 mod right;
 mod support;
 mod usage;

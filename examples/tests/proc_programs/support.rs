@@ -28,7 +28,7 @@ pub(crate) fn program(name: &str) -> &'static str {
 pub(crate) fn command(name: &str, args: &[&str]) -> Command {
     let mut command = Command::new(program(name));
     command.args(args);
-    for variable in ["CHIPCOMM_TIMEOUT_S", "RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS"] {
+    for variable in ["CHIPCOMM_TIMEOUT_S", "RUST_LOG", "RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS"] {
         command.env_remove(variable);
     }
     command

@@ -82,6 +82,27 @@ fn a_rank_without_a_number_explains_how_to_start_it() {
     refused("independent_ranks", &[], "--spawn 4");
 }
 
+/// As a user does who follows the help: the command that it prints makes a kernel that it runs.
+#[test]
+fn the_help_compiles_a_kernel_that_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let kernel = folder.path().join("mine.so");
+    let help = run("allreduce", &["--help"]).out;
+    let line = help.lines().find(|line| line.contains("my_kernel.cpp")).unwrap();
+    let mut words = line.split_whitespace();
+    assert_eq!(words.next(), Some("g++"));
+    let mut compiler = env!("KERNEL_COMPILER").split_whitespace();
+    let mut command = std::process::Command::new(compiler.next().unwrap());
+    command.args(compiler).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let ran = command.args(words.map(|word| match word {
+        "my_kernel.cpp" => "examples/kernels/allreduce.cpp",
+        "my_kernel.so" => kernel.to_str().unwrap(),
+        other => other,
+    }));
+    assert!(ran.status().unwrap().success());
+    assert_eq!(run("allreduce", &["-d", "3", "--kernel", kernel.to_str().unwrap()]).code, Some(0));
+}
+
 #[test]
 fn every_program_helps_with_an_example() {
     for name in
@@ -104,6 +125,16 @@ fn every_program_helps_with_an_example() {
                 "--quiet",
             ],
         };
+        if name == "independent_ranks" {
+            for launcher in ["mpirun", "torchrun", "srun", "comm-inspect -- PATH"] {
+                assert!(ended.out.contains(launcher), "{name} does not explain {launcher}");
+            }
+        } else {
+            assert!(ended.out.contains("args[4]  const CommContext *"), "{}", ended.out);
+        }
+        assert!(
+            ended.out.lines().skip_while(|line| !line.starts_with("Example")).all(|line| line.len() < 110)
+        );
         flags.iter().for_each(|flag| assert!(ended.out.contains(flag), "{name} has no {flag}"));
     }
 }

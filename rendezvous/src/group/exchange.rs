@@ -6,6 +6,10 @@
 //! its tag; its generation, which only grows, keeps a member from taking it twice. A member that finds
 //! another list of members than its own marks its message as *refused* and leaves it, so that the other side
 //! finds the disagreement too, however late it comes.
+//!
+//! Attempts about a tag are numbered, from 0 after each success. A member skips messages of attempts before
+//! its own: they are what a refused attempt left. A message of a later attempt says that the peer has seen
+//! this attempt fail, so this attempt fails here too, and the message stays for the attempt that it belongs to.
 
 use super::message::{Received, Tag, members_hash};
 use super::outbox::Posted;
@@ -30,6 +34,7 @@ impl Group {
         message: &[u8],
     ) -> Result<Vec<Vec<u8>>, CommError> {
         assert!(message.len() <= MESSAGE_BYTES, "a message has at most {MESSAGE_BYTES} bytes");
+        self.check_process()?;
         fault_point!("exchange.posting");
         let posted = self.post(step, tag, members, message)?;
         fault_point!("exchange.posted");
@@ -37,10 +42,11 @@ impl Group {
         let mut collected: Vec<Option<Received>> = members.iter().map(|_| None).collect();
         // From the last down, as the barrier does.
         for (at, &peer) in members.iter().enumerate().rev().filter(|(_, peer)| **peer != me) {
-            let theirs = self.take(step, tag, peer)?;
-            if theirs.members != members_hash(members) || theirs.refused {
-                posted.refuse(tag);
-                return Err(disagreement(step, members, peer, &theirs));
+            let theirs = self.take(step, &posted, peer)?;
+            let later = theirs.attempt != posted.attempt();
+            if later || theirs.members != members_hash(members) || theirs.refused {
+                posted.refuse();
+                return Err(disagreement(step, members, peer, &theirs, later));
             }
             collected[at] = Some(theirs);
         }
@@ -52,7 +58,7 @@ impl Group {
                 self.await_seen(step, peer, theirs)?;
             }
         }
-        drop(posted);
+        posted.complete();
         fault_point!("exchange.done");
         let bytes = |theirs: Option<Received>| theirs.map_or_else(|| message.to_vec(), |theirs| theirs.bytes);
         Ok(collected.into_iter().map(bytes).collect())
@@ -77,14 +83,16 @@ impl Group {
         })
     }
 
-    /// Waits for the message of `peer` about `tag`.
-    fn take(&self, step: &Step<'_>, tag: Tag, peer: u32) -> Result<Received, CommError> {
+    /// Waits for the message of `peer` in the attempt of `posted`. One of a later attempt is not taken.
+    fn take(&self, step: &Step<'_>, posted: &Posted<'_>, peer: u32) -> Result<Received, CommError> {
         let needed = Needed::new(self, || vec![peer]);
         let message = self
             .wait(step, &needed)
-            .on(self.memory.doorbell(peer), None, |_| self.inbox.find(peer, tag))
+            .on(self.memory.doorbell(peer), None, |_| self.inbox.find(peer, posted.tag(), posted.attempt()))
             .map_err(|error| self.give_up(error, step.phase(), vec![peer]))?;
-        self.inbox.take(peer, &message);
+        if message.attempt == posted.attempt() {
+            self.inbox.take(peer, &message);
+        }
         Ok(message)
     }
 
@@ -98,8 +106,8 @@ impl Group {
     }
 }
 
-fn disagreement(step: &Step<'_>, members: &[u32], peer: u32, theirs: &Received) -> CommError {
-    if theirs.members == members_hash(members) {
+fn disagreement(step: &Step<'_>, members: &[u32], peer: u32, theirs: &Received, later: bool) -> CommError {
+    if later || theirs.members == members_hash(members) {
         let message = "it found another member with another list of members".to_owned();
         return CommError::PeerFailed { rank: peer, phase: step.phase(), message };
     }

@@ -1,6 +1,7 @@
 //! What breaks a group, how the cause is found, and how a rank leaves.
 
 use super::Group;
+use crate::error::RendezvousError;
 use comm_context::comm::{CommError, Phase};
 use deadline::Death;
 use fault_points::fault_point;
@@ -11,6 +12,14 @@ impl Group {
     /// Fails with the first cause when the group is broken.
     pub fn check(&self) -> Result<(), CommError> {
         self.broken.get().map_or(Ok(()), |first| Err(CommError::broken(first)))
+    }
+
+    /// Fails in a forked copy of the process that joined, which may change nothing that the group shares.
+    pub fn check_process(&self) -> Result<(), CommError> {
+        if std::process::id() == self.owner {
+            return Ok(());
+        }
+        Err(RendezvousError::ForkedCopy { owner: self.owner }.into())
     }
 
     /// Breaks the group with `error` as its cause if the ranks cannot work together after it. Returns
@@ -35,8 +44,11 @@ impl Group {
     }
 
     /// Leaves the group. Ranks that wait for this one fail with `reason`. What this rank owns of the memory
-    /// must be released before.
+    /// must be released before. Does nothing in a forked copy of the process that joined.
     pub fn leave(&self, reason: &str) {
+        if self.check_process().is_err() {
+            return;
+        }
         // One writer of the reason: threads that fail at the same time leave one after the other.
         let _turn = self.leave_turn.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.memory.has_left(self.me.rank()) {

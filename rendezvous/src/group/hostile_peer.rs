@@ -38,7 +38,7 @@ fn read(group: &Group, [kind, id]: [u64; 2]) {
     assert_eq!(table.lines().count(), 2);
     assert!(!table.chars().any(|c| c != '\n' && c.is_control()));
     for tag in [Tag { kind: kind as u32, id }, Tag { kind: 1, id: 1 }] {
-        if let Some(message) = group.inbox.find(1, tag) {
+        if let Some(message) = group.inbox.find(1, tag, 0) {
             assert!(message.bytes.len() <= MESSAGE_BYTES);
             assert!(memory.slots(1).get(message.slot).is_some());
         }
@@ -76,7 +76,7 @@ mod tests {
                 let mut messages = 0;
                 while messages < 300 {
                     read(group, [1, 1]);
-                    messages += u32::from(group.inbox.find(1, Tag { kind: 1, id: 1 }).is_some());
+                    messages += u32::from(group.inbox.find(1, Tag { kind: 1, id: 1 }, 0).is_some());
                 }
             });
             let mut random = 1;

@@ -20,12 +20,13 @@ impl Inbox {
         Self { taken: (0..memory.layout().nranks()).map(none).collect(), memory }
     }
 
-    /// The oldest message of `peer` about `tag` that was not taken yet.
-    pub(super) fn find(&self, peer: u32, tag: Tag) -> Option<Received> {
+    /// The oldest message of `peer` about `tag` that was not taken yet and belongs to `attempt` or a later
+    /// one.
+    pub(super) fn find(&self, peer: u32, tag: Tag, attempt: u64) -> Option<Received> {
         let slots = self.memory.used_slots(peer).iter().zip(&self.taken[peer as usize]).enumerate();
         slots
             .filter_map(|(number, (slot, taken))| {
-                let message = slot.read(taken.load(), |header| payload_words(header, tag))?;
+                let message = slot.read(taken.load(), |header| payload_words(header, tag, attempt))?;
                 Some(Received::new(number, &message))
             })
             .min_by_key(|message| message.generation)

@@ -1,14 +1,14 @@
 //! A message of an exchange, as the words of its slot.
 //!
 //! Header: the tag's kind with the length of the bytes in the upper half, the tag's id, a hash of the
-//! members. Payload: the bytes, little endian, the last word padded with zeros.
+//! members, the number of the attempt. Payload: the bytes, little endian, the last word padded with zeros.
 
 use crate::memory::layout::{HEADER_WORDS, MESSAGE_BYTES};
 use mailbox_atomics::{Message, MessageState};
 use shared_memory::{FNV_OFFSET, fnv1a};
 
 /// What an exchange is about. Concurrent exchanges of one rank differ in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tag {
     /// The operation.
     pub kind: u32,
@@ -18,8 +18,8 @@ pub struct Tag {
 
 pub(super) type Header = [u64; HEADER_WORDS];
 
-pub(super) fn header(tag: Tag, members: u64, len: usize) -> Header {
-    [u64::from(tag.kind) | (len as u64) << 32, tag.id, members]
+pub(super) fn header(tag: Tag, members: u64, attempt: u64, len: usize) -> Header {
+    [u64::from(tag.kind) | (len as u64) << 32, tag.id, members, attempt]
 }
 
 pub(super) fn payload(bytes: &[u8]) -> Vec<u64> {
@@ -31,9 +31,10 @@ pub(super) fn payload(bytes: &[u8]) -> Vec<u64> {
     bytes.chunks(8).map(word).collect()
 }
 
-/// How many words of payload belong to a message about `tag`; `None` when `header` is about something else.
-pub(super) fn payload_words(header: &Header, tag: Tag) -> Option<usize> {
-    let matches = header[0] as u32 == tag.kind && header[1] == tag.id;
+/// How many words of payload belong to a message about `tag`; `None` when `header` is about something else,
+/// or about an attempt before `attempt`.
+pub(super) fn payload_words(header: &Header, tag: Tag, attempt: u64) -> Option<usize> {
+    let matches = header[0] as u32 == tag.kind && header[1] == tag.id && header[3] >= attempt;
     matches.then(|| bytes_len(header).div_ceil(8))
 }
 
@@ -49,6 +50,8 @@ pub(super) struct Received {
     pub(super) generation: u64,
     /// [`members_hash`] of the peer's list.
     pub(super) members: u64,
+    /// The peer's attempt; see [`super::exchange`].
+    pub(super) attempt: u64,
     pub(super) refused: bool,
     pub(super) bytes: Vec<u8>,
 }
@@ -61,6 +64,7 @@ impl Received {
             slot,
             generation: message.generation,
             members: message.header[2],
+            attempt: message.header[3],
             refused: message.state == MessageState::Refused,
             bytes,
         }
@@ -81,23 +85,25 @@ mod tests {
         let tag = Tag { kind: u32::MAX, id: 5 };
         for len in 0..=MESSAGE_BYTES {
             let bytes: Vec<u8> = (0..len as u8).map(|byte| byte.wrapping_mul(37) ^ 0xff).collect();
-            let (header, payload) = (header(tag, 9, len), payload(&bytes));
-            assert_eq!(payload_words(&header, tag), Some(payload.len()));
+            let (header, payload) = (header(tag, 9, 4, len), payload(&bytes));
+            assert_eq!(payload_words(&header, tag, 4), Some(payload.len()));
+            assert_eq!(payload_words(&header, tag, 5), None);
             let message = Message { generation: 3, state: MessageState::Refused, header, payload };
             let received = Received::new(7, &message);
             assert_eq!((received.slot, received.generation, received.members), (7, 3, 9));
+            assert_eq!(received.attempt, 4);
             assert!(received.refused && received.bytes == bytes);
         }
-        let other = header(Tag { kind: 1, id: 5 }, 9, 0);
-        assert_eq!(payload_words(&other, tag), None);
-        assert_eq!(payload_words(&other, Tag { kind: 1, id: 6 }), None);
+        let other = header(Tag { kind: 1, id: 5 }, 9, 0, 0);
+        assert_eq!(payload_words(&other, tag, 0), None);
+        assert_eq!(payload_words(&other, Tag { kind: 1, id: 6 }, 0), None);
     }
 
     #[test]
     fn f29_a_length_that_a_peer_made_up_is_bounded() {
         let tag = Tag { kind: 1, id: 5 };
-        let header = [1 | u64::from(u32::MAX) << 32, 5, 0];
-        assert_eq!(payload_words(&header, tag), Some(MESSAGE_BYTES / 8));
+        let header = [1 | u64::from(u32::MAX) << 32, 5, 0, 0];
+        assert_eq!(payload_words(&header, tag, 0), Some(MESSAGE_BYTES / 8));
         let payload = vec![0; MESSAGE_BYTES / 8];
         let message = Message { generation: 1, state: MessageState::Posted, header, payload };
         assert_eq!(Received::new(0, &message).bytes.len(), MESSAGE_BYTES);

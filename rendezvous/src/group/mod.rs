@@ -36,6 +36,8 @@ use watch::{Needed, ProcessWatches};
 pub struct Group {
     memory: Arc<Memory>,
     me: Membership,
+    /// The process that joined. A forked copy of it is not a member.
+    owner: u32,
     inbox: Inbox,
     outbox: Outbox,
     spin: SpinBudget,
@@ -45,6 +47,15 @@ pub struct Group {
     barrier_turn: Mutex<()>,
     /// The reason is written once, by whichever thread leaves first.
     leave_turn: Mutex<()>,
+}
+
+/// The two words of a group that kernels read, or where they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelWords<T> {
+    /// Not zero while kernels shall return.
+    pub abort: T,
+    /// Changes when they may wait again.
+    pub generation: T,
 }
 
 impl Group {
@@ -76,6 +87,7 @@ impl Group {
             broken: OnceLock::new(),
             barrier_turn: Mutex::new(()),
             leave_turn: Mutex::new(()),
+            owner: std::process::id(),
             memory,
             me,
         }
@@ -96,14 +108,17 @@ impl Group {
         self.memory.layout().extent(rank)
     }
 
-    /// The offset in the region of the workspace whose abort word kernels poll.
-    pub fn workspace_offset(&self) -> usize {
-        Layout::abort_word()
+    /// Where the words that kernels read are in the region.
+    pub fn kernel_words_at(&self) -> KernelWords<usize> {
+        KernelWords { abort: Layout::abort_word(), generation: Layout::generation_word() }
     }
 
-    /// The abort word, for ranks whose kernels cannot read it themselves.
-    pub fn kernel_abort(&self) -> u32 {
-        self.memory.abort_word().load()
+    /// What the words that kernels read say, for ranks whose kernels cannot read them themselves.
+    pub fn kernel_words(&self) -> KernelWords<u32> {
+        KernelWords {
+            abort: self.memory.abort_word().load(),
+            generation: self.memory.generation_word().load(),
+        }
     }
 
     /// One line for each rank: process, phase, since when.

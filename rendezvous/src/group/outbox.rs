@@ -4,6 +4,7 @@ use super::message::{Tag, header, payload};
 use crate::memory::Memory;
 use crate::memory::layout::{MESSAGE_SLOTS, Slot};
 use mailbox_atomics::MessageState;
+use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +23,9 @@ struct Own {
     generation: u64,
     uses: [Use; MESSAGE_SLOTS],
     doorbell: u64,
+    /// How often an exchange about a tag was refused since the last that succeeded: the number of the next
+    /// attempt.
+    attempts: HashMap<Tag, u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,7 +43,8 @@ enum Use {
 
 impl Outbox {
     pub(super) fn new(memory: Arc<Memory>, me: u32) -> Self {
-        let own = Own { generation: 0, uses: [Use::Free; MESSAGE_SLOTS], doorbell: 0 };
+        let own =
+            Own { generation: 0, uses: [Use::Free; MESSAGE_SLOTS], doorbell: 0, attempts: HashMap::new() };
         Self { memory, me, own: Mutex::new(own), freed: Condvar::new() }
     }
 
@@ -71,10 +76,11 @@ impl Outbox {
         let number = free.or_else(|| own.uses.iter().position(|slot| *slot != Use::Busy))?;
         own.uses[number] = Use::Busy;
         own.generation += 1;
-        let posted = Posted { outbox: self, number, generation: own.generation };
+        let attempt = own.attempts.get(&tag).copied().unwrap_or(0);
+        let posted = Posted { outbox: self, number, generation: own.generation, tag, attempt };
         self.memory.use_slot(self.me, number);
         drop(own);
-        posted.slot().post(posted.generation, header(tag, members, bytes.len()), &payload(bytes));
+        posted.slot().post(posted.generation, header(tag, members, attempt, bytes.len()), &payload(bytes));
         self.notify();
         Some(posted)
     }
@@ -89,19 +95,36 @@ pub(super) struct Posted<'a> {
     outbox: &'a Outbox,
     number: usize,
     generation: u64,
+    tag: Tag,
+    attempt: u64,
 }
 
 impl Posted<'_> {
+    pub(super) fn tag(&self) -> Tag {
+        self.tag
+    }
+
+    /// Which attempt at an exchange about its tag this is.
+    pub(super) fn attempt(&self) -> u64 {
+        self.attempt
+    }
+
     /// Tells the peers that this rank has the messages of all members.
     pub(super) fn mark_seen(&self) {
         self.mark(MessageState::Seen);
     }
 
     /// Tells the peers that this rank takes no part, and leaves the message for members that come late.
-    pub(super) fn refuse(self, tag: Tag) {
+    pub(super) fn refuse(self) {
         self.mark(MessageState::Refused);
-        self.settle(Use::Refused { tag, generation: self.generation });
+        self.outbox.lock().attempts.insert(self.tag, self.attempt + 1);
+        self.settle(Use::Refused { tag: self.tag, generation: self.generation });
         std::mem::forget(self);
+    }
+
+    /// The exchange has succeeded: withdraws the message, and numbers the attempts about its tag anew.
+    pub(super) fn complete(self) {
+        self.outbox.lock().attempts.remove(&self.tag);
     }
 
     fn mark(&self, state: MessageState) {

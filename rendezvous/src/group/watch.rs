@@ -58,6 +58,14 @@ impl ProcessWatches {
     }
 }
 
+impl Group {
+    /// Whether the process of `rank` has ended, whether or not it had left.
+    pub fn has_ended(&self, rank: u32) -> bool {
+        let reported = self.memory.reported_death().is_some_and(|death| death.peer == rank);
+        reported || self.process_watches.death(&self.memory, rank).is_some()
+    }
+}
+
 /// Watches the ranks that a wait still needs. One that has left is as gone as one that died.
 pub(super) struct Needed<'a, F> {
     group: &'a Group,

@@ -22,7 +22,7 @@ pub(super) enum Departure {
 }
 
 impl Departure {
-    /// The connection to `rank` is closed: finds out whether its process has ended.
+    /// The connection to `rank` is closed, or its process has ended: finds out whether its process has ended.
     pub(super) fn of_process(rank: u32, pid: i32, process_watch: Option<&ProcessWatch>) -> Self {
         let soon = Deadline::after(EXIT_GRACE);
         let lives = matches!((process_watch, soon), (Some(watch), Ok(soon)) if !watch.wait_for_death(soon));

@@ -2,7 +2,7 @@
 
 use super::socket::{self, Received};
 use super::wire::Message;
-use super::{Attempt, Departure, query, sleep_on, system};
+use super::{Attempt, Departure, LISTEN_GRACE, pid_namespace, query, sleep_on, system};
 use crate::error::RendezvousError;
 use crate::memory::Memory;
 use crate::memory::layout::layout_hash;
@@ -13,7 +13,7 @@ use fault_points::{fault_call, fault_point};
 use nix::errno::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a rank whose deadline passed waits for the leader's answer as to which ranks are missing.
 const QUERY_TIMEOUT: Duration = Duration::from_millis(100);
@@ -25,11 +25,19 @@ struct Connection {
     process_watch: Option<ProcessWatch>,
 }
 
+impl Connection {
+    fn has_ended(&self) -> bool {
+        self.process_watch.as_ref().is_some_and(|watch| watch.death().is_some())
+    }
+}
+
 /// Joins at the leader. `None` when there turned out to be no leader any more.
 pub(super) fn join(attempt: &Attempt<'_>) -> Result<Option<Arc<Memory>>, CommError> {
     let socket = match fault_call!("rendezvous.connect").and_then(|()| socket::connect(&attempt.name)) {
         Ok(socket) => socket,
-        Err(Errno::ECONNREFUSED | Errno::EAGAIN) => return Ok(None),
+        // Too many connections wait there already.
+        Err(Errno::EAGAIN) => return Ok(None),
+        Err(Errno::ECONNREFUSED) => return not_listening(attempt),
         Err(errno) => return Err(system("connect", errno, attempt.path)),
     };
     let pid = match socket::peer(&socket).map_err(|errno| system("getsockopt", errno, attempt.path))? {
@@ -38,24 +46,51 @@ pub(super) fn join(attempt: &Attempt<'_>) -> Result<Option<Arc<Memory>>, CommErr
             return Err(RendezvousError::ForeignOwner { path: attempt.path.to_owned(), uid }.into());
         }
     };
+    attempt.refused_since.set(None);
+    let process_watch = match ProcessWatch::of_process(pid) {
+        Ok(watch) if watch.death().is_some() => return dead_holder(attempt, pid),
+        Err(Errno::ESRCH) => return dead_holder(attempt, pid),
+        watch => watch.ok(),
+    };
+    attempt.dead_holder.set(None);
     fault_point!("rendezvous.connected");
     let join = Message::Join {
         hash: layout_hash(),
         rank: attempt.me.rank(),
         nranks: attempt.me.nranks(),
         extent: attempt.layout.extent_len() as u64,
+        pid_namespace: pid_namespace(),
     };
     if socket::send(&socket, &join, None).is_err() {
         return Ok(None);
     }
     fault_point!("rendezvous.join_sent");
-    let process_watch = ProcessWatch::of_process(pid).ok();
     await_memory(attempt, &Connection { socket, pid, process_watch })
+}
+
+/// The name is held and nobody listens. A leader may be about to; after a while it is somebody else.
+fn not_listening(attempt: &Attempt<'_>) -> Result<Option<Arc<Memory>>, CommError> {
+    let since = attempt.refused_since.get().unwrap_or_else(Instant::now);
+    attempt.refused_since.set(Some(since));
+    if since.elapsed() < LISTEN_GRACE {
+        return Ok(None);
+    }
+    Err(attempt.name_held("does not listen there".to_owned()))
+}
+
+/// The process that listened is dead. The kernel closes what a process has open before it reports its death,
+/// so the second connection to a dead process is to another that inherited the socket and will not answer.
+fn dead_holder(attempt: &Attempt<'_>, pid: i32) -> Result<Option<Arc<Memory>>, CommError> {
+    if attempt.dead_holder.replace(Some(pid)) != Some(pid) {
+        return Ok(None);
+    }
+    Err(attempt.name_held(format!("inherited it from pid {pid}, which has ended, and does not answer")))
 }
 
 fn await_memory(attempt: &Attempt<'_>, leader: &Connection) -> Result<Option<Arc<Memory>>, CommError> {
     let nranks = attempt.me.nranks();
     let mut leader_rank = None;
+    let mut ended = false;
     loop {
         match socket::receive(&leader.socket) {
             Received::Message(Message::Accepted { leader }, _) if leader < nranks => {
@@ -64,7 +99,10 @@ fn await_memory(attempt: &Attempt<'_>, leader: &Connection) -> Result<Option<Arc
             }
             Received::Message(Message::Memory { nonce }, Some(fd)) => {
                 fault_point!("rendezvous.memory_received");
-                return Memory::attach(fd, attempt.layout, nonce).map(|memory| Some(Arc::new(memory)));
+                return attach(attempt, leader, fd, nonce).map(Some);
+            }
+            Received::Message(Message::Memory { .. }, None) => {
+                return Err(leave(leader, out_of_descriptors()));
             }
             Received::Message(Message::Refused { reason }, _) => {
                 return Err(RendezvousError::Refused { path: attempt.path.to_owned(), reason }.into());
@@ -79,7 +117,14 @@ fn await_memory(attempt: &Attempt<'_>, leader: &Connection) -> Result<Option<Arc
                 let missing = (0..nranks).filter(|rank| missing >> rank & 1 == 1).collect();
                 return Err(attempt.timed_out(missing, text));
             }
-            Received::Message(..) | Received::End => {
+            // Nothing more comes from a process that has ended, also when another keeps its socket open.
+            Received::Nothing if !ended => {
+                ended = leader.has_ended();
+                if !ended {
+                    sleep_on(&[&leader.socket], attempt.deadline);
+                }
+            }
+            Received::Message(..) | Received::End | Received::Nothing => {
                 return match leader_rank {
                     // The leader was done, or ended before it read our message: this was not our rendezvous.
                     None => Ok(None),
@@ -89,12 +134,36 @@ fn await_memory(attempt: &Attempt<'_>, leader: &Connection) -> Result<Option<Arc
                     }
                 };
             }
-            Received::Nothing => sleep_on(&[&leader.socket], attempt.deadline),
         }
         if attempt.deadline.has_passed() {
             return Err(give_up(attempt, leader));
         }
     }
+}
+
+fn attach(
+    attempt: &Attempt<'_>,
+    leader: &Connection,
+    fd: OwnedFd,
+    nonce: u64,
+) -> Result<Arc<Memory>, CommError> {
+    let memory = Memory::attach(fd, attempt.layout, nonce).map_err(|error| leave(leader, error))?;
+    let _ = socket::send(&leader.socket, &Message::Attached, None);
+    Ok(Arc::new(memory))
+}
+
+/// Tells the leader that this rank cannot join because of `error`. Returns `error`.
+fn leave(leader: &Connection, error: CommError) -> CommError {
+    let reason = format!("it could not join, because {error}");
+    let _ = socket::send(&leader.socket, &Message::Leave { reason }, None);
+    error
+}
+
+/// The kernel drops a descriptor for which the receiver has no room.
+fn out_of_descriptors() -> CommError {
+    let limit = socket::descriptor_limit();
+    let what = format!("the group's memory: all {limit} descriptors of this process are in use");
+    CommError::System { call: "recvmsg", errno: Errno::EMFILE as i32, what }
 }
 
 /// The deadline passed: asks the leader which ranks are missing, and tells it that this rank leaves.
@@ -103,6 +172,6 @@ fn give_up(attempt: &Attempt<'_>, leader: &Connection) -> CommError {
     let answer = Deadline::after(QUERY_TIMEOUT).ok().and_then(|deadline| query(&attempt.name, deadline));
     let reason = format!("it gave up the rendezvous at its deadline of {:?}", attempt.deadline.limit());
     let _ = socket::send(&leader.socket, &Message::Leave { reason }, None);
-    let (missing, table) = answer.unwrap_or((!(1 << me.rank()), String::new()));
+    let (missing, table) = answer.unwrap_or_else(|| (!(1 << me.rank()), attempt.holder_line()));
     attempt.timed_out((0..me.nranks()).filter(|rank| missing >> rank & 1 == 1).collect(), table)
 }

@@ -2,20 +2,25 @@
 
 use super::socket::{self, Received};
 use super::wire::Message;
-use super::{Attempt, Departure, sleep_on, system};
+use super::{Attempt, Departure, pid_namespace, sleep_on, system};
+use crate::error::RendezvousError;
 use crate::memory::Memory;
 use crate::memory::layout::layout_hash;
 use child_process::ProcessWatch;
 use comm_context::comm::CommError;
 use fault_points::fault_point;
+use nix::errno::Errno;
 use std::fmt::Write;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+/// How many connections are accepted before messages, deaths and the deadline are checked.
+const ACCEPTS_PER_TURN: usize = 64;
+
 /// Accepts every rank, then sends the group's memory to all.
 pub(super) fn lead(attempt: &Attempt<'_>, listener: OwnedFd) -> Result<Arc<Memory>, CommError> {
     let slots = (0..attempt.me.nranks()).map(|_| None).collect();
-    let mut leader = Leader { attempt, slots, unidentified: Vec::new() };
+    let mut leader = Leader { attempt, slots, unidentified: Vec::new(), disagreement: None };
     let created = leader.collect(&listener).and_then(|()| {
         fault_point!("rendezvous.leader.complete");
         Memory::create(attempt.layout)
@@ -41,6 +46,7 @@ pub(super) fn lead(attempt: &Attempt<'_>, listener: OwnedFd) -> Result<Arc<Memor
         let _ = socket::send(&joiner.socket, &message, Some(memory.region().fd()));
         fault_point!("rendezvous.leader.memory_sent");
     }
+    leader.await_attached(&memory);
     Ok(Arc::new(memory))
 }
 
@@ -48,7 +54,16 @@ pub(super) fn lead(attempt: &Attempt<'_>, listener: OwnedFd) -> Result<Arc<Memor
 struct Joiner {
     pid: i32,
     process_watch: Option<ProcessWatch>,
+    /// It had ended when its connection was accepted.
+    ended: bool,
     socket: OwnedFd,
+}
+
+impl Joiner {
+    /// Whether its process has ended. Its socket may be open all the same, in a process that inherited it.
+    fn has_ended(&self) -> bool {
+        self.ended || self.process_watch.as_ref().is_some_and(|watch| watch.death().is_some())
+    }
 }
 
 struct Leader<'a> {
@@ -57,6 +72,16 @@ struct Leader<'a> {
     slots: Vec<Option<Joiner>>,
     /// Those whose rank is not known yet.
     unidentified: Vec<Joiner>,
+    /// On what a rank disagrees with the leader. No group can come of it.
+    disagreement: Option<String>,
+}
+
+/// Why a rank cannot be accepted.
+enum Objection {
+    /// This process is one too many; the others may still join.
+    Process(String),
+    /// The ranks disagree.
+    Disagreement(String),
 }
 
 impl Leader<'_> {
@@ -66,12 +91,17 @@ impl Leader<'_> {
         while !self.is_complete() {
             let waiting: Vec<&OwnedFd> = self.sockets().chain([listener]).collect();
             sleep_on(&waiting, attempt.deadline);
-            while let Some(socket) =
-                socket::accept(listener).map_err(|errno| system("accept", errno, attempt.path))?
-            {
-                self.accept(socket);
+            for _ in 0..ACCEPTS_PER_TURN {
+                match socket::accept(listener).map_err(|errno| system("accept", errno, attempt.path))? {
+                    Some(socket) => self.accept(socket),
+                    None => break,
+                }
             }
             self.receive();
+            if let Some(reason) = self.disagreement.take() {
+                self.send_all(&Message::Refused { reason: reason.clone() });
+                return Err(RendezvousError::Refused { path: attempt.path.to_owned(), reason }.into());
+            }
             if let Some(departure) = self.departed() {
                 self.send_all(&departure.message());
                 return Err(departure.into_error());
@@ -115,8 +145,9 @@ impl Leader<'_> {
     fn accept(&mut self, socket: OwnedFd) {
         match socket::peer(&socket) {
             Ok(Ok(pid)) => {
-                let process_watch = ProcessWatch::of_process(pid).ok();
-                self.unidentified.push(Joiner { pid, process_watch, socket });
+                let opened = ProcessWatch::of_process(pid);
+                let ended = matches!(opened, Err(Errno::ESRCH));
+                self.unidentified.push(Joiner { pid, process_watch: opened.ok(), ended, socket });
             }
             Ok(Err(_)) | Err(_) => {
                 let reason = "this rendezvous belongs to another user".to_owned();
@@ -130,10 +161,14 @@ impl Leader<'_> {
         for joiner in std::mem::take(&mut self.unidentified) {
             match socket::receive(&joiner.socket) {
                 Received::Nothing => self.unidentified.push(joiner),
-                Received::Message(Message::Join { hash, rank, nranks, extent }, _) => {
-                    let answer = match self.objection(hash, rank, nranks, extent) {
+                Received::Message(join @ Message::Join { rank, .. }, _) => {
+                    let answer = match self.objection(&joiner, &join) {
                         None => Message::Accepted { leader: self.attempt.me.rank() },
-                        Some(reason) => Message::Refused { reason },
+                        Some(Objection::Process(reason)) => Message::Refused { reason },
+                        Some(Objection::Disagreement(reason)) => {
+                            self.disagreement = Some(reason.clone());
+                            Message::Refused { reason }
+                        }
                     };
                     let accepted = matches!(answer, Message::Accepted { .. });
                     if socket::send(&joiner.socket, &answer, None).is_ok() && accepted {
@@ -149,32 +184,72 @@ impl Leader<'_> {
         }
     }
 
-    /// Why a rank cannot be accepted.
-    fn objection(&self, hash: u64, rank: u32, nranks: u32, extent: u64) -> Option<String> {
-        let me = self.attempt.me;
+    fn objection(&self, joiner: &Joiner, join: &Message) -> Option<Objection> {
+        let Message::Join { rank, nranks, .. } = *join else { return None };
+        self.disagreement_with(joiner, join).map(Objection::Disagreement).or_else(|| {
+            let me = self.attempt.me.rank();
+            let joined = |pid| format!("rank {rank} has joined already (pid {pid})");
+            match self.slots.get(rank as usize) {
+                None => Some(format!("rank {rank} is out of range for {nranks} ranks")),
+                Some(Some(joiner)) => Some(joined(joiner.pid as u32)),
+                Some(None) if rank == me => Some(joined(std::process::id())),
+                Some(None) => None,
+            }
+            .map(Objection::Process)
+        })
+    }
+
+    /// On what the rank that joins and this one disagree.
+    fn disagreement_with(&self, joiner: &Joiner, join: &Message) -> Option<String> {
+        let Message::Join { hash, rank, nranks, extent, pid_namespace: theirs } = *join else { return None };
+        let (me, own_extent, own) = (self.attempt.me, self.attempt.layout.extent_len(), pid_namespace());
+        let leader = me.rank();
         if hash != layout_hash() {
-            let leader = me.rank();
             return Some(format!(
-                "this rank runs another build than rank {leader}; use one build for all ranks"
+                "rank {rank} runs another build than rank {leader}; use one build for all ranks"
             ));
         }
         if nranks != me.nranks() {
-            return Some(format!("this rank says {nranks} ranks, rank {} says {}", me.rank(), me.nranks()));
+            return Some(format!("rank {rank} says {nranks} ranks, rank {leader} says {}", me.nranks()));
         }
-        if extent != self.attempt.layout.extent_len() as u64 {
+        if extent != own_extent as u64 {
             return Some(format!(
-                "this rank's windows may have {extent} bytes, rank {}'s {}",
-                me.rank(),
-                self.attempt.layout.extent_len()
+                "rank {rank}'s windows may have {extent} bytes, rank {leader}'s {own_extent}"
             ));
         }
-        match self.slots.get(rank as usize) {
-            None => Some(format!("rank {rank} is out of range for {nranks} ranks")),
-            Some(Some(joiner)) => Some(format!("rank {rank} has joined already (pid {})", joiner.pid)),
-            Some(None) if rank == me.rank() => {
-                Some(format!("rank {rank} has joined already (pid {})", std::process::id()))
+        // The kernel reports a process outside this namespace as 0.
+        let differ = own != 0 && theirs != 0 && own != theirs;
+        (differ || joiner.pid == 0).then(|| {
+            format!(
+                "ranks {rank} and {leader} run in different pid namespaces, where neither can tell whether the \
+                 other lives; start all ranks in one container, or give the containers one pid namespace"
+            )
+        })
+    }
+
+    /// Waits until every rank has attached the memory. Records in the memory, where all others look, the
+    /// reason of one that cannot.
+    fn await_attached(&self, memory: &Memory) {
+        let deadline = self.attempt.deadline;
+        for (rank, joiner) in self.slots.iter().enumerate() {
+            let Some(joiner) = joiner else { continue };
+            let mut ended = false;
+            loop {
+                match socket::receive(&joiner.socket) {
+                    Received::Message(Message::Leave { reason }, _) => {
+                        memory.publish_departure(rank as u32, &reason);
+                        break;
+                    }
+                    // The barrier notices a rank that has ended, and keeps the deadline.
+                    Received::Nothing if !ended && !deadline.has_passed() => {
+                        ended = joiner.has_ended();
+                        if !ended {
+                            sleep_on(&[&joiner.socket], deadline);
+                        }
+                    }
+                    Received::Nothing | Received::Message(..) | Received::End => break,
+                }
             }
-            Some(None) => None,
         }
     }
 
@@ -185,11 +260,11 @@ impl Leader<'_> {
             // An accepted rank sends nothing more but that it leaves. Anything else is the end of its
             // connection.
             match socket::receive(&joiner.socket) {
-                Received::Nothing => None,
+                Received::Nothing if !joiner.has_ended() => None,
                 Received::Message(Message::Leave { reason }, _) => {
                     Some(Departure::Left { rank: rank as u32, reason })
                 }
-                Received::End | Received::Message(..) => {
+                Received::Nothing | Received::End | Received::Message(..) => {
                     Some(Departure::of_process(rank as u32, joiner.pid, joiner.process_watch.as_ref()))
                 }
             }

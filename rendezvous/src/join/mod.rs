@@ -8,11 +8,13 @@
 mod departure;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
+mod holder;
 mod joiner;
 mod leader;
 mod socket;
 mod wire;
 
+use crate::error::RendezvousError;
 use crate::group::{Group, deadline};
 use crate::memory::layout::Layout;
 use crate::path::socket_name;
@@ -23,8 +25,10 @@ use departure::Departure;
 use fault_points::{fault_call, fault_point, fault_rank};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::{Duration, Instant};
 use wire::Message;
 
 /// The fault points of [`Group::rendezvous`] at which a rank can end before the ranks that depend on it know
@@ -47,6 +51,13 @@ pub const UNANNOUNCED_POINTS: &[&str] = &[
     "rendezvous.accepted",
 ];
 
+/// The longest sleep on sockets: a process that ends while another keeps its sockets open is noticed then.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The pause before a rank tries the name again.
+const RETRY_PAUSE: Duration = Duration::from_millis(2);
+/// A leader listens right after it has taken the name. One that does not within this time is no leader.
+const LISTEN_GRACE: Duration = Duration::from_secs(1);
+
 /// One rank's attempt to join.
 struct Attempt<'a> {
     path: &'a Path,
@@ -55,6 +66,10 @@ struct Attempt<'a> {
     me: Membership,
     layout: Layout,
     deadline: Deadline,
+    /// Since when the name is held and nobody listens.
+    refused_since: Cell<Option<Instant>>,
+    /// The process that listened at the name, found dead at the last connect.
+    dead_holder: Cell<Option<i32>>,
 }
 
 impl Group {
@@ -72,7 +87,9 @@ impl Group {
         let name = socket_name(path)?;
         fault_point!("rendezvous.path_checked");
         let layout = layout(me.nranks(), extent)?;
-        let attempt = Attempt { path, name, me, layout, deadline: deadline(within)? };
+        let deadline = deadline(within)?;
+        let (refused_since, dead_holder) = (Cell::new(None), Cell::new(None));
+        let attempt = Attempt { path, name, me, layout, deadline, refused_since, dead_holder };
         loop {
             let memory = match fault_call!("rendezvous.bind").and_then(|()| socket::listen(&attempt.name)) {
                 Ok(listener) => {
@@ -90,8 +107,9 @@ impl Group {
             }
             if attempt.deadline.has_passed() {
                 let others = (0..me.nranks()).filter(|rank| *rank != me.rank()).collect();
-                return Err(attempt.timed_out(others, String::new()));
+                return Err(attempt.timed_out(others, attempt.holder_line()));
             }
+            std::thread::sleep(RETRY_PAUSE.min(attempt.deadline.left()));
         }
     }
 }
@@ -123,15 +141,32 @@ impl Attempt<'_> {
         let (waited, limit) = (self.deadline.elapsed(), self.deadline.limit());
         CommError::TimedOut { phase: Phase::Init, waited, limit, missing, table }
     }
+
+    /// The process that holds the name and does not answer, in the place of a leader's table.
+    fn holder_line(&self) -> String {
+        let line = |holder| format!("  the rendezvous name is held by {holder}, which does not answer");
+        holder::describe(&self.name).map_or(String::new(), line)
+    }
+
+    fn name_held(&self, why: String) -> CommError {
+        let holder =
+            holder::describe(&self.name).unwrap_or_else(|| "a process that has just ended".to_owned());
+        RendezvousError::NameHeld { path: self.path.to_owned(), holder, why }.into()
+    }
 }
 
-/// Sleeps until one of the sockets is readable, at most until the deadline.
+/// The pid namespace of this process; 0 when it is not known.
+fn pid_namespace() -> u64 {
+    nix::sys::stat::stat("/proc/self/ns/pid").map_or(0, |found| found.st_ino)
+}
+
+/// Sleeps until one of the sockets is readable, at most [`POLL_INTERVAL`] and until the deadline.
 fn sleep_on(sockets: &[&OwnedFd], deadline: Deadline) {
     let mut fds: Vec<PollFd<'_>> = sockets
         .iter()
         .map(|socket| PollFd::new(std::os::fd::AsFd::as_fd(*socket), PollFlags::POLLIN))
         .collect();
-    let left = deadline.left().as_millis().min(60_000) as u16;
+    let left = deadline.left().min(POLL_INTERVAL).as_millis() as u16;
     // Interrupted or not, the caller checks everything again.
     let _ = poll(&mut fds, PollTimeout::from(left + 1));
 }

@@ -1,7 +1,7 @@
 //! Unix sockets that keep messages apart, with descriptors and credentials.
 //!
 //! # Safety
-//! Takes ownership of descriptors that the kernel has just created in this process.
+//! Takes ownership of descriptors that the kernel has just created in this process, and asks for a limit.
 #![allow(unsafe_code)]
 
 use super::wire::{MESSAGE_BYTES, Message};
@@ -43,7 +43,16 @@ pub(super) fn accept(listener: &OwnedFd) -> nix::Result<Option<OwnedFd>> {
     }
 }
 
-/// The process at the other end as the kernel knows it, or its user if that is another one.
+/// How many descriptors this process may have open.
+pub(super) fn descriptor_limit() -> u64 {
+    let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limits` is a live local of the type that the call fills.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limits) };
+    limits.rlim_cur
+}
+
+/// The process at the other end as the kernel knows it, or its user if that is another one. The pid is 0 when
+/// the process is not visible in this pid namespace.
 pub(super) fn peer(socket: &OwnedFd) -> nix::Result<Result<i32, u32>> {
     let peer: UnixCredentials = getsockopt(socket, sockopt::PeerCredentials)?;
     Ok(if peer.uid() == nix::unistd::geteuid().as_raw() { Ok(peer.pid()) } else { Err(peer.uid()) })

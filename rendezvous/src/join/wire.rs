@@ -18,27 +18,30 @@ const REFUSED: u32 = 5;
 const LOST: u32 = 6;
 const TABLE: u32 = 7;
 const LEAVE: u32 = 8;
+const ATTACHED: u32 = 9;
 
 /// A message between leader and joiner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// To the leader: this rank joins. Hash, size and extent must be the same on all ranks.
-    Join { hash: u64, rank: u32, nranks: u32, extent: u64 },
+    /// To the leader: this rank joins. All but the rank must be the same on all ranks.
+    Join { hash: u64, rank: u32, nranks: u32, extent: u64, pid_namespace: u64 },
     /// To the leader: which ranks have joined?
     Query,
     /// The leader, which is that rank, has accepted a `Join`.
     Accepted { leader: u32 },
     /// All ranks have joined. The descriptor of the group's memory comes with this message.
     Memory { nonce: u64 },
-    /// The leader does not accept this rank, or fails itself.
+    /// The leader does not accept this rank, ranks disagree, or the leader fails itself.
     Refused { reason: String },
     /// An accepted rank is gone and the rendezvous is aborted; see [`super::Departure`].
     Lost { departed: u32, pid: u32, reason: String },
     /// The ranks that have joined, as text, and a bit for each that has not. Answers a `Query`; to an
     /// accepted rank: the leader's deadline has passed.
     Table { missing: u64, text: String },
-    /// To the leader: an accepted rank does not wait any longer.
+    /// To the leader: an accepted rank does not wait any longer, or cannot attach the group's memory.
     Leave { reason: String },
+    /// To the leader: this rank has attached the group's memory.
+    Attached,
 }
 
 impl Message {
@@ -46,8 +49,8 @@ impl Message {
         let mut to = Writer::default();
         to.u64(MAGIC);
         match self {
-            Self::Join { hash, rank, nranks, extent } => {
-                to.u32(JOIN).u64(*hash).u32(*rank).u32(*nranks).u64(*extent)
+            Self::Join { hash, rank, nranks, extent, pid_namespace } => {
+                to.u32(JOIN).u64(*hash).u32(*rank).u32(*nranks).u64(*extent).u64(*pid_namespace)
             }
             Self::Query => to.u32(QUERY),
             Self::Accepted { leader } => to.u32(ACCEPTED).u32(*leader),
@@ -56,6 +59,7 @@ impl Message {
             Self::Lost { departed, pid, .. } => to.u32(LOST).u32(*departed).u32(*pid),
             Self::Table { missing, .. } => to.u32(TABLE).u64(*missing),
             Self::Leave { .. } => to.u32(LEAVE),
+            Self::Attached => to.u32(ATTACHED),
         };
         to.raw(clip(self.text().unwrap_or(""), TEXT_BYTES).as_bytes());
         to.into_bytes()
@@ -68,7 +72,11 @@ impl Message {
             | Self::Lost { reason: text, .. }
             | Self::Table { text, .. }
             | Self::Leave { reason: text } => Some(text),
-            Self::Join { .. } | Self::Query | Self::Accepted { .. } | Self::Memory { .. } => None,
+            Self::Join { .. }
+            | Self::Query
+            | Self::Accepted { .. }
+            | Self::Memory { .. }
+            | Self::Attached => None,
         }
     }
 
@@ -81,9 +89,11 @@ impl Message {
         match from.u32()? {
             JOIN => {
                 let (hash, rank, nranks, extent) = (from.u64()?, from.u32()?, from.u32()?, from.u64()?);
-                from.end(Self::Join { hash, rank, nranks, extent })
+                let pid_namespace = from.u64()?;
+                from.end(Self::Join { hash, rank, nranks, extent, pid_namespace })
             }
             QUERY => from.end(Self::Query),
+            ATTACHED => from.end(Self::Attached),
             ACCEPTED => {
                 let leader = from.u32()?;
                 from.end(Self::Accepted { leader })
@@ -112,9 +122,15 @@ fn text(from: Reader<'_>) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn all() -> [Message; 8] {
+    fn all() -> [Message; 9] {
         [
-            Message::Join { hash: 0x0123_4567_89ab_cdef, rank: 3, nranks: 5, extent: 1 << 35 },
+            Message::Join {
+                hash: 0x0123_4567_89ab_cdef,
+                rank: 3,
+                nranks: 5,
+                extent: 1 << 35,
+                pid_namespace: 9,
+            },
             Message::Query,
             Message::Accepted { leader: 2 },
             Message::Memory { nonce: u64::MAX },
@@ -122,6 +138,7 @@ mod tests {
             Message::Lost { departed: 0x0202_0009, pid: 77, reason: "why".to_owned() },
             Message::Table { missing: 6, text: "rank 0".to_owned() },
             Message::Leave { reason: "its own reasons".to_owned() },
+            Message::Attached,
         ]
     }
 

@@ -26,9 +26,11 @@ pub(super) struct Header {
     /// Raised by the parent of forked ranks to stop them for good.
     pub(super) halt: StickyWord,
     reserved2: [WordU32; 14],
-    /// The first word of what kernels get as their `CommWorkspace`, written by the parent of forked ranks.
+    /// What kernels poll: not zero while they shall return. Written by the parent of forked ranks.
     pub(super) abort: WordU32,
-    reserved3: [WordU32; 15],
+    /// Counts the times that kernels were let go on after they had been cancelled. Written by the same process.
+    pub(super) generation: WordU32,
+    reserved3: [WordU32; 14],
     /// The ranks' processes as the leader of a rendezvous knows them; zero in a forked group.
     pub(super) pids: [WordU32; 64],
 }
@@ -54,7 +56,7 @@ pub(super) struct RankBlock {
 }
 
 /// Words of a message's header; see [`crate::group::message`].
-pub(crate) const HEADER_WORDS: usize = 3;
+pub(crate) const HEADER_WORDS: usize = 4;
 
 /// A slot for one message of a rank.
 pub(crate) type Slot = MessageSlot<HEADER_WORDS, { MESSAGE_BYTES / 8 }>;
@@ -83,7 +85,7 @@ const EXTENT_ALIGN: usize = 2 << 20;
 
 const _: () = {
     assert!(size_of::<Header>() <= PAGE && BROADCAST_BYTES + 16 <= 2 * PAGE);
-    assert!(offset_of!(Header, abort) == 128);
+    assert!(offset_of!(Header, abort) == 128 && offset_of!(Header, generation) == 132);
     assert!(size_of::<RankBlock>() <= REASON_AT && REASON_AT + REASON_BYTES <= SLOTS_AT);
     assert!(SLOTS_AT.is_multiple_of(align_of::<Slot>()));
     assert!(SLOTS_AT + MESSAGE_SLOTS * size_of::<Slot>() <= RANK_BLOCK_BYTES);
@@ -130,6 +132,10 @@ impl Layout {
 
     pub(crate) const fn abort_word() -> usize {
         offset_of!(Header, abort)
+    }
+
+    pub(crate) const fn generation_word() -> usize {
+        offset_of!(Header, generation)
     }
 
     /// The broadcast's state word, its length and its bytes.
@@ -187,6 +193,7 @@ pub(crate) const fn layout_hash() -> u64 {
         offset_of!(Header, death),
         offset_of!(Header, halt),
         offset_of!(Header, abort),
+        offset_of!(Header, generation),
         offset_of!(Header, pids),
         offset_of!(RankBlock, doorbell),
         offset_of!(RankBlock, left),

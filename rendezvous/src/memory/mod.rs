@@ -100,6 +100,11 @@ impl Memory {
         &self.header().abort
     }
 
+    /// Changes when kernels may wait again after they were cancelled.
+    pub(crate) fn generation_word(&self) -> &WordU32 {
+        &self.header().generation
+    }
+
     /// The parent's report that `rank` died; the first one counts.
     pub(crate) fn report_death(&self, rank: u32, how: HowDied) {
         self.header().death.raise(death_word::encode(rank, how));

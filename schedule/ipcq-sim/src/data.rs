@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn f16_overflows_to_infinity_and_the_limit_is_known() {
+    fn half_overflows_to_infinity_and_the_limit_is_known() {
         let mut to = encode(DType::F16, &[65504.0]);
         add(DType::F16, &mut to, &encode(DType::F16, &[65504.0]));
         assert!(decode(DType::F16, &to)[0].is_infinite());

@@ -4,10 +4,11 @@ use super::heaps::in_heap;
 use super::loaded::{Loaded, LoadedPrograms, cannot_run};
 use super::serve::{Executor, malformed};
 use super::task::Task;
-use crate::shared::{ChildContext, Kind, ReceivedFrame};
+use crate::shared::{ChildContext, ControlBlock, Kind, ReceivedFrame};
 use chip_bootstrap::{Chip, Entry, region_failure};
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::{AllocationId, DomainSpec, Membership};
+use deadline::Deadline;
 use fault_points::fault_point;
 use shared_memory::Region;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ pub(super) struct ChipExecutor<'a> {
     chip: Chip,
     programs: LoadedPrograms<'a>,
     heaps: &'a [Arc<Region>],
+    block: &'a ControlBlock,
     base: Option<(Entry, Membership)>,
 }
 
@@ -24,7 +26,13 @@ impl<'a> ChipExecutor<'a> {
     /// `base` is the group of all chips of the Worker and this chip's place in it, for domains of chips that
     /// were configured without a communicator.
     pub(super) fn new(chip: Chip, context: &ChildContext<'a>, base: Option<(Entry, Membership)>) -> Self {
-        Self { chip, programs: LoadedPrograms::new(context), heaps: context.heaps, base }
+        Self {
+            chip,
+            programs: LoadedPrograms::new(context),
+            heaps: context.heaps,
+            block: context.block,
+            base,
+        }
     }
 
     pub(super) fn tear_down(mut self) -> Result<(), Failure> {
@@ -37,6 +45,8 @@ impl<'a> ChipExecutor<'a> {
         fault_point!("worker.task.before-program");
         match program {
             Loaded::Kernel(kernel) => {
+                let until = Deadline::at_monotonic_ns(self.block.run_deadline());
+                self.chip.limit_kernels(until.ok().map(|until| until.left()));
                 self.chip.launch(*kernel, &frame.tensors, &frame.scalars, self.heaps)?
             }
             Loaded::Function(function) => function(&mut Task::on_chip(frame, self.heaps, &mut self.chip))?,

@@ -79,6 +79,7 @@ pub(crate) fn kernel(folder: &Path, name: &str, source: &str) -> PathBuf {
         .output()
         .unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    cann_sim::hw_test::describe_kernel(&so);
     so
 }
 

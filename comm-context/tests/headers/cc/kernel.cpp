@@ -26,18 +26,26 @@ struct Window {
     alignas(64) int64_t inbox[64];
 };
 
+// A context as a backend places it.
+struct Placed {
+    CommContext context;
+    CommContextTail tail;
+};
+static_assert(offsetof(Placed, tail) == sizeof(CommContext), "the tail follows the context");
+
 struct Group {
     std::vector<Window> windows;
-    std::vector<CommContext> contexts;
-    CommWorkspace workspace{};
+    std::vector<Placed> contexts;
+    uint32_t abort = 0;
+    uint32_t generation = 0;
 
     explicit Group(uint32_t nranks) : windows(nranks), contexts(nranks) {
         std::memset(static_cast<void *>(windows.data()), 0, sizeof(Window) * nranks);
         for (uint32_t rank = 0; rank < nranks; ++rank) {
-            CommContext &ctx = contexts[rank];
+            CommContext &ctx = contexts[rank].context;
             ctx = CommContext{};
-            ctx.workSpace = reinterpret_cast<uintptr_t>(&workspace);
-            ctx.workSpaceSize = sizeof workspace;
+            contexts[rank].tail = CommContextTail{COMM_CONTEXT_TAIL_MAGIC, reinterpret_cast<uintptr_t>(&abort),
+                                                  reinterpret_cast<uintptr_t>(&generation), 0};
             ctx.rankId = rank;
             ctx.rankNum = nranks;
             ctx.winSize = sizeof(Window);
@@ -53,7 +61,7 @@ struct Group {
     void run(Body body) {
         std::vector<std::thread> threads;
         for (uint32_t rank = 0; rank < contexts.size(); ++rank) {
-            threads.emplace_back([this, rank, &body] { body(&contexts[rank], local(rank)); });
+            threads.emplace_back([this, rank, &body] { body(&contexts[rank].context, local(rank)); });
         }
         for (auto &thread : threads) {
             thread.join();
@@ -85,7 +93,7 @@ void barrier_blocks_until_all_arrive(uint32_t nranks, uint32_t rounds, uint32_t 
     Group group(nranks);
     for (auto &window : group.windows) {
         for (auto &slot : window.barrier.slot) {
-            slot.epoch = first_epoch;
+            slot.word = first_epoch;
         }
     }
     group.run([&](const CommContext *ctx, Window &mine) {
@@ -106,7 +114,7 @@ void abort_ends_every_wait() {
     group.run([&](const CommContext *ctx, Window &mine) {
         if (ctx->rankId == 2) {
             std::this_thread::sleep_for(std::chrono::milliseconds(20));
-            __atomic_store_n(&group.workspace.abort, 1u, __ATOMIC_RELEASE);
+            __atomic_store_n(&group.abort, 1u, __ATOMIC_RELEASE);
         } else if (ctx->rankId == 1) {
             REQUIRE(!comm_wait(ctx, &mine.arrived, 1));
         } else {
@@ -114,19 +122,70 @@ void abort_ends_every_wait() {
         }
     });
     // A condition that holds wins over the abort.
-    REQUIRE(comm_wait(&group.contexts[0], &group.windows[0].arrived, 0));
+    REQUIRE(comm_wait(&group.contexts[0].context, &group.windows[0].arrived, 0));
 }
 
-void a_small_or_missing_workspace_has_no_abort_word() {
+void a_context_without_the_magic_number_has_no_words() {
     Group group(1);
-    CommContext ctx = group.contexts[0];
-    group.workspace.abort = 1;
-    REQUIRE(comm_aborted(&ctx));
-    ctx.workSpaceSize = sizeof(CommWorkspace) - 1;
-    REQUIRE(!comm_aborted(&ctx));
-    ctx.workSpaceSize = sizeof(CommWorkspace);
-    ctx.workSpace = 0;
-    REQUIRE(!comm_aborted(&ctx));
+    Placed placed = group.contexts[0];
+    group.abort = 1;
+    group.generation = 7;
+    REQUIRE(comm_aborted(&placed.context) && comm_generation(&placed.context) == 7);
+    placed.tail = CommContextTail{};
+    REQUIRE(!comm_aborted(&placed.context) && comm_generation(&placed.context) == 0);
+    placed.tail = group.contexts[0].tail;
+    placed.tail.magic ^= 1;
+    REQUIRE(!comm_aborted(&placed.context) && comm_generation(&placed.context) == 0);
+}
+
+// F52: an aborted run leaves rank 0 one barrier ahead, in the words of every rank.
+void barrier_starts_again_with_each_generation() {
+    constexpr uint32_t kRanks = 3;
+    Group group(kRanks);
+    for (uint32_t generation : {0u, 1u, 2u, UINT32_MAX, 0u}) {
+        group.generation = generation;
+        group.run([&](const CommContext *ctx, Window &mine) {
+            REQUIRE(comm_phase(ctx, &mine.barrier) == 0);
+            for (uint32_t round = 1; round <= 5; ++round) {
+                __atomic_store_n(&mine.round, round, __ATOMIC_RELAXED);
+                REQUIRE(comm_phase_barrier(ctx, &mine.barrier));
+                REQUIRE(comm_phase(ctx, &mine.barrier) == round);
+                for (uint32_t peer = 0; peer < kRanks; ++peer) {
+                    const Window *theirs = CommRemotePtr(ctx, &mine, static_cast<int>(peer));
+                    const uint32_t seen = __atomic_load_n(&theirs->round, __ATOMIC_RELAXED);
+                    REQUIRE(seen == round || seen == round + 1);
+                }
+            }
+        });
+        group.abort = 1;
+        REQUIRE(!comm_phase_barrier(&group.contexts[0].context, &group.windows[0].barrier));
+        group.abort = 0;
+    }
+}
+
+// F60: a signal that has been notified 2^31 times, and one that wraps, are compared by their difference.
+template <typename Word>
+void signals_are_compared_by_their_difference(uint32_t first) {
+    constexpr uint32_t kRounds = 200;
+    alignas(64) Word signals[2] = {static_cast<Word>(first), static_cast<Word>(first)};
+    uint32_t data[2] = {0, 0};
+    Group group(2);
+    group.run([&](const CommContext *ctx, Window &) {
+        const uint32_t me = ctx->rankId, peer = 1 - me;
+        for (uint32_t round = 1; round <= kRounds; ++round) {
+            __atomic_store_n(&data[me], round, __ATOMIC_RELAXED);
+            comm_notify(ctx, &signals[peer], Word{1});
+            // A wait that is satisfied too early sees the peer in an earlier round.
+            REQUIRE(comm_wait(ctx, &signals[me], static_cast<Word>(first + round)));
+            const uint32_t seen = __atomic_load_n(&data[peer], __ATOMIC_RELAXED);
+            REQUIRE(seen == round || seen == round + 1);
+        }
+    });
+    // What is 2^31 - 1 behind is still behind.
+    group.abort = 1;
+    const auto *ctx = &group.contexts[0].context;
+    REQUIRE(comm_wait(ctx, &signals[0], static_cast<Word>(first + kRounds - INT32_MAX)));
+    REQUIRE(!comm_wait(ctx, &signals[0], static_cast<Word>(first + kRounds + INT32_MAX)));
 }
 
 void spans_are_copied_and_added() {
@@ -158,7 +217,12 @@ int main() {
     barrier_blocks_until_all_arrive(4, 2000, 0);
     barrier_blocks_until_all_arrive(3, 100, UINT32_MAX - 50);
     abort_ends_every_wait();
-    a_small_or_missing_workspace_has_no_abort_word();
+    a_context_without_the_magic_number_has_no_words();
+    barrier_starts_again_with_each_generation();
+    for (uint32_t first : {0u, 0x80000000u - 100, 0u - 100}) {
+        signals_are_compared_by_their_difference<int32_t>(first);
+        signals_are_compared_by_their_difference<uint32_t>(first);
+    }
     spans_are_copied_and_added();
     std::puts("ok");
     return 0;

@@ -3,6 +3,7 @@
 
 #include "comm.h"
 #include "comm_context.h"
+#include "kernel_context.h"
 #include "tensor.h"
 
 #ifdef __cplusplus
@@ -24,9 +25,37 @@ int main(void) {
     FIELD(CommContext, winSize);
     FIELD(CommContext, windowsIn);
     FIELD(CommContext, windowsOut);
-    TYPE(CommWorkspace);
-    FIELD(CommWorkspace, abort);
-    FIELD(CommWorkspace, reserved);
+    TYPE(CommContextTail);
+    FIELD(CommContextTail, magic);
+    FIELD(CommContextTail, abort);
+    FIELD(CommContextTail, generation);
+    FIELD(CommContextTail, reserved);
+    printf("COMM_CONTEXT_TAIL_MAGIC %zu 0\n", (size_t)COMM_CONTEXT_TAIL_MAGIC);
+    TYPE(CompletionEntry);
+    FIELD(CompletionEntry, address);
+    FIELD(CompletionEntry, cookie);
+    FIELD(CompletionEntry, expected);
+    FIELD(CompletionEntry, engine);
+    FIELD(CompletionEntry, type);
+    FIELD(CompletionEntry, reserved);
+    TYPE(CompletionSlab);
+    FIELD(CompletionSlab, count);
+    FIELD(CompletionSlab, error);
+    FIELD(CompletionSlab, entries);
+    FIELD(CompletionSlab, reserved);
+    TYPE(LocalContext);
+    FIELD(LocalContext, block_idx);
+    FIELD(LocalContext, block_num);
+    FIELD(LocalContext, completion_count);
+    FIELD(LocalContext, completion_error);
+    FIELD(LocalContext, completion_entries);
+    FIELD(LocalContext, completion_capacity);
+    FIELD(LocalContext, reserved);
+    FIELD(LocalContext, task);
+    TYPE(GlobalContext);
+    FIELD(GlobalContext, sub_block_id);
+    FIELD(GlobalContext, reserved);
+    FIELD(GlobalContext, words);
     TYPE(TensorDesc);
     FIELD(TensorDesc, addr);
     FIELD(TensorDesc, size);
@@ -44,6 +73,10 @@ int main(void) {
     FIELD(TensorDesc, reserved);
     VALUE(COMM_MAX_RANK_NUM);
     VALUE(TENSOR_MAX_DIMS);
+    VALUE(KERNEL_LOCAL_CONTEXT_ARG);
+    VALUE(KERNEL_GLOBAL_CONTEXT_ARG);
+    VALUE(KERNEL_ARGS);
+    VALUE(KERNEL_COMPLETIONS);
     VALUE(TENSOR_FLOAT32);
     VALUE(TENSOR_FLOAT16);
     VALUE(TENSOR_INT32);

@@ -12,7 +12,11 @@
 
 typedef int aclError;
 typedef void *aclrtStream;
-typedef enum { ACL_MEMCPY_HOST_TO_DEVICE = 1, ACL_MEMCPY_DEVICE_TO_HOST = 2 } aclrtMemcpyKind;
+typedef enum {
+    ACL_MEMCPY_HOST_TO_DEVICE = 1,
+    ACL_MEMCPY_DEVICE_TO_HOST = 2,
+    ACL_MEMCPY_DEVICE_TO_DEVICE = 3
+} aclrtMemcpyKind;
 aclError aclInit(const char *config);
 aclError aclFinalize(void);
 aclError aclrtSetDevice(int32_t device);
@@ -55,11 +59,14 @@ int main(int argc, char **argv) {
     CHECK(aclrtMemcpy(&context, sizeof context, device(at), sizeof context, ACL_MEMCPY_DEVICE_TO_HOST) == 0);
     CHECK(context.rankId == (uint32_t)rank && context.rankNum == (uint32_t)nranks);
     CHECK(context.winSize == size && context.windowsIn[rank] == base);
+    /* The host cannot reach a peer's window; the device can. */
+    uint64_t value = 100 * (uint64_t)rank + 1;
+    void *mine = device(base + 1024);
+    CHECK(aclrtMemcpy(mine, 8, &value, 8, ACL_MEMCPY_HOST_TO_DEVICE) == 0);
     for (int peer = 0; peer < nranks; peer++) {
-        uint64_t value = 100 * (uint64_t)rank + 1;
         void *to = device(context.windowsIn[peer] + 8 * (uint64_t)rank);
         CHECK(context.windowsIn[peer] != 0);
-        CHECK(aclrtMemcpy(to, 8, &value, 8, ACL_MEMCPY_HOST_TO_DEVICE) == 0);
+        CHECK(aclrtMemcpy(to, 8, mine, 8, ACL_MEMCPY_DEVICE_TO_DEVICE) == 0);
     }
     CHECK(comm_barrier(comm) == 0);
     /* 507018 if the barrier had left this thread's context switched. */

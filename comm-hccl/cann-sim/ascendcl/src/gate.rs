@@ -30,6 +30,11 @@ pub(crate) fn call(function: &'static str, body: impl FnOnce(&mut State) -> Answ
         let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
         body(state.get_or_insert_with(|| State::new(attachment)))
     });
+    self::answer(function, answer)
+}
+
+/// The code for the result of a call; its text is kept for this thread.
+pub(crate) fn answer(function: &'static str, answer: Answer) -> aclError {
     match answer {
         Ok(()) => ACL_SUCCESS,
         Err(refusal) => {
@@ -54,7 +59,7 @@ pub(crate) fn take_recent() -> *const std::ffi::c_char {
     })
 }
 
-/// The state for a question of the sibling library, which is not a vendor call.
-pub(crate) fn without_gate<T>(body: impl FnOnce(&State) -> T) -> Option<T> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(body)
+/// The state without the gate: for a question of the sibling library, and for the rest of a call that released the lock.
+pub(crate) fn with_state<T>(body: impl FnOnce(&mut State) -> T) -> Option<T> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(body)
 }

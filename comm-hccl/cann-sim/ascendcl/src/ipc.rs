@@ -5,9 +5,10 @@
 //! say. Null, sizes and handles are checked here; each unsafe block says what the caller must ensure.
 #![allow(unsafe_code)]
 
+use crate::addresses;
 use crate::gate::{Refusal, call, ensure, refuse};
 use crate::share::{self, Path};
-use crate::state::{IpcKey, Range, unmap};
+use crate::state::{IpcKey, Range};
 use cann_sim::{ExportKind, Kind};
 use comm_hccl::sys::*;
 use std::ffi::{CStr, c_char, c_void};
@@ -52,14 +53,14 @@ pub(crate) unsafe extern "C" fn aclrtIpcMemGetExportKey(
         )?;
         let device = state.device()?;
         let visible = state.visible_id(device as i32)?;
-        let memory = match state.ranges.get(&(pointer as usize)) {
-            Some(range) if range.kind == Kind::Memory && size > 0 && size <= range.size => {
-                Arc::clone(&range.memory)
+        let view = match state.ranges.get(&(pointer as usize)) {
+            Some(range) if range.kind == Kind::Memory && size > 0 && size <= range.view.size() => {
+                Arc::clone(&range.view)
             }
             _ => return refuse(ACL_ERROR_RT_PARAM_INVALID, "not memory of aclrtMalloc of this size"),
         };
         let open = flags == ACL_RT_IPC_MEM_EXPORT_FLAG_DISABLE_PID_VALIDATION;
-        let nonce = share::publish(state.attachment, ExportKind::IpcKey, &memory, visible, open)?;
+        let nonce = share::publish(state.attachment, ExportKind::IpcKey, view.memory(), visible, open)?;
         let text = format!("{nonce:064x}").into_bytes();
         // SAFETY: not null; the caller provides `len` bytes, and text and NUL are 65.
         unsafe {
@@ -104,11 +105,12 @@ pub(crate) unsafe extern "C" fn aclrtIpcMemImportByKey(
             "the key is this process's own, or open already",
         )?;
         let nonce = key_nonce(&text)?;
-        let memory = share::open(state, ExportKind::IpcKey, nonce, path)?;
-        let base = memory.map().or_else(|e| refuse(ACL_ERROR_RT_DRV_INTERNAL_ERROR, e.to_string()))?;
         let device = state.device()?;
-        let range = Range { device, size: memory.size(), memory: Arc::new(memory), kind: Kind::IpcImport };
-        state.ranges.insert(base, range);
+        let view = Arc::new(share::open(state, ExportKind::IpcKey, nonce, path)?);
+        let base = addresses::reserve(view.size());
+        let base = base.or_else(|e| refuse(ACL_ERROR_RT_DRV_INTERNAL_ERROR, e.to_string()))?;
+        state.now_usable(device, base, &view)?;
+        state.ranges.insert(base, Range { device, view, kind: Kind::IpcImport });
         state.keys.insert(text, IpcKey { device, nonce, import: Some(base) });
         state.attachment.created(Kind::IpcImport);
         // SAFETY: not null; the caller provides a place for one address.
@@ -126,16 +128,18 @@ pub(crate) unsafe extern "C" fn aclrtIpcMemClose(key: *const c_char) -> aclError
         };
         match key.import {
             None => {
-                share::withdraw(state.attachment, key.nonce);
                 state.attachment.destroyed(Kind::IpcKey);
+                share::withdraw(state.attachment, key.nonce)
             }
             Some(base) => {
                 if let Some(range) = state.ranges.remove(&base) {
-                    unmap(base, range.size);
+                    state.no_longer_usable(range.device, base, range.view.size());
+                    addresses::release(base, range.view.size());
                 }
+                share::forget(state.attachment, key.nonce, true);
                 state.attachment.destroyed(Kind::IpcImport);
+                Ok(())
             }
         }
-        Ok(())
     })
 }

@@ -9,6 +9,8 @@
 #![deny(unsafe_code)]
 #![allow(non_snake_case, reason = "the vendor's names")]
 
+mod addresses;
+mod device_process;
 mod gate;
 mod ipc;
 mod kernel;
@@ -19,6 +21,7 @@ mod physical;
 mod private;
 mod share;
 mod state;
+mod view;
 
 use ipc::*;
 use kernel::*;
@@ -39,8 +42,9 @@ const _: comm_hccl::sys::AscendCl = table! {
         aclInit aclFinalize aclrtGetSocName aclGetRecentErrMsg aclrtSetDevice aclrtResetDevice aclrtGetDevice
         aclrtGetDeviceCount aclrtGetCurrentContext aclrtSetCurrentContext aclrtCreateStream aclrtDestroyStream
         aclrtSynchronizeStream aclrtMalloc aclrtFree aclrtMemcpy aclrtMemset aclrtBinaryLoadFromFile
-        aclrtBinaryGetFunction aclrtLaunchKernel aclrtBinaryUnLoad;
+        aclrtBinaryGetFunction aclrtBinaryUnLoad;
     optional:
+        aclrtLaunchKernelWithHostArgs aclrtLaunchKernel
         aclrtGetVersion aclrtGetPhyDevIdByLogicDevId aclrtDeviceGetBareTgid aclrtMemGetAllocationGranularity
         aclrtMallocPhysical aclrtFreePhysical aclrtReserveMemAddress aclrtReleaseMemAddress aclrtMapMem aclrtUnmapMem
         aclrtMemSetAccess aclrtMemExportToShareableHandleV2 aclrtMemImportFromShareableHandleV2

@@ -5,8 +5,9 @@
 //! say. Null, sizes and handles are checked here; each unsafe block says what the caller must ensure.
 #![allow(unsafe_code)]
 
-use crate::gate::{call, ensure, enter, refuse, take_recent};
-use crate::state::{FOREIGN_CONTEXT, NO_CONTEXT, context_of, current_context, set_current_context};
+use crate::gate::{answer, call, ensure, enter, refuse, take_recent};
+use crate::kernel::finish;
+use crate::state::{FOREIGN_CONTEXT, NO_CONTEXT, Stream, context_of, current_context, set_current_context};
 use cann_sim::Kind;
 use comm_hccl::sys::*;
 use std::ffi::c_char;
@@ -56,7 +57,7 @@ pub(crate) unsafe extern "C" fn aclrtGetVersion(
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn aclrtGetSocName() -> *const c_char {
     match enter("aclrtGetSocName") {
-        Ok(_) => c"CannSim910B (test double)".as_ptr(),
+        Ok(attachment) => attachment.config().soc.as_ptr(),
         Err(_) => std::ptr::null(),
     }
 }
@@ -173,7 +174,7 @@ pub(crate) unsafe extern "C" fn aclrtCreateStream(stream: *mut aclrtStream) -> a
         ensure(!stream.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
         let device = state.device()?;
         let handle = state.handle();
-        state.streams.insert(handle, device);
+        state.streams.insert(handle, Stream { device, running: None });
         state.attachment.created(Kind::Stream);
         // SAFETY: not null; the caller provides a place for one handle.
         unsafe { stream.write(handle as aclrtStream) };
@@ -193,14 +194,19 @@ pub(crate) unsafe extern "C" fn aclrtDestroyStream(stream: aclrtStream) -> aclEr
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn aclrtSynchronizeStream(stream: aclrtStream) -> aclError {
-    call("aclrtSynchronizeStream", |state| {
+    const NAME: &str = "aclrtSynchronizeStream";
+    let code = call(NAME, |state| {
         let device = state.device()?;
         if current_context() == FOREIGN_CONTEXT {
             return refuse(ACL_ERROR_RT_AICPU_EXCEPTION, "the thread's context is HCCL's; restore it first");
         }
         match state.streams.get(&(stream as usize)) {
-            None => refuse(ACL_ERROR_RT_PARAM_INVALID, "unknown stream"),
-            Some(&of) => ensure(of == device, ACL_ERROR_RT_STREAM_CONTEXT, "the stream is of another device"),
+            None => return refuse(ACL_ERROR_RT_PARAM_INVALID, "unknown stream"),
+            Some(of) => {
+                ensure(of.device == device, ACL_ERROR_RT_STREAM_CONTEXT, "the stream is of another device")?;
+            }
         }
-    })
+        state.healthy(device)
+    });
+    if code == ACL_SUCCESS { answer(NAME, finish(stream)) } else { code }
 }

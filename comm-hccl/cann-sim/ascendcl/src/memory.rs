@@ -5,11 +5,12 @@
 //! say. Null, sizes and handles are checked here; each unsafe block says what the caller must ensure.
 #![allow(unsafe_code)]
 
-use crate::gate::{Answer, call, ensure, refuse};
-use crate::state::{Range, State, unmap};
+use crate::addresses;
+use crate::gate::{Answer, Refusal, call, ensure, refuse};
+use crate::state::{Place, Range, State};
+use crate::view::View;
 use cann_sim::{Kind, SharedMemory};
 use comm_hccl::sys::*;
-use shared_memory::{copy_from_shared, copy_to_shared};
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -31,12 +32,11 @@ pub(crate) unsafe extern "C" fn aclrtMalloc(
         ensure(known, ACL_ERROR_RT_PARAM_INVALID, "unknown policy")?;
         let device = state.device()?;
         fits(state, size)?;
-        let made = SharedMemory::create(size.next_multiple_of(4096)).and_then(|m| Ok((m.map()?, m)));
-        let (base, memory) = made.or_else(|e| refuse(ACL_ERROR_RT_MEMORY_ALLOCATION, e.to_string()))?;
-        state.ranges.insert(
-            base,
-            Range { device, size: memory.size(), memory: Arc::new(memory), kind: Kind::Memory },
-        );
+        let made = SharedMemory::create(size.next_multiple_of(4096)).and_then(View::new);
+        let made = made.and_then(|view| Ok((addresses::reserve(view.size())?, view)));
+        let (base, view) = made.or_else(|e| refuse(ACL_ERROR_RT_MEMORY_ALLOCATION, e.to_string()))?;
+        state.now_usable(device, base, &view)?;
+        state.ranges.insert(base, Range { device, view: Arc::new(view), kind: Kind::Memory });
         state.attachment.created(Kind::Memory);
         // SAFETY: not null; the caller provides a place for one address.
         unsafe { pointer.write(base as *mut c_void) };
@@ -48,13 +48,26 @@ pub(crate) unsafe extern "C" fn aclrtMalloc(
 pub(crate) unsafe extern "C" fn aclrtFree(pointer: *mut c_void) -> aclError {
     call("aclrtFree", |state| match state.ranges.get(&(pointer as usize)) {
         Some(range) if range.kind == Kind::Memory => {
-            unmap(pointer as usize, range.size);
-            state.ranges.remove(&(pointer as usize));
+            let (base, device, size) = (pointer as usize, range.device, range.view.size());
+            state.no_longer_usable(device, base, size);
+            addresses::release(base, size);
+            state.ranges.remove(&base);
             state.attachment.destroyed(Kind::Memory);
             Ok(())
         }
         _ => refuse(ACL_ERROR_RT_PARAM_INVALID, "not memory of aclrtMalloc"),
     })
+}
+
+/// The memory behind one side of a copy. The vendor rules out copies between the host and memory that was imported.
+fn device_side(state: &State, address: usize, count: usize, with_host: bool) -> Result<Place, Refusal> {
+    let place = state.locate(address, count)?;
+    ensure(
+        !(with_host && place.imported),
+        ACL_ERROR_RT_PARAM_INVALID,
+        "the memory is a peer's: it can be copied on the device, but the host cannot reach it",
+    )?;
+    Ok(place)
 }
 
 #[unsafe(no_mangle)]
@@ -73,34 +86,33 @@ pub(crate) unsafe extern "C" fn aclrtMemcpy(
         state.device()?;
         let from_device = matches!(kind, ACL_MEMCPY_DEVICE_TO_HOST | ACL_MEMCPY_DEVICE_TO_DEVICE);
         let to_device = matches!(kind, ACL_MEMCPY_HOST_TO_DEVICE | ACL_MEMCPY_DEVICE_TO_DEVICE);
-        if to_device {
-            state.usable(destination as usize, count)?;
-        }
-        if from_device {
-            state.usable(source as usize, count)?;
-        }
+        let with_host = !(from_device && to_device);
+        let side = |address: usize, on_device: bool| match on_device {
+            true => device_side(state, address, count, with_host).map(Some),
+            false => state.host_memory(address, count).map(|()| None),
+        };
+        let (from, to) = (side(source as usize, from_device)?, side(destination as usize, to_device)?);
         let (source, destination) = (source.cast::<u8>(), destination.cast::<u8>());
-        // SAFETY: device sides were just found mapped and accessible for `count` bytes, and the state's lock keeps them so;
-        // the caller vouches for host sides, which are its own. Device memory is shared with other processes, so it is
-        // copied with `shared_memory` only, from device to device in two steps.
-        unsafe {
-            match (from_device, to_device) {
-                (false, false) => std::ptr::copy(source, destination, count),
-                (false, true) => copy_to_shared(std::slice::from_raw_parts(source, count), destination),
-                (true, false) => copy_from_shared(source, std::slice::from_raw_parts_mut(destination, count)),
-                (true, true) => {
-                    let mut bytes = vec![0; count];
-                    copy_from_shared(source, &mut bytes);
-                    copy_to_shared(&bytes, destination);
-                }
+        match (from, to) {
+            // SAFETY: the caller vouches for both sides, which are its own.
+            (None, None) => unsafe { std::ptr::copy(source, destination, count) },
+            // SAFETY: the caller vouches for the host's side, which is its own.
+            (None, Some(to)) => {
+                to.view.write(to.offset, unsafe { std::slice::from_raw_parts(source, count) })
+            }
+            (Some(from), None) => {
+                // SAFETY: as above.
+                from.view.read(from.offset, unsafe { std::slice::from_raw_parts_mut(destination, count) });
+            }
+            (Some(from), Some(to)) => {
+                let mut bytes = vec![0; count];
+                from.view.read(from.offset, &mut bytes);
+                to.view.write(to.offset, &bytes);
             }
         }
         Ok(())
     })
 }
-
-/// Bytes that one copy of a fill writes.
-const FILL: usize = 64 << 10;
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn aclrtMemset(
@@ -111,13 +123,8 @@ pub(crate) unsafe extern "C" fn aclrtMemset(
 ) -> aclError {
     call("aclrtMemset", |state| {
         ensure(count <= capacity, ACL_ERROR_RT_PARAM_INVALID, "more bytes than the destination holds")?;
-        state.usable(pointer as usize, count)?;
-        let bytes = vec![value as u8; FILL.min(count)];
-        for offset in (0..count).step_by(FILL) {
-            let part = &bytes[..FILL.min(count - offset)];
-            // SAFETY: the range was just found mapped and accessible, and the state's lock keeps it so.
-            unsafe { copy_to_shared(part, pointer.cast::<u8>().add(offset)) };
-        }
+        let place = device_side(state, pointer as usize, count, true)?;
+        place.view.fill(place.offset, value as u8, count);
         Ok(())
     })
 }

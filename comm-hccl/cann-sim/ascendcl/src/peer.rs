@@ -31,7 +31,12 @@ pub(crate) unsafe extern "C" fn aclrtDeviceEnablePeerAccess(peer: i32, flags: u3
             ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
             "this machine has no peer access",
         )?;
-        state.peers.entry(peer).or_default();
+        ensure(
+            !state.peers.contains_key(&peer),
+            ACL_ERROR_RT_DRV_INTERNAL_ERROR,
+            "access to this peer is enabled already",
+        )?;
+        state.peers.insert(peer, 0);
         Ok(())
     })
 }
@@ -56,7 +61,7 @@ pub(crate) unsafe extern "C" fn aclrtDevicePeerAccessStatus(
             // The path takes a moment to come up: the first query answers no.
             Some(asked) => {
                 *asked = asked.saturating_add(1);
-                *asked > 1
+                *asked > 1 && config.peer_status
             }
         };
         // SAFETY: not null; the caller provides a place for one number.

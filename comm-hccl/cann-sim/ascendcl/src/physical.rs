@@ -5,9 +5,11 @@
 //! say. Null, sizes and handles are checked here; each unsafe block says what the caller must ensure.
 #![allow(unsafe_code)]
 
+use crate::addresses;
 use crate::gate::{Refusal, call, ensure, refuse};
 use crate::memory::fits;
-use crate::state::{Physical, Reservation, State, unmap};
+use crate::state::{Mapped, Physical, Reservation, State};
+use crate::view::View;
 use cann_sim::{Kind, SharedMemory};
 use comm_hccl::sys::*;
 use std::collections::HashSet;
@@ -75,11 +77,10 @@ pub(crate) unsafe extern "C" fn aclrtMallocPhysical(
         )?;
         let device = state.device()?;
         fits(state, size)?;
-        let memory =
-            SharedMemory::create(size).or_else(|e| refuse(ACL_ERROR_RT_MEMORY_ALLOCATION, e.to_string()))?;
+        let view = SharedMemory::create(size).and_then(View::new);
+        let view = view.or_else(|e| refuse(ACL_ERROR_RT_MEMORY_ALLOCATION, e.to_string()))?;
         let id = state.handle();
-        let physical =
-            Physical { device, memory: Arc::new(memory), kind: Kind::Physical, exports: Vec::new() };
+        let physical = Physical { device, view: Arc::new(view), kind: Kind::Physical, exports: Vec::new() };
         state.physical.insert(id, physical);
         state.attachment.created(Kind::Physical);
         // SAFETY: not null; the caller provides a place for one handle.
@@ -93,9 +94,21 @@ pub(crate) unsafe extern "C" fn aclrtFreePhysical(handle: aclrtDrvMemHandle) -> 
     call("aclrtFreePhysical", |state| match state.physical.remove(&(handle as usize)) {
         None => refuse(ACL_ERROR_RT_PARAM_INVALID, "unknown physical memory"),
         Some(physical) => {
-            physical.exports.iter().for_each(|&nonce| crate::share::withdraw(state.attachment, nonce));
             state.attachment.destroyed(physical.kind);
-            Ok(())
+            if physical.kind == Kind::Imported {
+                physical
+                    .exports
+                    .iter()
+                    .for_each(|&nonce| crate::share::forget(state.attachment, nonce, true));
+                return Ok(());
+            }
+            // All are withdrawn; the first that is still open counts.
+            let mut withdrawn = Ok(());
+            for &nonce in &physical.exports {
+                let this = crate::share::withdraw(state.attachment, nonce);
+                withdrawn = withdrawn.and(this);
+            }
+            withdrawn
         }
     })
 }
@@ -113,7 +126,8 @@ pub(crate) unsafe extern "C" fn aclrtReserveMemAddress(
         ensure(plain, ACL_ERROR_INVALID_PARAM, "null pointer, size 0, an alignment or an expected address")?;
         ensure(flags <= HUGE_PAGE_TYPE as u64, ACL_ERROR_RT_PARAM_INVALID, "unknown page type")?;
         let device = state.device()?;
-        let base = reserve(size).or_else(|e| refuse(ACL_ERROR_RT_MEMORY_ALLOCATION, e.to_string()))?;
+        let base =
+            addresses::reserve(size).or_else(|e| refuse(ACL_ERROR_RT_MEMORY_ALLOCATION, e.to_string()))?;
         let reservation = Reservation { device, size, mapped: None, access: HashSet::new() };
         state.reservations.insert(base, reservation);
         state.attachment.created(Kind::Reservation);
@@ -131,7 +145,7 @@ pub(crate) unsafe extern "C" fn aclrtReleaseMemAddress(pointer: *mut c_void) -> 
             refuse(ACL_ERROR_RT_DRV_INTERNAL_ERROR, "memory is still mapped there")
         }
         Some(r) => {
-            unmap(pointer as usize, r.size);
+            addresses::release(pointer as usize, r.size);
             state.reservations.remove(&(pointer as usize));
             state.attachment.destroyed(Kind::Reservation);
             Ok(())
@@ -152,11 +166,11 @@ pub(crate) unsafe extern "C" fn aclrtMapMem(
         let Some(physical) = state.physical.get(&(handle as usize)) else {
             return refuse(ACL_ERROR_RT_PARAM_INVALID, "unknown physical memory");
         };
-        let memory = Arc::clone(&physical.memory);
+        let (view, imported) = (Arc::clone(&physical.view), physical.kind == Kind::Imported);
         let Some(reservation) = state.reservations.get_mut(&(pointer as usize)) else {
             return refuse(ACL_ERROR_RT_PARAM_INVALID, "unknown reservation");
         };
-        let fits = size == memory.size() && size <= reservation.size;
+        let fits = size == view.size() && size <= reservation.size;
         ensure(
             fits,
             ACL_ERROR_RT_PARAM_INVALID,
@@ -167,10 +181,8 @@ pub(crate) unsafe extern "C" fn aclrtMapMem(
             ACL_ERROR_RT_PARAM_INVALID,
             "something is mapped there already",
         )?;
-        // Without access until aclrtMemSetAccess allows it, so that a forgotten call is noticed.
-        map_over(pointer as usize, &memory)
-            .or_else(|e| refuse(ACL_ERROR_RT_DRV_INTERNAL_ERROR, e.to_string()))?;
-        reservation.mapped = Some(memory);
+        // The device cannot use it before aclrtMemSetAccess.
+        reservation.mapped = Some(Mapped { view, imported });
         state.attachment.created(Kind::Mapping);
         Ok(())
     })
@@ -182,12 +194,14 @@ pub(crate) unsafe extern "C" fn aclrtUnmapMem(pointer: *mut c_void) -> aclError 
         let Some(reservation) = state.reservations.get_mut(&(pointer as usize)) else {
             return refuse(ACL_ERROR_RT_PARAM_INVALID, "unknown reservation");
         };
-        ensure(reservation.mapped.take().is_some(), ACL_ERROR_RT_PARAM_INVALID, "nothing is mapped there")?;
+        let Some(mapped) = reservation.mapped.take() else {
+            return refuse(ACL_ERROR_RT_PARAM_INVALID, "nothing is mapped there");
+        };
         reservation.access.clear();
-        let size = reservation.size;
+        let device = reservation.device;
         state.attachment.destroyed(Kind::Mapping);
-        reserve_over(pointer as usize, size)
-            .or_else(|e| refuse(ACL_ERROR_RT_DRV_INTERNAL_ERROR, e.to_string()))
+        state.no_longer_usable(device, pointer as usize, mapped.view.size());
+        Ok(())
     })
 }
 
@@ -216,59 +230,13 @@ pub(crate) unsafe extern "C" fn aclrtMemSetAccess(
         let Some(reservation) = state.reservations.get_mut(&(pointer as usize)) else {
             return refuse(ACL_ERROR_RT_PARAM_INVALID, "unknown reservation");
         };
-        let mapped = reservation.mapped.as_ref().is_some_and(|m| m.size() == size);
-        ensure(mapped, ACL_ERROR_RT_PARAM_INVALID, "nothing of this size is mapped there")?;
-        reservation.access.insert(desc.location.id);
-        if reservation.access.contains(&current) {
-            // SAFETY: this library made the mapping, with this size.
-            let code = unsafe { libc::mprotect(pointer, size, libc::PROT_READ | libc::PROT_WRITE) };
-            ensure(code == 0, ACL_ERROR_RT_DRV_INTERNAL_ERROR, "mprotect failed")?;
+        let Some(mapped) = reservation.mapped.as_ref().filter(|mapped| mapped.view.size() == size) else {
+            return refuse(ACL_ERROR_RT_PARAM_INVALID, "nothing of this size is mapped there");
+        };
+        let (device, view) = (reservation.device, Arc::clone(&mapped.view));
+        if reservation.access.insert(desc.location.id) && desc.location.id == current {
+            state.now_usable(device, pointer as usize, &view)?;
         }
         Ok(())
     })
-}
-
-fn reserve(size: usize) -> std::io::Result<usize> {
-    // SAFETY: a new mapping at an address that the system picks touches no existing memory.
-    let base = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            size,
-            libc::PROT_NONE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-            0,
-        )
-    };
-    if base == libc::MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok(base as usize) }
-}
-
-fn reserve_over(base: usize, size: usize) -> std::io::Result<()> {
-    // SAFETY: replaces a range that this library reserved.
-    let mapped = unsafe {
-        libc::mmap(
-            base as *mut c_void,
-            size,
-            libc::PROT_NONE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
-            -1,
-            0,
-        )
-    };
-    if mapped == libc::MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok(()) }
-}
-
-fn map_over(base: usize, memory: &SharedMemory) -> std::io::Result<()> {
-    // SAFETY: replaces the start of a range that this library reserved and that is at least as long.
-    let mapped = unsafe {
-        libc::mmap(
-            base as *mut c_void,
-            memory.size(),
-            libc::PROT_NONE,
-            libc::MAP_SHARED | libc::MAP_FIXED,
-            memory.raw_fd(),
-            0,
-        )
-    };
-    if mapped == libc::MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }

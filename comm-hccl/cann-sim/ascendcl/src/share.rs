@@ -9,6 +9,7 @@
 
 use crate::gate::{Answer, Refusal, call, ensure, refuse};
 use crate::state::{Physical, State};
+use crate::view::View;
 use cann_sim::{
     Attachment, ControlLock, EXPORT_PIDS, ExportKind, ExportSlot, Kind, SharedMemory, process_start,
 };
@@ -50,17 +51,38 @@ pub(crate) fn publish(
     slot.size.store(memory.size() as u64, Relaxed);
     slot.device.store(visible, Relaxed);
     slot.open_to_all.store(open_to_all.into(), Relaxed);
-    slot.pids.iter().for_each(|pid| pid.store(0, Relaxed));
+    slot.pids.iter().chain(&slot.importers).for_each(|pid| pid.store(0, Relaxed));
     slot.kind.store(kind as u32, Relaxed);
     Ok(nonce)
 }
 
-/// Removes memory from the session's table.
-pub(crate) fn withdraw(attachment: &Attachment, nonce: u64) {
+/// Removes memory from the session's table. Refuses, after the fact, when a living process still has it open.
+pub(crate) fn withdraw(attachment: &Attachment, nonce: u64) -> Answer {
+    let lock = lock(attachment)?;
+    let Some(slot) = lock.control().exports.iter().find(|s| is_live(s, nonce)) else { return Ok(()) };
+    slot.kind.store(0, Relaxed);
+    let open = |pid: &i32| *pid != 0 && process_start(*pid).is_some();
+    match slot.importers.iter().map(|pid| pid.load(Relaxed)).find(open) {
+        None => Ok(()),
+        Some(pid) => {
+            let text =
+                format!("the memory is gone although process {pid} still has it open; importers close first");
+            cann_sim::log(&text);
+            refuse(ACL_ERROR_RT_DRV_INTERNAL_ERROR, text)
+        }
+    }
+}
+
+/// Forgets an export or an import in the course of a reset, or an import that its process has closed.
+pub(crate) fn forget(attachment: &Attachment, nonce: u64, imported: bool) {
     if let Ok(lock) = attachment.lock()
         && let Some(slot) = lock.control().exports.iter().find(|s| is_live(s, nonce))
     {
-        slot.kind.store(0, Relaxed);
+        if !imported {
+            slot.kind.store(0, Relaxed);
+        } else if let Some(mine) = slot.importers.iter().find(|pid| pid.load(Relaxed) == attachment.pid()) {
+            mine.store(0, Relaxed);
+        }
     }
 }
 
@@ -114,7 +136,7 @@ pub(crate) enum Path {
 }
 
 /// Opens what a peer exported, after the vendor's checks.
-pub(crate) fn open(state: &State, kind: ExportKind, nonce: u64, path: Path) -> Result<SharedMemory, Refusal> {
+pub(crate) fn open(state: &State, kind: ExportKind, nonce: u64, path: Path) -> Result<View, Refusal> {
     let lock = lock(state.attachment)?;
     let slot = find(&lock, kind, nonce)?;
     let (pid, this) = (slot.pid.load(Relaxed), state.attachment.pid());
@@ -131,8 +153,14 @@ pub(crate) fn open(state: &State, kind: ExportKind, nonce: u64, path: Path) -> R
         ensure(up, ACL_ERROR_RT_DRV_INTERNAL_ERROR, "peer access to the exporting device is not enabled")?;
     }
     let size = slot.size.load(Relaxed) as usize;
-    SharedMemory::open_peer(pid, slot.fd.load(Relaxed), size)
-        .or_else(|e| refuse(ACL_ERROR_RT_DRV_INTERNAL_ERROR, format!("the peer's memory: {e}")))
+    let view = SharedMemory::open_peer(pid, slot.fd.load(Relaxed), size).and_then(View::new);
+    let view =
+        view.or_else(|e| refuse(ACL_ERROR_RT_DRV_INTERNAL_ERROR, format!("the peer's memory: {e}")))?;
+    let Some(place) = slot.importers.iter().find(|pid| pid.load(Relaxed) == 0) else {
+        return refuse(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, format!("open in more than {EXPORT_PIDS} places"));
+    };
+    place.store(this, Relaxed);
+    Ok(view)
 }
 
 fn export(
@@ -151,7 +179,7 @@ fn export(
     match state.physical.get_mut(&(handle as usize)) {
         Some(physical) if physical.kind == Kind::Physical => {
             let open = flags == ACL_RT_VMM_EXPORT_FLAG_DISABLE_PID_VALIDATION;
-            let nonce = publish(attachment, kind, &physical.memory, visible, open)?;
+            let nonce = publish(attachment, kind, physical.view.memory(), visible, open)?;
             physical.exports.push(nonce);
             Ok(nonce)
         }
@@ -166,10 +194,10 @@ fn import(
     path: Path,
     handle: *mut aclrtDrvMemHandle,
 ) -> Answer {
-    let memory = open(state, kind, nonce, path)?;
     let device = state.device()?;
+    let view = Arc::new(open(state, kind, nonce, path)?);
     let id = state.handle();
-    let physical = Physical { device, memory: Arc::new(memory), kind: Kind::Imported, exports: Vec::new() };
+    let physical = Physical { device, view, kind: Kind::Imported, exports: vec![nonce] };
     state.physical.insert(id, physical);
     state.attachment.created(Kind::Imported);
     // SAFETY: the callers checked that it is not null; the program provides a place for one handle.

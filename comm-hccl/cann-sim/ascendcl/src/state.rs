@@ -1,15 +1,14 @@
 //! Every object of this process.
-//!
-//! # Safety
-//! Unmaps ranges that this library mapped, and declares that a `dlopen` handle may be sent to another thread.
-#![allow(unsafe_code)]
 
+use crate::addresses;
+use crate::device_process::{DeviceProcess, Running};
 use crate::gate::{Answer, Refusal, ensure, refuse};
-use cann_sim::{Attachment, Kind, SharedMemory};
+use crate::view::View;
+use cann_sim::{Attachment, Kind};
 use comm_hccl::sys::*;
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ffi::c_void;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The number behind `aclrtContext` of a thread without a context.
@@ -26,8 +25,7 @@ thread_local! {
 /// Memory that a device can use at an address.
 pub(crate) struct Range {
     pub(crate) device: u32,
-    pub(crate) size: usize,
-    pub(crate) memory: Arc<SharedMemory>,
+    pub(crate) view: Arc<View>,
     /// The kind of object that it is counted as.
     pub(crate) kind: Kind,
 }
@@ -35,9 +33,9 @@ pub(crate) struct Range {
 /// Physical memory, own or a peer's.
 pub(crate) struct Physical {
     pub(crate) device: u32,
-    pub(crate) memory: Arc<SharedMemory>,
+    pub(crate) view: Arc<View>,
     pub(crate) kind: Kind,
-    /// Handles that were made of it, by their nonce.
+    /// Handles that were made of it, by their nonce. Of a peer's memory, the one that was imported.
     pub(crate) exports: Vec<u64>,
 }
 
@@ -45,20 +43,54 @@ pub(crate) struct Physical {
 pub(crate) struct Reservation {
     pub(crate) device: u32,
     pub(crate) size: usize,
-    pub(crate) mapped: Option<Arc<SharedMemory>>,
+    pub(crate) mapped: Option<Mapped>,
     /// Devices that may use the mapping, driver-visible.
     pub(crate) access: HashSet<u32>,
 }
 
-/// A kernel binary, open.
-pub(crate) struct Binary {
-    pub(crate) device: u32,
-    pub(crate) library: *mut c_void,
+/// Physical memory in a reserved range.
+pub(crate) struct Mapped {
+    pub(crate) view: Arc<View>,
+    /// Whether it is a peer's.
+    pub(crate) imported: bool,
 }
 
-// SAFETY: the pointer is a handle of dlopen, which any thread may use; it is only touched under the state's
-// lock.
-unsafe impl Send for Binary {}
+/// Where a device address leads.
+pub(crate) struct Place {
+    pub(crate) view: Arc<View>,
+    pub(crate) offset: usize,
+    /// Whether the memory is a peer's.
+    pub(crate) imported: bool,
+}
+
+/// A stream, and the kernel that runs on it.
+pub(crate) struct Stream {
+    pub(crate) device: u32,
+    pub(crate) running: Option<Running>,
+}
+
+/// A kernel binary, open in the device's process.
+pub(crate) struct Binary {
+    pub(crate) device: u32,
+    pub(crate) library: usize,
+    pub(crate) path: PathBuf,
+    /// The load option with the kernels' type.
+    pub(crate) magic: Option<u32>,
+}
+
+/// A kernel of a binary.
+pub(crate) struct Function {
+    pub(crate) binary: usize,
+    pub(crate) entry: usize,
+    /// Whether the vendor's loader would know the type of the kernel.
+    pub(crate) typed: bool,
+}
+
+/// Why a device does nothing until it is reset.
+pub(crate) struct Fault {
+    pub(crate) code: i32,
+    pub(crate) reason: String,
+}
 
 /// An IPC key, by its text.
 pub(crate) struct IpcKey {
@@ -75,12 +107,15 @@ pub(crate) struct State {
     pub(crate) initialised: bool,
     /// How often each logical device is set.
     pub(crate) set: BTreeMap<u32, u32>,
-    pub(crate) streams: HashMap<usize, u32>,
+    pub(crate) streams: HashMap<usize, Stream>,
     pub(crate) ranges: BTreeMap<usize, Range>,
     pub(crate) physical: HashMap<usize, Physical>,
     pub(crate) reservations: BTreeMap<usize, Reservation>,
     pub(crate) binaries: HashMap<usize, Binary>,
-    pub(crate) functions: HashMap<usize, (usize, usize)>,
+    pub(crate) functions: HashMap<usize, Function>,
+    /// The processes in which kernels run, by logical device.
+    pub(crate) processes: BTreeMap<u32, DeviceProcess>,
+    pub(crate) faults: BTreeMap<u32, Fault>,
     pub(crate) keys: HashMap<Vec<u8>, IpcKey>,
     /// Driver-visible ids of the peers that the device may reach, with how often their status was queried.
     pub(crate) peers: HashMap<u32, u32>,
@@ -106,6 +141,8 @@ impl State {
             reservations: BTreeMap::new(),
             binaries: HashMap::new(),
             functions: HashMap::new(),
+            processes: BTreeMap::new(),
+            faults: BTreeMap::new(),
             keys: HashMap::new(),
             peers: HashMap::new(),
             next: 0x10_0000,
@@ -145,27 +182,89 @@ impl State {
         self.visible_id(self.device()? as i32)
     }
 
-    /// Checks that the current device may use all of a range of addresses.
-    pub(crate) fn usable(&self, address: usize, len: usize) -> Answer {
+    /// Finds the memory behind addresses that the current device may use.
+    pub(crate) fn locate(&self, address: usize, len: usize) -> Result<Place, Refusal> {
         let visible = self.current_visible_id()?;
         let inside = |base: usize, size: usize| {
             address >= base && address.checked_add(len).is_some_and(|end| end <= base + size)
         };
         if let Some((&base, range)) = self.ranges.range(..=address).next_back()
-            && inside(base, range.size)
+            && inside(base, range.view.size())
         {
-            return Ok(());
+            let imported = range.kind == Kind::IpcImport;
+            return Ok(Place { view: Arc::clone(&range.view), offset: address - base, imported });
         }
         match self.reservations.range(..=address).next_back() {
             Some((&base, r)) if inside(base, r.size) => {
-                ensure(r.mapped.is_some(), ACL_ERROR_RT_PARAM_INVALID, "nothing is mapped there")?;
+                let Some(mapped) = r.mapped.as_ref().filter(|mapped| inside(base, mapped.view.size())) else {
+                    return refuse(ACL_ERROR_RT_PARAM_INVALID, "nothing is mapped there");
+                };
                 ensure(
                     r.access.contains(&visible),
                     ACL_ERROR_RT_DRV_INTERNAL_ERROR,
                     "the device has no access to the mapping; see aclrtMemSetAccess",
-                )
+                )?;
+                let view = Arc::clone(&mapped.view);
+                Ok(Place { view, offset: address - base, imported: mapped.imported })
             }
             _ => refuse(ACL_ERROR_RT_PARAM_INVALID, "not device memory, or beyond its end"),
+        }
+    }
+
+    /// Refuses device addresses where the vendor takes a pointer of the host.
+    pub(crate) fn host_memory(&self, address: usize, len: usize) -> Answer {
+        let overlaps =
+            |base: usize, size: usize| address < base + size && base < address.saturating_add(len.max(1));
+        let ranges = self.ranges.iter().any(|(&base, range)| overlaps(base, range.view.size()));
+        let reserved = self.reservations.iter().any(|(&base, r)| overlaps(base, r.size));
+        ensure(!ranges && !reserved, ACL_ERROR_RT_PARAM_INVALID, "a device address where host memory belongs")
+    }
+
+    /// Refuses with the device's fault.
+    pub(crate) fn healthy(&self, device: u32) -> Answer {
+        match self.faults.get(&device) {
+            Some(fault) => refuse(fault.code, fault.reason.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// The process of a device. It starts with all memory that the device can use.
+    pub(crate) fn process(&mut self, device: u32) -> Result<&mut DeviceProcess, Refusal> {
+        if !self.processes.contains_key(&device) {
+            let visible = self.visible_id(device as i32)?;
+            let ranges = self.ranges.iter().filter(|(_, range)| range.device == device);
+            let reserved =
+                self.reservations.iter().filter(|(_, r)| r.device == device && r.access.contains(&visible));
+            let mapped = reserved.filter_map(|(base, r)| Some((base, &r.mapped.as_ref()?.view)));
+            let memory = ranges.map(|(base, range)| (base, &range.view)).chain(mapped);
+            let started =
+                DeviceProcess::start().map_err(|error| error.to_string()).and_then(|mut process| {
+                    memory.into_iter().try_for_each(|(base, view)| process.map(*base, view))?;
+                    Ok(process)
+                });
+            let started = started.or_else(|error| refuse(ACL_ERROR_RT_DRV_INTERNAL_ERROR, error))?;
+            self.processes.insert(device, started);
+        }
+        match self.processes.get_mut(&device) {
+            Some(process) => Ok(process),
+            None => refuse(ACL_ERROR_INTERNAL_ERROR, "the device's process was not started"),
+        }
+    }
+
+    /// Memory that a device can use from now on.
+    pub(crate) fn now_usable(&mut self, device: u32, base: usize, view: &View) -> Answer {
+        match self.processes.get_mut(&device) {
+            None => Ok(()),
+            Some(process) => {
+                process.map(base, view).or_else(|error| refuse(ACL_ERROR_RT_DRV_INTERNAL_ERROR, error))
+            }
+        }
+    }
+
+    /// Memory that a device can use no longer. A process that is gone has no memory.
+    pub(crate) fn no_longer_usable(&mut self, device: u32, base: usize, size: usize) {
+        if let Some(process) = self.processes.get_mut(&device) {
+            let _ = process.unmap(base, size);
         }
     }
 
@@ -173,19 +272,24 @@ impl State {
     pub(crate) fn reclaim(&mut self, device: Option<u32>) {
         let goes = |of: u32| device.is_none_or(|d| d == of);
         let attachment = self.attachment;
-        self.streams.retain(|_, of| keep_or_reclaim(attachment, !goes(*of), Kind::Stream));
+        let (ending, staying) =
+            std::mem::take(&mut self.processes).into_iter().partition(|(device, _)| goes(*device));
+        self.processes = staying;
+        BTreeMap::into_values(ending).for_each(|process| drop(process.end()));
+        self.faults.retain(|device, _| !goes(*device));
+        self.streams.retain(|_, stream| keep_or_reclaim(attachment, !goes(stream.device), Kind::Stream));
         self.keys.retain(|_, key| {
             let kind = if key.import.is_some() { Kind::IpcImport } else { Kind::IpcKey };
             let keep = keep_or_reclaim(attachment, !goes(key.device), kind);
-            if !keep && key.import.is_none() {
-                crate::share::withdraw(attachment, key.nonce);
+            if !keep {
+                crate::share::forget(attachment, key.nonce, key.import.is_some());
             }
             keep
         });
         self.ranges.retain(|&base, range| {
             let keep = !goes(range.device);
             if !keep {
-                unmap(base, range.size);
+                addresses::release(base, range.view.size());
                 // An import is counted by its key.
                 if range.kind != Kind::IpcImport {
                     attachment.reclaimed(range.kind);
@@ -196,7 +300,7 @@ impl State {
         self.reservations.retain(|&base, r| {
             let keep = !goes(r.device);
             if !keep {
-                unmap(base, r.size);
+                addresses::release(base, r.size);
                 if r.mapped.is_some() {
                     attachment.reclaimed(Kind::Mapping);
                 }
@@ -207,7 +311,8 @@ impl State {
         self.physical.retain(|_, p| {
             let keep = keep_or_reclaim(attachment, !goes(p.device), p.kind);
             if !keep {
-                p.exports.iter().for_each(|&nonce| crate::share::withdraw(attachment, nonce));
+                let imported = p.kind == Kind::Imported;
+                p.exports.iter().for_each(|&nonce| crate::share::forget(attachment, nonce, imported));
             }
             keep
         });
@@ -237,10 +342,4 @@ pub(crate) fn set_current_context(context: usize) {
 /// The default context of a logical device.
 pub(crate) fn context_of(device: u32) -> usize {
     FIRST_CONTEXT + device as usize
-}
-
-/// Unmaps a range of addresses.
-pub(crate) fn unmap(base: usize, size: usize) {
-    // SAFETY: this library mapped the range for the object that is being destroyed, and does not use it any more.
-    unsafe { libc::munmap(base as *mut c_void, size) };
 }

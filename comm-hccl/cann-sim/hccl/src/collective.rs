@@ -1,13 +1,14 @@
 //! Collectives, piece by piece through the staging memory.
 //!
 //! # Safety
-//! The exported functions have the vendor's C interface. Buffers are checked against what the device can use. Staging and
-//! device memory are shared with other processes, and only copied with `shared_memory`.
+//! The exported functions have the vendor's C interface. Buffers are checked against what the device can use. Staging memory
+//! is shared with other processes, and only copied with `shared_memory`; the sibling library copies device memory.
 #![allow(unsafe_code)]
 
 use crate::comm::{Member, PIECE, member, sibling};
 use crate::gate::{Refusal, call, ensure, refuse};
 use crate::reduce::{element_size, reduce};
+use crate::sibling::Sibling;
 use comm_hccl::sys::*;
 use shared_memory::{copy_from_shared, copy_to_shared};
 use std::ffi::c_void;
@@ -42,7 +43,7 @@ impl Member {
         mut take: impl FnMut(usize, u32, &[u8]) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         for offset in (0..len).step_by(PIECE) {
-            let piece = load(send, offset, PIECE.min(len - offset));
+            let piece = load(send, offset, PIECE.min(len - offset))?;
             self.exchange(&piece, |rank, part| take(offset, rank, part))?;
         }
         Ok(())
@@ -55,7 +56,7 @@ impl Member {
         len: usize,
         data_type: HcclDataType,
         op: HcclReduceOp,
-        mut store: impl FnMut(usize, &[u8]),
+        mut store: impl FnMut(usize, &[u8]) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         let mut sum = Vec::new();
         self.exchange_all(send, len, |offset, rank, part| {
@@ -65,7 +66,7 @@ impl Member {
                 reduce(&mut sum, part, data_type, op)?;
             }
             if rank + 1 == self.ranks {
-                store(offset, &sum);
+                store(offset, &sum)?;
             }
             Ok(())
         })
@@ -73,17 +74,17 @@ impl Member {
 }
 
 /// Copies out of device memory.
-fn load(from: *const c_void, offset: usize, len: usize) -> Vec<u8> {
+fn load(from: *const c_void, offset: usize, len: usize) -> Result<Vec<u8>, Refusal> {
     let mut bytes = vec![0; len];
-    // SAFETY: `check_buffers` found the whole buffer mapped, of which this is a part.
-    unsafe { copy_from_shared(from.cast::<u8>().add(offset), &mut bytes) };
-    bytes
+    let read = Sibling::get().is_some_and(|sibling| sibling.read(from as usize + offset, &mut bytes));
+    ensure(read, HCCL_E_PARA, "a buffer is gone")?;
+    Ok(bytes)
 }
 
 /// Copies into device memory.
-fn save(to: *mut c_void, offset: usize, bytes: &[u8]) {
-    // SAFETY: `check_buffers` found the whole buffer mapped, of which this is a part.
-    unsafe { copy_to_shared(bytes, to.cast::<u8>().add(offset)) };
+fn save(to: *mut c_void, offset: usize, bytes: &[u8]) -> Result<(), Refusal> {
+    let written = Sibling::get().is_some_and(|sibling| sibling.write(to as usize + offset, bytes));
+    ensure(written, HCCL_E_PARA, "a buffer is gone")
 }
 
 /// Checks that the device can use the buffers.
@@ -140,8 +141,7 @@ collectives! {
         let len = bytes(count, data_type, 1)?;
         check_buffers(&[(send, len), (receive, bytes(count, data_type, member.ranks)?)])?;
         member.exchange_all(send, len, |offset, rank, part| {
-            save(receive, rank as usize * len + offset, part);
-            Ok(())
+            save(receive, rank as usize * len + offset, part)
         })
     }
 
@@ -153,8 +153,9 @@ collectives! {
         member.reduce_all(send, all, data_type, op, |offset, sum| {
             let (from, to) = (mine.start.max(offset), mine.end.min(offset + sum.len()));
             if from < to {
-                save(receive, from - mine.start, &sum[from - offset..to - offset]);
+                save(receive, from - mine.start, &sum[from - offset..to - offset])?;
             }
+            Ok(())
         })
     }
 
@@ -163,10 +164,7 @@ collectives! {
         let len = bytes(count, data_type, 1)?;
         check_buffers(&[(buffer, len)])?;
         member.exchange_all(buffer, len, |offset, rank, part| {
-            if rank == root {
-                save(buffer, offset, part);
-            }
-            Ok(())
+            if rank == root { save(buffer, offset, part) } else { Ok(()) }
         })
     }
 }

@@ -31,6 +31,8 @@ sibling_functions! {
     has_device: c"cann_sim_has_device" as unsafe extern "C" fn() -> i32;
     switch_context: c"cann_sim_switch_context" as unsafe extern "C" fn();
     usable: c"cann_sim_usable" as unsafe extern "C" fn(*const c_void, usize) -> i32;
+    read: c"cann_sim_read" as unsafe extern "C" fn(*const c_void, *mut u8, usize) -> i32;
+    write: c"cann_sim_write" as unsafe extern "C" fn(*mut c_void, *const u8, usize) -> i32;
     stream: c"cann_sim_stream" as unsafe extern "C" fn(*const c_void) -> i32;
 }
 
@@ -74,6 +76,18 @@ impl Sibling {
     pub(crate) fn usable(&self, pointer: *const c_void, len: usize) -> bool {
         // SAFETY: the pointer is not dereferenced.
         unsafe { (self.usable)(pointer, len) == 1 }
+    }
+
+    /// Copies out of memory of the current device. Returns whether the device can use it.
+    pub(crate) fn read(&self, from: usize, into: &mut [u8]) -> bool {
+        // SAFETY: `into` is writable for its length; the device address is looked up.
+        unsafe { (self.read)(from as *const c_void, into.as_mut_ptr(), into.len()) == 1 }
+    }
+
+    /// Copies into memory of the current device. Returns whether the device can use it.
+    pub(crate) fn write(&self, to: usize, bytes: &[u8]) -> bool {
+        // SAFETY: `bytes` is readable for its length; the device address is looked up.
+        unsafe { (self.write)(to as *mut c_void, bytes.as_ptr(), bytes.len()) == 1 }
     }
 
     /// Whether a stream exists.

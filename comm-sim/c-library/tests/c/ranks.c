@@ -11,7 +11,10 @@ static unsigned char *bytes_at(uint64_t address) { return (unsigned char *)(uint
 /* What holds for every context. */
 static void check_context(const CommContext *context, uint32_t rank, uint32_t nranks, size_t size) {
     CHECK(context->rankId == rank && context->rankNum == nranks && context->winSize == size);
-    CHECK(context->workSpace != 0 && context->workSpaceSize > 0);
+    CHECK(context->workSpace == 0 && context->workSpaceSize == 0);
+    const CommContextTail *tail = (const CommContextTail *)(context + 1);
+    CHECK(tail->magic == COMM_CONTEXT_TAIL_MAGIC && *(const uint32_t *)(uintptr_t)tail->abort == 0);
+    CHECK(*(const uint32_t *)(uintptr_t)tail->generation == 0);
     for (uint32_t peer = 0; peer < COMM_MAX_RANK_NUM; ++peer) {
         CHECK((context->windowsIn[peer] != 0) == (peer < nranks));
         CHECK(context->windowsOut[peer] == context->windowsIn[peer]);

@@ -66,6 +66,9 @@ pub(crate) fn kernel(folder: &Path) -> PathBuf {
             .args([&object, &source])
             .status();
         assert!(built.is_ok_and(|status| status.success()), "g++ could not build the kernel of the scenario");
+        // For the vendor double, which wants to know for which kind of core a kernel is.
+        let json = r#"{"magic": "RT_DEV_BINARY_MAGIC_ELF_AIVEC"}"#;
+        std::fs::write(object.with_extension("json"), json).unwrap();
     }
     object
 }

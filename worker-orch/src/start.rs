@@ -40,10 +40,8 @@ static FUNCTIONS: OnceLock<Vec<TaskFn>> = OnceLock::new();
 /// In a child every descriptor is closed that the Worker did not pass on, except standard input, output and
 /// error.
 pub fn serve_if_child(functions: &[(&str, TaskFn)]) {
-    if std::env::var_os(OLD_VARIABLE).is_some() {
-        eprintln!(
-            "{OLD_VARIABLE} is set; it is called {CHILD_VARIABLE} now, and only this program sets it: unset it"
-        );
+    if let Some(refusal) = old_variable() {
+        eprintln!("{refusal}");
         std::process::exit(NOT_ATTACHED);
     }
     // SAFETY: this is the first thing in `main`, as the documentation asks for; descriptors that a library's
@@ -61,6 +59,13 @@ pub fn serve_if_child(functions: &[(&str, TaskFn)]) {
     }
 }
 
+/// Why this process cannot go on, when the variable is set under its old name.
+fn old_variable() -> Option<String> {
+    std::env::var_os(OLD_VARIABLE).map(|_| {
+        format!("{OLD_VARIABLE} is set; it is called {CHILD_VARIABLE} now, and only this program sets it: unset it")
+    })
+}
+
 /// The functions that this program passed to [`serve_if_child`]. Every child has them, however it is started.
 pub(crate) fn functions_of_program() -> Vec<TaskFn> {
     FUNCTIONS.get().cloned().unwrap_or_default()
@@ -69,6 +74,9 @@ pub(crate) fn functions_of_program() -> Vec<TaskFn> {
 /// Refuses to start children where that would start this program over and over again.
 pub(crate) fn check(start: Start) -> Result<(), Failure> {
     let refused = |text: String| Err(Failure::new(ErrorCode::Invalid, text).in_phase("init"));
+    if let Some(refusal) = old_variable() {
+        return refused(refusal);
+    }
     if std::env::var_os(CHILD_VARIABLE).is_some() {
         let pid = std::process::id();
         return refused(format!(

@@ -20,8 +20,8 @@
 //!   each.
 //! - **MA-7** A parked waiter costs under 1 % of a core, and with more parties than cores everybody
 //!   still makes progress.
-//! - **MA-8** A waiter parks on the low 32 bits of a word. A store that wakes changes them; debug builds
-//!   panic if it does not.
+//! - **MA-8** A waiter parks on the low 32 bits of a word. A store that wakes changes them; the models
+//!   panic where one does not.
 //! - **MA-9** A park flag has one waiter at a time: the types let one thread wait with it.
 //! - **MA-10** A reader of a [`MessageSlot`] gets whole messages only, and none of them twice.
 //!

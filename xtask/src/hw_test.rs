@@ -159,6 +159,7 @@ const ANY_PLATFORM: &[(&str, &str)] = &[
     ("worker-orch", "proc_run"),
     ("worker-orch", "proc_cancelled"),
     ("worker-orch", "proc_death"),
+    ("worker-orch", "proc_limits"),
     ("worker-orch", "proc_exec"),
 ];
 

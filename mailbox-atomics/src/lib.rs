@@ -18,6 +18,10 @@
 //! - **MA-7** A [`Region`] has no name, cannot be resized by anyone, and has its memory reserved before use: no leftovers, no SIGBUS.
 //! - **MA-8** A parked waiter costs under 1 % of a core, and with more parties than cores everybody still makes progress.
 //! - **MA-9** A [`Child`] is killed when its parent ends, at any point, and inherits only the descriptors that it needs.
+//! - **MA-10** Whoever observes a step of a [`Progress`] observes its payload and what its rank wrote before it.
+//! - **MA-11** A line, or a buffer that a step announces, is written again only when all its readers have said that they finished.
+//! - **MA-12** The [record](RecordRing) of a call is there as long as a rank of the group may still make that call.
+//! - **MA-13** Messages of a [pair ring](PairSender) arrive once, in order, with their bytes.
 //!
 //! Words have one writer each. That is a rule for the protocols above, not something that a type can check across
 //! processes.
@@ -54,18 +58,29 @@ mod barrier;
 mod loom_futex;
 mod mailbox;
 mod one_shot;
+mod pair_ring;
+mod progress;
+mod records;
 #[cfg(not(loom))]
 mod shared;
 mod spin;
 mod sync;
 #[cfg(not(loom))]
 mod sys;
+#[cfg(not(loom))]
+mod view;
 mod wait;
 mod word;
 
 pub use barrier::{Barrier, BarrierError, Place};
 pub use mailbox::{Call, MailboxWords, RequestNumber, Requester, Responder};
 pub use one_shot::{AlreadyPublished, OneShot};
+pub use pair_ring::{GaveUp, PAIR_PAYLOAD_WORDS, PAIR_SLOTS, PairLines, PairReceiver, PairSender, PairTaken};
+pub use progress::{
+    Credit, GAVE_UP, Halves, INLINE_WORDS, Observed, PARK_LANES, PROGRESS_LINES, Progress, ProgressLine,
+    ProgressWords, Use,
+};
+pub use records::{RECORD_WORDS, RECORDS, RecordRing};
 pub use spin::{AllowedCores, SpinBudget};
 #[cfg(loom)]
 pub use sync::{Site, mutants};

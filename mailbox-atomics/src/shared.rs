@@ -6,6 +6,9 @@
 
 use crate::barrier::Place;
 use crate::mailbox::MailboxWords;
+use crate::pair_ring::{PairLines, PairTaken};
+use crate::progress::ProgressWords;
+use crate::records::RecordRing;
 use crate::word::{StickyWord, WordI32, WordU32, WordU64};
 use shared_memory::Shared;
 
@@ -21,3 +24,11 @@ unsafe impl Shared for StickyWord {}
 unsafe impl Shared for MailboxWords {}
 // SAFETY: a `repr(C)` struct of words.
 unsafe impl Shared for Place {}
+// SAFETY: `repr(C)` structs of atomic integers and words.
+unsafe impl Shared for ProgressWords {}
+// SAFETY: as above.
+unsafe impl Shared for RecordRing {}
+// SAFETY: as above.
+unsafe impl Shared for PairLines {}
+// SAFETY: as above.
+unsafe impl Shared for PairTaken {}

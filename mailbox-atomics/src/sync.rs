@@ -31,6 +31,16 @@ pub enum Site {
     BarrierAcceptsLaterPhase,
     /// A reply carries the number of its request.
     ReplyNumbered,
+    /// A step published says nothing of what its rank has read; the lag beside it does.
+    CreditIsWhatWasRead,
+    /// Who writes a line or a buffer again first checks that its readers have finished.
+    WriterChecksReaders,
+    /// Pieces are staged in two buffers in turns.
+    TwoHalves,
+    /// The record of a call keeps its place while later calls are recorded.
+    RecordsInARing,
+    /// A rank that has read wakes those who wait for that.
+    ReadingNotifies,
 }
 
 #[cfg(not(loom))]

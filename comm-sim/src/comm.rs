@@ -3,8 +3,8 @@
 use crate::note::{Part, agree};
 use comm_context::abi::{CommContext, DeviceAddr};
 use comm_context::comm::{
-    Allocated, AllocationId, AllocationTable, CommError, Communicator, DomainSpec, Key, Membership, Phase,
-    Released, SubsetView, Timeout, Window, validate,
+    Allocated, AllocationId, AllocationTable, CommError, Communicator, DomainSpec, HostWindows, Key,
+    Membership, Phase, Released, SubsetView, Timeout, Window, validate,
 };
 use fault_points::fault_point;
 use rendezvous::{Group, Prepared, Step, Tag, region_error};
@@ -63,6 +63,15 @@ impl SimComm {
     /// Who is in the group, in which phase, and for how long: one line each.
     pub fn table(&self) -> String {
         self.group.table()
+    }
+
+    pub(crate) fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Whether a range lies in one window.
+    pub(crate) fn check_window(&self, at: DeviceAddr, len: usize) -> Result<(), CommError> {
+        self.state().allocations.check_write(at, len)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -163,7 +172,7 @@ impl SimComm {
     }
 
     /// Where an address of this rank's stands in the group's memory.
-    fn offset(&self, at: DeviceAddr) -> usize {
+    pub(crate) fn offset(&self, at: DeviceAddr) -> usize {
         (at.0 - self.address(0).0) as usize
     }
 }
@@ -253,6 +262,10 @@ impl Communicator for SimComm {
         }
         self.state().allocations.check_write(to, bytes.len())?;
         self.group.region().write(self.offset(to), bytes).map_err(region_error)
+    }
+
+    fn host_windows(&self) -> Option<&dyn HostWindows> {
+        Some(self)
     }
 
     /// Leaves at once, without waiting: a rank that gives up must not hang on those who still wait for it. Its windows stay readable for

@@ -40,6 +40,7 @@
 //! that is what windows are for. One machine only.
 
 mod comm;
+mod host_windows;
 mod note;
 
 pub use comm::{EXTENT, SimComm, prepare};

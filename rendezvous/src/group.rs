@@ -168,7 +168,7 @@ impl Group {
         Ok(self.begin(phase, deadline(within)?))
     }
 
-    fn begin(&self, phase: Phase, deadline: Deadline) -> Step<'_> {
+    pub(crate) fn begin(&self, phase: Phase, deadline: Deadline) -> Step<'_> {
         self.publish(phase, deadline.start_ns());
         Step { group: self, phase, deadline }
     }
@@ -292,7 +292,7 @@ impl Group {
         wait.cancel_on(cancel).spinning(&self.spin)
     }
 
-    fn halt_word(&self) -> &StickyWord {
+    pub(crate) fn halt_word(&self) -> &StickyWord {
         &self.memory.header().halt
     }
 
@@ -311,7 +311,7 @@ impl Group {
         error
     }
 
-    fn describe(&self, error: WaitError, phase: Phase, missing: Vec<u32>) -> CommError {
+    pub(crate) fn describe(&self, error: WaitError, phase: Phase, missing: Vec<u32>) -> CommError {
         match (self.reported_death(), error) {
             (Some(death), _) => self.died(death, phase),
             (None, WaitError::TimedOut { waited, limit }) => {

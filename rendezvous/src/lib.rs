@@ -54,6 +54,7 @@ mod path;
 mod ticket;
 mod verdict;
 mod watch;
+mod word_wait;
 
 pub use group::{Group, Prepared, Step, deadline};
 pub use inspect::groups_of;

@@ -46,6 +46,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("comm-sim", Uses::Only(BACKEND), Some(Layer::Comm)),
     row("comm-hccl", Uses::Only(BACKEND), Some(Layer::Comm)),
     row("bootstrap-channel", Uses::Only(CHANNEL), Some(Layer::Bootstrap)),
+    row("collectives", Uses::Only(COLLECTIVES), None),
     row("chip-bootstrap", Uses::Only(CHIP), Some(Layer::Chip)),
     row("worker-orch", Uses::Only(WORKER), Some(Layer::Worker)),
     row("ipcq-sim", Uses::Apart(&["ccl-schedule"]), None),
@@ -75,6 +76,8 @@ const BACKEND: &[&str] = &[
     "worker-errors",
     "rendezvous",
 ];
+const COLLECTIVES: &[&str] =
+    &["fault-points", "deadline", "shared-memory", "child-process", "comm-context", "mailbox-atomics"];
 const CHIP: &[&str] = &[
     "fault-points",
     "deadline",

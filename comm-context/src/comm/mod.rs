@@ -2,6 +2,7 @@
 
 mod allocation_table;
 mod error;
+mod host_windows;
 mod membership;
 mod phase;
 mod reach;
@@ -10,6 +11,7 @@ pub mod validate;
 
 pub use allocation_table::{Allocated, AllocationTable, Key, Released};
 pub use error::{ArgumentError, CommCode, CommError, Death, PathProblem};
+pub use host_windows::{HostWindows, WordWait};
 pub use membership::Membership;
 pub use phase::Phase;
 pub use timeout::Timeout;
@@ -82,6 +84,11 @@ pub trait Communicator: Send + Sync {
     /// before a kernel is launched and now and then while it runs; does nothing where they look at the parent's word itself.
     fn relay_abort(&self) -> Result<(), CommError> {
         Ok(())
+    }
+
+    /// The windows as memory of this process, where they are that.
+    fn host_windows(&self) -> Option<&dyn HostWindows> {
+        None
     }
 
     /// Leaves the group. Always releases what this rank owns, also when a peer is gone or the deadline

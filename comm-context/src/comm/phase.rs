@@ -28,11 +28,13 @@ pub enum Phase {
     Destroy = 8,
     /// `destroy` has returned.
     Gone = 9,
+    /// In a collective on windows.
+    Collective = 10,
 }
 
 impl Phase {
     /// Every phase, in the order of the codes.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Idle,
         Self::Init,
         Self::AllocWindows,
@@ -43,6 +45,7 @@ impl Phase {
         Self::Transfer,
         Self::Destroy,
         Self::Gone,
+        Self::Collective,
     ];
 
     /// The code that crosses processes.
@@ -68,6 +71,7 @@ impl Phase {
             Self::Transfer => "transfer",
             Self::Destroy => "destroy",
             Self::Gone => "gone",
+            Self::Collective => "collective",
         }
     }
 }

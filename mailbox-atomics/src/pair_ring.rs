@@ -103,6 +103,11 @@ impl<'a> PairSender<'a> {
         self.lines.lines[slot].number.notify(lanes.map(|lane| Listener::tagged(lane, tag)));
     }
 
+    /// The number of the slot that is published next.
+    pub fn next_number(&self) -> u64 {
+        self.sent + 1
+    }
+
     /// The word to wait on for a free slot, and the tag of whoever parks on it.
     pub fn word(&self) -> (&'a WordU64, NonZeroU32) {
         (&self.taken.0, tag(self.to, PAIR_TAKEN))
@@ -147,6 +152,11 @@ impl<'a> PairReceiver<'a> {
             let tag = tag(self.me, PAIR_TAKEN);
             self.taken.0.notify(lanes.map(|lane| Listener::tagged(lane, tag)));
         }
+    }
+
+    /// The number of the slot that is received next.
+    pub fn next_number(&self) -> u64 {
+        self.received + 1
     }
 
     /// The word to wait on for the next slot, and the tag of whoever parks on it.

@@ -118,6 +118,8 @@ pub struct Use {
     pub readers: u64,
     /// Whether the readers publish that step only when they have read it. They then need not be asked for `read_up_to`.
     pub acknowledged: bool,
+    /// The hash of the call that the step belongs to, with which the readers publish it too.
+    pub hash: u32,
 }
 
 /// Whether a reader has finished with something.
@@ -125,13 +127,10 @@ pub struct Use {
 pub enum Credit {
     /// It has.
     Given,
-    /// It has published the step that says so, in a call with this hash.
-    GivenIn {
-        /// Of the reader's call.
-        hash: u32,
-    },
     /// Not yet.
     Missing,
+    /// It published the step in another call, so it does not read what this rank thinks it reads.
+    OtherCall,
     /// It never will: it has given up.
     GaveUp,
 }
@@ -285,9 +284,9 @@ impl<'a> Progress<'a> {
         if used.acknowledged {
             return match self.observe(rank, used.step) {
                 Observed::NotYet => Credit::Missing,
-                // In another call it may not have read it. The caller compares the hash and goes no further.
-                Observed::Here { hash, .. } => Credit::GivenIn { hash },
-                Observed::Ahead => Credit::Given,
+                Observed::Here { hash, .. } if hash != used.hash => Credit::OtherCall,
+                Observed::Here { .. } | Observed::Ahead if self.bounds[rank] >= used.step => Credit::Given,
+                Observed::Here { .. } | Observed::Ahead => Credit::OtherCall,
                 Observed::GaveUp => Credit::GaveUp,
             };
         }

@@ -1,0 +1,35 @@
+//! wip
+mod call;
+mod calls;
+mod element;
+mod engine;
+mod error;
+mod fault;
+mod fork_guard;
+mod group;
+mod kernels;
+mod layout;
+mod memory;
+mod moves;
+mod options;
+mod pairs;
+mod plan;
+mod pool;
+mod raw;
+mod registry;
+mod request;
+mod scope;
+mod split;
+mod started;
+mod tensor;
+mod thread;
+mod thresholds;
+
+pub use element::{DType, Element, Op, bf16, f16};
+pub use error::{BadArgument, CallOf, CollError};
+pub use group::{Collectives, CommRef};
+pub use options::Options;
+pub use request::{CallText, Kind, Request, Shared};
+pub use scope::{Pending, Scope};
+pub use started::Ticket;
+pub use tensor::{Buffer, Input, WindowTensor};

@@ -2,235 +2,17 @@
 
 use crate::call::Call;
 use crate::element::{Element, Op};
-use crate::error::{BadArgument, CollError};
+use crate::error::CollError;
 use crate::group::Collectives;
 use crate::pairs::{Direction, Transfer};
-use crate::request::{Kind, Request, Shared};
+use crate::request::Request;
+use crate::requests::Requests;
 use crate::tensor::{Buffer, Input};
 
-/// Checks a length.
-fn length(what: &'static str, have: usize, need: Option<usize>) -> Result<(), BadArgument> {
-    match need {
-        Some(need) if have == need => Ok(()),
-        need => Err(BadArgument::Length { what, have, need: need.unwrap_or(usize::MAX) }),
-    }
-}
-
-/// Checks that a list has a count for each rank, and returns their sum.
-fn counts(what: &'static str, counts: &[usize], nranks: usize) -> Result<Option<usize>, BadArgument> {
-    length(what, counts.len(), Some(nranks))?;
-    Ok(counts.iter().try_fold(0_usize, |sum, count| sum.checked_add(*count)))
-}
-
-/// Requests with the lengths of their buffers checked. The calls and their started twins make the same ones.
 impl Collectives<'_> {
-    pub(crate) fn all_reduce_request<B: Buffer + ?Sized>(&self, buffer: &mut B, op: Op) -> Request {
-        let (at, count) = buffer.view_mut();
-        let shared = if B::SHARED { Shared::Both } else { Shared::Nothing };
-        Request {
-            kind: Kind::AllReduce,
-            dtype: B::Item::DTYPE,
-            op: Some(op),
-            count,
-            input: at.cast_const().cast(),
-            output: at.cast(),
-            shared,
-            ..Request::BARRIER
-        }
-    }
-
-    /// A request with input and output of the types of its elements.
-    fn request<I: Input + ?Sized>(kind: Kind, input: &I, count: usize, output: *mut I::Item) -> Request {
-        Request {
-            kind,
-            dtype: I::Item::DTYPE,
-            count,
-            input: input.view().0.cast(),
-            output: output.cast(),
-            shared: if I::SHARED { Shared::Input } else { Shared::Nothing },
-            ..Request::BARRIER
-        }
-    }
-
-    pub(crate) fn all_reduce_into_request<I, B>(
-        &self,
-        input: &I,
-        output: &mut B,
-        op: Op,
-    ) -> Result<Request, BadArgument>
-    where
-        I: Input + ?Sized,
-        B: Buffer<Item = I::Item> + ?Sized,
-    {
-        let count = input.view().1;
-        let (out, len) = output.view_mut();
-        length("output", len, Some(count))?;
-        let shared = if I::SHARED && B::SHARED { Shared::Both } else { Shared::Nothing };
-        Ok(Request { op: Some(op), shared, ..Self::request(Kind::AllReduce, input, count, out) })
-    }
-
-    pub(crate) fn all_gather_request<I: Input + ?Sized>(
-        &self,
-        input: &I,
-        output: &mut [I::Item],
-    ) -> Result<Request, BadArgument> {
-        let count = input.view().1;
-        length("output", output.len(), count.checked_mul(self.nranks()))?;
-        Ok(Self::request(Kind::AllGather, input, count, output.as_mut_ptr()))
-    }
-
-    pub(crate) fn all_gather_v_request<I: Input + ?Sized>(
-        &self,
-        input: &I,
-        output: &mut [I::Item],
-        list: &[usize],
-    ) -> Result<Request, BadArgument> {
-        let sum = counts("counts", list, self.nranks())?;
-        length("input", input.view().1, Some(list[self.rank()]))?;
-        length("output", output.len(), sum)?;
-        let request = Self::request(Kind::AllGatherV, input, 0, output.as_mut_ptr());
-        Ok(Request { counts: list.as_ptr(), ..request })
-    }
-
-    pub(crate) fn reduce_scatter_request<I: Input + ?Sized>(
-        &self,
-        input: &I,
-        output: &mut [I::Item],
-        op: Op,
-    ) -> Result<Request, BadArgument> {
-        length("input", input.view().1, output.len().checked_mul(self.nranks()))?;
-        let request = Self::request(Kind::ReduceScatter, input, output.len(), output.as_mut_ptr());
-        Ok(Request { op: Some(op), ..request })
-    }
-
-    pub(crate) fn reduce_scatter_v_request<I: Input + ?Sized>(
-        &self,
-        input: &I,
-        output: &mut [I::Item],
-        list: &[usize],
-        op: Op,
-    ) -> Result<Request, BadArgument> {
-        let sum = counts("counts", list, self.nranks())?;
-        length("input", input.view().1, sum)?;
-        length("output", output.len(), Some(list[self.rank()]))?;
-        let request = Self::request(Kind::ReduceScatterV, input, 0, output.as_mut_ptr());
-        Ok(Request { counts: list.as_ptr(), op: Some(op), ..request })
-    }
-
-    pub(crate) fn broadcast_request<B: Buffer + ?Sized>(&self, buffer: &mut B, root: usize) -> Request {
-        let (at, count) = buffer.view_mut();
-        Request { root: rank(root), ..Self::request(Kind::Broadcast, buffer, count, at) }
-    }
-
-    pub(crate) fn reduce_request<I: Input + ?Sized>(
-        &self,
-        input: &I,
-        output: Option<&mut [I::Item]>,
-        op: Op,
-        root: usize,
-    ) -> Result<Request, BadArgument> {
-        let count = input.view().1;
-        let output = self.of_root(Kind::Reduce, "an output", root, output)?;
-        output.iter().try_for_each(|output| length("output", output.len(), Some(count)))?;
-        let at = output.map_or(core::ptr::null_mut(), <[_]>::as_mut_ptr);
-        Ok(Request { op: Some(op), root: rank(root), ..Self::request(Kind::Reduce, input, count, at) })
-    }
-
-    pub(crate) fn all_to_all_request<I: Input + ?Sized>(
-        &self,
-        input: &I,
-        output: &mut [I::Item],
-    ) -> Result<Request, BadArgument> {
-        let (len, count) = (input.view().1, input.view().1 / self.nranks());
-        length("input", len, Some(count * self.nranks()))?;
-        length("output", output.len(), Some(len))?;
-        Ok(Self::request(Kind::AllToAll, input, count, output.as_mut_ptr()))
-    }
-
-    pub(crate) fn all_to_all_v_request<T: Element>(
-        &self,
-        input: &[T],
-        send: &[usize],
-        output: &mut [T],
-        receive: &[usize],
-    ) -> Result<Request, BadArgument> {
-        length("input", input.len(), counts("send counts", send, self.nranks())?)?;
-        length("output", output.len(), counts("receive counts", receive, self.nranks())?)?;
-        let request = Self::request(Kind::AllToAllV, input, 0, output.as_mut_ptr());
-        Ok(Request { counts: send.as_ptr(), receive_counts: receive.as_ptr(), ..request })
-    }
-
-    pub(crate) fn gather_request<I: Input + ?Sized>(
-        &self,
-        input: &I,
-        output: Option<&mut [I::Item]>,
-        root: usize,
-    ) -> Result<Request, BadArgument> {
-        let count = input.view().1;
-        let output = self.of_root(Kind::Gather, "an output", root, output)?;
-        output
-            .iter()
-            .try_for_each(|output| length("output", output.len(), count.checked_mul(self.nranks())))?;
-        let at = output.map_or(core::ptr::null_mut(), <[_]>::as_mut_ptr);
-        Ok(Request { root: rank(root), ..Self::request(Kind::Gather, input, count, at) })
-    }
-
-    pub(crate) fn scatter_request<I: Input + ?Sized>(
-        &self,
-        input: Option<&I>,
-        output: &mut [I::Item],
-        root: usize,
-    ) -> Result<Request, BadArgument> {
-        let count = output.len();
-        let input = self.of_root(Kind::Scatter, "an input", root, input)?;
-        input
-            .iter()
-            .try_for_each(|input| length("input", input.view().1, count.checked_mul(self.nranks())))?;
-        let at = output.as_mut_ptr();
-        let request = match input {
-            Some(input) => Self::request(Kind::Scatter, input, count, at),
-            None => Request {
-                input: core::ptr::null(),
-                ..Self::request::<[I::Item]>(Kind::Scatter, output, count, at)
-            },
-        };
-        Ok(Request { root: rank(root), ..request })
-    }
-
-    /// What only the root has: refused where it is missing there, passed over elsewhere.
-    fn of_root<X>(
-        &self,
-        kind: Kind,
-        what: &'static str,
-        root: usize,
-        part: Option<X>,
-    ) -> Result<Option<X>, BadArgument> {
-        match part {
-            None if root == self.rank() => Err(BadArgument::RootBuffer { kind, what }),
-            part => Ok(part.filter(|_| root == self.rank())),
-        }
-    }
-
-    /// A message to or from another rank.
-    pub(crate) fn transfer<T: Element>(
-        &self,
-        direction: Direction,
-        peer: usize,
-        tag: u32,
-        len: usize,
-    ) -> Result<Transfer, CollError> {
-        if peer >= self.nranks() || peer == self.rank() {
-            return Err(BadArgument::Peer { rank: peer, nranks: self.nranks(), me: self.rank() }.into());
-        }
-        Ok(Transfer {
-            direction,
-            peer,
-            tag,
-            dtype: T::DTYPE,
-            bytes: len * size_of::<T>(),
-            sent: 0,
-            done: false,
-        })
+    #[inline]
+    pub(crate) fn requests(&self) -> Requests {
+        Requests { rank: self.rank(), nranks: self.nranks() }
     }
 
     /// Runs a request whose buffers are as long as it says.
@@ -255,11 +37,6 @@ impl Collectives<'_> {
     }
 }
 
-/// A rank beyond all others is refused with the rest.
-fn rank(root: usize) -> u32 {
-    u32::try_from(root).unwrap_or(u32::MAX)
-}
-
 impl Collectives<'_> {
     /// Returns when every rank has come here.
     pub fn barrier(&self) -> Result<(), CollError> {
@@ -271,7 +48,7 @@ impl Collectives<'_> {
     /// From window to window when every rank passes a [tensor](crate::WindowTensor) of 8 KiB or more.
     #[inline]
     pub fn all_reduce<B: Buffer + ?Sized>(&self, buffer: &mut B, op: Op) -> Result<(), CollError> {
-        let request = self.all_reduce_request(buffer, op);
+        let request = self.requests().all_reduce(buffer, op);
         self.run(request)
     }
 
@@ -281,12 +58,12 @@ impl Collectives<'_> {
         I: Input + ?Sized,
         B: Buffer<Item = I::Item> + ?Sized,
     {
-        self.run(self.all_reduce_into_request(input, output, op)?)
+        self.run(self.requests().all_reduce_into(input, output, op)?)
     }
 
     /// Collects `input` of all ranks, in their order, in `output` of every rank.
     pub fn all_gather<I: Input + ?Sized>(&self, input: &I, output: &mut [I::Item]) -> Result<(), CollError> {
-        self.run(self.all_gather_request(input, output)?)
+        self.run(self.requests().all_gather(input, output)?)
     }
 
     /// Collects `input` of all ranks, of which rank `r` gives `counts[r]` elements.
@@ -296,7 +73,7 @@ impl Collectives<'_> {
         output: &mut [I::Item],
         counts: &[usize],
     ) -> Result<(), CollError> {
-        self.run(self.all_gather_v_request(input, output, counts)?)
+        self.run(self.requests().all_gather_v(input, output, counts)?)
     }
 
     /// Combines `input` of all ranks, and leaves block `r` of the result in `output` of rank `r`.
@@ -306,7 +83,7 @@ impl Collectives<'_> {
         output: &mut [I::Item],
         op: Op,
     ) -> Result<(), CollError> {
-        self.run(self.reduce_scatter_request(input, output, op)?)
+        self.run(self.requests().reduce_scatter(input, output, op)?)
     }
 
     /// The same with blocks of `counts[r]` elements.
@@ -317,12 +94,12 @@ impl Collectives<'_> {
         counts: &[usize],
         op: Op,
     ) -> Result<(), CollError> {
-        self.run(self.reduce_scatter_v_request(input, output, counts, op)?)
+        self.run(self.requests().reduce_scatter_v(input, output, counts, op)?)
     }
 
     /// Copies `buffer` of rank `root` to that of every rank. The root may return before the others have it.
     pub fn broadcast<B: Buffer + ?Sized>(&self, buffer: &mut B, root: usize) -> Result<(), CollError> {
-        self.run(self.broadcast_request(buffer, root))
+        self.run(self.requests().broadcast(buffer, root))
     }
 
     /// Combines `input` of all ranks into `output` of rank `root`, which alone passes one. The others may return before the root.
@@ -333,12 +110,12 @@ impl Collectives<'_> {
         op: Op,
         root: usize,
     ) -> Result<(), CollError> {
-        self.run(self.reduce_request(input, output, op, root)?)
+        self.run(self.requests().reduce(input, output, op, root)?)
     }
 
     /// Sends block `r` of `input` to rank `r`, and collects what all send here, in their order, in `output`.
     pub fn all_to_all<I: Input + ?Sized>(&self, input: &I, output: &mut [I::Item]) -> Result<(), CollError> {
-        self.run(self.all_to_all_request(input, output)?)
+        self.run(self.requests().all_to_all(input, output)?)
     }
 
     /// The same with `send[r]` elements to rank `r` and `receive[r]` elements from it. What one rank sends another, that one must
@@ -350,7 +127,7 @@ impl Collectives<'_> {
         output: &mut [T],
         receive: &[usize],
     ) -> Result<(), CollError> {
-        self.run(self.all_to_all_v_request(input, send, output, receive)?)
+        self.run(self.requests().all_to_all_v(input, send, output, receive)?)
     }
 
     /// Collects `input` of all ranks, in their order, in `output` of rank `root`, which alone passes one.
@@ -360,7 +137,7 @@ impl Collectives<'_> {
         output: Option<&mut [I::Item]>,
         root: usize,
     ) -> Result<(), CollError> {
-        self.run(self.gather_request(input, output, root)?)
+        self.run(self.requests().gather(input, output, root)?)
     }
 
     /// Sends block `r` of `input` of rank `root`, which alone passes one, to `output` of rank `r`.
@@ -370,20 +147,20 @@ impl Collectives<'_> {
         output: &mut [I::Item],
         root: usize,
     ) -> Result<(), CollError> {
-        self.run(self.scatter_request(input, output, root)?)
+        self.run(self.requests().scatter(input, output, root)?)
     }
 
     /// Sends elements to another rank of the group. Returns when they may be overwritten, which may be before they are received: some
     /// fit between the two.
     pub fn send<T: Element>(&self, elements: &[T], to: usize, tag: u32) -> Result<(), CollError> {
         let direction = Direction::Send(elements.as_ptr().cast());
-        self.run_transfer(self.transfer::<T>(direction, to, tag, elements.len())?)
+        self.run_transfer(self.requests().transfer::<T>(direction, to, tag, elements.len())?)
     }
 
     /// Receives elements that rank `from` sends with `tag`. Messages with other tags that come first are kept for later. A message of
     /// another type or length breaks the group.
     pub fn recv<T: Element>(&self, elements: &mut [T], from: usize, tag: u32) -> Result<(), CollError> {
         let direction = Direction::Receive(elements.as_mut_ptr().cast());
-        self.run_transfer(self.transfer::<T>(direction, from, tag, elements.len())?)
+        self.run_transfer(self.requests().transfer::<T>(direction, from, tag, elements.len())?)
     }
 }

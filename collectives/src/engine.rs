@@ -417,6 +417,12 @@ impl<'c> Engine<'c> {
         error
     }
 
+    /// The thread unwinds through the group, which may be in the middle of a call.
+    pub(crate) fn give_up_in_panic(&mut self) {
+        let call = CallText::plain("a panic".to_owned());
+        self.give_up(CollError::PeerGaveUp { rank: self.me, call });
+    }
+
     /// By what the process tells groups apart.
     pub(crate) fn address(&self) -> usize {
         core::ptr::from_ref(self).addr()

@@ -274,6 +274,10 @@ impl<'c> Collectives<'c> {
         }
         registry::leave(self.engine.get().addr());
         fault_point!("coll.closing");
+        if std::thread::panicking() {
+            // The others need not wait for what does not come.
+            self.engine_mut().give_up_in_panic();
+        }
         let within = if self.has_failed() || std::thread::panicking() {
             bounded(self.options.within)
         } else {

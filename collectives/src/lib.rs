@@ -18,6 +18,7 @@ mod pool;
 mod raw;
 mod registry;
 mod request;
+mod requests;
 mod scope;
 mod split;
 mod started;

@@ -6,26 +6,61 @@ use crate::error::CollError;
 use crate::group::Collectives;
 use crate::pairs::{Direction, Transfer};
 use crate::request::Request;
+use crate::requests::Requests;
 use crate::started::Ticket;
 use crate::tensor::{Buffer, Input};
 use core::marker::PhantomData;
 use std::fmt;
 
 /// Where calls are started, made by [`Collectives::scope`]. All of them are over when the scope is.
-pub struct Scope<'scope, 'c> {
-    group: &'scope Collectives<'c>,
-    /// Invariant in `'scope`, as with the scopes of threads.
+pub struct Scope<'scope, 'env: 'scope> {
+    group: &'scope dyn Starter,
+    requests: Requests,
+    /// Invariant, as the scopes of threads are.
     scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
 }
 
 /// A started call. It holds what it writes, and returns it when it is over.
 ///
 /// Dropped before it is over, the call goes on all the same, and is waited for at the end of the scope.
 #[must_use = "wait for it, or let the scope do that"]
-pub struct Pending<'scope, 'c, B = ()> {
-    group: &'scope Collectives<'c>,
+pub struct Pending<'scope, B = ()> {
+    group: &'scope dyn Starter,
     ticket: Ticket,
     output: B,
+}
+
+/// A group whose lifetime the scope need not name.
+trait Starter: fmt::Debug {
+    fn start(&self, request: Request) -> Result<Ticket, CollError>;
+    fn start_message(&self, transfer: Transfer) -> Result<Ticket, CollError>;
+    fn test(&self, ticket: Ticket) -> Result<bool, CollError>;
+    fn wait(&self, ticket: Ticket) -> Result<(), CollError>;
+}
+
+impl Starter for Collectives<'_> {
+    fn start(&self, request: Request) -> Result<Ticket, CollError> {
+        let mut engine = self.enter()?;
+        engine.check()?;
+        request.check(self.nranks())?;
+        let call = Call::new(&mut engine, request);
+        Ok(engine.start(call))
+    }
+
+    fn start_message(&self, transfer: Transfer) -> Result<Ticket, CollError> {
+        let mut engine = self.enter()?;
+        engine.check()?;
+        Ok(engine.start_transfer(transfer))
+    }
+
+    fn test(&self, ticket: Ticket) -> Result<bool, CollError> {
+        self.is_over(ticket)
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<(), CollError> {
+        self.finish(ticket)
+    }
 }
 
 impl<'c> Collectives<'c> {
@@ -58,7 +93,7 @@ impl<'c> Collectives<'c> {
     /// That of the wait at the end. What `body` returns is lost then.
     pub fn scope<'env, R>(
         &'env self,
-        body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'c>) -> R,
+        body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
     ) -> Result<R, CollError> {
         /// Waits also when `body` panics: its buffers are about to go.
         struct Finish<'g, 'c>(&'g Collectives<'c>);
@@ -67,37 +102,23 @@ impl<'c> Collectives<'c> {
                 let _ = self.0.finish_all();
             }
         }
-        let scope = Scope { group: self, scope: PhantomData };
+        let scope = Scope { group: self, requests: self.requests(), scope: PhantomData, env: PhantomData };
         let finish = Finish(self);
         let returned = body(&scope);
         let finished = self.finish_all();
         drop(finish);
         finished.map(|()| returned)
     }
-
-    fn start_request(&self, request: Request) -> Result<Ticket, CollError> {
-        let mut engine = self.enter()?;
-        engine.check()?;
-        request.check(self.nranks())?;
-        let call = Call::new(&mut engine, request);
-        Ok(engine.start(call))
-    }
-
-    fn start_message(&self, transfer: Transfer) -> Result<Ticket, CollError> {
-        let mut engine = self.enter()?;
-        engine.check()?;
-        Ok(engine.start_transfer(transfer))
-    }
 }
 
-impl<'scope, 'c> Scope<'scope, 'c> {
-    fn start<B>(&'scope self, request: Request, output: B) -> Result<Pending<'scope, 'c, B>, CollError> {
-        let ticket = self.group.start_request(request)?;
+impl<'scope> Scope<'scope, '_> {
+    fn start<B>(&'scope self, request: Request, output: B) -> Result<Pending<'scope, B>, CollError> {
+        let ticket = self.group.start(request)?;
         Ok(Pending { group: self.group, ticket, output })
     }
 
     /// Starts a [barrier](Collectives::barrier).
-    pub fn start_barrier(&'scope self) -> Result<Pending<'scope, 'c>, CollError> {
+    pub fn start_barrier(&'scope self) -> Result<Pending<'scope>, CollError> {
         self.start(Request::BARRIER, ())
     }
 
@@ -106,8 +127,8 @@ impl<'scope, 'c> Scope<'scope, 'c> {
         &'scope self,
         buffer: &'scope mut B,
         op: Op,
-    ) -> Result<Pending<'scope, 'c, &'scope mut B>, CollError> {
-        self.start(self.group.all_reduce_request(buffer, op), buffer)
+    ) -> Result<Pending<'scope, &'scope mut B>, CollError> {
+        self.start(self.requests.all_reduce(buffer, op), buffer)
     }
 
     /// Starts an [all_reduce_into](Collectives::all_reduce_into).
@@ -116,12 +137,12 @@ impl<'scope, 'c> Scope<'scope, 'c> {
         input: &'scope I,
         output: &'scope mut B,
         op: Op,
-    ) -> Result<Pending<'scope, 'c, &'scope mut B>, CollError>
+    ) -> Result<Pending<'scope, &'scope mut B>, CollError>
     where
         I: Input + ?Sized,
         B: Buffer<Item = I::Item> + ?Sized,
     {
-        self.start(self.group.all_reduce_into_request(input, output, op)?, output)
+        self.start(self.requests.all_reduce_into(input, output, op)?, output)
     }
 
     /// Starts an [all_gather](Collectives::all_gather).
@@ -129,8 +150,8 @@ impl<'scope, 'c> Scope<'scope, 'c> {
         &'scope self,
         input: &'scope I,
         output: &'scope mut [I::Item],
-    ) -> Result<Pending<'scope, 'c, &'scope mut [I::Item]>, CollError> {
-        self.start(self.group.all_gather_request(input, output)?, output)
+    ) -> Result<Pending<'scope, &'scope mut [I::Item]>, CollError> {
+        self.start(self.requests.all_gather(input, output)?, output)
     }
 
     /// Starts an [all_gather_v](Collectives::all_gather_v).
@@ -139,8 +160,8 @@ impl<'scope, 'c> Scope<'scope, 'c> {
         input: &'scope I,
         output: &'scope mut [I::Item],
         counts: &'scope [usize],
-    ) -> Result<Pending<'scope, 'c, &'scope mut [I::Item]>, CollError> {
-        self.start(self.group.all_gather_v_request(input, output, counts)?, output)
+    ) -> Result<Pending<'scope, &'scope mut [I::Item]>, CollError> {
+        self.start(self.requests.all_gather_v(input, output, counts)?, output)
     }
 
     /// Starts a [reduce_scatter](Collectives::reduce_scatter).
@@ -149,8 +170,8 @@ impl<'scope, 'c> Scope<'scope, 'c> {
         input: &'scope I,
         output: &'scope mut [I::Item],
         op: Op,
-    ) -> Result<Pending<'scope, 'c, &'scope mut [I::Item]>, CollError> {
-        self.start(self.group.reduce_scatter_request(input, output, op)?, output)
+    ) -> Result<Pending<'scope, &'scope mut [I::Item]>, CollError> {
+        self.start(self.requests.reduce_scatter(input, output, op)?, output)
     }
 
     /// Starts a [reduce_scatter_v](Collectives::reduce_scatter_v).
@@ -160,8 +181,8 @@ impl<'scope, 'c> Scope<'scope, 'c> {
         output: &'scope mut [I::Item],
         counts: &'scope [usize],
         op: Op,
-    ) -> Result<Pending<'scope, 'c, &'scope mut [I::Item]>, CollError> {
-        self.start(self.group.reduce_scatter_v_request(input, output, counts, op)?, output)
+    ) -> Result<Pending<'scope, &'scope mut [I::Item]>, CollError> {
+        self.start(self.requests.reduce_scatter_v(input, output, counts, op)?, output)
     }
 
     /// Starts a [broadcast](Collectives::broadcast).
@@ -169,8 +190,8 @@ impl<'scope, 'c> Scope<'scope, 'c> {
         &'scope self,
         buffer: &'scope mut B,
         root: usize,
-    ) -> Result<Pending<'scope, 'c, &'scope mut B>, CollError> {
-        self.start(self.group.broadcast_request(buffer, root), buffer)
+    ) -> Result<Pending<'scope, &'scope mut B>, CollError> {
+        self.start(self.requests.broadcast(buffer, root), buffer)
     }
 
     /// Starts a [reduce](Collectives::reduce).
@@ -180,8 +201,8 @@ impl<'scope, 'c> Scope<'scope, 'c> {
         mut output: Option<&'scope mut [I::Item]>,
         op: Op,
         root: usize,
-    ) -> Result<Pending<'scope, 'c, Option<&'scope mut [I::Item]>>, CollError> {
-        self.start(self.group.reduce_request(input, output.as_deref_mut(), op, root)?, output)
+    ) -> Result<Pending<'scope, Option<&'scope mut [I::Item]>>, CollError> {
+        self.start(self.requests.reduce(input, output.as_deref_mut(), op, root)?, output)
     }
 
     /// Starts an [all_to_all](Collectives::all_to_all).
@@ -189,8 +210,8 @@ impl<'scope, 'c> Scope<'scope, 'c> {
         &'scope self,
         input: &'scope I,
         output: &'scope mut [I::Item],
-    ) -> Result<Pending<'scope, 'c, &'scope mut [I::Item]>, CollError> {
-        self.start(self.group.all_to_all_request(input, output)?, output)
+    ) -> Result<Pending<'scope, &'scope mut [I::Item]>, CollError> {
+        self.start(self.requests.all_to_all(input, output)?, output)
     }
 
     /// Starts an [all_to_all_v](Collectives::all_to_all_v).
@@ -200,8 +221,8 @@ impl<'scope, 'c> Scope<'scope, 'c> {
         send: &'scope [usize],
         output: &'scope mut [T],
         receive: &'scope [usize],
-    ) -> Result<Pending<'scope, 'c, &'scope mut [T]>, CollError> {
-        self.start(self.group.all_to_all_v_request(input, send, output, receive)?, output)
+    ) -> Result<Pending<'scope, &'scope mut [T]>, CollError> {
+        self.start(self.requests.all_to_all_v(input, send, output, receive)?, output)
     }
 
     /// Starts a [gather](Collectives::gather).
@@ -210,8 +231,8 @@ impl<'scope, 'c> Scope<'scope, 'c> {
         input: &'scope I,
         mut output: Option<&'scope mut [I::Item]>,
         root: usize,
-    ) -> Result<Pending<'scope, 'c, Option<&'scope mut [I::Item]>>, CollError> {
-        self.start(self.group.gather_request(input, output.as_deref_mut(), root)?, output)
+    ) -> Result<Pending<'scope, Option<&'scope mut [I::Item]>>, CollError> {
+        self.start(self.requests.gather(input, output.as_deref_mut(), root)?, output)
     }
 
     /// Starts a [scatter](Collectives::scatter).
@@ -220,8 +241,8 @@ impl<'scope, 'c> Scope<'scope, 'c> {
         input: Option<&'scope I>,
         output: &'scope mut [I::Item],
         root: usize,
-    ) -> Result<Pending<'scope, 'c, &'scope mut [I::Item]>, CollError> {
-        self.start(self.group.scatter_request(input, output, root)?, output)
+    ) -> Result<Pending<'scope, &'scope mut [I::Item]>, CollError> {
+        self.start(self.requests.scatter(input, output, root)?, output)
     }
 
     /// Starts a [send](Collectives::send).
@@ -230,9 +251,9 @@ impl<'scope, 'c> Scope<'scope, 'c> {
         elements: &'scope [T],
         to: usize,
         tag: u32,
-    ) -> Result<Pending<'scope, 'c>, CollError> {
+    ) -> Result<Pending<'scope>, CollError> {
         let direction = Direction::Send(elements.as_ptr().cast());
-        let transfer = self.group.transfer::<T>(direction, to, tag, elements.len())?;
+        let transfer = self.requests.transfer::<T>(direction, to, tag, elements.len())?;
         let ticket = self.group.start_message(transfer)?;
         Ok(Pending { group: self.group, ticket, output: () })
     }
@@ -243,28 +264,28 @@ impl<'scope, 'c> Scope<'scope, 'c> {
         elements: &'scope mut [T],
         from: usize,
         tag: u32,
-    ) -> Result<Pending<'scope, 'c, &'scope mut [T]>, CollError> {
+    ) -> Result<Pending<'scope, &'scope mut [T]>, CollError> {
         let direction = Direction::Receive(elements.as_mut_ptr().cast());
-        let transfer = self.group.transfer::<T>(direction, from, tag, elements.len())?;
+        let transfer = self.requests.transfer::<T>(direction, from, tag, elements.len())?;
         let ticket = self.group.start_message(transfer)?;
         Ok(Pending { group: self.group, ticket, output: elements })
     }
 }
 
-impl<B> Pending<'_, '_, B> {
+impl<B> Pending<'_, B> {
     /// Whether the call is over. Works on all calls that were started.
     pub fn test(&mut self) -> Result<bool, CollError> {
-        self.group.is_over(self.ticket)
+        self.group.test(self.ticket)
     }
 
     /// Waits until the call is over, and returns what it wrote.
     pub fn wait(self) -> Result<B, CollError> {
-        self.group.finish(self.ticket)?;
+        self.group.wait(self.ticket)?;
         Ok(self.output)
     }
 }
 
-impl<B> fmt::Debug for Pending<'_, '_, B> {
+impl<B> fmt::Debug for Pending<'_, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Pending({:?} of {:?})", self.ticket, self.group)
     }

@@ -208,7 +208,8 @@ impl<'a> Progress<'a> {
             // Relaxed: published by the store of the step below.
             word.store(*value, Ordering::Relaxed);
         }
-        let lag = u16::try_from(step - self.read).unwrap_or(u16::MAX);
+        // A step that acknowledges what was read may come after later ones were read too.
+        let lag = u16::try_from(step.saturating_sub(self.read)).unwrap_or(u16::MAX);
         // Relaxed: as the payload.
         line.label.store(Label { hash, lag, note }.encode(), Ordering::Relaxed);
         line.step.store(step);

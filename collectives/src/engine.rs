@@ -16,7 +16,9 @@ use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use deadline::monotonic_ns;
 use fault_points::fault_point;
-use mailbox_atomics::{Credit, Halves, Observed, Progress, RECORD_WORDS, RECORDS, RecordRing, Use, WordU64};
+use mailbox_atomics::{
+    Credit, Halves, Observed, Progress, RECORD_WORDS, RECORDS, RecordRing, StickyWord, Use, WordU64,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,6 +84,8 @@ pub(crate) struct LongWait<'c> {
     since_ns: u64,
     within: Timeout,
     poll: Option<Duration>,
+    /// Whether the peer has given up.
+    gave_up: &'c StickyWord,
     /// The call that both ranks must make, and the records of this one and the other.
     records: Option<(u64, &'c RecordRing, &'c RecordRing)>,
 }
@@ -92,6 +96,8 @@ pub(crate) enum Ended {
     Over,
     /// The peer makes another call, and may never publish the step that is waited for.
     Differs,
+    /// The peer has given up.
+    GaveUp,
     /// The caller asked for it.
     Interrupted,
 }
@@ -116,6 +122,12 @@ impl LongWait<'_> {
             }
             if self.records.is_some_and(|(call, mine, theirs)| differ(mine.read(call), theirs.read(call))) {
                 ended = Ended::Differs;
+                return true;
+            }
+            if self.gave_up.raised().is_some() {
+                // What it published before that counts.
+                let over = self.blocked.is_over();
+                ended = if over { Ended::Over } else { Ended::GaveUp };
                 return true;
             }
             if interrupt() {
@@ -208,6 +220,11 @@ impl<'c> Engine<'c> {
         }
     }
 
+    /// What a call that was under way when the group broke fails with: the cause itself.
+    pub(crate) fn cause(&self) -> Result<(), CollError> {
+        self.broken.as_deref().map_or(Ok(()), |cause| Err(cause.clone()))
+    }
+
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.is_some()
     }
@@ -270,6 +287,7 @@ impl<'c> Engine<'c> {
         });
         match waited {
             Ok(Ended::Differs) => Err(self.mismatch(blocked.rank, blocked.call.unwrap_or(self.call))),
+            Ok(Ended::GaveUp) => Err(self.peer_gave_up(blocked.rank, blocked.call)),
             Ok(Ended::Over | Ended::Interrupted) => Ok(()),
             Err(cause) => Err(CollError::Wait { call: self.describe(blocked.call), cause }),
         }
@@ -285,6 +303,7 @@ impl<'c> Engine<'c> {
             since_ns: clock.since(),
             within: self.within,
             poll: None,
+            gave_up: self.progress.gave_up(blocked.rank),
             records: blocked.call.map(records),
         }
     }
@@ -310,6 +329,9 @@ impl<'c> Engine<'c> {
         if self.differs(blocked) {
             return Err(self.mismatch(blocked.rank, blocked.call.unwrap_or(self.call)));
         }
+        if self.progress.gave_up(blocked.rank).raised().is_some() && !blocked.is_over() {
+            return Err(self.peer_gave_up(blocked.rank, blocked.call));
+        }
         self.host
             .check_ranks(&[self.members[blocked.rank]], clock.since(), self.within)
             .map_err(|cause| CollError::Wait { call: self.describe(blocked.call), cause })
@@ -330,7 +352,6 @@ impl<'c> Engine<'c> {
                 let (word, tag) = self.progress.step_word(rank, step);
                 Ok(Some(Blocked { word, tag, at_least: step, rank, call: Some(number) }))
             }
-            Observed::GaveUp => Err(self.peer_gave_up(rank, Some(number))),
             Observed::Here { .. } | Observed::Ahead => Err(self.mismatch(rank, number)),
         }
     }
@@ -353,7 +374,6 @@ impl<'c> Engine<'c> {
                     let (word, tag) = self.progress.credit_word(rank, used);
                     return Ok(Some(Blocked { word, tag, at_least: used.step, rank, call: None }));
                 }
-                Credit::GaveUp => return Err(self.peer_gave_up(rank, Some(number))),
             }
         }
         Ok(None)
@@ -412,7 +432,7 @@ impl<'c> Engine<'c> {
         self.failed.store(true, Ordering::Release);
         Fault::write(&self.memory, self.me, &error);
         self.progress.give_up();
-        self.pairs.give_up();
+        self.pairs.wake_all();
         fault_point!("coll.gave_up");
         error
     }

@@ -120,12 +120,12 @@ impl<'c> Pairs<'c> {
         }
     }
 
-    /// Ends the waits of all peers for messages from and to this rank.
-    pub(crate) fn give_up(&self) {
+    /// Wakes all peers that wait for messages from or to this rank, which has given up.
+    pub(crate) fn wake_all(&self) {
         let others = (0..self.senders.len()).filter(|rank| *rank != self.me);
         others.for_each(|rank| {
-            self.senders[rank].give_up();
-            self.receivers[rank].give_up();
+            self.senders[rank].wake();
+            self.receivers[rank].wake();
         });
     }
 }
@@ -146,7 +146,7 @@ impl<'c> Engine<'c> {
             match transfer.direction {
                 Direction::Send(from) if sends & bit == 0 => {
                     let before = transfer.sent;
-                    let waits = self.send_pieces(&mut transfers[at].1, from)?;
+                    let waits = self.send_pieces(&mut transfers[at].1, from);
                     let transfer = &transfers[at].1;
                     moved |= transfer.sent != before || transfer.done;
                     if !transfer.done {
@@ -174,22 +174,14 @@ impl<'c> Engine<'c> {
     }
 
     /// Sends pieces as long as there are free slots. Returns what it waits for.
-    fn send_pieces(
-        &mut self,
-        transfer: &mut Transfer,
-        from: *const u8,
-    ) -> Result<Option<Blocked<'c>>, CollError> {
+    fn send_pieces(&mut self, transfer: &mut Transfer, from: *const u8) -> Option<Blocked<'c>> {
         let to = transfer.peer;
         let head = transfer.head();
         while !transfer.done {
-            let slot = match self.pairs.senders[to].free_slot() {
-                Ok(Some(slot)) => slot,
-                Ok(None) => {
-                    let (word, tag) = self.pairs.senders[to].word();
-                    let at_least = self.pairs.senders[to].next_number() - PAIR_SLOTS as u64;
-                    return Ok(Some(Blocked { word, tag, at_least, rank: to, call: None }));
-                }
-                Err(_) => return Err(self.peer_gave_up(to, None)),
+            let Some(slot) = self.pairs.senders[to].free_slot() else {
+                let (word, tag) = self.pairs.senders[to].word();
+                let at_least = self.pairs.senders[to].next_number() - PAIR_SLOTS as u64;
+                return Some(Blocked { word, tag, at_least, rank: to, call: None });
             };
             let mut words = [0; PAIR_PAYLOAD_WORDS];
             words[..2].copy_from_slice(&head.encode());
@@ -215,7 +207,7 @@ impl<'c> Engine<'c> {
             transfer.sent += piece;
             transfer.done = transfer.sent == head.bytes;
         }
-        Ok(None)
+        None
     }
 
     /// Takes what has come from `peer`: to the first receive that was posted for its tag, or to be kept.
@@ -228,11 +220,7 @@ impl<'c> Engine<'c> {
         let wants =
             |one: &Transfer| one.peer == peer && !one.done && matches!(one.direction, Direction::Receive(_));
         while transfers.iter().any(|(_, transfer)| wants(transfer)) {
-            let (slot, words) = match self.pairs.receivers[peer].filled_slot() {
-                Ok(Some(filled)) => filled,
-                Ok(None) => break,
-                Err(_) => return Err(self.peer_gave_up(peer, None)),
-            };
+            let Some((slot, words)) = self.pairs.receivers[peer].filled_slot() else { break };
             let mut current = match self.pairs.incoming[peer].current.take() {
                 Some(current) => current,
                 None => {

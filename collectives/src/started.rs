@@ -204,7 +204,7 @@ impl<'c> Engine<'c> {
                 _ => {}
             }
         }
-        if self.queue.lost.contains(&ticket) { self.check().map(|()| true) } else { Ok(true) }
+        if self.queue.lost.contains(&ticket) { self.cause().map(|()| true) } else { Ok(true) }
     }
 
     /// Waits for a started call.
@@ -220,7 +220,7 @@ impl<'c> Engine<'c> {
                 Err(error) => return Err(error),
             }
         }
-        if self.queue.lost.contains(&ticket) { self.check() } else { Ok(()) }
+        if self.queue.lost.contains(&ticket) { self.cause() } else { Ok(()) }
     }
 
     /// Waits for everything that was started. Afterwards nothing is under way, also when it fails.

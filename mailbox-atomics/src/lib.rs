@@ -75,9 +75,9 @@ mod word;
 pub use barrier::{Barrier, BarrierError, Place};
 pub use mailbox::{Call, MailboxWords, RequestNumber, Requester, Responder};
 pub use one_shot::{AlreadyPublished, OneShot};
-pub use pair_ring::{GaveUp, PAIR_PAYLOAD_WORDS, PAIR_SLOTS, PairLines, PairReceiver, PairSender, PairTaken};
+pub use pair_ring::{PAIR_PAYLOAD_WORDS, PAIR_SLOTS, PairLines, PairReceiver, PairSender, PairTaken};
 pub use progress::{
-    Credit, GAVE_UP, Halves, INLINE_WORDS, Observed, PARK_LANES, PROGRESS_LINES, Progress, ProgressLine,
+    Credit, Halves, INLINE_WORDS, Observed, PARK_LANES, PROGRESS_LINES, Progress, ProgressLine,
     ProgressWords, Use,
 };
 pub use records::{RECORD_WORDS, RECORDS, RecordRing};

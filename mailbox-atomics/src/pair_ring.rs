@@ -3,7 +3,7 @@
 //! The sender owns [`PairLines`], the receiver [`PairTaken`]. A slot's line carries a few words; more bytes stand in a buffer of the
 //! sender's that goes with the slot. The words are relaxed atomics, published by the release store of the slot's number.
 
-use crate::progress::{GAVE_UP, PAIR_LINES, PAIR_TAKEN, tag};
+use crate::progress::{PAIR_LINES, PAIR_TAKEN, tag};
 use crate::sync::{AtomicU64, Ordering, Site, intact};
 use crate::word::{Listener, WordU64};
 use core::num::NonZeroU32;
@@ -67,20 +67,15 @@ impl<'a> PairSender<'a> {
         Self { lines, taken, me, to, sent: 0, emptied: 0 }
     }
 
-    /// The number of the slot to fill next, if it is empty. `Err` when the receiver has given up.
+    /// The number of the slot to fill next, if it is empty.
     #[inline]
-    pub fn free_slot(&mut self) -> Result<Option<usize>, GaveUp> {
+    pub fn free_slot(&mut self) -> Option<usize> {
         let slot = self.sent as usize % PAIR_SLOTS;
         if !intact(Site::WriterChecksReaders) || self.sent < self.emptied + PAIR_SLOTS as u64 {
-            return Ok(Some(slot));
+            return Some(slot);
         }
-        match self.taken.0.load() {
-            GAVE_UP => Err(GaveUp),
-            emptied => {
-                self.emptied = emptied;
-                Ok((self.sent < self.emptied + PAIR_SLOTS as u64).then_some(slot))
-            }
-        }
+        self.emptied = self.taken.0.load();
+        (self.sent < self.emptied + PAIR_SLOTS as u64).then_some(slot)
     }
 
     /// Publishes the slot that was free, with what was written to its buffer before.
@@ -113,9 +108,9 @@ impl<'a> PairSender<'a> {
         (&self.taken.0, tag(self.to, PAIR_TAKEN))
     }
 
-    /// Ends the receiver's waits for this ring, now and later.
-    pub fn give_up(&self) {
-        self.lines.lines.iter().for_each(|line| line.number.store_and_wake(GAVE_UP));
+    /// Wakes the receiver, whatever it waits for, so that it finds out that this side has given up.
+    pub fn wake(&self) {
+        self.lines.lines.iter().for_each(|line| line.number.wake_all());
     }
 }
 
@@ -125,17 +120,14 @@ impl<'a> PairReceiver<'a> {
         Self { lines, taken, me, from, received: 0 }
     }
 
-    /// The next slot and its words, if it is filled. `Err` when the sender has given up.
+    /// The next slot and its words, if it is filled.
     #[inline]
-    pub fn filled_slot(&self) -> Result<Option<(usize, [u64; PAIR_PAYLOAD_WORDS])>, GaveUp> {
+    pub fn filled_slot(&self) -> Option<(usize, [u64; PAIR_PAYLOAD_WORDS])> {
         let slot = self.received as usize % PAIR_SLOTS;
         let line = &self.lines.lines[slot];
-        match line.number.load() {
-            GAVE_UP => Err(GaveUp),
-            number if number <= self.received => Ok(None),
-            // Relaxed: ordered by the acquire load of the number.
-            _ => Ok(Some((slot, core::array::from_fn(|at| line.words[at].load(Ordering::Relaxed))))),
-        }
+        // Relaxed: ordered by the acquire load of the number.
+        (line.number.load() > self.received)
+            .then(|| (slot, core::array::from_fn(|at| line.words[at].load(Ordering::Relaxed))))
     }
 
     /// The slot that was filled is empty again.
@@ -165,12 +157,8 @@ impl<'a> PairReceiver<'a> {
         (&self.lines.lines[slot].number, tag(self.from, PAIR_LINES + slot as u32))
     }
 
-    /// Ends the sender's waits for this ring, now and later.
-    pub fn give_up(&self) {
-        self.taken.0.store_and_wake(GAVE_UP);
+    /// Wakes the sender, whatever it waits for, so that it finds out that this side has given up.
+    pub fn wake(&self) {
+        self.taken.0.wake_all();
     }
 }
-
-/// The other side of a ring has given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GaveUp;

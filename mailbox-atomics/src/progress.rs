@@ -11,7 +11,7 @@
 //! their loads.
 
 use crate::sync::{AtomicU64, Ordering, Site, intact, store_load_fence};
-use crate::word::{Listener, WordU32, WordU64};
+use crate::word::{Listener, StickyWord, WordU32, WordU64};
 use core::num::NonZeroU32;
 
 /// Lines of a rank: how many steps it may publish before the first of them is read. The model needs fewer.
@@ -20,9 +20,6 @@ pub const PROGRESS_LINES: usize = if cfg!(loom) { 4 } else { 8 };
 pub const INLINE_WORDS: usize = 6;
 /// Threads of a rank that may park at the same time.
 pub const PARK_LANES: usize = 2;
-/// The step of a rank that has given up: larger than any other, so that every wait for it ends.
-pub const GAVE_UP: u64 = u64::MAX;
-
 /// Words that a rank can be parked on, for each rank that writes them: lines, `read_up_to`, and those of the pair ring.
 const WORDS_PER_RANK: u32 = 16;
 const READ_UP_TO: u32 = 8;
@@ -52,7 +49,11 @@ pub struct ProgressWords {
 /// On a line of its own: written at the end of a call, while the peers read `lines`.
 #[cfg_attr(not(loom), repr(C, align(128)))]
 #[derive(Debug, Default)]
-struct ReadLine(WordU64);
+struct ReadLine {
+    step: WordU64,
+    /// Raised when the rank publishes and reads no more.
+    gave_up: StickyWord,
+}
 
 /// Read by every peer after every step and written only around a park, so nothing hot stands beside it.
 #[cfg_attr(not(loom), repr(C, align(128)))]
@@ -105,8 +106,6 @@ pub enum Observed {
     },
     /// The peer has reused the line, so it does not count this rank among the readers of the step.
     Ahead,
-    /// The peer has given up.
-    GaveUp,
 }
 
 /// The last step that announced a buffer or used a line, and who reads it.
@@ -131,8 +130,6 @@ pub enum Credit {
     Missing,
     /// It published the step in another call, so it does not read what this rank thinks it reads.
     OtherCall,
-    /// It never will: it has given up.
-    GaveUp,
 }
 
 /// One rank's side of the protocol.
@@ -226,9 +223,6 @@ impl<'a> Progress<'a> {
         if found < step {
             return Observed::NotYet;
         }
-        if found == GAVE_UP {
-            return Observed::GaveUp;
-        }
         // Relaxed: ordered by the acquire load of the step. It is the label of that step or of a later one in the same line; then
         // the bound below is too low, which is safe.
         let label = Label::decode(line.label.load(Ordering::Relaxed));
@@ -253,7 +247,7 @@ impl<'a> Progress<'a> {
     #[inline]
     pub fn finish(&mut self, step: u64) {
         self.read = step;
-        self.ranks[self.me].read_up_to.0.store(step);
+        self.ranks[self.me].read_up_to.step.store(step);
         if intact(Site::ReadingNotifies) {
             self.changed |= 1 << READ_UP_TO;
         }
@@ -288,16 +282,11 @@ impl<'a> Progress<'a> {
                 Observed::Here { hash, .. } if hash != used.hash => Credit::OtherCall,
                 Observed::Here { .. } | Observed::Ahead if self.bounds[rank] >= used.step => Credit::Given,
                 Observed::Here { .. } | Observed::Ahead => Credit::OtherCall,
-                Observed::GaveUp => Credit::GaveUp,
             };
         }
-        match self.ranks[rank].read_up_to.0.load() {
-            GAVE_UP => Credit::GaveUp,
-            read => {
-                self.raise_bound(rank, read);
-                if read >= used.step { Credit::Given } else { Credit::Missing }
-            }
-        }
+        let read = self.ranks[rank].read_up_to.step.load();
+        self.raise_bound(rank, read);
+        if read >= used.step { Credit::Given } else { Credit::Missing }
     }
 
     #[inline]
@@ -335,18 +324,23 @@ impl<'a> Progress<'a> {
         let mine = self.ranks[self.me];
         for word in bits(u64::from(words)) {
             match word as u32 {
-                READ_UP_TO => mine.read_up_to.0.wake_all(),
+                READ_UP_TO => mine.read_up_to.step.wake_all(),
                 line => mine.lines[line as usize].step.wake_all(),
             }
         }
     }
 
-    /// Ends every wait for this rank, now and later: its words hold [`GAVE_UP`] from here on.
+    /// Says that this rank publishes and reads no more, and wakes everybody who waits for it. What it has published stays: it was
+    /// delivered. Whoever parks at this moment may sleep through the wake, and finds out at its next poll.
     pub fn give_up(&mut self) {
         let mine = self.ranks[self.me];
-        mine.lines.iter().map(|line| &line.step).chain([&mine.read_up_to.0]).for_each(|word| {
-            word.store_and_wake(GAVE_UP);
-        });
+        mine.read_up_to.gave_up.raise(NonZeroU32::MIN);
+        mine.lines.iter().map(|line| &line.step).chain([&mine.read_up_to.step]).for_each(WordU64::wake_all);
+    }
+
+    /// The word with which a rank says that it has given up.
+    pub fn gave_up(&self, rank: usize) -> &'a StickyWord {
+        &self.ranks[rank].read_up_to.gave_up
     }
 
     /// The word to wait on for `step` of `rank`, and the tag of whoever parks on it.
@@ -359,7 +353,7 @@ impl<'a> Progress<'a> {
         if used.acknowledged {
             return self.step_word(rank, used.step);
         }
-        (&self.ranks[rank].read_up_to.0, tag(rank, READ_UP_TO))
+        (&self.ranks[rank].read_up_to.step, tag(rank, READ_UP_TO))
     }
 
     /// Where thread `lane` of this rank announces that it parks on the word with that tag.

@@ -19,7 +19,7 @@ macro_rules! models {
 }
 
 models! {
-    check: a_step_carries_its_payload, reading_wakes_whoever_waits_for_it, giving_up_ends_every_wait;
+    check: a_step_carries_its_payload, reading_wakes_whoever_waits_for_it, giving_up_takes_nothing_back;
     check_bounded: pieces_are_not_overwritten_while_they_are_read, a_started_call_keeps_its_half,
         lines_are_not_overwritten_while_they_are_read, the_slowest_of_two_readers_holds_a_line,
         a_record_outlives_the_next_calls, a_pair_ring_carries_messages_in_order;

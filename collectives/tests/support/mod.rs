@@ -271,6 +271,7 @@ macro_rules! with_type {
     };
 }
 
+#[allow(unused_imports)]
 pub use reference::reduced;
 
 mod reference {

@@ -1,49 +1,56 @@
-//! Compiles every kernel of `kernels/` for the simulation: one shared object each, beside the programs.
+//! Compiles every kernel of `kernels/` for the simulation: one shared object each, in `OUT_DIR`.
+//!
+//! It has no dependencies, because each would be built a second time for the build script.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// The headers that kernels include.
+const INCLUDE_DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../comm-context/include");
+
 fn main() {
     println!("cargo::rerun-if-changed=kernels");
+    println!("cargo::rerun-if-changed={INCLUDE_DIR}");
     println!("cargo::rerun-if-env-changed=CXX");
-    println!("cargo::rerun-if-changed={}", comm_context::INCLUDE_DIR);
-    if let Err(error) = compile_all() {
+    let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
+    // The tests compile kernels of their own with it.
+    println!("cargo::rustc-env=KERNEL_COMPILER={compiler}");
+    if let Err(error) = compile_all(&compiler) {
         println!("cargo::error={error}");
     }
 }
 
-fn compile_all() -> Result<(), String> {
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR; build with cargo")?);
+fn compile_all(compiler: &str) -> Result<(), String> {
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("OUT_DIR is not set; build with cargo")?);
     let list = std::fs::read_dir("kernels").map_err(|error| format!("kernels: {error}"))?;
     for entry in list {
         let source = entry.map_err(|error| format!("kernels: {error}"))?.path();
-        if source.extension().is_some_and(|end| end == "cpp") {
-            compile(&source, &out)?;
+        if source.extension().is_some_and(|extension| extension == "cpp") {
+            compile(compiler, &source, &out)?;
         }
     }
     Ok(())
 }
 
-/// Always optimised: a kernel stands for a chip, also in a debug build of the program around it.
-fn compile(source: &Path, out: &Path) -> Result<(), String> {
+/// With optimisation in a debug build too: a kernel stands for a chip's code.
+fn compile(compiler: &str, source: &Path, out: &Path) -> Result<(), String> {
     let object = out.join(source.with_extension("so").file_name().unwrap_or_default());
-    let compiler = cc::Build::new().cpp(true).cargo_metadata(false).opt_level(3).try_get_compiler();
-    let compiler = compiler.map_err(|error| no_compiler(&error.to_string()))?;
-    let mut command = Command::new(compiler.path());
+    // `CXX` may have arguments or a wrapper, such as `ccache g++`.
+    let mut words = compiler.split_whitespace();
+    let mut command = Command::new(words.next().unwrap_or_default());
+    command.args(words);
     command.args(["-std=c++17", "-O3", "-g", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", "-I"]);
-    command.arg(comm_context::INCLUDE_DIR).arg(source).arg("-o").arg(object);
-    let ran =
-        command.output().map_err(|error| no_compiler(&format!("{}: {error}", compiler.path().display())))?;
-    if ran.status.success() {
+    command.arg(INCLUDE_DIR).arg(source).arg("-o").arg(object);
+    let output = command.output().map_err(|error| {
+        format!(
+            "the examples' kernels need a C++17 compiler ({compiler}: {error}); \
+             install g++ or clang++, or set CXX to yours"
+        )
+    })?;
+    if output.status.success() {
         return Ok(());
     }
     // Cargo takes one line as one error.
-    let told = String::from_utf8_lossy(&ran.stderr).trim().replace('\n', "\\n");
-    Err(format!("kernel {} does not compile: {told}", source.display()))
-}
-
-fn no_compiler(why: &str) -> String {
-    format!(
-        "the examples' kernels need a C++17 compiler ({why}); install g++ or clang++, or set CXX to yours"
-    )
+    let errors = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "\\n");
+    Err(format!("kernel {} does not compile: {errors}", source.display()))
 }

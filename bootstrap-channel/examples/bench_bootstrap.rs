@@ -1,5 +1,5 @@
-//! How long n chip processes take to start, report and end, beside processes that only start and end, and what a parent
-//! costs that waits for silent chips: `cargo xtask bench bootstrap`.
+//! How long n chip processes take to start, report and end, beside processes that only start and end,
+//! and the cost of a parent that waits for silent chips: `cargo xtask bench bootstrap`.
 //!
 //! # Safety
 //! Forks from a program that has one thread.
@@ -7,8 +7,8 @@
 
 use bench_support::{Bench, Figure, Samples, fork_and_wait, processor_time};
 use bootstrap_channel::{ChannelSet, GatherError, Success};
-use child_process::{Child, Peers, ProcessWatch};
-use deadline::Deadline;
+use child_process::Child;
+use deadline::{Deadline, Death};
 use mailbox_atomics::{Wait, WaitError};
 use std::io::{Error, Result};
 use std::time::{Duration, Instant};
@@ -60,7 +60,7 @@ fn report_and_end(chips: usize) -> Result<Duration> {
     // SAFETY: this program has one thread; the body writes to shared memory only.
     let fork = |chip: usize| unsafe { Child::fork(&[], || report(chip)) };
     let children = (0..chips).map(fork).collect::<nix::Result<Vec<Child>>>()?;
-    // Nobody is watched: these chips end as soon as they have reported.
+    // Not watched: these chips end as soon as they have reported.
     set.gather(&Wait::until(deadline)).map_err(Error::other)?;
     for child in &children {
         child.reap(deadline);
@@ -68,22 +68,23 @@ fn report_and_end(chips: usize) -> Result<Duration> {
     Ok(started.elapsed())
 }
 
-/// The processor time of a parent that waits for `time`, in per cent.
+/// The processor time of a parent that waits for `time`, in percent.
 fn share_of_a_core(chips: usize, time: Duration) -> Result<f64> {
     let set = ChannelSet::create(chips).map_err(Error::other)?;
     let idle = || {
         std::thread::sleep(Duration::from_secs(60));
         0
     };
-    let mut peers = Peers::new();
-    let mut children = Vec::new();
-    for chip in 0..chips {
-        // SAFETY: this program has one thread; the body only sleeps.
-        let child = unsafe { Child::fork(&[], idle) }?;
-        peers.add(chip as u32, ProcessWatch::of_process(child.pid())?);
-        children.push(child);
-    }
-    let wait = Wait::until(Deadline::after(time).map_err(Error::other)?).watching(&peers);
+    // SAFETY: this program has one thread; the body only sleeps.
+    let fork = |_| unsafe { Child::fork(&[], idle) };
+    let children = (0..chips).map(fork).collect::<nix::Result<Vec<Child>>>()?;
+    let watch = || {
+        children
+            .iter()
+            .zip(0..)
+            .find_map(|(child, peer)| child.watch().death().map(|how| Death { peer, pid: child.pid(), how }))
+    };
+    let wait = Wait::until(Deadline::after(time).map_err(Error::other)?).watching(&watch);
     let before = processor_time();
     match set.gather(&wait) {
         Err(GatherError::NoReply { cause: WaitError::TimedOut { .. }, .. }) => {}

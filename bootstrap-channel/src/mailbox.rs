@@ -7,7 +7,7 @@ use crate::writer::Writer;
 use mailbox_atomics::{OneShot, WordI32, WordU32, WordU64};
 use shared_memory::{Region, RegionError};
 
-/// A mailbox at a place in a region. It knows where the words are, and has neither side.
+/// A mailbox in a region: where its words are. It is neither side.
 #[derive(Clone, Copy, Debug)]
 pub struct Mailbox<'a> {
     region: &'a Region,
@@ -22,9 +22,10 @@ pub struct Mailbox<'a> {
 const INSIDE: &str = "a mailbox is inside its region";
 
 impl<'a> Mailbox<'a> {
-    /// The mailbox at `offset`, which must be a multiple of [`MAILBOX_ALIGN`] with [`MAILBOX_SIZE`] bytes behind it.
+    /// The mailbox at `offset`, which must be a multiple of [`MAILBOX_ALIGN`] and followed by
+    /// [`MAILBOX_SIZE`] bytes.
     pub fn at(region: &'a Region, offset: usize) -> Result<Self, RegionError> {
-        // All of it at once: this also makes the additions below safe.
+        // All of it at once: afterwards the additions below cannot overflow.
         region.word_slice::<WordU64>(offset, MAILBOX_SIZE / size_of::<WordU64>())?;
         Ok(Self {
             region,
@@ -36,13 +37,15 @@ impl<'a> Mailbox<'a> {
         })
     }
 
-    /// Marks a fresh mailbox as one of this layout and run. The parent does this before the chip process exists.
+    /// Marks a fresh mailbox as one of this layout and run. The parent does this before it starts the chip
+    /// process.
     pub fn stamp(&self, nonce: Nonce) {
         self.nonce.store(nonce.get());
         self.hash.store(LAYOUT_HASH);
     }
 
-    /// The side that publishes; refused when the mailbox was stamped for another layout or run. There must be one only.
+    /// The side that publishes; refused if the mailbox was stamped for another layout or run. There must
+    /// be only one.
     pub fn writer(self, nonce: Nonce) -> Result<Writer<'a>, StampError> {
         stamp::check(self.hash.load(), self.nonce.load(), nonce)?;
         Ok(Writer::new(self))
@@ -57,12 +60,12 @@ impl<'a> Mailbox<'a> {
         OneShot::new(self.state)
     }
 
-    /// Copies payload bytes in; `at` counts from the start of the mailbox.
+    /// Copies payload bytes in; `at` is relative to the mailbox.
     pub(crate) fn write(&self, at: usize, bytes: &[u8]) {
         self.region.write(self.offset + at, bytes).expect(INSIDE);
     }
 
-    /// Copies everything out. The words that a living writer may still change come through their atomics.
+    /// Copies everything out. The words that a running writer may still change are loaded as words.
     pub(crate) fn copy(&self) -> [u8; MAILBOX_SIZE] {
         let mut bytes = [0; MAILBOX_SIZE];
         // First: the acquire in this load orders the copy after the writer's payload.

@@ -6,10 +6,11 @@ use crate::stamp::Nonce;
 use mailbox_atomics::{Wait, WaitError};
 use std::time::Duration;
 
-/// How often a waiting reader looks by itself: a C++ writer stores the state and wakes nobody.
+/// How often a waiting reader checks the state: a C++ writer stores it and wakes nobody.
 ///
-/// A tenth of the 200 ms within which an error must be told. At 5 ms a waiting parent was measured to use over 1 % of a core.
-pub const LOOK: Duration = Duration::from_millis(20);
+/// A tenth of the 200 ms within which an error must be reported. At 5 ms a waiting parent was measured to
+/// use over 1 % of a core.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Why there is no reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -17,14 +18,14 @@ pub enum ReadError {
     /// The wait ended first: the writer died, time ran out, or it was aborted.
     #[error("no reply from the chip, which is in phase {phase}: {cause}")]
     NoReply {
-        /// The step that the chip was in, as it last said.
+        /// The step that the chip was in, as it last reported.
         phase: u32,
         /// What ended the wait.
         #[source]
         cause: WaitError,
     },
-    /// Something was published that is no reply.
-    #[error("the chip published something that is no reply: {0}")]
+    /// What was published is not a reply.
+    #[error("the chip published a malformed reply: {0}")]
     Malformed(#[from] DecodeError),
 }
 
@@ -40,12 +41,12 @@ impl<'a> Reader<'a> {
         Self { mailbox, nonce }
     }
 
-    /// Waits for the reply. A `how` that watches the writer's process learns of its death; one that does not waits
+    /// Waits for the reply. A `how` that watches the writer's process ends with its death; any other waits
     /// until its deadline.
     pub fn wait(&self, how: &Wait<'_>) -> Result<Reply, ReadError> {
         self.mailbox
             .shot()
-            .wait(&how.polling_every(LOOK))
+            .wait(&how.polling_every(POLL_INTERVAL))
             .map_err(|cause| ReadError::NoReply { phase: self.phase(), cause })?;
         Ok(self.decode()?)
     }
@@ -58,7 +59,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The step of the bring-up that the chip is in, as it says; 0 before the first.
+    /// The step of the bring-up that the chip is in, as it last reported; 0 before the first.
     pub fn phase(&self) -> u32 {
         self.mailbox.phase.load()
     }

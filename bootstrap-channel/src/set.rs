@@ -3,7 +3,7 @@
 use crate::decode::{DecodeError, Failed, Reply, Success};
 use crate::layout::MAILBOX_SIZE;
 use crate::mailbox::Mailbox;
-use crate::reader::{LOOK, Reader};
+use crate::reader::{POLL_INTERVAL, Reader};
 use crate::stamp::{Nonce, StampError};
 use crate::writer::Writer;
 use mailbox_atomics::{Wait, WaitError};
@@ -11,13 +11,13 @@ use shared_memory::{Region, RegionError};
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// How the memory is called in errors.
+/// The name of the memory in errors.
 const LABEL: &str = "chipcomm-bootstrap";
 
-/// Why a set could not be made, or one of its mailboxes not be used.
+/// Why a set could not be made, or a mailbox of it could not be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SetError {
-    /// A set for nobody.
+    /// No chips.
     #[error("a set of mailboxes needs at least one chip")]
     NoChips,
     /// There is no such chip.
@@ -28,10 +28,10 @@ pub enum SetError {
         /// How many chips there are.
         count: usize,
     },
-    /// There is no memory for it.
+    /// Too little memory, or the wrong memory.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// The mailbox is not one of this set.
+    /// The mailbox does not belong to this set.
     #[error("mailbox of chip {chip}: {cause}")]
     Stamp {
         /// Whose mailbox.
@@ -47,7 +47,7 @@ pub enum SetError {
 pub struct Silent {
     /// Which chip.
     pub chip: usize,
-    /// The step of the bring-up that it is in, as it last said.
+    /// The step of the bring-up that it is in, as it last reported.
     pub phase: u32,
 }
 
@@ -60,17 +60,17 @@ impl fmt::Display for Silent {
 /// Why not every chip is ready.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GatherError {
-    /// A chip said that it failed.
+    /// A chip reported a failure.
     #[error("chip {chip}: {failed}")]
     Failed {
         /// Which one.
         chip: usize,
-        /// What it said.
+        /// What it reported.
         #[source]
         failed: Failed,
     },
-    /// A chip published something that is no reply.
-    #[error("chip {chip} published something that is no reply: {cause}")]
+    /// What a chip published is not a reply.
+    #[error("chip {chip} published a malformed reply: {cause}")]
     Malformed {
         /// Which one.
         chip: usize,
@@ -81,7 +81,7 @@ pub enum GatherError {
     /// The wait ended before everybody had replied.
     #[error("{cause}; no reply yet from {}", list(silent))]
     NoReply {
-        /// Who had not replied, in what phase.
+        /// The chips that had not replied, with their phases.
         silent: Vec<Silent>,
         /// What ended the wait.
         #[source]
@@ -93,7 +93,8 @@ fn list(silent: &[Silent]) -> String {
     silent.iter().map(Silent::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The mailboxes of all chips of a run. The parent makes it before it forks; parent and children use it at the same address.
+/// The mailboxes of all chips of a run. The parent makes it before it forks; parent and children use it
+/// at the same address.
 #[derive(Debug)]
 pub struct ChannelSet {
     region: Region,
@@ -115,7 +116,7 @@ impl ChannelSet {
         Ok(set)
     }
 
-    /// The set that another process made and handed over: its descriptor, its size and its nonce.
+    /// The set that another process made: its descriptor, its size and its nonce.
     pub fn attach(fd: OwnedFd, count: usize, nonce: Nonce) -> Result<Self, SetError> {
         if count == 0 {
             return Err(SetError::NoChips);
@@ -130,7 +131,8 @@ impl ChannelSet {
         self.count
     }
 
-    /// The descriptor of the memory, for a process that is to [`attach`](Self::attach). A forked child that only uses the set does not need it.
+    /// The descriptor of the memory, for a process that is to [`attach`](Self::attach). A forked child
+    /// does not need it.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.region.fd()
     }
@@ -150,26 +152,28 @@ impl ChannelSet {
         Ok(self.checked(chip)?.reader(self.nonce))
     }
 
-    /// Waits until every chip is ready, and returns what they said in the order of the chips.
+    /// Waits until every chip is ready, and returns what they reported in the order of the chips.
     ///
-    /// Ends with the first error that is seen, whichever chip it comes from. `how` should watch all chips' processes. A
-    /// chip that is gone ends the wait also when it had said before that it was ready: what it made has gone with it.
+    /// Ends with the first error that is found, whichever chip it comes from. `how` should watch all chips'
+    /// processes. A dead chip ends the wait even if it had reported that it was ready: what it made died
+    /// with it.
     pub fn gather(&self, how: &Wait<'_>) -> Result<Vec<Success>, GatherError> {
-        let how = how.polling_every(LOOK);
+        let how = how.polling_every(POLL_INTERVAL);
         let mut ready = vec![None; self.count];
         while let Some(awaited) = ready.iter().position(Option::is_none) {
-            // Parked on one chip's word, it notices the others whenever it looks by itself.
-            let looked = how.on(self.mailbox(awaited).state, None, |_| match self.look(&mut ready) {
-                Ok(()) => ready[awaited].is_some().then_some(Ok(())),
-                failed => Some(failed),
-            });
-            looked.map_err(|cause| GatherError::NoReply { silent: self.silent(&ready), cause })??;
+            // Parked on one chip's word, it notices the others whenever it polls.
+            let replied =
+                how.on(self.mailbox(awaited).state, None, |_| match self.take_replies(&mut ready) {
+                    Ok(()) => ready[awaited].is_some().then_some(Ok(())),
+                    failed => Some(failed),
+                });
+            replied.map_err(|cause| GatherError::NoReply { silent: self.silent(&ready), cause })??;
         }
         Ok(ready.into_iter().flatten().collect())
     }
 
-    /// Takes the replies that have come since the last look.
-    fn look(&self, ready: &mut [Option<Success>]) -> Result<(), GatherError> {
+    /// Takes the replies that have been published since the last call.
+    fn take_replies(&self, ready: &mut [Option<Success>]) -> Result<(), GatherError> {
         for (chip, slot) in ready.iter_mut().enumerate().filter(|(_, slot)| slot.is_none()) {
             match self.mailbox(chip).reader(self.nonce).peek() {
                 Ok(None) => {}

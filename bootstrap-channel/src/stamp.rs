@@ -1,29 +1,24 @@
-//! What ties a mailbox to a layout and a run.
+//! The stamp that ties a mailbox to a layout and a run.
 
 use crate::layout::LAYOUT_HASH;
 use core::num::NonZeroU64;
 
-/// A number that tells the mailboxes of one run from those of any other.
+/// Distinguishes the mailboxes of one run from those of any other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nonce(NonZeroU64);
 
 impl Nonce {
-    /// A number that no other run has had: the standard library's random keys, the time and the process. The time and the
-    /// process are there because forked processes inherit the keys.
+    /// A nonce that no other run has.
     pub fn random() -> Self {
-        use std::hash::{BuildHasher, Hasher, RandomState};
-        let mut hasher = RandomState::new().build_hasher();
-        hasher.write_u64(deadline::monotonic_ns());
-        hasher.write_u32(std::process::id());
-        Self(NonZeroU64::new(hasher.finish()).unwrap_or(NonZeroU64::MIN))
+        Self(NonZeroU64::new(shared_memory::nonce()).unwrap_or(NonZeroU64::MIN))
     }
 
-    /// The nonce of a run that another process told us.
+    /// The nonce of a run that another process started.
     pub fn new(number: NonZeroU64) -> Self {
         Self(number)
     }
 
-    /// The number, to hand on.
+    /// The number, to pass on.
     pub fn get(self) -> u64 {
         self.0.get()
     }
@@ -32,7 +27,7 @@ impl Nonce {
 /// Why a mailbox must not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StampError {
-    /// It is laid out in another way, or is none.
+    /// It has another layout, or is not a mailbox.
     #[error(
         "the mailbox has the layout hash {found:#018x}, this program knows {LAYOUT_HASH:#018x}; \
          build parent and chip process from one source"
@@ -53,7 +48,7 @@ pub enum StampError {
     },
 }
 
-/// A mailbox of no or of this layout.
+/// Accepts a mailbox without a stamp, or with that of this layout.
 pub(crate) fn check_layout(hash: u64) -> Result<(), StampError> {
     match hash {
         0 | LAYOUT_HASH => Ok(()),
@@ -61,7 +56,7 @@ pub(crate) fn check_layout(hash: u64) -> Result<(), StampError> {
     }
 }
 
-/// A mailbox that nobody stamped, or that was stamped for this layout and `expected`.
+/// Accepts a mailbox without a stamp, or one stamped for this layout and `expected`.
 pub(crate) fn check(hash: u64, found: u64, expected: Nonce) -> Result<(), StampError> {
     check_layout(hash)?;
     if hash == 0 || found == expected.get() {
@@ -74,13 +69,6 @@ pub(crate) fn check(hash: u64, found: u64, expected: Nonce) -> Result<(), StampE
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn nonces_differ() {
-        let some: Vec<u64> = (0..100).map(|_| Nonce::random().get()).collect();
-        let distinct: std::collections::HashSet<_> = some.iter().collect();
-        assert_eq!(distinct.len(), some.len());
-    }
 
     #[test]
     fn bc_6_only_no_stamp_or_the_right_one_is_accepted() {

@@ -14,14 +14,14 @@ const ERROR: NonZeroI32 = NonZeroI32::new(STATE_ERROR).unwrap();
 /// Why nothing was published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
-    /// There is a reply in the mailbox.
+    /// The mailbox has a reply already.
     #[error("the mailbox has a reply already (state {state}); a chip reports its bring-up once")]
     AlreadyPublished {
         /// The state that was found.
         state: i32,
     },
     /// More buffers than the mailbox holds.
-    #[error("{count} buffers do not fit; a mailbox tells of at most {MAX_BUFFERS}")]
+    #[error("{count} buffers do not fit; a mailbox holds at most {MAX_BUFFERS}")]
     TooManyBuffers {
         /// How many.
         count: usize,
@@ -32,7 +32,7 @@ pub enum PublishError {
         /// Which one, from 0.
         index: usize,
     },
-    /// A window that has a size and no address.
+    /// A window with a size and without an address.
     #[error("the window of {size} bytes has a null address")]
     NullWindow {
         /// Its size.
@@ -57,7 +57,8 @@ impl<'a> Writer<'a> {
         Self { mailbox }
     }
 
-    /// Says which step of the bring-up begins, for the parent's errors. What the numbers mean is between the two.
+    /// Reports which step of the bring-up begins, for the parent's errors. Parent and chip agree on what
+    /// the numbers mean.
     pub fn set_phase(&self, phase: u32) {
         self.mailbox.phase.store(phase);
     }
@@ -81,8 +82,8 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Publishes that the chip could not be brought up. A message that is too long keeps its head and its tail; a NUL in
-    /// it, which would end it early, is spelled out.
+    /// Publishes that the chip could not be brought up. A message that is too long keeps its head and its
+    /// tail; a NUL in it, which would end it early, is escaped.
     pub fn publish_error(&mut self, code: ErrorCode, message: &str) -> Result<(), PublishError> {
         let without_nul = message.replace('\0', "\\0");
         let text = clip(&without_nul, MESSAGE_SIZE - 1);

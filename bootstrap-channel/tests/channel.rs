@@ -1,4 +1,4 @@
-//! Both sides in one process: what is refused, what is published once, what comes out.
+//! Both sides in one process: what is refused, what is published once, what is read.
 #![allow(missing_docs)]
 
 use bootstrap_channel::layout::{LAYOUT_HASH, MAILBOX_SIZE, MAX_BUFFERS};
@@ -36,7 +36,7 @@ fn bytes_of(region: &Region) -> Vec<u8> {
 }
 
 #[test]
-fn what_goes_in_comes_out() {
+fn what_is_published_is_read() {
     let set = ChannelSet::create(3).unwrap();
     assert_eq!(set.reader(1).unwrap().peek(), Ok(None));
     set.writer(1).unwrap().publish_success(&ready()).unwrap();
@@ -51,10 +51,10 @@ fn what_goes_in_comes_out() {
 }
 
 #[test]
-fn a_process_that_got_descriptor_and_nonce_can_publish() {
+fn a_process_with_the_descriptor_and_the_nonce_can_publish() {
     let set = ChannelSet::create(2).unwrap();
-    let handed_on = set.fd().try_clone_to_owned().unwrap();
-    let there = ChannelSet::attach(handed_on, 2, nonce(set.nonce().get())).unwrap();
+    let passed = set.fd().try_clone_to_owned().unwrap();
+    let there = ChannelSet::attach(passed, 2, nonce(set.nonce().get())).unwrap();
     there.writer(1).unwrap().publish_success(&ready()).unwrap();
     assert_eq!(set.reader(1).unwrap().wait(&soon()), Ok(Reply::Success(ready())));
     let other = |count| ChannelSet::attach(set.fd().try_clone_to_owned().unwrap(), count, set.nonce());
@@ -63,7 +63,7 @@ fn a_process_that_got_descriptor_and_nonce_can_publish() {
 
 /// BC-1: the bytes that a C++ reader finds.
 #[test]
-fn published_bytes_stand_where_the_table_says() {
+fn published_bytes_are_where_the_table_says() {
     let region = Region::create("t", MAILBOX_SIZE).unwrap();
     let mailbox = Mailbox::at(&region, 0).unwrap();
     mailbox.stamp(nonce(0x0102_0304));
@@ -179,24 +179,26 @@ fn f44_a_time_out_names_the_phase() {
     let set = ChannelSet::create(1).unwrap();
     set.writer(0).unwrap().set_phase(4);
     let reader = set.reader(0).unwrap();
-    let told = reader.wait(&within(Duration::from_millis(20))).unwrap_err();
-    assert!(matches!(told, ReadError::NoReply { phase: 4, cause: WaitError::TimedOut { .. } }), "{told}");
+    let error = reader.wait(&within(Duration::from_millis(20))).unwrap_err();
+    assert!(matches!(error, ReadError::NoReply { phase: 4, cause: WaitError::TimedOut { .. } }), "{error}");
     let abort = StickyWord::new();
     abort.raise(NonZeroU32::MIN);
-    let told = reader.wait(&soon().abort_on(&abort)).unwrap_err();
-    assert!(matches!(told, ReadError::NoReply { cause: WaitError::Aborted { .. }, .. }), "{told}");
+    let error = reader.wait(&soon().abort_on(&abort)).unwrap_err();
+    assert!(matches!(error, ReadError::NoReply { cause: WaitError::Aborted { .. }, .. }), "{error}");
 }
 
 /// BC-9
 #[test]
-fn an_error_is_told_although_others_are_silent() {
+fn an_error_is_reported_although_others_are_silent() {
     let set = ChannelSet::create(3).unwrap();
     set.writer(0).unwrap().set_phase(2);
     set.writer(1).unwrap().publish_success(&ready()).unwrap();
-    let told = set.gather(&within(Duration::from_millis(20))).unwrap_err();
-    let GatherError::NoReply { silent, cause: WaitError::TimedOut { .. } } = &told else { panic!("{told}") };
+    let error = set.gather(&within(Duration::from_millis(20))).unwrap_err();
+    let GatherError::NoReply { silent, cause: WaitError::TimedOut { .. } } = &error else {
+        panic!("{error}")
+    };
     assert_eq!(silent, &[Silent { chip: 0, phase: 2 }, Silent { chip: 2, phase: 0 }]);
-    assert!(told.to_string().ends_with("no reply yet from chip 0 in phase 2, chip 2 in phase 0"), "{told}");
+    assert!(error.to_string().ends_with("no reply yet from chip 0 in phase 2, chip 2 in phase 0"), "{error}");
 
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -206,7 +208,7 @@ fn an_error_is_told_although_others_are_silent() {
         let failed = Failed { code: 15, message: "no libhccl.so".into() };
         let wait = soon();
         assert_eq!(set.gather(&wait), Err(GatherError::Failed { chip: 2, failed }));
-        assert!(!wait.deadline().has_passed(), "noticed only by the last look at the deadline");
+        assert!(!wait.deadline().has_passed(), "noticed only by the last check at the deadline");
     });
 }
 

@@ -1,15 +1,15 @@
 //! The channel once for each device: `cargo xtask hw-test --layer bootstrap`.
 //!
-//! The mailbox itself is plain memory, and what is under test is that it works on a machine with devices, for as many
-//! chips as it has: kernel, memory limits, process limits.
+//! The mailbox itself is plain memory, and what is under test is that it works on a machine with
+//! devices, for as many chips as it has: kernel, memory limits, process limits.
 //!
 //! # Safety
 //! Forks. The children use shared memory and system calls, and no lock of the test harness.
 #![allow(unsafe_code, missing_docs)]
 
 use bootstrap_channel::{ChannelSet, Success};
-use child_process::{Child, Peers, ProcessWatch};
-use deadline::Deadline;
+use child_process::Child;
+use deadline::{Deadline, Death};
 use mailbox_atomics::Wait;
 use std::time::Duration;
 
@@ -45,10 +45,12 @@ fn every_device_reports_its_bring_up() {
             unsafe { Child::fork(&[], body) }.unwrap()
         })
         .collect();
-    let mut peers = Peers::new();
-    for (chip, child) in children.iter().enumerate() {
-        peers.add(chip as u32, ProcessWatch::of_process(child.pid()).unwrap());
-    }
-    let wait = Wait::until(Deadline::after(Duration::from_secs(30)).unwrap()).watching(&peers);
+    let watch = || {
+        children
+            .iter()
+            .zip(0..)
+            .find_map(|(child, peer)| child.watch().death().map(|how| Death { peer, pid: child.pid(), how }))
+    };
+    let wait = Wait::until(Deadline::after(Duration::from_secs(30)).unwrap()).watching(&watch);
     assert_eq!(set.gather(&wait), Ok(devices.into_iter().map(reply).collect()));
 }

@@ -40,7 +40,7 @@ fn region() -> Region {
     Region::create("t", MAILBOX_SIZE).unwrap()
 }
 
-/// Waits without watching: the point is that a store alone is noticed, and not only by the last look at the deadline.
+/// Waits without watching: a store alone must be noticed, and not only by the last check at the deadline.
 fn reply(reader: &Reader<'_>) -> Reply {
     let deadline = Deadline::after(Duration::from_secs(60)).unwrap();
     let reply = reader.wait(&Wait::until(deadline)).unwrap();
@@ -70,9 +70,9 @@ fn a_cpp_writer_is_read_although_it_wakes_nobody() {
 fn a_cpp_error_without_a_nul_is_read_to_the_end_of_its_field() {
     let region = region();
     let mut child = start("write-error", &region);
-    let told = reply(&Mailbox::at(&region, 0).unwrap().reader(Nonce::random()));
+    let failed = reply(&Mailbox::at(&region, 0).unwrap().reader(Nonce::random()));
     let message = format!("aclrtSetDevice\\n{}\u{fffd}", "x".repeat(1023 - 15));
-    assert_eq!(told, Reply::Failed(Failed { code: 507_018, message }));
+    assert_eq!(failed, Reply::Failed(Failed { code: 507_018, message }));
     assert!(child.wait().unwrap().success());
 }
 
@@ -85,7 +85,7 @@ fn a_cpp_reader_reads_what_is_published() {
     let success =
         Success { device_ctx: 0x10, window_base: 0x20, window_size: 0x30, buffers: vec![0x40, 0x50] };
     writer.publish_success(&success).unwrap();
-    assert_eq!(said(child), "success 10 20 30 40 50\n");
+    assert_eq!(output(child), "success 10 20 30 40 50\n");
 }
 
 #[test]
@@ -93,13 +93,13 @@ fn a_cpp_reader_reads_an_error_with_its_text() {
     let region = region();
     let child = start("read", &region);
     let mut writer = Mailbox::at(&region, 0).unwrap().writer(Nonce::random()).unwrap();
-    writer.publish_error(ErrorCode::Vendor, &format!("kaputt: {}", "ü".repeat(600))).unwrap();
-    let said = said(child);
-    assert!(said.starts_with("error 8 kaputt: ü") && said.ends_with("ü\n"), "{said}");
-    assert!(said.trim_end().len() <= 1023 + "error 8 ".len());
+    writer.publish_error(ErrorCode::Vendor, &format!("broken: {}", "ü".repeat(600))).unwrap();
+    let text = output(child);
+    assert!(text.starts_with("error 8 broken: ü") && text.ends_with("ü\n"), "{text}");
+    assert!(text.trim_end().len() <= 1023 + "error 8 ".len());
 }
 
-fn said(child: Child) -> String {
+fn output(child: Child) -> String {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", output.status);
     String::from_utf8(output.stdout).unwrap()

@@ -6,8 +6,8 @@
 
 use bootstrap_channel::layout::MAILBOX_SIZE;
 use bootstrap_channel::{ChannelSet, Failed, GatherError, ReadError, Reply, Success};
-use child_process::{Child, Peers, ProcessWatch};
-use deadline::{Deadline, HowDied};
+use child_process::Child;
+use deadline::{Deadline, Death, HowDied, Watch};
 use mailbox_atomics::{Wait, WaitError};
 use nix::sys::signal::{Signal, raise};
 use serial_test::serial;
@@ -25,12 +25,13 @@ fn fork(body: impl FnOnce() -> i32) -> Child {
     unsafe { Child::fork(&[], body) }.unwrap()
 }
 
-fn watching(children: &[Child]) -> Peers {
-    let mut peers = Peers::new();
-    for (chip, child) in children.iter().enumerate() {
-        peers.add(chip as u32, ProcessWatch::of_process(child.pid()).unwrap());
+fn watch(children: &[Child]) -> impl Watch {
+    || {
+        children
+            .iter()
+            .zip(0..)
+            .find_map(|(child, peer)| child.watch().death().map(|how| Death { peer, pid: child.pid(), how }))
     }
-    peers
 }
 
 fn ready(chip: usize) -> Success {
@@ -54,14 +55,14 @@ fn reply_of(body: impl FnOnce(&ChannelSet, &Region) -> i32) -> (Result<Reply, Re
     let set = ChannelSet::create(1).unwrap();
     let raw = Region::attach(set.fd().try_clone_to_owned().unwrap(), "t", MAILBOX_SIZE).unwrap();
     let child = [fork(|| body(&set, &raw))];
-    let peers = watching(&child);
-    (set.reader(0).unwrap().wait(&Wait::until(far()).watching(&peers)), child[0].pid())
+    let watch = watch(&child);
+    (set.reader(0).unwrap().wait(&Wait::until(far()).watching(&watch)), child[0].pid())
 }
 
 #[track_caller]
-fn assert_killed((told, pid): (Result<Reply, ReadError>, i32)) {
-    let Err(ReadError::NoReply { phase, cause: WaitError::PeerDied(death) }) = told else {
-        panic!("{told:?}")
+fn assert_killed((reply, pid): (Result<Reply, ReadError>, i32)) {
+    let Err(ReadError::NoReply { phase, cause: WaitError::PeerDied(death) }) = reply else {
+        panic!("{reply:?}")
     };
     assert_eq!((phase, death.pid, death.how), (6, pid, HowDied::Signalled(Signal::SIGKILL as i32)));
 }
@@ -78,15 +79,15 @@ fn chips_report_across_a_fork() {
             })
         })
         .collect();
-    let peers = watching(&children);
-    let gathered = set.gather(&Wait::until(far()).watching(&peers));
+    let watch = watch(&children);
+    let gathered = set.gather(&Wait::until(far()).watching(&watch));
     assert_eq!(gathered, Ok((0..4).map(ready).collect()));
 }
 
 /// BC-5
 #[test]
 #[serial]
-fn f01_a_chip_killed_before_it_publishes_is_a_death_and_no_time_out() {
+fn f01_a_chip_killed_before_it_publishes_is_a_death_and_not_a_time_out() {
     assert_killed(reply_of(|set, _| {
         set.writer(0).unwrap().set_phase(6);
         die()
@@ -111,22 +112,22 @@ fn f01_a_chip_killed_between_payload_and_state_has_published_nothing() {
 #[test]
 #[serial]
 fn a_chip_killed_after_it_published_has_published() {
-    let (told, _) = reply_of(|set, _| {
+    let (reply, _) = reply_of(|set, _| {
         set.writer(0).unwrap().publish_success(&ready(0)).unwrap();
         die()
     });
-    assert_eq!(told, Ok(Reply::Success(ready(0))));
-    let (told, _) = reply_of(|set, _| {
-        set.writer(0).unwrap().publish_error(ErrorCode::Panic, "last words").unwrap();
+    assert_eq!(reply, Ok(Reply::Success(ready(0))));
+    let (reply, _) = reply_of(|set, _| {
+        set.writer(0).unwrap().publish_error(ErrorCode::Panic, "the reason").unwrap();
         die()
     });
-    assert_eq!(told, Ok(Reply::Failed(Failed { code: 11, message: "last words".into() })));
+    assert_eq!(reply, Ok(Reply::Failed(Failed { code: 11, message: "the reason".into() })));
 }
 
-/// BC-2: killed from outside at whatever point it has come to, a chip has told all or nothing.
+/// BC-2: killed from outside at any point, a chip has published all or nothing.
 #[test]
 #[serial]
-fn a_chip_killed_at_any_point_has_told_all_or_nothing() {
+fn a_chip_killed_at_any_point_has_published_all_or_nothing() {
     for round in 0..60 {
         let set = ChannelSet::create(1).unwrap();
         let child = [fork(|| {
@@ -135,8 +136,8 @@ fn a_chip_killed_at_any_point_has_told_all_or_nothing() {
         })];
         std::thread::sleep(Duration::from_micros(round * 25));
         child[0].signal(Signal::SIGKILL);
-        let peers = watching(&child);
-        match set.reader(0).unwrap().wait(&Wait::until(far()).watching(&peers)) {
+        let watch = watch(&child);
+        match set.reader(0).unwrap().wait(&Wait::until(far()).watching(&watch)) {
             Ok(reply) => assert_eq!(reply, Reply::Success(ready(0))),
             Err(ReadError::NoReply { cause: WaitError::PeerDied(_), .. }) => {}
             Err(other) => panic!("{other}"),
@@ -159,35 +160,37 @@ fn f20_the_chip_that_died_is_named_among_the_silent() {
                 1 => idle(),
                 _ => {
                     set.writer(2).unwrap().set_phase(9);
-                    // On a crowded machine chip 0 may come late, and would be silent too.
+                    // On a loaded machine chip 0 may be late, and would be silent too.
                     set.reader(0).unwrap().wait(&Wait::until(far())).unwrap();
                     die()
                 }
             })
         })
         .collect();
-    let peers = watching(&children);
-    let told = set.gather(&Wait::until(far()).watching(&peers)).unwrap_err();
-    let GatherError::NoReply { silent, cause: WaitError::PeerDied(death) } = &told else { panic!("{told}") };
+    let watch = watch(&children);
+    let error = set.gather(&Wait::until(far()).watching(&watch)).unwrap_err();
+    let GatherError::NoReply { silent, cause: WaitError::PeerDied(death) } = &error else {
+        panic!("{error}")
+    };
     assert_eq!((death.peer, death.how), (2, HowDied::Signalled(Signal::SIGKILL as i32)));
     assert_eq!(silent.iter().map(|silent| silent.chip).collect::<Vec<_>>(), [1, 2]);
-    assert!(told.to_string().contains("chip 2 in phase 9"), "{told}");
+    assert!(error.to_string().contains("chip 2 in phase 9"), "{error}");
 }
 
-/// BC-4: a chip that keeps writing noise over its mailbox while the parent reads it.
+/// BC-4: a chip that keeps overwriting its mailbox with random bytes while the parent reads it.
 #[test]
 #[serial]
 fn f29_a_hostile_chip_cannot_crash_its_parent() {
     let set = ChannelSet::create(1).unwrap();
     let raw = Region::attach(set.fd().try_clone_to_owned().unwrap(), "t", MAILBOX_SIZE).unwrap();
     let _chip = fork(|| {
-        // States that are known and one that is not; everything else but the stamp is noise.
-        for noise in (0_u64..).map(|step| step.wrapping_mul(0x9e37_79b9_7f4a_7c15)) {
-            let bytes = noise.to_le_bytes();
-            raw.write(64 + 8 * (noise >> 53) as usize % (MAILBOX_SIZE - 72), &bytes).unwrap();
+        // Known states and one that is not; everything else but the stamp is random.
+        for random in (0_u64..).map(|step| step.wrapping_mul(0x9e37_79b9_7f4a_7c15)) {
+            let bytes = random.to_le_bytes();
+            raw.write(64 + 8 * (random >> 53) as usize % (MAILBOX_SIZE - 72), &bytes).unwrap();
             raw.write(4, &bytes).unwrap();
-            raw.write(3072 + (noise >> 56) as usize, &bytes).unwrap();
-            raw.write(0, &((noise >> 60) as i32 % 4).to_le_bytes()).unwrap();
+            raw.write(3072 + (random >> 56) as usize, &bytes).unwrap();
+            raw.write(0, &((random >> 60) as i32 % 4).to_le_bytes()).unwrap();
         }
         0
     });
@@ -203,7 +206,7 @@ fn f29_a_hostile_chip_cannot_crash_its_parent() {
     }
 }
 
-/// The mailboxes have no name, and nothing of them stays.
+/// The mailboxes have no name, so that nothing of them stays.
 #[test]
 #[serial]
 fn f21_a_killed_parent_leaves_no_mailbox() {

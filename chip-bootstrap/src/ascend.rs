@@ -1,36 +1,37 @@
-//! An Ascend device, driven through the vendor's public calls. Nothing here has run on hardware; it is tested on the
-//! vendor double.
+//! An Ascend device, driven through the vendor's public calls. Nothing here has run on hardware; it is tested
+//! on the vendor double.
 //!
 //! # What is assumed of kernels
-//! A kernel binary is what `aclrtBinaryLoadFromFile` takes. Its function is launched with one block, and its block of
-//! arguments is the list that the simulation passes: for each tensor the address of its descriptor, then the scalars. The
-//! descriptors are copied to device memory first, so the addresses are the device's. A tensor in host memory is staged:
-//! its bytes go to the device before the launch, and what the kernel changed of them comes back after it.
+//! A kernel binary is what `aclrtBinaryLoadFromFile` takes. Its function is launched with one block. Its
+//! arguments are those of the simulation: for each tensor the address of its descriptor, then the scalars.
+//! The descriptors are copied to device memory first, so their addresses are the device's. A tensor in host
+//! memory is staged: its bytes are copied to the device before the launch, and the bytes that the kernel
+//! changed are copied back after it.
 //!
-//! Closing a device resets it and leaves the vendor's runtime as it is: it cannot be started a second time in a process,
-//! and a process may bring a chip up again. The end of the process ends it.
+//! Closing a device resets it and leaves the vendor's runtime initialised until the process ends: it cannot
+//! be started a second time in a process, and a process may bring a chip up again.
 
-use crate::device::{ChipMemory, Device, Entry, Kernel};
-use comm_context::abi::{DeviceAddr, TensorDesc};
+use crate::device::{ChipMemory, Device, Entry, Kernel, Launch};
+use crate::error::{ChipError, KernelError};
+use comm_context::abi::{AbiError, DeviceAddr, TensorDesc};
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
 use comm_hccl::{
-    Device as Opened, DeviceError, DeviceMemory, HcclComm, KernelBinary, Lane, LogicalDevice, NotStarted,
-    Overrun, Runtime, Stream, Vendor, VisibleDevices,
+    Device as Opened, DeviceError, DeviceMemory, HcclComm, KernelBinary, LogicalDevice, NotStarted, Runtime,
+    Stream, Vendor, VendorThread, VisibleDevices,
 };
 use deadline::{Deadline, LONGEST_WAIT};
-use shared_memory::Region;
+use shared_memory::{Region, RegionError};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use worker_errors::{ErrorCode, Failure};
 
-/// What a device that is given back waits for calls that were left behind.
+/// How long closing a device waits for vendor calls that have not returned.
 const LEFT_BEHIND: Duration = Duration::from_secs(3);
 
 /// A device, opened, used and closed on a lane of its own.
 pub(crate) struct AscendDevice {
-    lane: Lane<Held>,
+    lane: VendorThread<Held>,
     /// `None` once closed.
     device: Option<Opened>,
     kernels: Vec<(PathBuf, String)>,
@@ -42,26 +43,24 @@ struct Held {
     /// `None` once closed.
     device: Option<Opened>,
     stream: Option<Stream>,
-    /// In the order of the kernels; a binary with several symbols is loaded once for each.
+    /// In the order of the kernels; a binary is loaded once for each of its symbols.
     binaries: Vec<(KernelBinary, String)>,
     memory: BTreeMap<u64, DeviceMemory>,
 }
 
 impl AscendDevice {
     /// Loads the vendor's libraries, in this process, and opens the device.
-    pub(crate) fn open(device: LogicalDevice, within: Timeout) -> Result<Self, Failure> {
+    pub(crate) fn open(device: LogicalDevice, within: Timeout) -> Result<Self, ChipError> {
         let lane =
-            Lane::start(deadline(within.get())?, move || Held::open(device)).map_err(
-                |error| match error {
-                    NotStarted::State(failure) => failure,
-                    NotStarted::Overrun(overrun) => overrun_failure(&overrun),
-                    NotStarted::Thread(error) => {
-                        Failure::new(ErrorCode::System, format!("the vendor's thread: {error}"))
-                    }
-                },
-            )?;
+            VendorThread::start(deadline(within.get())?, move || Held::open(device)).map_err(|error| {
+                match error {
+                    NotStarted::State(error) => error,
+                    NotStarted::Overrun(overrun) => ChipError::Stuck(overrun),
+                    NotStarted::Thread(error) => ChipError::Thread(error),
+                }
+            })?;
         let opened = lane.run(deadline(within.get())?, |held| held.device.clone());
-        let device = opened.map_err(|overrun| overrun_failure(&overrun))?;
+        let device = opened.map_err(ChipError::Stuck)?;
         Ok(Self { lane, device, kernels: Vec::new(), within })
     }
 
@@ -69,7 +68,7 @@ impl AscendDevice {
         &self,
         limit: Duration,
         job: impl FnOnce(&mut Held) -> Result<T, DeviceError> + Send + 'static,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, ChipError> {
         self.run_meanwhile(limit, &|| (), job)
     }
 
@@ -78,21 +77,18 @@ impl AscendDevice {
         limit: Duration,
         meanwhile: &dyn Fn(),
         job: impl FnOnce(&mut Held) -> Result<T, DeviceError> + Send + 'static,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, ChipError> {
         let answer = self.lane.run_meanwhile(deadline(limit)?, meanwhile, job);
-        answer.map_err(|overrun| overrun_failure(&overrun))?.map_err(device_failure)
+        Ok(answer.map_err(ChipError::Stuck)??)
     }
 }
 
 impl Held {
-    fn open(logical: LogicalDevice) -> Result<Self, Failure> {
-        let vendor = Vendor::load(None).map_err(|error| Failure::new(ErrorCode::Load, error.to_string()))?;
-        let runtime = Runtime::start(vendor).map_err(device_failure)?;
-        let (stream, device) = VisibleDevices::from_env()
-            .map_err(DeviceError::from)
-            .and_then(|list| Opened::open(runtime, logical, &list))
-            .and_then(|device| Ok((Stream::create(&device)?, device)))
-            .map_err(device_failure)?;
+    fn open(logical: LogicalDevice) -> Result<Self, ChipError> {
+        let runtime = Runtime::start(Vendor::load(None)?)?;
+        let list = VisibleDevices::from_env().map_err(DeviceError::from)?;
+        let device = Opened::open(runtime, logical, &list)?;
+        let stream = Stream::create(&device)?;
         Ok(Self { device: Some(device), stream: Some(stream), binaries: Vec::new(), memory: BTreeMap::new() })
     }
 
@@ -107,7 +103,7 @@ impl Held {
         Ok(())
     }
 
-    /// Launches a kernel and waits for its end. Gives what the staged tensors then hold.
+    /// Launches a kernel, waits for its end, and returns what the staged tensors then hold.
     fn launch(
         &mut self,
         kernel: usize,
@@ -131,16 +127,16 @@ impl Held {
             memory.write(part.offset, &part.bytes)?;
         }
         let mut back = Vec::with_capacity(staged.len());
-        let homes: Vec<(u64, u64)> =
+        let slots: Vec<(u64, u64)> =
             staged.iter().map(|part| (tensors[part.tensor].addr, tensors[part.tensor].size)).collect();
-        for (part, home) in staged.iter().zip(&homes) {
-            tensors[part.tensor].addr = copies[home].addr().0;
+        for (part, slot) in staged.iter().zip(&slots) {
+            tensors[part.tensor].addr = copies[slot].addr().0;
         }
         let args = place_arguments(&device, &tensors, scalars)?;
         binary.kernel(symbol)?.run(stream, &args.block)?;
-        for (part, home) in staged.iter().zip(&homes) {
+        for (part, slot) in staged.iter().zip(&slots) {
             let mut bytes = vec![0; part.bytes.len()];
-            copies[home].read(part.offset, &mut bytes)?;
+            copies[slot].read(part.offset, &mut bytes)?;
             back.push(bytes);
         }
         Ok(back)
@@ -157,7 +153,7 @@ impl Held {
         }
     }
 
-    /// Releases everything in order, waits for what was left behind, and gives the first error.
+    /// Releases everything in order, waits for calls that have not returned, and returns the first error.
     fn close(&mut self, until: Deadline) -> Result<(), DeviceError> {
         let mut first = Ok(());
         let mut keep = |result: Result<(), DeviceError>| {
@@ -173,7 +169,7 @@ impl Held {
     }
 }
 
-/// A kernel's block of arguments; the descriptors stay on the device as long as it does.
+/// A kernel's arguments; the descriptors stay on the device as long as this value lives.
 struct Arguments {
     block: Vec<u64>,
     _descriptors: Option<DeviceMemory>,
@@ -200,7 +196,7 @@ fn place_arguments(
     Ok(Arguments { block, _descriptors: descriptors })
 }
 
-/// The elements of a tensor that lies in host memory, on their way to the device.
+/// The elements of a tensor in host memory, to be copied to the device.
 struct Staged {
     tensor: usize,
     /// Where its elements start in the buffer under it.
@@ -208,60 +204,58 @@ struct Staged {
     bytes: Vec<u8>,
 }
 
-/// Where a staged tensor's elements are on the host.
-struct Home<'a> {
+/// Where a staged tensor's elements lie in host memory.
+struct HostSlot<'a> {
     region: &'a Region,
     at: usize,
 }
 
-/// The region that holds these bytes, and where in it.
-fn in_host(host: &[Arc<Region>], addr: u64, len: usize) -> Option<Home<'_>> {
+/// The slot of these bytes, if a region holds them.
+fn in_host(host: &[Arc<Region>], addr: u64, len: usize) -> Option<HostSlot<'_>> {
     host.iter().find_map(|region| {
         let at = addr.checked_sub(region.base().as_ptr() as u64)? as usize;
-        (at.checked_add(len)? <= region.len()).then_some(Home { region, at })
+        (at.checked_add(len)? <= region.len()).then_some(HostSlot { region, at })
     })
 }
 
-/// Copies the tensors that lie in host memory.
+/// Copies the tensors that lie in host memory out, and says where they lie.
 fn stage<'a>(
     tensors: &[TensorDesc],
     host: &'a [Arc<Region>],
-) -> Result<(Vec<Staged>, Vec<Home<'a>>), Failure> {
-    let (mut staged, mut homes) = (Vec::new(), Vec::new());
+) -> Result<(Vec<Staged>, Vec<HostSlot<'a>>), ChipError> {
+    let (mut staged, mut slots) = (Vec::new(), Vec::new());
     for (tensor, desc) in tensors.iter().enumerate() {
-        // A tensor's buffer is on the host as a whole or not at all.
+        // A tensor's buffer is in host memory as a whole or not at all.
         if in_host(host, desc.addr, desc.size as usize).is_none() {
             continue;
         }
-        let element =
-            desc.dtype().map_err(|error| Failure::new(ErrorCode::Invalid, error.to_string()))?.size();
+        let wrong = |source| ChipError::Tensor { tensor, source };
+        let element = desc.dtype().map_err(wrong)?.size();
         let offset = desc.start_offset.saturating_mul(element) as usize;
         let len = desc.extent.saturating_mul(element) as usize;
-        let home = in_host(host, desc.addr.saturating_add(offset as u64), len)
-            .filter(|_| offset.saturating_add(len) <= desc.size as usize)
-            .ok_or_else(|| {
-                Failure::new(ErrorCode::Invalid, format!("tensor {tensor} reaches beyond its buffer"))
-            })?;
+        let need = offset.saturating_add(len) as u64;
+        let slot = in_host(host, desc.addr.saturating_add(offset as u64), len)
+            .filter(|_| need <= desc.size)
+            .ok_or(AbiError::BeyondBuffer { need, have: desc.size })
+            .map_err(wrong)?;
         let mut bytes = vec![0; len];
-        home.region
-            .read(home.at, &mut bytes)
-            .map_err(|error| Failure::new(ErrorCode::System, error.to_string()))?;
+        slot.region.read(slot.at, &mut bytes).map_err(|source| host_failed("before the launch", source))?;
         if len > 0 {
             staged.push(Staged { tensor, offset, bytes });
-            homes.push(home);
+            slots.push(slot);
         }
     }
-    Ok((staged, homes))
+    Ok((staged, slots))
 }
 
-/// Writes back what the kernel changed, and nothing else: another task may be reading the rest.
-fn write_back(home: &Home<'_>, before: &[u8], after: &[u8]) -> Result<(), Failure> {
+/// Writes back the bytes that the kernel changed, and no others: another task may be reading them.
+fn write_back(slot: &HostSlot<'_>, before: &[u8], after: &[u8]) -> Result<(), ChipError> {
     let differs = |at: &usize| before[*at] != after[*at];
     let mut at = 0;
     while let Some(start) = (at..after.len()).find(differs) {
         let end = (start..after.len()).find(|at| !differs(at)).unwrap_or(after.len());
-        let written = home.region.write(home.at + start, &after[start..end]);
-        written.map_err(|error| Failure::new(ErrorCode::System, error.to_string()))?;
+        let written = slot.region.write(slot.at + start, &after[start..end]);
+        written.map_err(|source| host_failed("after the launch", source))?;
         at = end;
     }
     Ok(())
@@ -282,46 +276,42 @@ impl Device for AscendDevice {
         Ok(Box::new(comm))
     }
 
-    fn load(&mut self, path: &Path, symbol: &str) -> Result<Kernel, Failure> {
+    fn load(&mut self, path: &Path, symbol: &str) -> Result<Kernel, ChipError> {
         let known = self.kernels.iter().position(|(file, name)| file == path && name == symbol);
         if let Some(known) = known {
             return Ok(Kernel(known));
         }
         let (file, name) = (path.to_owned(), symbol.to_owned());
-        self.run(self.within.get(), move |held| held.load(&file, &name)).map_err(|failure| {
-            let text = format!("kernel {} `{symbol}` cannot be loaded", path.display());
-            Failure::new(ErrorCode::Load, text).in_phase("load_kernel").caused_by(failure)
+        let loaded = self.run(self.within.get(), move |held| held.load(&file, &name));
+        loaded.map_err(|source| KernelError::Device {
+            path: path.to_owned(),
+            symbol: symbol.to_owned(),
+            source: Box::new(source),
         })?;
         self.kernels.push((path.to_owned(), symbol.to_owned()));
         Ok(Kernel(self.kernels.len() - 1))
     }
 
-    /// How long a kernel may run is for the parent of this process to say.
-    fn launch(
-        &mut self,
-        kernel: Kernel,
-        tensors: &[TensorDesc],
-        scalars: &[u64],
-        host: &[Arc<Region>],
-        meanwhile: &dyn Fn(),
-    ) -> Result<(), Failure> {
-        let (staged, homes) = stage(tensors, host)?;
+    /// Without a limit of its own: the parent of this process decides how long a kernel may run.
+    fn launch(&mut self, launch: &Launch<'_>) -> Result<(), ChipError> {
+        let &Launch { kernel, tensors, scalars, host, meanwhile } = launch;
+        let (staged, slots) = stage(tensors, host)?;
         let before: Vec<Vec<u8>> = staged.iter().map(|part| part.bytes.clone()).collect();
         let (tensors, scalars) = (tensors.to_vec(), scalars.to_vec());
         let job = move |held: &mut Held| held.launch(kernel.0, tensors, &scalars, &staged);
         let after = self.run_meanwhile(LONGEST_WAIT, meanwhile, job)?;
-        homes
+        slots
             .iter()
             .zip(&before)
             .zip(&after)
-            .try_for_each(|((home, before), after)| write_back(home, before, after))
+            .try_for_each(|((slot, before), after)| write_back(slot, before, after))
     }
 
     fn memory(&self) -> Option<&dyn ChipMemory> {
         Some(self)
     }
 
-    fn close(&mut self) -> Result<(), Failure> {
+    fn close(&mut self) -> Result<(), ChipError> {
         self.device = None;
         let until = deadline(LEFT_BEHIND)?;
         self.run(self.within.get().max(2 * LEFT_BEHIND), move |held| held.close(until))
@@ -329,7 +319,7 @@ impl Device for AscendDevice {
 }
 
 impl ChipMemory for AscendDevice {
-    fn allocate(&self, bytes: usize) -> Result<DeviceAddr, Failure> {
+    fn allocate(&self, bytes: usize) -> Result<DeviceAddr, ChipError> {
         self.run(self.within.get(), move |held| {
             let memory = DeviceMemory::allocate(held.device()?, bytes)?;
             let addr = memory.addr();
@@ -338,7 +328,7 @@ impl ChipMemory for AscendDevice {
         })
     }
 
-    fn free(&self, addr: DeviceAddr) -> Result<(), Failure> {
+    fn free(&self, addr: DeviceAddr) -> Result<(), ChipError> {
         self.run(self.within.get(), move |held| {
             let memory =
                 held.memory.remove(&addr.0).ok_or(DeviceError::Released { what: "device memory" })?;
@@ -346,7 +336,7 @@ impl ChipMemory for AscendDevice {
         })
     }
 
-    fn read(&self, from: DeviceAddr, into: &mut [u8]) -> Result<(), Failure> {
+    fn read(&self, from: DeviceAddr, into: &mut [u8]) -> Result<(), ChipError> {
         let len = into.len();
         let bytes = self.run(self.within.get(), move |held| {
             let (memory, offset) = held.holding(from, len)?;
@@ -358,7 +348,7 @@ impl ChipMemory for AscendDevice {
         Ok(())
     }
 
-    fn write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), Failure> {
+    fn write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), ChipError> {
         let bytes = bytes.to_vec();
         self.run(self.within.get(), move |held| {
             let (memory, offset) = held.holding(to, bytes.len())?;
@@ -367,24 +357,12 @@ impl ChipMemory for AscendDevice {
     }
 }
 
-fn deadline(limit: Duration) -> Result<Deadline, Failure> {
-    Deadline::after(limit).map_err(|error| Failure::new(ErrorCode::Invalid, error.to_string()))
+fn deadline(limit: Duration) -> Result<Deadline, ChipError> {
+    Ok(Deadline::after(limit)?)
 }
 
-fn overrun_failure(overrun: &Overrun) -> Failure {
-    let text = format!("{overrun}; end this process, and see `npu-smi info` for the state of the device");
-    Failure::new(ErrorCode::TimedOut, text)
-}
-
-fn device_failure(error: DeviceError) -> Failure {
-    let code = match &error {
-        DeviceError::Vendor(_) => ErrorCode::Vendor,
-        DeviceError::NotAllocated { .. } | DeviceError::BadSize { .. } | DeviceError::NoSuchDevice { .. } => {
-            ErrorCode::Invalid
-        }
-        _ => ErrorCode::Internal,
-    };
-    Failure::new(code, error.to_string())
+fn host_failed(during: &'static str, source: RegionError) -> ChipError {
+    ChipError::Host { during, source }
 }
 
 #[cfg(test)]
@@ -405,17 +383,18 @@ mod tests {
         let inside = TensorDesc::builder(base, 8, DType::Uint8, &[3]).start_offset(2).build().unwrap();
         let elsewhere = TensorDesc::builder(DeviceAddr(4096), 8, DType::Uint8, &[8]).build().unwrap();
         let regions = [region];
-        let (staged, homes) = stage(&[elsewhere, inside], &regions).unwrap();
-        assert_eq!((staged.len(), homes[0].at), (1, 2));
+        let (staged, slots) = stage(&[elsewhere, inside], &regions).unwrap();
+        assert_eq!((staged.len(), slots[0].at), (1, 2));
         assert_eq!((staged[0].tensor, staged[0].offset, staged[0].bytes.as_slice()), (1, 2, &[3, 4, 5][..]));
     }
 
     #[test]
     fn bytes_that_the_kernel_did_not_change_are_not_written() {
         let region = host(&[9, 9, 9, 9, 9]);
-        let home = Home { region: &region, at: 0 };
-        // Others wrote nines meanwhile; this kernel saw ones and changed the second and the last.
-        write_back(&home, &[1, 1, 1, 1, 1], &[1, 2, 1, 1, 3]).unwrap();
+        let slot = HostSlot { region: &region, at: 0 };
+        // Another task has written nines meanwhile. This kernel read ones and changed the second and the
+        // last.
+        write_back(&slot, &[1, 1, 1, 1, 1], &[1, 2, 1, 1, 3]).unwrap();
         let mut now = [0; 5];
         region.read(0, &mut now).unwrap();
         assert_eq!(now, [9, 2, 9, 9, 3]);

@@ -1,81 +1,45 @@
-//! One call that brings a chip up, step by step.
+//! Bring-up of one chip, step by step.
 
 use crate::chip::{Buffer, Chip};
 use crate::config::ChipConfig;
-use crate::device::{self, Entry, join};
-use crate::failure::comm_failure;
+use crate::device::{self, Entry};
+use crate::error::{BringUpCause, BringUpError, ChipError};
 use crate::platform::Platform;
 use bootstrap_channel::{Success, Writer};
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::{Membership, Timeout};
 use fault_points::fault_point;
-use std::fmt;
-use worker_errors::{ErrorCode, Failure};
+use worker_errors::Failure;
 
-/// Where a chip is in its bring-up. Published on the bootstrap channel by its code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum BringUpPhase {
-    /// The process has not started yet.
-    NotStarted = 0,
-    /// It checks its configuration.
-    Configuration = 1,
-    /// It takes its device.
-    Device = 2,
-    /// It joins the group.
-    Communicator = 3,
-    /// It allocates its window.
-    Window = 4,
-    /// It stages its inputs.
-    Staging = 5,
-    /// It is up.
-    Ready = 6,
-}
-
-impl BringUpPhase {
-    const ALL: [Self; 7] = [
-        Self::NotStarted,
-        Self::Configuration,
-        Self::Device,
-        Self::Communicator,
-        Self::Window,
-        Self::Staging,
-        Self::Ready,
-    ];
-
-    /// The phase with that code.
-    pub fn from_code(code: u32) -> Option<Self> {
-        Self::ALL.get(code as usize).copied()
-    }
-
-    /// Its name in errors and tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NotStarted => "not started",
-            Self::Configuration => "configuration",
-            Self::Device => "device",
-            Self::Communicator => "communicator",
-            Self::Window => "window",
-            Self::Staging => "staging",
-            Self::Ready => "ready",
-        }
+worker_errors::code_table! {
+    /// Where a chip is in its bring-up. Published on the bootstrap channel by its code.
+    pub enum BringUpPhase: u32, code, from_code {
+        /// The process has not started yet.
+        NotStarted = 0, "not started";
+        /// It checks its configuration.
+        Configuration = 1, "configuration";
+        /// It opens its device.
+        Device = 2, "device";
+        /// It joins the group.
+        Communicator = 3, "communicator";
+        /// It allocates its window.
+        Window = 4, "window";
+        /// It stages its inputs.
+        Staging = 5, "staging";
+        /// It is up.
+        Ready = 6, "ready";
     }
 }
 
-impl fmt::Display for BringUpPhase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// Brings a chip up. `entry` is needed when the configuration has a communicator; `at_phase` hears of each step before it is taken.
+/// Brings a chip up. `entry` is needed when the configuration has a communicator; `at_phase` is called before
+/// each step.
 pub fn bring_up(
     platform: Platform,
     config: &ChipConfig,
     entry: Option<&Entry>,
     within: Timeout,
     at_phase: &mut dyn FnMut(BringUpPhase),
-) -> Result<Chip, Failure> {
+) -> Result<Chip, BringUpError> {
     let mut phase = BringUpPhase::Configuration;
     let mut enter = |next| {
         at_phase(next);
@@ -84,7 +48,7 @@ pub fn bring_up(
     let mut steps = || {
         phase = enter(BringUpPhase::Configuration);
         fault_point!("chip.configuration");
-        let offsets = config.carve().map_err(|error| Failure::new(ErrorCode::Invalid, error.to_string()))?;
+        let offsets = config.layout()?;
         phase = enter(BringUpPhase::Device);
         fault_point!("chip.device");
         let mut chip = Chip {
@@ -100,7 +64,8 @@ pub fn bring_up(
         if let Some(me) = config.member() {
             phase = enter(BringUpPhase::Communicator);
             fault_point!("chip.communicator");
-            chip.comm = Some(join(chip.device.as_ref(), entry.ok_or_else(no_entry)?, me, within)?);
+            let entry = entry.ok_or(BringUpCause::NoEntry)?;
+            chip.comm = Some(chip.device.communicator(entry, me, within)?);
             if config.window_size() > 0 {
                 phase = enter(BringUpPhase::Window);
                 fault_point!("chip.window");
@@ -114,21 +79,17 @@ pub fn bring_up(
         fault_point!("chip.ready");
         Ok(chip)
     };
-    steps().map_err(|failure: Failure| {
-        let failure =
-            failure.in_phase(phase.name()).on_device(config.device()).in_process(std::process::id());
-        // A peer that is to blame stays named; otherwise it is this rank.
-        match (failure.rank, config.member().map(Membership::rank)) {
-            (None, Some(rank)) => failure.on_rank(rank),
-            _ => failure,
-        }
-    })
+    steps().map_err(|cause: BringUpCause| failed(config, phase, cause))
 }
 
-fn open_window(chip: &mut Chip, config: &ChipConfig, offsets: &[usize]) -> Result<(), Failure> {
-    let comm = chip.comm.as_deref().ok_or_else(no_entry)?;
-    let window =
-        comm.alloc_windows(config.window_size(), chip.within).map_err(|error| comm_failure(&error))?;
+fn failed(config: &ChipConfig, phase: BringUpPhase, cause: BringUpCause) -> BringUpError {
+    let rank = config.member().map(Membership::rank);
+    BringUpError { phase, device: config.device(), rank, cause: Box::new(cause) }
+}
+
+fn open_window(chip: &mut Chip, config: &ChipConfig, offsets: &[usize]) -> Result<(), ChipError> {
+    let comm = chip.comm.as_deref().ok_or(ChipError::NoCommunicator)?;
+    let window = comm.alloc_windows(config.window_size(), chip.within)?;
     chip.window = Some(window);
     for (part, offset) in config.parts().iter().zip(offsets) {
         let addr = DeviceAddr(window.base.0 + *offset as u64);
@@ -141,32 +102,31 @@ fn open_window(chip: &mut Chip, config: &ChipConfig, offsets: &[usize]) -> Resul
     Ok(())
 }
 
-/// Brings a chip up and publishes the result, success or failure, on its bootstrap channel.
+/// Brings a chip up and publishes the result, success or failure, on its bootstrap channel: the process
+/// border of a bring-up.
 pub fn bring_up_and_publish(
     platform: Platform,
     config: &ChipConfig,
     entry: Option<&Entry>,
     within: Timeout,
     channel: &mut Writer<'_>,
-) -> Result<Chip, Failure> {
-    let brought = bring_up(platform, config, entry, within, &mut |phase| channel.set_phase(phase as u32));
-    let published = match &brought {
-        Ok(chip) => channel.publish_success(&Success {
-            device_ctx: chip.window.map_or(0, |window| window.context.0),
-            window_base: chip.window.map_or(0, |window| window.base.0),
-            window_size: chip.window.map_or(0, |window| window.size as u64),
-            buffers: chip.buffers.iter().map(|buffer| buffer.addr.0).collect(),
-        }),
-        Err(failure) => channel.publish_error(failure.root_cause().code, &failure.to_string()),
+) -> Result<Chip, BringUpError> {
+    let brought = bring_up(platform, config, entry, within, &mut |phase| channel.set_phase(phase.code()));
+    let chip = match brought {
+        Ok(chip) => chip,
+        Err(error) => {
+            let failure = Failure::from(&error);
+            // A channel that takes no reply has one already.
+            let _ = channel.publish_error(failure.root_cause().code, &failure.to_string());
+            return Err(error);
+        }
     };
-    let chip = brought?;
-    match published {
-        Ok(()) => Ok(chip),
-        Err(error) => Err(Failure::new(ErrorCode::Protocol, error.to_string()).in_phase("publish")),
-    }
-}
-
-fn no_entry() -> Failure {
-    let text = "the configuration has a communicator, but nobody said where its group is; pass an Entry";
-    Failure::new(ErrorCode::Invalid, text)
+    let published = channel.publish_success(&Success {
+        device_ctx: chip.window.map_or(0, |window| window.context.0),
+        window_base: chip.window.map_or(0, |window| window.base.0),
+        window_size: chip.window.map_or(0, |window| window.size as u64),
+        buffers: chip.buffers.iter().map(|buffer| buffer.addr.0).collect(),
+    });
+    published.map_err(|error| failed(config, BringUpPhase::Ready, error.into()))?;
+    Ok(chip)
 }

@@ -1,16 +1,15 @@
-//! A chip that is up: its communicator, window and buffers, and what tasks do with them.
+//! A chip that is up: communicator, window, buffers, kernels.
 
 use crate::config::{ChipConfig, PartKind};
-use crate::device::{ChipMemory, Device, Entry, Kernel, join};
-use crate::failure::comm_failure;
+use crate::device::{ChipMemory, Device, Entry, Kernel, Launch};
+use crate::error::ChipError;
 use crate::host::HostSpan;
 use comm_context::abi::{DeviceAddr, TensorDesc};
 use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec, Membership, Timeout, Window};
 use fault_points::fault_point;
-use shared_memory::{Region, RegionError};
+use shared_memory::Region;
 use std::path::Path;
 use std::sync::Arc;
-use worker_errors::{ErrorCode, Failure};
 
 /// A named part of a chip's window.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,102 +64,98 @@ impl Chip {
         self.buffers.iter().find(|buffer| buffer.name == name)
     }
 
-    /// Makes the chip a rank of a group if it is none yet.
+    /// Makes the chip a rank of a group, unless it is one already.
     pub fn ensure_communicator(
         &mut self,
         entry: &Entry,
         me: Membership,
-    ) -> Result<&dyn Communicator, Failure> {
+    ) -> Result<&dyn Communicator, ChipError> {
         if self.comm.is_none() {
-            self.comm = Some(join(self.device.as_ref(), entry, me, self.within)?);
+            self.comm = Some(self.device.communicator(entry, me, self.within)?);
         }
-        self.comm.as_deref().ok_or_else(no_communicator)
+        self.comm.as_deref().ok_or(ChipError::NoCommunicator)
     }
 
     /// Allocates a domain's window, collectively with the other members.
-    pub fn alloc_domain(&self, spec: &DomainSpec<'_>) -> Result<Window, Failure> {
+    pub fn alloc_domain(&self, spec: &DomainSpec<'_>) -> Result<Window, ChipError> {
         self.member(|comm| comm.alloc_domain(spec, self.within))
     }
 
     /// Releases a domain, collectively with the other members.
-    pub fn release_domain(&self, id: AllocationId) -> Result<(), Failure> {
+    pub fn release_domain(&self, id: AllocationId) -> Result<(), ChipError> {
         self.member(|comm| comm.release_domain(id, self.within))
     }
 
-    /// Copies device bytes of this chip out: of a window, or of memory of its own.
-    pub fn read(&self, from: DeviceAddr, into: &mut [u8]) -> Result<(), Failure> {
-        match (self.window_read(from, into), self.device.memory()) {
-            (Err(CommError::Argument(_) | CommError::Closed), Some(memory)) => memory.read(from, into),
-            (done, _) => done.map_err(|error| self.no_window(&error)),
+    /// Copies bytes out of this chip: from a window, or from its own memory.
+    pub fn read(&self, from: DeviceAddr, into: &mut [u8]) -> Result<(), ChipError> {
+        match (self.member(|comm| comm.read(from, into)), self.device.memory()) {
+            (Err(error), Some(memory)) if not_in_a_window(&error) => memory.read(from, into),
+            (done, _) => done,
         }
     }
 
-    /// Copies bytes into device memory of this chip: into a window, or into memory of its own.
-    pub fn write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), Failure> {
-        match (self.window_write(to, bytes), self.device.memory()) {
-            (Err(CommError::Argument(_) | CommError::Closed), Some(memory)) => memory.write(to, bytes),
-            (done, _) => done.map_err(|error| self.no_window(&error)),
+    /// Copies bytes to this chip: into a window, or into its own memory.
+    pub fn write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), ChipError> {
+        match (self.member(|comm| comm.write(to, bytes)), self.device.memory()) {
+            (Err(error), Some(memory)) if not_in_a_window(&error) => memory.write(to, bytes),
+            (done, _) => done,
         }
     }
 
-    fn window_read(&self, from: DeviceAddr, into: &mut [u8]) -> Result<(), CommError> {
-        self.comm.as_deref().ok_or(CommError::Closed)?.read(from, into)
-    }
-
-    fn window_write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), CommError> {
-        self.comm.as_deref().ok_or(CommError::Closed)?.write(to, bytes)
-    }
-
-    fn no_window(&self, error: &CommError) -> Failure {
-        if self.comm.is_none() { no_communicator() } else { comm_failure(error) }
-    }
-
-    fn member<T>(&self, call: impl FnOnce(&dyn Communicator) -> Result<T, CommError>) -> Result<T, Failure> {
-        call(self.comm.as_deref().ok_or_else(no_communicator)?).map_err(|error| comm_failure(&error))
+    fn member<T>(
+        &self,
+        call: impl FnOnce(&dyn Communicator) -> Result<T, CommError>,
+    ) -> Result<T, ChipError> {
+        Ok(call(self.comm.as_deref().ok_or(ChipError::NoCommunicator)?)?)
     }
 
     /// Loads a kernel, once.
-    pub fn load(&mut self, path: &Path, symbol: &str) -> Result<Kernel, Failure> {
+    pub fn load(&mut self, path: &Path, symbol: &str) -> Result<Kernel, ChipError> {
         self.device.load(path, symbol)
     }
 
-    /// Runs a kernel to its end. Its tensors may lie in windows, in memory of the device, and in the regions `host`.
+    /// Runs a kernel to completion. Its tensors may lie in windows, in memory of the device, and in the
+    /// regions `host`.
     pub fn launch(
         &mut self,
         kernel: Kernel,
         tensors: &[TensorDesc],
         scalars: &[u64],
         host: &[Arc<Region>],
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ChipError> {
         let comm = self.comm.as_deref();
         let relay = || comm.map_or(Ok(()), |comm| comm.relay_abort());
-        relay().map_err(|error| comm_failure(&error))?;
-        // A relay that fails while the kernel runs leaves it to the parent's deadline.
-        self.device.launch(kernel, tensors, scalars, host, &|| drop(relay()))
+        relay()?;
+        // When the relay fails while the kernel runs, the parent's deadline ends the kernel.
+        let meanwhile = || drop(relay());
+        self.device.launch(&Launch { kernel, tensors, scalars, host, meanwhile: &meanwhile })
     }
 
-    /// The device's own memory; `None` where chips use the host's, as in the simulation.
+    /// The device's own memory; `None` where chips use host memory.
     pub fn memory(&self) -> Option<&dyn ChipMemory> {
         self.device.memory()
     }
 
-    /// Copies every part that is marked so to its host buffer. Called after a task and before it is told done.
-    pub fn flush_outputs(&self) -> Result<(), Failure> {
+    /// Copies every part with `store_to` to its host buffer. To be called after a task, before it counts as
+    /// done.
+    pub fn flush_outputs(&self) -> Result<(), ChipError> {
         for (from, host) in &self.stores {
             let mut bytes = vec![0; host.len()];
             self.read(*from, &mut bytes)?;
             fault_point!("chip.flush");
-            host.write(0, &bytes).map_err(|error| region_failure(&error, "store_to_host"))?;
+            host.write(0, &bytes)
+                .map_err(|source| ChipError::Host { during: "while outputs were stored", source })?;
         }
         Ok(())
     }
 
-    /// Fills every part that has an input from its host buffer.
-    pub(crate) fn stage_inputs(&self, config: &ChipConfig) -> Result<(), Failure> {
+    /// Fills every part with `load_from` from its host buffer.
+    pub(crate) fn stage_inputs(&self, config: &ChipConfig) -> Result<(), ChipError> {
         for (part, buffer) in config.parts().iter().zip(&self.buffers) {
             if let Some(host) = &part.load {
                 let mut bytes = vec![0; host.len()];
-                host.read(0, &mut bytes).map_err(|error| region_failure(&error, "staging"))?;
+                host.read(0, &mut bytes)
+                    .map_err(|source| ChipError::Host { during: "while inputs were staged", source })?;
                 self.write(buffer.addr, &bytes)?;
                 fault_point!("chip.staged");
             }
@@ -168,19 +163,14 @@ impl Chip {
         Ok(())
     }
 
-    /// Leaves the group, then gives the device back. Does nothing the second time. The first error is returned; everything is
-    /// released all the same.
-    pub fn tear_down(&mut self) -> Result<(), Failure> {
+    /// Leaves the group, then closes the device. Does nothing the second time. Everything is released even
+    /// when a step fails; the first error is returned.
+    pub fn tear_down(&mut self) -> Result<(), ChipError> {
         if std::mem::replace(&mut self.down, true) {
             return Ok(());
         }
         fault_point!("chip.teardown");
-        let left = match self.comm.take() {
-            Some(comm) => {
-                comm.destroy(self.within).map_err(|error| comm_failure(&error).in_phase("teardown"))
-            }
-            None => Ok(()),
-        };
+        let left = self.comm.take().map_or(Ok(()), |comm| comm.destroy(self.within).map_err(ChipError::from));
         fault_point!("chip.left");
         let closed = self.device.close();
         fault_point!("chip.down");
@@ -190,16 +180,12 @@ impl Chip {
 
 impl Drop for Chip {
     fn drop(&mut self) {
-        // Nobody is left to tell.
+        // A destructor cannot report an error.
         let _ = self.tear_down();
     }
 }
 
-fn no_communicator() -> Failure {
-    let text = "this chip has no communicator; give it one in its ChipConfig";
-    Failure::new(ErrorCode::Invalid, text)
-}
-
-fn region_failure(error: &RegionError, phase: &'static str) -> Failure {
-    Failure::new(ErrorCode::System, error.to_string()).in_phase(phase)
+/// Whether the address may still lie in the device's own memory.
+fn not_in_a_window(error: &ChipError) -> bool {
+    matches!(error, ChipError::NoCommunicator | ChipError::Comm(CommError::Argument(_) | CommError::Closed))
 }

@@ -1,12 +1,13 @@
-//! What one chip shall have when it is up, checked before anything is made.
+//! What one chip has when it is up, checked before anything is created.
 
 use crate::host::HostSpan;
 use comm_context::abi::DType;
 use comm_context::comm::Membership;
 
-/// Every buffer and region of a window starts at a multiple of this: a cache line, and what vector units want.
+/// Every buffer and region of a window starts at a multiple of this: a cache line, and enough for vector
+/// loads.
 pub const BUFFER_ALIGN: usize = 64;
-/// As many as the bootstrap mailbox can tell the parent of.
+/// The most buffers and regions of a chip: as many as the bootstrap mailbox has room for.
 pub const MAX_PARTS: usize = 376;
 
 /// One chip: its device, its place in the group, and its window with named buffers in it.
@@ -16,6 +17,8 @@ pub struct ChipConfig {
     member: Option<Membership>,
     window_size: usize,
     parts: Vec<Part>,
+    /// A call that needs a part and came before the first.
+    misplaced: Option<&'static str>,
 }
 
 /// A named part of the window.
@@ -30,22 +33,22 @@ pub(crate) struct Part {
 /// What a part holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartKind {
-    /// `count` elements.
+    /// Elements of one type.
     Buffer {
-        /// Of this type.
+        /// The type.
         dtype: DType,
-        /// So many.
+        /// The number of elements.
         count: usize,
     },
-    /// Plain bytes beside the data, such as signals.
+    /// Plain bytes, such as signals.
     Region {
-        /// So many.
+        /// The number of bytes.
         bytes: usize,
     },
 }
 
 impl PartKind {
-    /// How many bytes it takes; `None` when that is more than there can be.
+    /// The size in bytes; `None` on overflow.
     pub fn bytes(self) -> Option<usize> {
         match self {
             Self::Buffer { dtype, count } => (dtype.size() as usize).checked_mul(count),
@@ -60,7 +63,8 @@ impl PartKind {
 pub enum ConfigError {
     /// Buffers live in the window, and there is none without a communicator.
     #[error(
-        "`{name}` needs a window, and chip {device} has no communicator; call `.communicator(rank, nranks)` and `.window(bytes)`"
+        "`{name}` needs a window, and chip {device} has no communicator; call \
+         `.communicator(Membership::new(rank, nranks)?)` and `.window(bytes)`"
     )]
     NoCommunicator {
         /// The first buffer.
@@ -83,13 +87,13 @@ pub enum ConfigError {
         name: String,
     },
     /// A part without a name.
-    #[error("part {index} has no name; names are how tasks find their buffers")]
+    #[error("part {index} has no name; tasks find their buffers by name")]
     EmptyName {
         /// Which part, from 0.
         index: usize,
     },
-    /// A part without bytes, or with more than there can be.
-    #[error("`{name}` has no bytes or more than an address space; give it a sensible count")]
+    /// A part that is empty or larger than an address space.
+    #[error("`{name}` is empty or larger than the address space; give it a count that fits the window")]
     BadSize {
         /// The part.
         name: String,
@@ -116,18 +120,24 @@ pub enum ConfigError {
         /// The host's.
         host: usize,
     },
-    /// More parts than the parent can be told of.
+    /// More parts than the bootstrap mailbox has room for.
     #[error("{count} buffers and regions are declared; a chip has at most {MAX_PARTS}")]
     TooMany {
         /// How many.
         count: usize,
+    },
+    /// A host buffer is attached to no part.
+    #[error("`.{call}(…)` comes before the first buffer or region; call it after the part that it fills")]
+    NoPart {
+        /// The call.
+        call: &'static str,
     },
 }
 
 impl ChipConfig {
     /// A chip on `device`, with no communicator and no window yet.
     pub fn new(device: i32) -> Self {
-        Self { device, member: None, window_size: 0, parts: Vec::new() }
+        Self { device, member: None, window_size: 0, parts: Vec::new(), misplaced: None }
     }
 
     /// Makes it a rank of a group.
@@ -147,7 +157,7 @@ impl ChipConfig {
         self.part(name, PartKind::Buffer { dtype, count })
     }
 
-    /// The next region in the window: bytes that are no data, such as signals.
+    /// The next region in the window: bytes beside the data, such as signals.
     pub fn region(self, name: &str, bytes: usize) -> Self {
         self.part(name, PartKind::Region { bytes })
     }
@@ -157,18 +167,22 @@ impl ChipConfig {
         self
     }
 
-    /// Fills the part declared last from `host` at bring-up. Without a part it says so when checked.
+    /// Fills the part declared last from `host` at bring-up. Before the first part it is refused by
+    /// [`layout`](Self::layout).
     pub fn load_from(mut self, host: &HostSpan) -> Self {
-        if let Some(part) = self.parts.last_mut() {
-            part.load = Some(host.clone());
+        match self.parts.last_mut() {
+            Some(part) => part.load = Some(host.clone()),
+            None => self.misplaced = Some("load_from"),
         }
         self
     }
 
-    /// Copies the part declared last to `host` after every task, before the task is told done.
+    /// Copies the part declared last to `host` after every task, before the task counts as done. Before the
+    /// first part it is refused by [`layout`](Self::layout).
     pub fn store_to(mut self, host: &HostSpan) -> Self {
-        if let Some(part) = self.parts.last_mut() {
-            part.store = Some(host.clone());
+        match self.parts.last_mut() {
+            Some(part) => part.store = Some(host.clone()),
+            None => self.misplaced = Some("store_to"),
         }
         self
     }
@@ -183,7 +197,7 @@ impl ChipConfig {
         self.member
     }
 
-    /// How many bytes of window were asked for.
+    /// The requested size of the window in bytes.
     pub fn window_size(&self) -> usize {
         self.window_size
     }
@@ -202,8 +216,11 @@ impl ChipConfig {
         self.parts.iter().map(|part| [part.load.as_ref(), part.store.as_ref()])
     }
 
-    /// Where every part starts in the window.
-    pub fn carve(&self) -> Result<Vec<usize>, ConfigError> {
+    /// Checks everything and lays the window out: the offset at which each part starts, in order.
+    pub fn layout(&self) -> Result<Vec<usize>, ConfigError> {
+        if let Some(call) = self.misplaced {
+            return Err(ConfigError::NoPart { call });
+        }
         if self.parts.len() > MAX_PARTS {
             return Err(ConfigError::TooMany { count: self.parts.len() });
         }
@@ -256,19 +273,19 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_carved_in_declaration_order_and_counts_do_not_lie() {
+    fn parts_are_laid_out_in_declaration_order_and_counts_are_elements() {
         // CB-1
         let config = chip().buffer("x", DType::Float32, 5).region("signals", 128).buffer("y", DType::Int8, 1);
-        assert_eq!(config.carve().unwrap(), [0, 64, 192]);
+        assert_eq!(config.layout().unwrap(), [0, 64, 192]);
         assert!(config.parts_by_name().map(|(name, _)| name).eq(["x", "signals", "y"]));
     }
 
     #[test]
-    fn every_mistake_is_named_before_anything_is_made() {
+    fn every_mistake_is_named_before_anything_is_created() {
         // CB-2
         let host = HostSpan::new(Arc::new(Region::create("t", 4096).unwrap()), 0..12).unwrap();
         let x = |config: ChipConfig| config.buffer("x", DType::Float32, 4);
-        let is = |config: ChipConfig, want: ConfigError| assert_eq!(config.carve(), Err(want));
+        let is = |config: ChipConfig, want: ConfigError| assert_eq!(config.layout(), Err(want));
         is(x(ChipConfig::new(3)), ConfigError::NoCommunicator { name: "x".into(), device: 3 });
         is(x(chip().window(0)), ConfigError::NoWindow { name: "x".into(), need: 64 });
         is(x(x(chip())), ConfigError::DuplicateName { name: "x".into() });
@@ -280,6 +297,8 @@ mod tests {
         is(x(chip()).region("s", 4096), overflow);
         is(x(chip()).load_from(&host), ConfigError::HostSize { name: "x".into(), bytes: 16, host: 12 });
         is(x(chip()).store_to(&host), ConfigError::HostSize { name: "x".into(), bytes: 16, host: 12 });
+        is(x(chip().load_from(&host)), ConfigError::NoPart { call: "load_from" });
+        is(chip().store_to(&host), ConfigError::NoPart { call: "store_to" });
         let many = (0..=MAX_PARTS).fold(chip(), |config, at| config.region(&at.to_string(), 1));
         is(many, ConfigError::TooMany { count: MAX_PARTS + 1 });
     }

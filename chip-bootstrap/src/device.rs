@@ -1,10 +1,8 @@
-//! What a chip's process does with its device, whatever the platform.
+//! The device of a chip, on any platform.
 
 #[cfg(feature = "ascend")]
 use crate::ascend::AscendDevice;
-#[cfg(not(all(feature = "sim", feature = "ascend")))]
 use crate::error::ChipError;
-use crate::failure::comm_failure;
 use crate::group::ChipGroup;
 use crate::platform::Platform;
 #[cfg(feature = "sim")]
@@ -16,7 +14,6 @@ use comm_hccl::LogicalDevice;
 use shared_memory::Region;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use worker_errors::{ErrorCode, Failure};
 
 /// How a chip finds its group.
 #[derive(Clone, Debug)]
@@ -31,8 +28,20 @@ pub enum Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel(pub(crate) usize);
 
+/// A kernel with its arguments.
+#[cfg_attr(not(feature = "ascend"), expect(dead_code, reason = "the simulation runs kernels in place"))]
+pub(crate) struct Launch<'a> {
+    pub(crate) kernel: Kernel,
+    /// In device memory or in the regions `host`.
+    pub(crate) tensors: &'a [TensorDesc],
+    pub(crate) scalars: &'a [u64],
+    pub(crate) host: &'a [Arc<Region>],
+    /// Where the kernel runs outside this process, called every few milliseconds.
+    pub(crate) meanwhile: &'a dyn Fn(),
+}
+
 /// One device, held by one process.
-pub trait Device {
+pub(crate) trait Device {
     /// Joins the group.
     fn communicator(
         &self,
@@ -42,47 +51,37 @@ pub trait Device {
     ) -> Result<Box<dyn Communicator>, CommError>;
 
     /// Loads `symbol` of the kernel binary at `path`; once for each pair.
-    fn load(&mut self, path: &Path, symbol: &str) -> Result<Kernel, Failure>;
+    fn load(&mut self, path: &Path, symbol: &str) -> Result<Kernel, ChipError>;
 
-    /// Runs a kernel to its end. Tensors may lie in device memory or in the regions `host`. Where the kernel runs apart from this process,
-    /// `meanwhile` is called every few milliseconds.
-    fn launch(
-        &mut self,
-        kernel: Kernel,
-        tensors: &[TensorDesc],
-        scalars: &[u64],
-        host: &[Arc<Region>],
-        meanwhile: &dyn Fn(),
-    ) -> Result<(), Failure>;
+    /// Runs a kernel to completion.
+    fn launch(&mut self, launch: &Launch<'_>) -> Result<(), ChipError>;
 
-    /// The device's own memory; `None` where chips use the host's, as in the simulation.
+    /// The device's own memory; `None` where chips use host memory.
     fn memory(&self) -> Option<&dyn ChipMemory>;
 
-    /// Gives the device back. Called once, after the communicator is gone.
-    fn close(&mut self) -> Result<(), Failure>;
+    /// Closes the device. Called once, after the communicator is gone.
+    fn close(&mut self) -> Result<(), ChipError>;
 }
 
 /// Memory that only the device reaches, beside its windows.
 pub trait ChipMemory {
-    /// Allocates so many bytes; what is in them is undefined.
-    fn allocate(&self, bytes: usize) -> Result<DeviceAddr, Failure>;
+    /// Allocates bytes with undefined contents.
+    fn allocate(&self, bytes: usize) -> Result<DeviceAddr, ChipError>;
 
-    /// Frees what [`allocate`](Self::allocate) gave.
-    fn free(&self, addr: DeviceAddr) -> Result<(), Failure>;
+    /// Frees what [`allocate`](Self::allocate) returned.
+    fn free(&self, addr: DeviceAddr) -> Result<(), ChipError>;
 
     /// Copies bytes of one allocation out.
-    fn read(&self, from: DeviceAddr, into: &mut [u8]) -> Result<(), Failure>;
+    fn read(&self, from: DeviceAddr, into: &mut [u8]) -> Result<(), ChipError>;
 
     /// Copies bytes into one allocation.
-    fn write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), Failure>;
+    fn write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), ChipError>;
 }
 
-/// Takes the device.
-pub(crate) fn open(platform: Platform, device: i32, within: Timeout) -> Result<Box<dyn Device>, Failure> {
-    let logical = u32::try_from(device).map_err(|_| {
-        Failure::new(ErrorCode::Invalid, format!("there is no device {device}; devices count from 0"))
-    })?;
-    // Each platform has its own use for them.
+/// Opens the device.
+pub(crate) fn open(platform: Platform, device: i32, within: Timeout) -> Result<Box<dyn Device>, ChipError> {
+    let logical = u32::try_from(device).map_err(|_| ChipError::NoSuchDevice { device })?;
+    // The simulation needs neither.
     let _ = (logical, within);
     match platform {
         #[cfg(feature = "sim")]
@@ -90,13 +89,13 @@ pub(crate) fn open(platform: Platform, device: i32, within: Timeout) -> Result<B
         #[cfg(feature = "ascend")]
         Platform::A2a3 | Platform::A5 => Ok(Box::new(AscendDevice::open(LogicalDevice(logical), within)?)),
         #[cfg(not(all(feature = "sim", feature = "ascend")))]
-        other => Err(ChipError::from(other.not_built()).into()),
+        other => Err(other.not_built().into()),
     }
 }
 
-/// Checks, where the platform can without a device, that a kernel's file can be loaded and has the symbol: a mistake is then reported
-/// when the kernel is registered, not when it first runs.
-pub fn check_kernel(platform: Platform, path: &Path, symbol: &str) -> Result<(), Failure> {
+/// Checks, where the platform can without a device, that a kernel's file can be loaded and has the symbol: a
+/// mistake is then reported when the kernel is registered, not when it first runs.
+pub fn check_kernel(platform: Platform, path: &Path, symbol: &str) -> Result<(), ChipError> {
     match platform {
         #[cfg(feature = "sim")]
         Platform::Sim => crate::sim::check_kernel(path, symbol),
@@ -105,14 +104,4 @@ pub fn check_kernel(platform: Platform, path: &Path, symbol: &str) -> Result<(),
             Ok(())
         }
     }
-}
-
-/// Joins a group, with the error as a carrier.
-pub(crate) fn join(
-    device: &dyn Device,
-    entry: &Entry,
-    me: Membership,
-    within: Timeout,
-) -> Result<Box<dyn Communicator>, Failure> {
-    device.communicator(entry, me, within).map_err(|error| comm_failure(&error))
 }

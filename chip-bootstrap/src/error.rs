@@ -1,27 +1,293 @@
-//! What can go wrong with a chip.
+//! What can go wrong with a chip, typed up to the process border. An error becomes a [`Failure`] where it
+//! crosses that border, with its sources as causes.
 
-use crate::failure::comm_failure;
+use crate::bring_up::BringUpPhase;
+use crate::config::ConfigError;
 use crate::platform::PlatformNotBuilt;
+use bootstrap_channel::PublishError;
+use comm_context::abi::AbiError;
 use comm_context::comm::CommError;
+use deadline::DeadlineError;
+use shared_memory::RegionError;
+use std::io;
+use std::path::PathBuf;
 use worker_errors::{ErrorCode, Failure};
 
-/// A call on a chip or its group failed.
-#[derive(Clone, Debug, thiserror::Error)]
+/// Why a call on a chip or on its group failed.
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChipError {
     /// The platform is not part of this build.
     #[error(transparent)]
     Platform(#[from] PlatformNotBuilt),
+    /// A device number that cannot exist.
+    #[error("there is no device {device}; devices count from 0")]
+    NoSuchDevice {
+        /// The number.
+        device: i32,
+    },
+    /// The call needs a communicator.
+    #[error("this chip has no communicator; give it one in its ChipConfig")]
+    NoCommunicator,
     /// The communicator failed.
     #[error(transparent)]
     Comm(#[from] CommError),
+    /// Host memory could not be read or written.
+    #[error("host memory failed {during}")]
+    Host {
+        /// What the chip was doing: "while inputs were staged".
+        during: &'static str,
+        /// Why.
+        source: RegionError,
+    },
+    /// A tensor of a launch does not fit its buffer.
+    #[error("tensor {tensor} of the launch is wrong")]
+    Tensor {
+        /// Its position in the argument list.
+        tensor: usize,
+        /// Why.
+        source: AbiError,
+    },
+    /// A kernel could not be loaded or found.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// A time limit that cannot be kept.
+    #[error(transparent)]
+    TimeLimit(#[from] DeadlineError),
+    /// The vendor's libraries could not be loaded.
+    #[cfg(feature = "ascend")]
+    #[error(transparent)]
+    Libraries(#[from] comm_hccl::LoadError),
+    /// The device failed.
+    #[cfg(feature = "ascend")]
+    #[error(transparent)]
+    Device(#[from] comm_hccl::DeviceError),
+    /// A vendor call did not return in time.
+    #[cfg(feature = "ascend")]
+    #[error("{0}; end this process, and see `npu-smi info` for the state of the device")]
+    Stuck(comm_hccl::Overrun),
+    /// The thread that makes vendor calls could not be started.
+    #[cfg(feature = "ascend")]
+    #[error("the thread for vendor calls could not be started")]
+    Thread(#[source] io::Error),
+}
+
+/// Why a kernel could not be loaded or found.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KernelError {
+    /// The file cannot be opened.
+    #[error("kernel {} cannot be opened; check the path", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file is not a shared object, or one of its libraries is missing.
+    #[cfg(feature = "sim")]
+    #[error("kernel {} cannot be loaded; build it as a shared object", path.display())]
+    Library {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: libloading::Error,
+    },
+    /// The shared object does not export the function.
+    #[cfg(feature = "sim")]
+    #[error("kernel {} has no `{symbol}`; export it as extern \"C\" void (int64_t *)", path.display())]
+    Symbol {
+        /// The file.
+        path: PathBuf,
+        /// The function.
+        symbol: String,
+        /// Why.
+        source: libloading::Error,
+    },
+    /// The device refused the kernel.
+    #[cfg(feature = "ascend")]
+    #[error("kernel {} `{symbol}` cannot be loaded", path.display())]
+    Device {
+        /// The file.
+        path: PathBuf,
+        /// The function.
+        symbol: String,
+        /// Why.
+        source: Box<ChipError>,
+    },
+    /// A kernel of another chip.
+    #[error("kernel {number} was never loaded on this chip; load it first")]
+    NotLoaded {
+        /// Its number.
+        number: usize,
+    },
+}
+
+/// Why a chip did not come up: what failed, and where.
+#[derive(Debug, thiserror::Error)]
+#[error("device {device} did not come up: it failed in phase {phase}")]
+pub struct BringUpError {
+    /// The step that failed.
+    pub phase: BringUpPhase,
+    /// The device.
+    pub device: i32,
+    /// The rank, where the chip has a communicator.
+    pub rank: Option<u32>,
+    /// What failed.
+    #[source]
+    pub cause: Box<BringUpCause>,
+}
+
+/// What failed in a bring-up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BringUpCause {
+    /// The configuration cannot work.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The configuration has a communicator, and no entry was passed.
+    #[error("the configuration has a communicator, but nothing says where its group is; pass an Entry")]
+    NoEntry,
+    /// The device, the communicator or the window failed.
+    #[error(transparent)]
+    Chip(#[from] ChipError),
+    /// The chip is up, but its mailbox takes no reply.
+    #[error(transparent)]
+    Publish(#[from] PublishError),
+}
+
+impl From<CommError> for BringUpCause {
+    fn from(error: CommError) -> Self {
+        Self::Chip(error.into())
+    }
+}
+
+/// The code for a failure of shared host memory.
+fn region_code(error: &RegionError) -> ErrorCode {
+    match error {
+        RegionError::OutOfMemory { .. } => ErrorCode::OutOfMemory,
+        RegionError::System { .. } => ErrorCode::System,
+        _ => ErrorCode::Invalid,
+    }
+}
+
+/// A failure of shared host memory as the carrier that crosses processes.
+pub fn region_failure(error: &RegionError) -> Failure {
+    Failure::from_error(region_code(error), error)
+}
+
+impl ChipError {
+    /// The code of the error.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Platform(_)
+            | Self::NoSuchDevice { .. }
+            | Self::NoCommunicator
+            | Self::Tensor { .. }
+            | Self::TimeLimit(_) => ErrorCode::Invalid,
+            Self::Comm(error) => error.code(),
+            Self::Host { source, .. } => region_code(source),
+            Self::Kernel(_) => ErrorCode::Load,
+            #[cfg(feature = "ascend")]
+            Self::Libraries(_) => ErrorCode::Load,
+            #[cfg(feature = "ascend")]
+            Self::Device(error) => device_code(error),
+            #[cfg(feature = "ascend")]
+            Self::Stuck(_) => ErrorCode::TimedOut,
+            #[cfg(feature = "ascend")]
+            Self::Thread(_) => ErrorCode::System,
+        }
+    }
+}
+
+#[cfg(feature = "ascend")]
+fn device_code(error: &comm_hccl::DeviceError) -> ErrorCode {
+    use comm_hccl::DeviceError;
+    match error {
+        DeviceError::Vendor(_) => ErrorCode::Vendor,
+        DeviceError::NotAllocated { .. } | DeviceError::BadSize { .. } | DeviceError::NoSuchDevice { .. } => {
+            ErrorCode::Invalid
+        }
+        _ => ErrorCode::Internal,
+    }
+}
+
+impl From<&ChipError> for Failure {
+    fn from(error: &ChipError) -> Self {
+        match error {
+            ChipError::Comm(error) => error.into(),
+            ChipError::Kernel(_) => Self::from_error(error.code(), error).in_phase("load_kernel"),
+            _ => Self::from_error(error.code(), error),
+        }
+    }
 }
 
 impl From<ChipError> for Failure {
     fn from(error: ChipError) -> Self {
-        match error {
-            ChipError::Comm(error) => comm_failure(&error),
-            ChipError::Platform(_) => Self::new(ErrorCode::Invalid, error.to_string()),
+        Self::from(&error)
+    }
+}
+
+/// The cause, placed: phase, device, process, and the rank. A peer that is to blame stays named; otherwise it
+/// is this rank.
+impl From<&BringUpError> for Failure {
+    fn from(error: &BringUpError) -> Self {
+        let failure = match &*error.cause {
+            BringUpCause::Chip(cause) => cause.into(),
+            cause @ (BringUpCause::Config(_) | BringUpCause::NoEntry) => {
+                Self::from_error(ErrorCode::Invalid, cause)
+            }
+            cause @ BringUpCause::Publish(_) => Self::from_error(ErrorCode::Protocol, cause),
+        };
+        let failure =
+            failure.in_phase(error.phase.name()).on_device(error.device).in_process(std::process::id());
+        match (failure.rank, error.rank) {
+            (None, Some(rank)) => failure.on_rank(rank),
+            _ => failure,
         }
+    }
+}
+
+impl From<BringUpError> for Failure {
+    fn from(error: BringUpError) -> Self {
+        Self::from(&error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use comm_context::comm::{Death, Phase};
+
+    fn bring_up(cause: impl Into<BringUpCause>) -> Failure {
+        let cause = Box::new(cause.into());
+        BringUpError { phase: BringUpPhase::Window, device: 7, rank: Some(2), cause }.into()
+    }
+
+    // CB-3
+    #[test]
+    fn a_bring_up_names_its_place_and_a_peer_that_is_to_blame() {
+        let own = bring_up(ChipError::NoCommunicator);
+        assert_eq!((own.code, own.rank, own.device), (ErrorCode::Invalid, Some(2), Some(7)));
+        assert_eq!((own.pid, &*own.phase), (Some(std::process::id()), "window"));
+        let how = Death::Signalled { signal: 9 };
+        let died = CommError::PeerDied { rank: 1, pid: None, how, phase: Phase::AllocWindows };
+        let peer = bring_up(died);
+        assert_eq!((peer.code, peer.rank, &*peer.phase), (ErrorCode::Killed, Some(1), "window"));
+    }
+
+    // CB-3
+    #[test]
+    fn sources_become_causes_with_one_code() {
+        let source = RegionError::OutOfBounds { start: 4, end: 9, len: 8 };
+        let text = source.to_string();
+        let failure = Failure::from(ChipError::Host { during: "while inputs were staged", source });
+        assert_eq!((failure.code, failure.root_cause().code), (ErrorCode::Invalid, ErrorCode::Invalid));
+        assert_eq!(failure.root_cause().message, text);
+        let source = io::Error::from(io::ErrorKind::NotFound);
+        let failure = Failure::from(ChipError::from(KernelError::File { path: "/k.so".into(), source }));
+        assert_eq!((failure.code, &*failure.phase), (ErrorCode::Load, "load_kernel"));
+        assert!(failure.message.contains("/k.so"), "{failure}");
+        assert_eq!(failure.chain().count(), 2);
     }
 }

@@ -15,15 +15,17 @@ use comm_sim::{Prepared, Ticket};
 
 /// The shared memory of a group of chips: who is in it, who died, whether to stop.
 ///
-/// The parent prepares it, starts the chips' processes, and each chip joins it with [`Entry::Forked`](crate::Entry). A process that was
-/// not forked from the parent attaches it with a [`GroupSpec`] first. Clones share one mapping.
+/// The parent prepares it, starts the chips' processes, and each chip joins it with
+/// [`Entry::Forked`](crate::Entry). A process that was not forked from the parent attaches it with a
+/// [`GroupSpec`] first. Clones share one mapping.
 #[derive(Clone, Debug)]
 pub struct ChipGroup {
     pub(crate) prepared: Prepared,
     windows: ChipMemoryKind,
 }
 
-/// What another process needs to [attach](ChipGroup::attach) a group, beside the descriptor of its [region](ChipGroup::region).
+/// What another process needs to [attach](ChipGroup::attach) a group, beside the descriptor of its
+/// [region](ChipGroup::region).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupSpec {
     ticket: Ticket,
@@ -31,20 +33,22 @@ pub struct GroupSpec {
 }
 
 impl ChipGroup {
-    /// Memory for a group of `chips`. Addresses for windows are reserved only where the platform has its windows in host memory.
+    /// Memory for a group of `chips`. Addresses for windows are reserved only where the platform has its
+    /// windows in host memory.
     pub fn prepare(platform: Platform, chips: u32) -> Result<Self, ChipError> {
         let prepared = match platform {
             #[cfg(feature = "sim")]
-            Platform::Sim => comm_sim::prepare(chips)?,
+            Platform::Sim => comm_sim::SimComm::prepare_group(chips)?,
             #[cfg(feature = "ascend")]
-            Platform::A2a3 | Platform::A5 => comm_hccl::prepare(chips)?,
+            Platform::A2a3 | Platform::A5 => comm_hccl::HcclComm::prepare_group(chips)?,
             #[cfg(not(all(feature = "sim", feature = "ascend")))]
             other => return Err(other.not_built().into()),
         };
         Ok(Self { prepared, windows: platform.chip_memory() })
     }
 
-    /// The group that another process prepared, at the address that it has there. `fd` is the descriptor of its [region](Self::region).
+    /// The group that another process prepared, at the address that it has there. `fd` is the descriptor of
+    /// its [region](Self::region).
     pub fn attach(fd: OwnedFd, spec: &GroupSpec) -> Result<Self, ChipError> {
         Ok(Self { prepared: Prepared::attach(fd, &spec.ticket)?, windows: spec.windows })
     }
@@ -59,7 +63,8 @@ impl ChipGroup {
         self.prepared.region()
     }
 
-    /// The memory that holds the windows of all chips, at one address in every process; `None` where windows are on the devices.
+    /// The memory that holds the windows of all chips, at one address in every process; `None` where windows
+    /// are on the devices.
     pub fn windows(&self) -> Option<&Region> {
         match self.windows {
             ChipMemoryKind::Host => Some(self.region()),
@@ -72,13 +77,13 @@ impl ChipGroup {
         self.prepared.report_death(rank, how);
     }
 
-    /// Stops everybody for good: waits end, and kernels that poll their abort word return.
+    /// Stops all ranks for good: waits end, and kernels that poll their abort word return.
     pub fn halt(&self, reason: NonZeroU32) {
         self.prepared.halt(reason);
     }
 
-    /// Has kernels that poll their abort word return, and ranks that wait for each other give up. A rank that gave up cannot use the
-    /// group again.
+    /// Has kernels that poll their abort word return, and ranks that wait for each other give up. A rank that
+    /// gave up cannot use the group again.
     pub fn cancel_kernels(&self) {
         self.prepared.cancel_kernels();
     }

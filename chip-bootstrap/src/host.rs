@@ -31,7 +31,7 @@ impl HostSpan {
         self.range.is_empty()
     }
 
-    /// Where the bytes stand, in every process that inherited the region.
+    /// The address of the bytes, in every process that inherited the region.
     pub fn addr(&self) -> u64 {
         self.region.base().as_ptr() as u64 + self.range.start as u64
     }

@@ -1,21 +1,26 @@
-//! One chip's bring-up and teardown, inside the process that drives it.
+//! One chip's bring-up and teardown, inside the process that drives it, on any platform.
 //!
-//! [`bring_up`] takes the device, joins the group, allocates the window, carves it into named buffers in the order in which the
-//! [`ChipConfig`] declares them, and stages the inputs. [`bring_up_and_publish`] does the same and tells the parent on the bootstrap channel how it
-//! went. The result is a [`Chip`], on which kernels run and which goes down in the reverse order.
+//! [`bring_up`] opens the device, joins the group, allocates the window, lays it out as named buffers in the
+//! order of the [`ChipConfig`], and stages the inputs. [`bring_up_and_publish`] does the same and publishes
+//! the result on the bootstrap channel. The result is a [`Chip`], which runs kernels and is torn down in
+//! reverse order. [`ChipGroup`] is the parent's side of the chips' group.
 //!
 //! # Contract
-//! - **CB-1** Buffers and regions are apart: the count of a buffer is the number of its elements and nothing else, and what is declared first stands first.
-//! - **CB-2** A configuration that cannot work is refused before anything is made, with the part's name.
-//! - **CB-3** Every failure names its phase, device and rank, is published when there is a channel, and leaves nothing behind.
+//! - **CB-1** Buffers and regions are different: the count of a buffer is its number of elements and nothing
+//!   else. Parts lie in the order of their declaration.
+//! - **CB-2** A configuration that cannot work is refused before anything is created, with the name of the
+//!   part.
+//! - **CB-3** Every error of a bring-up names its phase, device and rank, keeps its sources, is published
+//!   when there is a channel, and leaves nothing behind.
 //! - **CB-4** Teardown mirrors bring-up, communicator before device, and does nothing the second time.
-//! - **CB-5** Outputs that are stored to the host are there before a task is told done.
-//! - **CB-6** Nothing above this crate depends on the platform: where chips have their own memory, no addresses of the parent are
-//!   reserved for windows, and a platform that is not compiled in is refused with the feature that has it.
+//! - **CB-5** Outputs are stored to the host before their task counts as done.
+//! - **CB-6** Nothing above this crate depends on the platform: where chips have their own memory, the parent
+//!   reserves no addresses for windows, and a platform that is not compiled in is refused with the feature
+//!   that has it.
 //!
 //! # Features
-//! `sim` (the simulation) and `ascend` (Ascend devices), both on by default; at least one is needed. Without `ascend` the vendor's loader is
-//! not built.
+//! `sim` (the simulation) and `ascend` (Ascend devices), both on by default; at least one is needed. Without
+//! `ascend` the vendor's loader is not built.
 //!
 //! # Example
 //! ```
@@ -28,7 +33,9 @@
 //!     .window(1 << 16)
 //!     .buffer("x", DType::Float32, 256)
 //!     .region("signals", 64);
-//! let mut chip = bring_up(Platform::Sim, &config, Some(&Entry::Path(path)), Timeout::DEFAULT, &mut |phase| println!("{phase}"))?;
+//! let entry = Entry::Path(path);
+//! let mut show = |phase| println!("{phase}");
+//! let mut chip = bring_up(Platform::Sim, &config, Some(&entry), Timeout::DEFAULT, &mut show)?;
 //! assert_eq!(chip.buffer("x").map(|buffer| buffer.bytes), Some(1024));
 //! chip.tear_down()?;
 //! # Ok::<_, Box<dyn std::error::Error>>(())
@@ -47,7 +54,6 @@ mod chip;
 mod config;
 mod device;
 mod error;
-mod failure;
 mod group;
 mod host;
 mod platform;
@@ -57,9 +63,8 @@ mod sim;
 pub use bring_up::{BringUpPhase, bring_up, bring_up_and_publish};
 pub use chip::{Buffer, Chip};
 pub use config::{BUFFER_ALIGN, ChipConfig, ConfigError, MAX_PARTS, PartKind};
-pub use device::{ChipMemory, Device, Entry, Kernel, check_kernel};
-pub use error::ChipError;
-pub use failure::comm_failure;
+pub use device::{ChipMemory, Entry, Kernel, check_kernel};
+pub use error::{BringUpCause, BringUpError, ChipError, KernelError, region_failure};
 pub use group::{ChipGroup, GroupSpec};
 pub use host::HostSpan;
 pub use platform::{ChipMemoryKind, Platform, PlatformNotBuilt, UnknownPlatform};

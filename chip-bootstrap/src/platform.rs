@@ -1,4 +1,4 @@
-//! What kind of chip a program runs on.
+//! The kind of chip that a program runs on.
 
 use std::fmt;
 use std::str::FromStr;
@@ -102,8 +102,8 @@ mod tests {
             assert_eq!(name.parse(), Ok(platform));
         }
         for name in ["", "SIM", "a3", "hccl"] {
-            let told = name.parse::<Platform>().unwrap_err().to_string();
-            assert!(told.contains("a2a3sim"), "{told}");
+            let refused = name.parse::<Platform>().unwrap_err().to_string();
+            assert!(refused.contains("a2a3sim"), "{refused}");
         }
     }
 }

@@ -1,20 +1,18 @@
 //! The simulated device: kernels are functions of shared objects, called in place.
 //!
 //! # Safety
-//! Loads and calls foreign code. A kernel is a function `void (int64_t *)` by contract; nothing can check that, and a kernel that
-//! breaks the contract takes its process down, which is why every chip has a process of its own.
+//! Loads and calls foreign code. By contract a kernel is a function `void (int64_t *)`. That cannot be
+//! checked; a kernel that breaks the contract takes its process down, which is why every chip has its own
+//! process.
 #![allow(unsafe_code)]
 
-use crate::device::{ChipMemory, Device, Entry, Kernel};
-use comm_context::abi::TensorDesc;
+use crate::device::{ChipMemory, Device, Entry, Kernel, Launch};
+use crate::error::{ChipError, KernelError};
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
 use comm_sim::SimComm;
 use fault_points::fault_call;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-use shared_memory::Region;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use worker_errors::{ErrorCode, Failure};
 
 type KernelEntry = unsafe extern "C" fn(*mut i64);
 
@@ -29,7 +27,7 @@ struct Loaded {
 #[derive(Default)]
 pub(crate) struct SimDevice {
     kernels: Vec<Loaded>,
-    /// The argument list, kept to spare an allocation a task.
+    /// The argument list, kept to avoid an allocation per task.
     args: Vec<i64>,
 }
 
@@ -40,26 +38,23 @@ impl SimDevice {
 }
 
 /// Opens a kernel's shared object and finds its function.
-pub(crate) fn check_kernel(path: &Path, symbol: &str) -> Result<(), Failure> {
-    open(path, symbol).map(drop)
+pub(crate) fn check_kernel(path: &Path, symbol: &str) -> Result<(), ChipError> {
+    open(path, symbol)?;
+    Ok(())
 }
 
-fn open(path: &Path, symbol: &str) -> Result<(Library, KernelEntry), Failure> {
-    let failed = |text: String| Failure::new(ErrorCode::Load, text).in_phase("load_kernel");
+fn open(path: &Path, symbol: &str) -> Result<(Library, KernelEntry), KernelError> {
+    let unopened = |source| KernelError::File { path: path.to_owned(), source };
     // A bare name would be searched for in the system's folders; a kernel is a file.
-    let file = std::fs::canonicalize(path)
-        .map_err(|error| failed(format!("kernel {}: {error}; check the path", path.display())))?;
-    fault_call!("chip.dlopen").map_err(|errno| failed(format!("kernel {}: {errno}", path.display())))?;
+    let file = std::fs::canonicalize(path).map_err(unopened)?;
+    fault_call!("chip.dlopen").map_err(|errno| unopened(errno.into()))?;
     // SAFETY: running the initialisers of a kernel's library is what the user asked for by naming it.
-    let library = unsafe { Library::open(Some(&file), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
-        failed(format!("kernel {}: {error}; build it as a shared object", path.display()))
-    })?;
+    let library = unsafe { Library::open(Some(&file), RTLD_NOW | RTLD_LOCAL) }
+        .map_err(|source| KernelError::Library { path: path.to_owned(), source })?;
     // SAFETY: by contract a kernel's symbol is a function of this type.
-    let entry =
-        unsafe { library.get::<KernelEntry>(symbol.as_bytes()) }.map(|found| *found).map_err(|error| {
-            let hint = "export it as extern \"C\" void (int64_t *)";
-            failed(format!("kernel {} has no `{symbol}` ({error}); {hint}", path.display()))
-        })?;
+    let entry = unsafe { library.get::<KernelEntry>(symbol.as_bytes()) }
+        .map(|found| *found)
+        .map_err(|source| KernelError::Symbol { path: path.to_owned(), symbol: symbol.to_owned(), source })?;
     Ok((library, entry))
 }
 
@@ -77,7 +72,7 @@ impl Device for SimDevice {
         Ok(Box::new(comm))
     }
 
-    fn load(&mut self, path: &Path, symbol: &str) -> Result<Kernel, Failure> {
+    fn load(&mut self, path: &Path, symbol: &str) -> Result<Kernel, ChipError> {
         if let Some(known) =
             self.kernels.iter().position(|kernel| kernel.path == path && kernel.symbol == symbol)
         {
@@ -97,27 +92,19 @@ impl Device for SimDevice {
         None
     }
 
-    fn launch(
-        &mut self,
-        kernel: Kernel,
-        tensors: &[TensorDesc],
-        scalars: &[u64],
-        _host: &[Arc<Region>],
-        _meanwhile: &dyn Fn(),
-    ) -> Result<(), Failure> {
-        let Some(loaded) = self.kernels.get(kernel.0) else {
-            return Err(Failure::new(ErrorCode::Internal, format!("kernel {} was never loaded", kernel.0)));
-        };
+    fn launch(&mut self, launch: &Launch<'_>) -> Result<(), ChipError> {
+        let &Launch { kernel, tensors, scalars, .. } = launch;
+        let loaded = self.kernels.get(kernel.0).ok_or(KernelError::NotLoaded { number: kernel.0 })?;
         self.args.clear();
         self.args.extend(tensors.iter().map(|tensor| std::ptr::from_ref(tensor) as i64));
         self.args.extend(scalars.iter().map(|scalar| *scalar as i64));
-        // SAFETY: the library is loaded (it is kept beside its entry); `args` holds addresses of live descriptors, then raw
-        // values, in a buffer that outlives the call, as the kernel contract says.
+        // SAFETY: the library is loaded (it is kept beside its entry); `args` holds addresses of live
+        // descriptors, then raw values, in a buffer that outlives the call, as the kernel contract says.
         unsafe { (loaded.entry)(self.args.as_mut_ptr()) };
         Ok(())
     }
 
-    fn close(&mut self) -> Result<(), Failure> {
+    fn close(&mut self) -> Result<(), ChipError> {
         self.kernels.clear();
         Ok(())
     }

@@ -2,9 +2,10 @@
 //!
 //! # Safety
 //! Forks before any vendor call. The children use the chip only, and no lock of the test harness.
+#![cfg(feature = "ascend")]
 #![allow(unsafe_code)]
 
-use cann_sim::Kind;
+use cann_sim::{Kind, hw_test, hw_test::session as double};
 use child_process::Child;
 use chip_bootstrap::{ChipConfig, Entry, HostSpan, Platform, bring_up};
 use comm_context::abi::{DType, DeviceAddr, TensorDesc};
@@ -15,43 +16,27 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
-use worker_errors::clip;
+use worker_errors::{Failure, clip};
 
 const TEXT: usize = 4096;
-const HOW: &str = "run `cargo xtask hw-test --layer chip`, with --double where there is no device";
 
-/// The devices to use. A run without them has tested nothing, so it fails.
 fn devices() -> Vec<i32> {
-    let listed =
-        std::env::var("CHIPCOMM_DEVICES").unwrap_or_else(|error| panic!("CHIPCOMM_DEVICES: {error}; {HOW}"));
-    listed
-        .split(',')
-        .map(|id| id.parse().unwrap_or_else(|_| panic!("CHIPCOMM_DEVICES={listed}; {HOW}")))
-        .collect()
+    hw_test::devices().into_iter().map(|device| device as i32).collect()
 }
 
 fn platform() -> Platform {
-    let name = std::env::var("CHIPCOMM_PLATFORM")
-        .unwrap_or_else(|error| panic!("CHIPCOMM_PLATFORM: {error}; {HOW}"));
-    name.parse().unwrap()
+    hw_test::platform().parse().unwrap()
 }
 
 fn patience() -> Timeout {
     Timeout::new(Duration::from_secs(120)).unwrap()
 }
 
-/// The session of the double, when this runs on one.
-fn double() -> Option<cann_sim::Session> {
-    std::env::var_os("CANN_SIM_DIR").map(|dir| cann_sim::Session::create(Path::new(&dir)).unwrap())
-}
-
-/// A kernel that adds its scalar to every float of its tensor: compiled here for the double, given for a device.
+/// A kernel that adds its scalar to every float of its tensor: compiled here for the double, given for a
+/// device.
 fn kernel(folder: &Path) -> PathBuf {
     if double().is_none() {
-        let given = std::env::var_os("CHIPCOMM_HW_KERNELS");
-        let given =
-            given.expect("CHIPCOMM_HW_KERNELS: a folder with add.o, built with the vendor's compiler");
-        return Path::new(&given).join("add.o");
+        return hw_test::kernel_folder().join("add.o");
     }
     let (source, library) = (folder.join("add.cpp"), folder.join("add.so"));
     let text = r#"
@@ -69,7 +54,12 @@ extern "C" void kernel_entry(int64_t *args) {
     library
 }
 
-/// Runs `body` for every device, each in its own process, and fails with what they say.
+/// An error with its causes.
+fn text(error: impl Into<Failure>) -> String {
+    error.into().to_string()
+}
+
+/// Runs `body` for every device, each in its own process, and fails with their errors.
 fn in_processes(devices: &[i32], keep: &[&Region], body: &dyn Fn(usize, i32) -> Result<(), String>) {
     let before = double().map_or(0, |session| session.report().unwrap().processes.len());
     let texts = Region::create("texts", devices.len() * TEXT).unwrap();
@@ -124,7 +114,6 @@ fn chips_come_up_stage_run_a_kernel_store_and_go_down() {
     let (kernel, path) = (kernel(folder.path()), folder.path().join("rootinfo"));
     let host = Arc::new(Region::create("host", devices.len() * 8192).unwrap());
     in_processes(&devices, &[&host], &|rank, device| {
-        let text = |error: worker_errors::Failure| error.to_string();
         let span = |at: usize| HostSpan::new(host.clone(), at..at + COUNT * 4).unwrap();
         let (input, output) = (span(rank * 8192), span(rank * 8192 + 4096));
         let floats: Vec<f32> = (0..COUNT).map(|i| (i + 1000 * rank) as f32).collect();
@@ -181,25 +170,21 @@ fn chips_come_up_stage_run_a_kernel_store_and_go_down() {
 fn a_device_or_kernel_that_is_not_there_is_named() {
     let (devices, platform) = (devices(), platform());
     in_processes(&devices[..1], &[], &|_, device| {
-        let nobody = ChipConfig::new(63);
-        let failure = match bring_up(platform, &nobody, None, patience(), &mut |_| {}) {
-            Err(failure) => failure.to_string(),
+        let missing = ChipConfig::new(63);
+        let failure = match bring_up(platform, &missing, None, patience(), &mut |_| {}) {
+            Err(error) => text(error),
             Ok(_) => return Err("device 63 was opened".to_owned()),
         };
         if !failure.contains("63") || !failure.contains("device") {
             return Err(failure);
         }
-        let mut chip = bring_up(platform, &ChipConfig::new(device), None, patience(), &mut |_| {})
-            .map_err(|e| e.to_string())?;
+        let mut chip =
+            bring_up(platform, &ChipConfig::new(device), None, patience(), &mut |_| {}).map_err(text)?;
         let failure = match chip.load(Path::new("/nonexistent/kernel.o"), "kernel_entry") {
-            Err(failure) => failure.to_string(),
+            Err(error) => text(error),
             Ok(_) => return Err("a kernel that is not there was loaded".to_owned()),
         };
         let closed = chip.tear_down();
-        if failure.contains("/nonexistent/kernel.o") {
-            closed.map_err(|e| e.to_string())
-        } else {
-            Err(failure)
-        }
+        if failure.contains("/nonexistent/kernel.o") { closed.map_err(text) } else { Err(failure) }
     });
 }

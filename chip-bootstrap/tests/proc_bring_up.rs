@@ -1,7 +1,8 @@
-//! Chips that come up in real processes, with and without a channel, and what they say when they cannot.
+//! Bring-up in real processes, with and without a channel, and its errors.
 //!
 //! # Safety
 //! Forks; the children use chips, shared memory and channels, and no lock of the test harness.
+#![cfg(feature = "sim")]
 #![allow(unsafe_code, missing_docs)]
 
 use bootstrap_channel::{ChannelSet, Reply};
@@ -17,7 +18,7 @@ use serial_test::serial;
 use shared_memory::Region;
 use std::sync::Arc;
 use std::time::Duration;
-use worker_errors::ErrorCode;
+use worker_errors::{ErrorCode, Failure};
 
 fn limit() -> Timeout {
     Timeout::new(Duration::from_secs(60)).unwrap()
@@ -66,7 +67,7 @@ fn config(rank: u32, nranks: u32) -> ChipConfig {
 
 #[test]
 #[serial]
-fn chips_come_up_with_windows_carved_and_inputs_staged() {
+fn chips_come_up_with_windows_laid_out_and_inputs_staged() {
     let input = span(&[5; 64]);
     let configs: Vec<ChipConfig> = (0..3)
         .map(|rank| config(rank, 3).buffer("x", DType::Uint8, 64).load_from(&input).region("signals", 100))
@@ -80,9 +81,9 @@ fn chips_come_up_with_windows_carved_and_inputs_staged() {
         i32::from(bytes != [5; 64] || chip.buffer("signals").unwrap().bytes != 100)
     });
     let ready = channels.gather(&Wait::until(far())).unwrap();
-    for (rank, said) in ready.iter().enumerate() {
-        assert_eq!(said.buffers, [said.window_base, said.window_base + 64], "chip {rank}");
-        assert!(said.device_ctx != 0 && said.window_size == 4096);
+    for (rank, reply) in ready.iter().enumerate() {
+        assert_eq!(reply.buffers, [reply.window_base, reply.window_base + 64], "chip {rank}");
+        assert!(reply.device_ctx != 0 && reply.window_size == 4096);
         assert_eq!(channels.reader(rank).unwrap().phase(), BringUpPhase::Ready as u32);
     }
     assert!(children.iter().all(|child| child.reap(far()) == Some(HowDied::Exited(0))));
@@ -91,7 +92,7 @@ fn chips_come_up_with_windows_carved_and_inputs_staged() {
 #[test]
 #[serial]
 fn f01_a_failure_is_published_with_phase_device_and_rank() {
-    // CB-3: the configuration of one chip cannot work, and the other learns that its peer has gone.
+    // CB-3: the configuration of one chip cannot work.
     let configs = [config(0, 2), config(1, 2).buffer("x", DType::Float32, 4096)];
     let (channels, children) = chips(&configs, |_| 0);
     let Reply::Failed(failed) = channels.reader(1).unwrap().wait(&Wait::until(far())).unwrap() else {
@@ -136,13 +137,13 @@ fn a_chip_works_alone_without_channel_and_without_communicator() {
 
 #[test]
 #[serial]
-fn bad_devices_and_missing_entries_are_told_with_their_phase() {
-    let told = |config: &ChipConfig| {
+fn bad_devices_and_missing_entries_are_reported_with_their_phase() {
+    let refused = |config: &ChipConfig| {
         let brought = bring_up(Platform::Sim, config, None, limit(), &mut |_| ());
-        brought.map(drop).unwrap_err().to_string()
+        Failure::from(brought.map(drop).unwrap_err()).to_string()
     };
-    let bad = told(&ChipConfig::new(-3));
+    let bad = refused(&ChipConfig::new(-3));
     assert!(bad.contains("there is no device -3") && bad.contains("in device"), "{bad}");
-    let lost = told(&config(0, 1));
+    let lost = refused(&config(0, 1));
     assert!(lost.contains("pass an Entry") && lost.contains("in communicator"), "{lost}");
 }

@@ -1,64 +1,42 @@
 //! The types of elements that a collective moves and reduces.
 
-use core::fmt;
-
 pub use half::{bf16, f16};
+use std::fmt;
+use worker_errors::code_table;
 
-/// The type of an element as it crosses processes and as C names it: the numbers of the tensor descriptor, and two of our own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum DType {
-    /// `f32`.
-    F32 = 0,
-    /// [`f16`].
-    F16 = 1,
-    /// `i32`.
-    I32 = 2,
-    /// `i16`.
-    I16 = 3,
-    /// `i8`.
-    I8 = 4,
-    /// `u8`.
-    U8 = 5,
-    /// [`bf16`].
-    Bf16 = 6,
-    /// `i64`.
-    I64 = 7,
-    /// `u64`.
-    U64 = 8,
-    /// `u16`.
-    U16 = 9,
-    /// `u32`.
-    U32 = 10,
-    /// `f64`.
-    F64 = 32,
-    /// `bool`.
-    Bool = 33,
+code_table! {
+    /// The type of an element as it crosses processes and as C names it: the numbers of the tensor descriptor, and two of our own.
+    pub enum DType: u8, code, from_code {
+        /// `f32`.
+        F32 = 0, "f32";
+        /// [`f16`].
+        F16 = 1, "f16";
+        /// `i32`.
+        I32 = 2, "i32";
+        /// `i16`.
+        I16 = 3, "i16";
+        /// `i8`.
+        I8 = 4, "i8";
+        /// `u8`.
+        U8 = 5, "u8";
+        /// [`bf16`].
+        Bf16 = 6, "bf16";
+        /// `i64`.
+        I64 = 7, "i64";
+        /// `u64`.
+        U64 = 8, "u64";
+        /// `u16`.
+        U16 = 9, "u16";
+        /// `u32`.
+        U32 = 10, "u32";
+        /// `f64`.
+        F64 = 32, "f64";
+        /// `bool`.
+        Bool = 33, "bool";
+    }
 }
 
 impl DType {
-    /// All of them.
-    pub const ALL: [Self; 13] = [
-        Self::F32,
-        Self::F16,
-        Self::I32,
-        Self::I16,
-        Self::I8,
-        Self::U8,
-        Self::Bf16,
-        Self::I64,
-        Self::U64,
-        Self::U16,
-        Self::U32,
-        Self::F64,
-        Self::Bool,
-    ];
-
-    /// The type of a code, if there is one.
-    pub fn from_code(code: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|dtype| *dtype as u8 == code)
-    }
-
     /// The place in [`ALL`](Self::ALL).
     pub(crate) fn index(self) -> usize {
         match self {
@@ -79,33 +57,8 @@ impl DType {
         }
     }
 
-    /// The name as Rust and errors spell it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-            Self::I32 => "i32",
-            Self::I16 => "i16",
-            Self::I8 => "i8",
-            Self::U8 => "u8",
-            Self::Bf16 => "bf16",
-            Self::I64 => "i64",
-            Self::U64 => "u64",
-            Self::U16 => "u16",
-            Self::U32 => "u32",
-            Self::F64 => "f64",
-            Self::Bool => "bool",
-        }
-    }
-
     pub(crate) const fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F16 | Self::Bf16 | Self::F64)
-    }
-}
-
-impl fmt::Display for DType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }
 
@@ -134,72 +87,35 @@ elements! {
     f64: F64, bool: Bool,
 }
 
-/// How elements of all ranks are combined, always in the order of the ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Op {
-    /// Sum; integers wrap, [`f16`] and [`bf16`] are summed in `f32` and rounded once.
-    Sum = 0,
-    /// Product; integers wrap, [`f16`] and [`bf16`] as in a sum.
-    Prod = 1,
-    /// The largest; NaN wins, and of two zeros the first.
-    Max = 2,
-    /// The smallest; NaN wins, and of two zeros the first.
-    Min = 3,
-    /// Sum divided by the number of ranks; floating point only.
-    Avg = 4,
-    /// Bitwise and; integers and `bool`.
-    BitAnd = 5,
-    /// Bitwise or; integers and `bool`.
-    BitOr = 6,
-    /// Bitwise exclusive or; integers and `bool`.
-    BitXor = 7,
-    /// 1 where all are not 0; integers and `bool`.
-    LogicalAnd = 8,
-    /// 1 where any is not 0; integers and `bool`.
-    LogicalOr = 9,
-    /// 1 where an odd number of them is not 0; integers and `bool`.
-    LogicalXor = 10,
+code_table! {
+    /// How elements of all ranks are combined, always in the order of the ranks.
+    pub enum Op: u8, code, from_code {
+        /// Sum; integers wrap, [`f16`] and [`bf16`] are summed in `f32` and rounded once.
+        Sum = 0, "sum";
+        /// Product; integers wrap, [`f16`] and [`bf16`] as in a sum.
+        Prod = 1, "prod";
+        /// The largest; NaN wins, and of two zeros the first.
+        Max = 2, "max";
+        /// The smallest; NaN wins, and of two zeros the first.
+        Min = 3, "min";
+        /// Sum divided by the number of ranks; floating point only.
+        Avg = 4, "avg";
+        /// Bitwise and; integers and `bool`.
+        BitAnd = 5, "bitwise and";
+        /// Bitwise or; integers and `bool`.
+        BitOr = 6, "bitwise or";
+        /// Bitwise exclusive or; integers and `bool`.
+        BitXor = 7, "bitwise xor";
+        /// 1 where all are not 0; integers and `bool`.
+        LogicalAnd = 8, "logical and";
+        /// 1 where any is not 0; integers and `bool`.
+        LogicalOr = 9, "logical or";
+        /// 1 where an odd number of them is not 0; integers and `bool`.
+        LogicalXor = 10, "logical xor";
+    }
 }
 
 impl Op {
-    /// All of them, in the order of their codes.
-    pub const ALL: [Self; 11] = [
-        Self::Sum,
-        Self::Prod,
-        Self::Max,
-        Self::Min,
-        Self::Avg,
-        Self::BitAnd,
-        Self::BitOr,
-        Self::BitXor,
-        Self::LogicalAnd,
-        Self::LogicalOr,
-        Self::LogicalXor,
-    ];
-
-    /// The operation of a code, if there is one.
-    pub fn from_code(code: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(code)).copied()
-    }
-
-    /// The name as errors spell it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sum => "sum",
-            Self::Prod => "prod",
-            Self::Max => "max",
-            Self::Min => "min",
-            Self::Avg => "avg",
-            Self::BitAnd => "bitwise and",
-            Self::BitOr => "bitwise or",
-            Self::BitXor => "bitwise xor",
-            Self::LogicalAnd => "logical and",
-            Self::LogicalOr => "logical or",
-            Self::LogicalXor => "logical xor",
-        }
-    }
-
     /// Whether elements of that type can be combined so.
     pub const fn applies_to(self, dtype: DType) -> bool {
         match self {
@@ -211,22 +127,16 @@ impl Op {
     }
 }
 
-impl fmt::Display for Op {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn codes_survive_and_no_other_code_is_one() {
-        for (at, dtype) in DType::ALL.into_iter().enumerate() {
+        for (at, dtype) in DType::ALL.iter().copied().enumerate() {
             assert_eq!((DType::from_code(dtype as u8), dtype.index()), (Some(dtype), at));
         }
-        for (at, op) in Op::ALL.into_iter().enumerate() {
+        for (at, op) in Op::ALL.iter().copied().enumerate() {
             assert_eq!((Op::from_code(op as u8), op as usize), (Some(op), at));
         }
         assert_eq!(DType::ALL.len() + Op::ALL.len(), 24);

@@ -5,6 +5,7 @@ use crate::request::{CallText, Kind};
 use comm_context::comm::CommError;
 use std::fmt;
 use std::sync::Arc;
+use worker_errors::ErrorCode;
 
 /// The error of a collective call.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -138,6 +139,20 @@ impl CollError {
         match self {
             Self::Broken { cause } => cause.root_cause(),
             other => other,
+        }
+    }
+
+    /// The code of the error, as C and other processes see it; that of the first cause if the group was broken before.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Argument(_) | Self::NoHostWindows | Self::Forked => ErrorCode::Invalid,
+            Self::Mismatch { .. } | Self::Transfer { .. } | Self::Layout { .. } => ErrorCode::Mismatch,
+            Self::Wait { cause, .. } | Self::Setup { cause, .. } => cause.code(),
+            Self::PeerGaveUp { .. } => ErrorCode::PeerLeft,
+            Self::Malformed { .. } => ErrorCode::Protocol,
+            Self::PoolFull { .. } => ErrorCode::OutOfMemory,
+            Self::Poisoned => ErrorCode::Closed,
+            Self::Broken { cause } => cause.code(),
         }
     }
 

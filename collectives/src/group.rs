@@ -267,6 +267,8 @@ impl<'c> Collectives<'c> {
             return Ok(());
         }
         if !self.guard.is_owner() {
+            // The thread is not in this process, and whatever it held stays held.
+            std::mem::forget(self.helper.take());
             return Err(CollError::Forked);
         }
         if let Some(helper) = &mut self.helper {

@@ -2,7 +2,7 @@
 
 use crate::thresholds;
 use mailbox_atomics::{PAIR_SLOTS, PairLines, PairTaken, ProgressWords, RecordRing};
-use shared_memory::PAGE;
+use shared_memory::{FNV_OFFSET, PAGE, fnv1a};
 use std::ops::Range;
 
 /// The first line of a window: [`Layout::hash`], stored when the rank is ready, and never 0.
@@ -107,11 +107,8 @@ impl Layout {
             self.halves_at(),
             self.pool_at(),
         ];
-        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-        for part in parts.map(|part| part as u64).into_iter().chain(thresholds::ALL) {
-            hash = (hash ^ part).wrapping_mul(0x0100_0000_01b3);
-        }
-        hash.max(1)
+        let parts = parts.map(|part| part as u64).into_iter().chain(thresholds::ALL);
+        parts.fold(FNV_OFFSET, |hash, part| fnv1a(hash, &part.to_le_bytes())).max(1)
     }
 }
 

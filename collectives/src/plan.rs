@@ -159,7 +159,8 @@ mod tests {
     #[test]
     fn pieces_fit_in_a_half_and_cover_everything() {
         for nranks in [2, 3, 16, 17, 64] {
-            for kind in Kind::ALL.into_iter().filter(|kind| !matches!(kind, Kind::Barrier | Kind::AllToAllV))
+            for kind in
+                Kind::ALL.iter().copied().filter(|kind| !matches!(kind, Kind::Barrier | Kind::AllToAllV))
             {
                 for dtype in [DType::I8, DType::F64] {
                     for count in [0, 1, 7, 1000, 100_000, 3_000_001] {

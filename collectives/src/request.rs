@@ -4,72 +4,39 @@ use crate::element::{DType, Op};
 use crate::error::BadArgument;
 use mailbox_atomics::RECORD_WORDS;
 use std::fmt;
+use worker_errors::code_table;
 
-/// The kind of a collective.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Kind {
-    /// Everybody has come.
-    Barrier = 1,
-    /// Everybody gets the combination of all.
-    AllReduce = 2,
-    /// Everybody gets what all have.
-    AllGather = 3,
-    /// The same, with a count for each rank.
-    AllGatherV = 4,
-    /// Everybody gets its block of the combination of all.
-    ReduceScatter = 5,
-    /// The same, with a count for each rank.
-    ReduceScatterV = 6,
-    /// Everybody gets what the root has.
-    Broadcast = 7,
-    /// The root gets the combination of all.
-    Reduce = 8,
-    /// Everybody gets a block from everybody.
-    AllToAll = 9,
-    /// The same, with a count for each pair.
-    AllToAllV = 10,
-    /// The root gets what all have.
-    Gather = 11,
-    /// Everybody gets its block of what the root has.
-    Scatter = 12,
+code_table! {
+    /// The kind of a collective.
+    pub enum Kind: u8, code, from_code {
+        /// Returns when everybody has come.
+        Barrier = 1, "barrier";
+        /// Everybody gets the combination of all.
+        AllReduce = 2, "all_reduce";
+        /// Everybody gets what all have.
+        AllGather = 3, "all_gather";
+        /// The same, with a count for each rank.
+        AllGatherV = 4, "all_gather_v";
+        /// Everybody gets its block of the combination of all.
+        ReduceScatter = 5, "reduce_scatter";
+        /// The same, with a count for each rank.
+        ReduceScatterV = 6, "reduce_scatter_v";
+        /// Everybody gets what the root has.
+        Broadcast = 7, "broadcast";
+        /// The root gets the combination of all.
+        Reduce = 8, "reduce";
+        /// Everybody gets a block from everybody.
+        AllToAll = 9, "all_to_all";
+        /// The same, with a count for each pair.
+        AllToAllV = 10, "all_to_all_v";
+        /// The root gets what all have.
+        Gather = 11, "gather";
+        /// Everybody gets its block of what the root has.
+        Scatter = 12, "scatter";
+    }
 }
 
 impl Kind {
-    /// All of them.
-    pub const ALL: [Self; 12] = [
-        Self::Barrier,
-        Self::AllReduce,
-        Self::AllGather,
-        Self::AllGatherV,
-        Self::ReduceScatter,
-        Self::ReduceScatterV,
-        Self::Broadcast,
-        Self::Reduce,
-        Self::AllToAll,
-        Self::AllToAllV,
-        Self::Gather,
-        Self::Scatter,
-    ];
-
-    /// The name of the call.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Barrier => "barrier",
-            Self::AllReduce => "all_reduce",
-            Self::AllGather => "all_gather",
-            Self::AllGatherV => "all_gather_v",
-            Self::ReduceScatter => "reduce_scatter",
-            Self::ReduceScatterV => "reduce_scatter_v",
-            Self::Broadcast => "broadcast",
-            Self::Reduce => "reduce",
-            Self::AllToAll => "all_to_all",
-            Self::AllToAllV => "all_to_all_v",
-            Self::Gather => "gather",
-            Self::Scatter => "scatter",
-        }
-    }
-
     const fn reduces(self) -> bool {
         matches!(self, Self::AllReduce | Self::ReduceScatter | Self::ReduceScatterV | Self::Reduce)
     }
@@ -199,7 +166,7 @@ impl CallText {
     /// From the words of a record.
     pub(crate) fn of(words: &[u64]) -> Self {
         let (head, counts) = (words[1], words[2]);
-        let Some(kind) = Kind::ALL.into_iter().find(|kind| *kind as u64 == head & 0xff) else {
+        let Some(kind) = Kind::from_code(head as u8) else {
             return Self(format!("an unknown call {:#x}", head & 0xff));
         };
         if kind == Kind::Barrier {

@@ -103,7 +103,7 @@ impl Shared {
         while !state.word.is_null() {
             self.interrupt.store(true, Ordering::Release);
             // SAFETY: the thread is in its wait on this word, so the word's group, and its memory, are there.
-            unsafe { (*state.word).wake_all() };
+            unsafe { (*state.word).wake_waiters() };
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         self.interrupt.store(false, Ordering::Release);

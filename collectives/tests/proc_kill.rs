@@ -11,7 +11,7 @@ mod support;
 use child_process::Child;
 use collectives::{CollError, Collectives, Op, Options};
 use comm_context::comm::{CommError, Communicator};
-use comm_sim::{Prepared, SimComm, prepare};
+use comm_sim::{Prepared, SimComm};
 use deadline::{HowDied, monotonic_ns};
 use fault_points::{Action, Plan};
 use std::collections::BTreeMap;
@@ -95,7 +95,7 @@ struct Group {
 }
 
 fn start(body: &dyn Fn(SimComm) -> String) -> Group {
-    let prepared = prepare(NRANKS as u32).unwrap();
+    let prepared = SimComm::prepare_group(NRANKS as u32).unwrap();
     let texts = Texts::new(NRANKS);
     let children = (0..NRANKS).map(|rank| {
         let run = || {
@@ -249,7 +249,7 @@ fn cases() -> Vec<Case> {
 }
 
 /// Every name of a point in every rank, at some of its passes.
-// CO-5
+// CO-4
 #[test]
 fn f02_f20_a_rank_killed_at_a_point_of_a_call_is_named() {
     let mut seen = BTreeMap::<(usize, &str), u64>::new();
@@ -264,7 +264,7 @@ fn f02_f20_a_rank_killed_at_a_point_of_a_call_is_named() {
 }
 
 /// All of them.
-// CO-5
+// CO-4
 #[test]
 #[ignore = "takes some minutes"]
 fn f02_f20_a_rank_killed_at_any_point_of_any_call_is_named() {

@@ -163,7 +163,7 @@ fn mismatch(comm: &SimComm, case: &Case, before: u64) -> Result<(), String> {
     group.close().map_err(text)
 }
 
-// CO-4, CO-6
+// CO-3, CO-5
 #[test]
 fn different_calls_are_an_error_that_names_both_on_every_rank() {
     for case in CASES {
@@ -186,7 +186,7 @@ fn different_calls_are_an_error_that_names_both_on_every_rank() {
     }
 }
 
-// CO-4
+// CO-3
 #[test]
 fn counts_of_a_pair_that_differ_name_both_ranks() {
     in_groups(3, options(), |group| {
@@ -209,7 +209,7 @@ fn counts_of_a_pair_that_differ_name_both_ranks() {
     });
 }
 
-// CO-4
+// CO-3
 #[test]
 fn a_message_of_another_length_or_type_names_both_ranks() {
     for other_type in [false, true] {
@@ -232,7 +232,7 @@ fn a_message_of_another_length_or_type_names_both_ranks() {
     }
 }
 
-// CO-6
+// CO-5
 #[test]
 fn a_wrong_argument_is_refused_and_leaves_the_group_as_it_was() {
     in_groups(2, options(), |group| {
@@ -311,7 +311,7 @@ fn zero_counts_on_all_ranks_are_fine() {
     });
 }
 
-// CO-5
+// CO-4
 #[test]
 fn a_peer_that_does_not_come_is_named_at_the_deadline() {
     let ended = Ranks::start(2, |comm| {
@@ -332,7 +332,7 @@ fn a_peer_that_does_not_come_is_named_at_the_deadline() {
     assert!(ended.end().iter().all(|(_, said)| said == "ok"));
 }
 
-// CO-5
+// CO-4
 #[test]
 fn an_abort_ends_a_wait() {
     let ranks = Ranks::start(2, |comm| {
@@ -352,7 +352,7 @@ fn an_abort_ends_a_wait() {
     assert_eq!(ended[0], (Some(HowDied::Exited(0)), "ok".to_owned()));
 }
 
-// CO-6
+// CO-5
 #[test]
 fn after_a_failed_call_tensors_are_poisoned_and_can_be_copied_out() {
     in_comms(2, |comm| {

@@ -26,7 +26,7 @@ fn case<T: Number>(
     most: usize,
 ) -> Result<(), String> {
     let (me, nranks) = (group.rank(), group.nranks());
-    let ops: Vec<Op> = Op::ALL.into_iter().filter(|op| op.applies_to(T::DTYPE)).collect();
+    let ops: Vec<Op> = Op::ALL.iter().copied().filter(|op| op.applies_to(T::DTYPE)).collect();
     let op = ops[random.below(ops.len())];
     // Small ones mostly: every threshold has both its sides.
     let limit = match random.below(8) {
@@ -127,7 +127,7 @@ fn every_type_and_operation_gives_the_bits_of_a_loop_in_rank_order() {
     fn all<T: Number>(group: &Collectives<'_>, count: usize) -> Result<(), String> {
         let ranks: Vec<Vec<T>> =
             (0..group.nranks()).map(|rank| elements(count as u64, rank, count)).collect();
-        for op in Op::ALL.into_iter().filter(|op| op.applies_to(T::DTYPE)) {
+        for op in Op::ALL.iter().copied().filter(|op| op.applies_to(T::DTYPE)) {
             let mut values = ranks[group.rank()].clone();
             group.all_reduce(&mut values, op).map_err(text)?;
             same_bits(&format!("{} {op} × {count}", T::DTYPE), &values, &reduced(op, &ranks))?;
@@ -137,7 +137,7 @@ fn every_type_and_operation_gives_the_bits_of_a_loop_in_rank_order() {
     for nranks in [1, 2, 5] {
         in_groups(nranks, options(), |group| {
             for count in [5, 100, 5000, 20_000] {
-                for dtype in DType::ALL {
+                for dtype in DType::ALL.iter().copied() {
                     with_type!(dtype, T => all::<T>(group, count))?;
                 }
             }

@@ -33,7 +33,8 @@ struct Step {
 
 fn step(random: &mut Random, most: usize) -> Step {
     let kinds: Vec<Kind> = Kind::ALL
-        .into_iter()
+        .iter()
+        .copied()
         .filter(|kind| !matches!(kind, Kind::AllGatherV | Kind::ReduceScatterV | Kind::AllToAllV))
         .collect();
     let group = random.below(GROUPS.len());

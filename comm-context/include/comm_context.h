@@ -1,8 +1,12 @@
 /*
- * CommContext: what a kernel knows of its group. C11 and C++17.
+ * comm_context.h: CommContext, the group of ranks as a kernel sees it. C11 and C++17.
  *
- * Little endian, natural alignment. Every offset is pinned here and in the Rust crate comm-context, and a
- * test of that crate compares the two.
+ * Little endian, natural alignment. Size and offsets are pinned by the assertions below and by the Rust
+ * crate comm-context; a test of that crate compares the two.
+ *
+ * Every window has the same size and layout, so a rank reaches a peer's copy of a symmetric buffer at
+ *     windowsIn[peer] + (local_address - windowsIn[rankId])
+ * which is what CommRemotePtr in comm_kernel.h computes.
  */
 #ifndef CHIPCOMM_COMM_CONTEXT_H
 #define CHIPCOMM_COMM_CONTEXT_H
@@ -18,7 +22,7 @@
 #endif
 #endif
 
-/* The most ranks that a context has room for. */
+/* The largest number of ranks in a group. */
 #ifdef __cplusplus
 static constexpr uint32_t COMM_MAX_RANK_NUM = 64;
 #else
@@ -27,12 +31,12 @@ enum { COMM_MAX_RANK_NUM = 64 };
 
 typedef struct CommContext {
     uint64_t workSpace;     /* address of a CommWorkspace, or 0 */
-    uint64_t workSpaceSize; /* how many bytes lie there */
-    uint32_t rankId;        /* this rank */
-    uint32_t rankNum;       /* how many ranks there are */
+    uint64_t workSpaceSize; /* its size in bytes */
+    uint32_t rankId;        /* this rank, from 0 */
+    uint32_t rankNum;       /* the number of ranks, 1 to COMM_MAX_RANK_NUM */
     uint64_t winSize;       /* the size of every window in bytes */
-    uint64_t windowsIn[COMM_MAX_RANK_NUM];  /* where rank i's window starts, as this rank reaches it */
-    uint64_t windowsOut[COMM_MAX_RANK_NUM]; /* the same shape; on the simulator a copy of windowsIn */
+    uint64_t windowsIn[COMM_MAX_RANK_NUM];  /* the address of each rank's window, valid on this rank */
+    uint64_t windowsOut[COMM_MAX_RANK_NUM]; /* the same shape; in the simulation a copy of windowsIn */
 } CommContext;
 
 COMM_STATIC_ASSERT(sizeof(CommContext) == 1056, "CommContext: size");
@@ -44,9 +48,9 @@ COMM_STATIC_ASSERT(offsetof(CommContext, winSize) == 24, "CommContext: winSize")
 COMM_STATIC_ASSERT(offsetof(CommContext, windowsIn) == 32, "CommContext: windowsIn");
 COMM_STATIC_ASSERT(offsetof(CommContext, windowsOut) == 544, "CommContext: windowsOut");
 
-/* What workSpace points at, if workSpaceSize is at least its size. */
+/* What workSpace points at, if workSpaceSize is at least sizeof(CommWorkspace). */
 typedef struct CommWorkspace {
-    uint32_t abort;        /* sticky; once it is not 0, every comm_wait ends and returns false */
+    uint32_t abort;        /* not 0: the run is aborted and every wait returns false; reset between runs */
     uint32_t reserved[15]; /* 0 */
 } CommWorkspace;
 

@@ -1,10 +1,14 @@
 /*
- * Helpers for kernels that talk to their peers through windows. C++17, host simulation.
+ * comm_kernel.h: helpers for kernels that communicate through windows. C++17, for the simulation.
  *
- * The other headers are the same on every platform; a build for an Ascend core replaces this one.
+ * A build for an Ascend core replaces this header; the other headers are the same on every platform.
  *
- * A signal is a 32-bit word in a window, 0 at first, that only grows. Data first, then comm_notify;
- * comm_wait, then data. Who counts into a signal that is never reset keeps count of what it has waited for.
+ * A signal is a 32-bit word in a window. It starts at 0 and only grows. The sender writes its data, then
+ * calls comm_notify; the receiver calls comm_wait, then reads the data. A signal is never reset, so a
+ * receiver that waits on it repeatedly adds up what it has waited for.
+ *
+ * Every wait ends when its condition holds or when the run is aborted, and says which. A kernel whose wait
+ * returns false must return; its task has failed.
  */
 #ifndef CHIPCOMM_COMM_KERNEL_H
 #define CHIPCOMM_COMM_KERNEL_H
@@ -19,33 +23,35 @@
 #include "comm_context.h"
 #include "tensor.h"
 
-/* Before a kernel's function, before a function that it calls, and before the type of what lies in a chip's
- * memory. Here they say little; an Ascend core's compiler wants to know. */
+/* Qualifiers of a kernel's entry function, of a function that it calls, and of a pointee in device memory.
+ * The compiler for an Ascend core needs them; in the simulation the last two are empty. */
 #define COMM_KERNEL extern "C"
 #define COMM_DEVICE
 #define COMM_GM
 
-/* What an argument of a kernel points at. */
+/* A kernel argument as a pointer. */
 template <typename T>
 inline T *comm_pointer(int64_t arg) {
     return reinterpret_cast<T *>(static_cast<uintptr_t>(arg));
 }
 
-/* A tensor without gaps, as a kernel works on it. */
+/* The elements of a contiguous tensor. */
 template <typename T>
 struct CommSpan {
     T *data;
     size_t count;
 };
 
-/* The tensor behind an argument of a kernel. Unchecked: T is the type that its dtype says. */
+/* The tensor that a kernel argument describes. Unchecked: it must be contiguous, and T must be the type of
+ * its dtype. */
 template <typename T>
 inline CommSpan<T> comm_tensor(int64_t arg) {
     const auto *tensor = comm_pointer<const TensorDesc>(arg);
     return CommSpan<T>{tensor_data<T>(tensor), static_cast<size_t>(tensor->extent)};
 }
 
-/* Where rank pe has what this rank has at local_ptr. Unchecked: local_ptr is in the window, pe < rankNum. */
+/* The address in rank pe's window that corresponds to local_ptr in this rank's. Unchecked: local_ptr must
+ * be in this rank's window, and pe < rankNum. */
 template <typename T>
 inline T *CommRemotePtr(const CommContext *ctx, T *local_ptr, int pe) {
     const uint64_t local = reinterpret_cast<uintptr_t>(local_ptr);
@@ -53,25 +59,25 @@ inline T *CommRemotePtr(const CommContext *ctx, T *local_ptr, int pe) {
     return reinterpret_cast<T *>(static_cast<uintptr_t>(remote));
 }
 
-/* Whether the run is aborted: a kernel that sees this returns; its task has failed. */
+/* Whether the run is aborted. A kernel that sees this must return; its task has failed. */
 inline bool comm_aborted(const CommContext *ctx) {
     if (ctx->workSpace == 0 || ctx->workSpaceSize < sizeof(CommWorkspace)) {
         return false;
     }
     const auto *workspace = reinterpret_cast<const CommWorkspace *>(static_cast<uintptr_t>(ctx->workSpace));
-    /* Acquire: pairs with the release store of whoever aborts the run. */
+    /* Acquire: pairs with the release store of the process that aborts the run. */
     return __atomic_load_n(&workspace->abort, __ATOMIC_ACQUIRE) != 0;
 }
 
 namespace comm_detail {
 
-/* Some microseconds of pauses: longer than a hand-over between two cores, far below a time slice. */
+/* A few microseconds of pauses: longer than a transfer between two cores, far below a time slice. */
 constexpr int kSpins = 256;
 
-/* How many cores this process may use. */
+/* The number of cores that this process may run on. */
 inline int cores() {
     static int known = 0;
-    /* Relaxed: whoever finds 0 counts for itself and comes to the same number. */
+    /* Relaxed: a thread that finds 0 counts for itself and gets the same number. */
     int count = __atomic_load_n(&known, __ATOMIC_RELAXED);
     if (count == 0) {
         cpu_set_t mine;
@@ -81,7 +87,7 @@ inline int cores() {
     return count;
 }
 
-/* With a core for each rank a wait is over in a moment; without, spinning keeps the awaited rank from its core. */
+/* With a core for each rank a wait is short; with fewer, spinning would delay the awaited rank. */
 inline int spins(const CommContext *ctx) {
     return ctx->rankNum <= static_cast<uint32_t>(cores()) ? kSpins : 0;
 }
@@ -94,7 +100,7 @@ inline void pause() {
 #endif
 }
 
-/* Waits until satisfied() or an abort: spins a little, then gives the core away, as often as it takes. */
+/* Waits for satisfied() or an abort: spins briefly, then yields the core until either holds. */
 template <typename Satisfied>
 inline bool wait_until(const CommContext *ctx, Satisfied satisfied) {
     if (satisfied()) {
@@ -121,7 +127,7 @@ constexpr bool kIsSignal = std::is_same<Word, int32_t>::value || std::is_same<Wo
 
 }  // namespace comm_detail
 
-/* Adds to a signal, own or remote. What this rank wrote before is visible to whoever waits for the sum. */
+/* Adds to a signal, local or remote. Ranks that wait for the sum see what this rank wrote before. */
 template <typename Word>
 inline void comm_notify(const CommContext *ctx, Word *signal, typename std::common_type<Word>::type add) {
     static_assert(comm_detail::kIsSignal<Word>, "a signal is an int32_t or uint32_t");
@@ -130,7 +136,7 @@ inline void comm_notify(const CommContext *ctx, Word *signal, typename std::comm
     __atomic_fetch_add(signal, add, __ATOMIC_RELEASE);
 }
 
-/* True once a signal is at least at_least. False if the run is aborted first: the data is then unusable. */
+/* Waits until a signal is at least at_least. False if the run is aborted first; the data is then undefined. */
 template <typename Word>
 [[nodiscard]] inline bool comm_wait(const CommContext *ctx, const Word *signal,
                                     typename std::common_type<Word>::type at_least) {
@@ -141,11 +147,10 @@ template <typename Word>
 }
 
 /*
- * A barrier of all ranks that can be used again at once, at the same offset of every window, zero at first.
+ * A barrier of all ranks, at the same offset of every window. Starts zeroed; reusable at once.
  *
- * Slot r of every rank's copy is written by rank r only, and only grows, so that a fast rank in the next
- * round cannot be taken for a slow one in this round. A cache line each: a rank's store disturbs nobody but
- * its reader.
+ * Slot r of every copy is written by rank r only, and only grows, so a fast rank in the next round is never
+ * mistaken for a slow one in this round. One cache line each: a store disturbs only its reader.
  */
 typedef struct CommPhaseBarrier {
     struct {
@@ -156,13 +161,13 @@ typedef struct CommPhaseBarrier {
 
 static_assert(sizeof(CommPhaseBarrier) == 4096, "CommPhaseBarrier: size");
 
-/* How many times this rank has been through a barrier. The same on all ranks between two barriers. */
+/* How many times this rank has passed the barrier. The same on all ranks between two barriers. */
 inline uint32_t comm_phase(const CommContext *ctx, const CommPhaseBarrier *barrier) {
     /* Only this rank writes the word. */
     return __atomic_load_n(&barrier->slot[ctx->rankId].epoch, __ATOMIC_ACQUIRE);
 }
 
-/* True once every rank has come; what a rank wrote before, every rank sees after. False if aborted first. */
+/* Waits for every rank. What a rank wrote before, every rank sees after. False if aborted first. */
 [[nodiscard]] inline bool comm_phase_barrier(const CommContext *ctx, CommPhaseBarrier *barrier) {
     const uint32_t me = ctx->rankId;
     const uint32_t epoch = comm_phase(ctx, barrier) + 1;
@@ -185,7 +190,7 @@ inline uint32_t comm_phase(const CommContext *ctx, const CommPhaseBarrier *barri
     return true;
 }
 
-/* dst[i] = src[i]. The spans do not overlap. */
+/* dst[i] = src[i]. The spans must not overlap. */
 template <typename T>
 inline void comm_copy(T *dst, const T *src, size_t count) {
     static_assert(std::is_trivially_copyable<T>::value, "only plain data crosses windows");
@@ -194,7 +199,7 @@ inline void comm_copy(T *dst, const T *src, size_t count) {
     }
 }
 
-/* dst[i] += src[i]. The spans do not overlap, so the loop vectorises. */
+/* dst[i] += src[i]. The spans must not overlap, so that the loop vectorises. */
 template <typename T>
 inline void comm_add(T *__restrict dst, const T *__restrict src, size_t count) {
     static_assert(std::is_arithmetic<T>::value, "adds numbers");

@@ -1,8 +1,14 @@
 /*
- * TensorDesc: what a kernel knows of one tensor. C11 and C++17.
+ * tensor.h: TensorDesc, one tensor as a kernel sees it. C11 and C++17.
  *
- * A kernel is a shared object with `extern "C" void kernel_entry(int64_t *args)`. args holds the address of
- * one TensorDesc for each tensor, then one 64-bit value for each scalar.
+ * A kernel is a shared object that exports
+ *     extern "C" void kernel_entry(int64_t *args)
+ * args holds the address of one TensorDesc for each tensor of the task, in order, then one 64-bit value for
+ * each scalar, bit for bit.
+ *
+ * A tensor is a strided view of a buffer. Element [i0, i1, ...] is at element index
+ *     start_offset + i0 * strides[0] + i1 * strides[1] + ...
+ * of the buffer. Only the first ndims entries of shapes and strides are used.
  */
 #ifndef CHIPCOMM_TENSOR_H
 #define CHIPCOMM_TENSOR_H
@@ -26,7 +32,7 @@ static constexpr uint32_t TENSOR_MAX_DIMS = 5;
 enum { TENSOR_MAX_DIMS = 5 };
 #endif
 
-/* The owner_task_id of a tensor that no task owns. */
+/* The owner_task_id of a buffer that no task owns. */
 #define TENSOR_NO_OWNER UINT64_MAX
 
 /* The values of TensorDesc.dtype. */
@@ -45,20 +51,20 @@ enum TensorDType {
 };
 
 typedef struct TensorDesc {
-    COMM_ALIGNED(64) uint64_t addr; /* where the underlying buffer starts */
-    uint64_t size;                  /* how many bytes it has */
-    uint64_t owner_task_id;
-    uint64_t start_offset; /* the first element of the view, in elements */
-    int32_t version;
-    uint32_t ndims; /* at most TENSOR_MAX_DIMS */
-    uint8_t dtype;
-    uint8_t manual_dep;
-    uint8_t is_contiguous;
-    uint8_t reserved0;
+    COMM_ALIGNED(64) uint64_t addr; /* the address of the underlying buffer */
+    uint64_t size;                  /* the size of the buffer in bytes */
+    uint64_t owner_task_id;         /* the task that owns the buffer, or TENSOR_NO_OWNER */
+    uint64_t start_offset;          /* the first element of the view, in elements */
+    int32_t version;                /* the version of the buffer's contents */
+    uint32_t ndims;                 /* the number of dimensions, at most TENSOR_MAX_DIMS */
+    uint8_t dtype;                  /* a TensorDType */
+    uint8_t manual_dep;             /* 1: dependencies are declared, not derived */
+    uint8_t is_contiguous;          /* 1: row-major without gaps */
+    uint8_t reserved0;              /* 0 */
     uint32_t shapes[TENSOR_MAX_DIMS];
     uint64_t extent;                   /* from the first element to just after the last, in elements */
     uint32_t strides[TENSOR_MAX_DIMS]; /* in elements, always > 0 */
-    uint8_t reserved[36];
+    uint8_t reserved[36];              /* 0 */
 } TensorDesc;
 
 COMM_STATIC_ASSERT(sizeof(TensorDesc) == 128, "TensorDesc: size");
@@ -78,7 +84,7 @@ COMM_STATIC_ASSERT(offsetof(TensorDesc, strides) == 72, "TensorDesc: strides");
 COMM_STATIC_ASSERT(offsetof(TensorDesc, reserved) == 92, "TensorDesc: reserved");
 
 #ifdef __cplusplus
-/* The first element of the view. T is the type that dtype says. */
+/* The address of the first element of the view. Unchecked: T must be the type of dtype. */
 template <typename T>
 inline T *tensor_data(const TensorDesc *tensor) {
     return reinterpret_cast<T *>(static_cast<uintptr_t>(tensor->addr)) + tensor->start_offset;

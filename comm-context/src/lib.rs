@@ -1,26 +1,25 @@
-//! The bytes that kernels read, the headers that kernels include, and the communicator that both backends
-//! implement.
+//! The bytes that kernels read, the headers that kernels include, and the communicator that every backend
+//! implements.
 //!
 //! - [`abi`]: [`CommContext`](abi::CommContext) and [`TensorDesc`](abi::TensorDesc), pinned to the byte.
 //!   `no_std`, no allocation; the only part without the feature `std`.
-//! - [`headers`] and [`INCLUDE_DIR`]: `comm_context.h`, `tensor.h`, `comm_kernel.h` (helpers for kernels) and
-//!   `comm.h` (the C API of a backend).
-//! - [`comm`]: the [`Communicator`](comm::Communicator) trait, its errors, and what backends share: the
-//!   argument checks and the books of what a rank has allocated.
-//! - [`capi`]: the C API of `comm.h` for any backend, but for the way in.
-//! - `conformance` (a feature): the cases that every backend's tests run.
+//! - [`INCLUDE_DIR`]: `comm_context.h`, `tensor.h`, `comm_kernel.h` (helpers for kernels) and `comm.h` (the C
+//!   API of a backend).
+//! - [`comm`]: the [`Communicator`](comm::Communicator) trait, its errors, and what backends share: argument
+//!   checks and the table of allocations.
+//! - [`capi`]: the C API of `comm.h` for any backend.
+//! - `conformance` (a feature): the cases that the tests of every backend run.
 //!
 //! # Contract
 //! - **CC-1** Every size, alignment, offset and constant is the same in C11, C++17 and Rust.
-//! - **CC-2** A remote address is inside the peer's window, or there is none.
+//! - **CC-2** A remote address is inside the peer's window, or is refused.
 //! - **CC-3** A kernel's wait ends when it is satisfied or when the run is aborted, never otherwise, and says
 //!   which.
-//! - **CC-4** Decoding is total: any bytes give a value that holds together or an
-//!   [`AbiError`](abi::AbiError).
+//! - **CC-4** Decoding is total: any bytes give a consistent value or an [`AbiError`](abi::AbiError).
 //! - **CC-5** A wrong argument is refused before anything is created, with the same error by every backend.
 //! - **CC-6** A time limit is more than zero and at most 24 hours, wherever it comes from.
-//! - **CC-7** A code that crosses a process or a language comes back as the same code, and no other number is
-//!   one.
+//! - **CC-7** A code that crosses a process or a language comes back as the same code, and every other number
+//!   is refused.
 //! - **CC-8** A broken communicator repeats its first cause, unnested, whatever happens later.
 //!
 //! # Example
@@ -48,6 +47,7 @@ pub mod capi;
 pub mod comm;
 #[cfg(feature = "conformance")]
 pub mod conformance;
-mod headers;
 
-pub use headers::{Header, INCLUDE_DIR, headers};
+/// The folder of the C and C++ headers in the source tree, for build scripts, tests, and programs that run
+/// where they were built.
+pub const INCLUDE_DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include");

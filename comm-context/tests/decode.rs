@@ -1,4 +1,4 @@
-//! Hostile bytes: any of them decode to something that holds together, or are refused.
+//! Hostile bytes: they decode to a consistent value, or are refused.
 
 use comm_context::abi::{CommContext, DType, DeviceAddr, TensorDesc};
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ fn some_tensor() -> impl Strategy<Value = TensorDesc> {
 }
 
 /// What a caller relies on after a successful decode.
-fn holds_together(context: &CommContext) -> Result<(), TestCaseError> {
+fn is_consistent(context: &CommContext) -> Result<(), TestCaseError> {
     prop_assert!(context.rank() < context.nranks() && context.nranks() <= 64);
     let own = context.window_in(context.rank()).unwrap();
     let last = DeviceAddr(own.0 + context.win_size - 1);
@@ -48,7 +48,7 @@ fn fits_its_buffer(desc: &TensorDesc) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    // Miri is slow and has no file system; the cases that fail are printed, so nothing need be kept in files.
+    // Miri is slow and has no file system; failing cases are printed instead.
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
         cases: if cfg!(miri) { 4 } else { 256 },
@@ -59,20 +59,20 @@ proptest! {
     #[test]
     fn f29_any_bytes_are_a_context_or_are_refused(bytes in prop::collection::vec(any::<u8>(), 1000..1100)) {
         if let Ok(context) = CommContext::decode(&bytes) {
-            holds_together(&context)?;
+            is_consistent(&context)?;
         }
     }
 
     // CC-4, CC-2
     #[test]
-    fn f29_a_context_with_any_byte_changed_holds_together_or_is_refused(
+    fn f29_a_context_with_any_byte_changed_is_consistent_or_is_refused(
         context in some_context(), at in 0usize..1056, byte in any::<u8>(),
     ) {
         prop_assert_eq!(CommContext::decode(context.as_bytes()), Ok(context));
         let mut bytes = context.as_bytes().to_vec();
         bytes[at] = byte;
         if let Ok(context) = CommContext::decode(&bytes) {
-            holds_together(&context)?;
+            is_consistent(&context)?;
         }
     }
 

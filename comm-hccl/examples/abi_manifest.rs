@@ -1,8 +1,7 @@
 //! Prints the C++ that pins every vendor declaration; `cargo xtask abi-check` compiles it against the
 //! vendor's headers.
 //!
-//! With `--distorted` every declaration is stated a little wrong, so that the check of the check can see each
-//! one fail.
+//! With `--distorted` every declaration is slightly wrong, and every check must fail.
 
 use comm_hccl::sys::manifest::{Manifest, Truth};
 

@@ -1,10 +1,9 @@
-//! One device, opened; and the rules for letting it go.
+//! One open device, and the rules for closing it.
 //!
-//! Everything made on a device keeps it open, so that the reset comes after the last of them, in whatever
-//! order they are dropped. A release that fails in a `Drop` is kept, the first one, and [`Device::close`]
-//! gives it.
+//! Every object of a device keeps it open, so that the reset comes after the last of them, in whatever order they are
+//! dropped. The first error of a release in a `Drop` is kept, and [`Device::close`] returns it.
 //!
-//! `abandoned` is relaxed: it publishes nothing, and a release that races with it is answered by the vendor.
+//! `abandoned` is relaxed: it publishes nothing, and the vendor itself answers a release that races with it.
 //!
 //! # Safety
 //! The unsafe blocks are vendor calls; each says why its arguments are valid.
@@ -21,12 +20,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-/// An opaque vendor handle. The vendor checks it at each call; we never look behind it.
+/// An opaque vendor handle. The vendor checks it in each call; this crate never dereferences it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Handle(pub(crate) *mut c_void);
 
-// SAFETY: a handle is a name for something inside the vendor's runtime, which is safe to use from any thread
-// that has set a context; this crate never dereferences it.
+// SAFETY: a handle names something inside the vendor's runtime, which may be used from any thread that has set a context;
+// this crate never dereferences it.
 unsafe impl Send for Handle {}
 // SAFETY: as above; the handle itself never changes.
 unsafe impl Sync for Handle {}
@@ -44,7 +43,7 @@ pub struct Device {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VendorPid(pub i32);
 
-/// Who ends what an object stands for.
+/// Who destroys what an object stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
     This,
@@ -59,7 +58,7 @@ struct Inner {
     list: VisibleDevices,
     owner: Owner,
     context: Handle,
-    /// Set once the device is beyond repair or already reset: nothing is released any more.
+    /// Set once the device has faulted or is already reset: nothing is released any more.
     abandoned: AtomicBool,
     first_error: Mutex<Option<DeviceError>>,
 }
@@ -67,8 +66,8 @@ struct Inner {
 /// The device that this process drives.
 static OPEN: Mutex<Option<LogicalDevice>> = Mutex::new(None);
 
-/// How often a device that is being closed looks whether it is free.
-const CLOSE_LOOK: Duration = Duration::from_millis(5);
+/// How often a device that is being closed checks whether its last object is gone.
+const CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The device that was adopted last.
 static ADOPTED: Mutex<Weak<Inner>> = Mutex::new(Weak::new());
@@ -114,7 +113,7 @@ impl Device {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Takes the device that the calling thread has set. It stays the caller's: it is never reset here.
+    /// Adopts the device that the calling thread has set. It stays the caller's: it is never reset here.
     pub fn adopt(runtime: Runtime, list: &VisibleDevices) -> Result<Self, DeviceError> {
         let vendor = runtime.vendor();
         let context = current_context(vendor)?;
@@ -123,11 +122,11 @@ impl Device {
         unsafe { acl!(vendor, aclrtGetDevice(&mut current)) }?;
         let logical = u32::try_from(current)
             .map(LogicalDevice)
-            .map_err(|_| DeviceError::Nonsense { function: "aclrtGetDevice", what: "a negative id" })?;
+            .map_err(|_| DeviceError::Unexpected { function: "aclrtGetDevice", what: "a negative id" })?;
         let count = runtime.device_count()?;
         let visible = list.visible(logical).ok_or(DeviceError::NoSuchDevice { device: logical, count })?;
         let mut adopted = ADOPTED.lock().unwrap_or_else(PoisonError::into_inner);
-        // A second communicator on the same device shares what the first adopted.
+        // A second communicator on the same device shares what the first one adopted.
         if let Some(inner) = adopted.upgrade()
             && inner.context == context
             && !inner.abandoned.load(Relaxed)
@@ -162,7 +161,7 @@ impl Device {
         &self.inner.list
     }
 
-    /// The machine's number for it. A library that cannot say numbers cards as the driver does.
+    /// The machine's number for it; where the library has no call for that, the driver's.
     pub fn physical(&self) -> Result<PhysicalDevice, DeviceError> {
         let mut physical = 0;
         // SAFETY: a number and a valid place for one.
@@ -171,14 +170,14 @@ impl Device {
         } {
             Err(DeviceError::Unavailable { .. }) => Ok(PhysicalDevice(self.visible().0)),
             Err(error) => Err(error),
-            Ok(()) => u32::try_from(physical).map(PhysicalDevice).map_err(|_| DeviceError::Nonsense {
+            Ok(()) => u32::try_from(physical).map(PhysicalDevice).map_err(|_| DeviceError::Unexpected {
                 function: "aclrtGetPhyDevIdByLogicDevId",
                 what: "a negative id",
             }),
         }
     }
 
-    /// This process as the driver knows it; peers allow this number to import their memory.
+    /// This process as the driver knows it; peers allow this id to import their memory.
     pub fn vendor_pid(&self) -> Result<VendorPid, DeviceError> {
         let mut pid = 0;
         // SAFETY: a valid place for one number.
@@ -195,11 +194,10 @@ impl Device {
         unsafe { acl!(self.vendor(), aclrtSetCurrentContext(self.inner.context.0)) }
     }
 
-    /// Runs vendor calls that may switch the thread's ACL context, and puts the context back, whatever they
-    /// answer.
+    /// Makes vendor calls that may switch the thread's ACL context, and restores the context, whatever they return.
     ///
-    /// `HcclBarrier` does that, and the next `aclrtSynchronizeStream` then fails with 507018 (HC-6). The
-    /// body's error comes before an error of putting back.
+    /// `HcclBarrier` switches it, and the next `aclrtSynchronizeStream` then fails with 507018 (HC-6). The body's error
+    /// takes precedence over an error of restoring.
     pub fn keep_context<T>(&self, body: impl FnOnce() -> Result<T, DeviceError>) -> Result<T, DeviceError> {
         let saved = current_context(self.vendor())?;
         let done = body();
@@ -219,13 +217,12 @@ impl Device {
     }
 
     fn restore_context(&self, saved: Handle) -> Result<(), DeviceError> {
-        // SAFETY: the context was this thread's own a moment ago, and only closing the device ends it.
+        // SAFETY: the context was this thread's a moment ago, and only closing the device destroys it.
         unsafe { acl!(self.vendor(), aclrtSetCurrentContext(saved.0)) }
     }
 
-    /// Gives the device up without releasing anything on it, for when it has faulted: a release could block
-    /// for minutes. Only the device itself is reset, unless it was adopted. Objects that are dropped later do
-    /// nothing.
+    /// Abandons a device that has faulted: nothing on it is released, because a release could block for minutes. Only the
+    /// device itself is reset, unless it was adopted. Objects that are dropped later do nothing.
     pub fn abandon(&self) -> Result<(), DeviceError> {
         if self.inner.abandoned.swap(true, Relaxed) {
             return Ok(());
@@ -235,19 +232,19 @@ impl Device {
         reset
     }
 
-    /// For when something on an adopted device did not come back: its owner goes on without this crate, so nothing
-    /// that comes back late may touch it.
+    /// Abandons an adopted device on which a call hangs: its owner continues to use it, so that nothing of a call that
+    /// returns late may touch it.
     pub(crate) fn forget_if_adopted(&self) {
         if self.inner.owner == Owner::Caller {
             let _ = self.abandon();
         }
     }
 
-    /// Like [`Device::close`], but gives objects on a lane that was left behind until `until` to come back and
-    /// release themselves. When they do not, the device is reset under them ([`Device::abandon`]) and they are the error.
+    /// Like [`Device::close`], but waits until `until` for objects on a vendor thread that was left behind. When they are
+    /// still there, the device is reset under them ([`Device::abandon`]) and the error says so.
     pub fn close_within(self, until: Deadline) -> Result<(), DeviceError> {
         while Arc::strong_count(&self.inner) > 1 && !until.has_passed() {
-            std::thread::sleep(CLOSE_LOOK);
+            std::thread::sleep(CLOSE_POLL_INTERVAL);
         }
         let holders = Arc::strong_count(&self.inner) - 1;
         if holders > 0 {
@@ -257,7 +254,7 @@ impl Device {
         self.close()
     }
 
-    /// Resets the device and gives the first error of anything that was released on it, in order.
+    /// Resets the device. Returns the first error of everything that was released on it.
     pub fn close(self) -> Result<(), DeviceError> {
         let (device, holders) = (self.logical(), Arc::strong_count(&self.inner) - 1);
         let inner = Arc::into_inner(self.inner).ok_or(DeviceError::InUse { device, holders })?;
@@ -272,12 +269,12 @@ impl Device {
         earlier.map_or(reset, Err)
     }
 
-    /// Whether releases are to do nothing.
+    /// Whether releases do nothing any more.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.inner.abandoned.load(Relaxed)
     }
 
-    /// Keeps the first error of a release that had nobody to tell.
+    /// Keeps the error of a release that has no caller to return it to, if it is the first one.
     pub(crate) fn keep_first_error(&self, result: Result<(), DeviceError>) {
         self.inner.keep_first_error(result);
     }
@@ -321,7 +318,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if !*self.abandoned.get_mut() {
-            // Nobody is left to hear of an error; `close` is for those who want to.
+            // There is no caller to report an error to; `close` reports it.
             let _ = self.reset();
             set_open(None);
         }

@@ -11,16 +11,16 @@ pub enum DeviceError {
     /// The vendor refused.
     #[error(transparent)]
     Vendor(#[from] VendorError),
-    /// The library has no such function.
+    /// The library lacks the function.
     #[error("the installed CANN has no {function}; a newer one is needed for this")]
     Unavailable {
         /// The function.
         function: &'static str,
     },
-    /// The list of devices makes no sense.
+    /// The list of devices is malformed.
     #[error(transparent)]
     VisibleDevices(#[from] VisibleDevicesError),
-    /// No such device.
+    /// The device does not exist.
     #[error(
         "{device} does not exist: this process sees {count} device(s); check `npu-smi info` and ASCEND_RT_VISIBLE_DEVICES"
     )]
@@ -85,57 +85,56 @@ pub enum DeviceError {
         /// How many.
         len: usize,
     },
-    /// Something is used after its end.
-    #[error("the {what} is released already")]
+    /// Something is used after its release.
+    #[error("the {what} is already released")]
     Released {
         /// What was used.
         what: &'static str,
     },
-    /// A text for the vendor holds a NUL byte.
-    #[error("{what} {text:?} holds a NUL byte")]
+    /// A text for the vendor contains a NUL byte.
+    #[error("{what} {text:?} contains a NUL byte")]
     NulByte {
         /// What the text is.
         what: &'static str,
         /// The text.
         text: String,
     },
-    /// A peer's card is not in this process's list.
+    /// A peer's device is not in this process's list.
     #[error(
-        "the peer's {peer} is not visible to this process; name every rank's card in ASCEND_RT_VISIBLE_DEVICES of every rank"
+        "the peer's {peer} is not visible to this process; name the devices of all ranks in ASCEND_RT_VISIBLE_DEVICES of every rank"
     )]
     PeerNotVisible {
-        /// The card.
+        /// The device.
         peer: VisibleDevice,
     },
-    /// The cards cannot reach each other.
-    #[error("{device} cannot reach the peer's {peer}: the cards have no peer-to-peer path")]
+    /// The devices cannot reach each other.
+    #[error("{device} cannot reach the peer's {peer}: there is no peer-to-peer path between them")]
     NoPeerPath {
         /// Ours.
         device: VisibleDevice,
         /// The peer's.
         peer: VisibleDevice,
     },
-    /// The path between the cards did not come up.
+    /// The path between the devices did not come up.
     #[error("peer access to {peer} was not up after {} ms", waited.as_millis())]
     PeerAccessTimedOut {
-        /// The peer's card.
+        /// The peer's device.
         peer: VisibleDevice,
-        /// How long we waited.
+        /// How long this rank waited.
         waited: Duration,
     },
-    /// The vendor gave something that it must not give.
-    #[error("{function} succeeded but gave {what}")]
-    Nonsense {
+    /// A vendor call succeeded with a result that it must not have.
+    #[error("{function} succeeded but returned {what}")]
+    Unexpected {
         /// The function.
         function: &'static str,
-        /// What it gave.
+        /// What it returned.
         what: &'static str,
     },
 }
 
 impl DeviceError {
-    /// Whether it says that this machine or library does not have the feature, so that another way may be
-    /// tried.
+    /// Whether this machine or library lacks the feature, so that another share mode may work.
     pub fn is_unsupported(&self) -> bool {
         match self {
             Self::Vendor(error) => error.code.is_unsupported(),
@@ -150,7 +149,7 @@ impl DeviceError {
 macro_rules! acl {
     ($vendor:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let vendor: &$crate::load::Vendor = $vendor;
-        let code = $crate::inside::noting(stringify!($name), || (vendor.acl.$name)($($arg),*));
+        let code = $crate::vendor_call::recorded(stringify!($name), || (vendor.acl.$name)($($arg),*));
         vendor.acl_result(stringify!($name), code).map_err($crate::error::DeviceError::from)
     }};
 }
@@ -162,15 +161,15 @@ macro_rules! acl_optional {
         match vendor.acl.$name {
             None => Err($crate::error::DeviceError::Unavailable { function: stringify!($name) }),
             Some(function) => {
-                let code = $crate::inside::noting(stringify!($name), || function($($arg),*));
+                let code = $crate::vendor_call::recorded(stringify!($name), || function($($arg),*));
                 vendor.acl_result(stringify!($name), code).map_err($crate::error::DeviceError::from)
             }
         }
     }};
 }
 
-/// Refuses when an optional function is missing. What is acquired with one call and released with another is
-/// only acquired when both are there.
+/// Fails when an optional function is missing. What one call acquires and another releases is acquired only when both
+/// are there.
 macro_rules! acl_present {
     ($vendor:expr, $name:ident) => {
         match $vendor.acl.$name {

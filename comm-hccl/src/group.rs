@@ -1,4 +1,4 @@
-//! HCCL's communicator, as far as this crate uses it: all ranks meet, wait for each other, part.
+//! HCCL's communicator, as far as this crate uses it: joining, the barrier, leaving.
 //!
 //! # Safety
 //! The unsafe blocks are vendor calls; each says why its arguments are valid.
@@ -6,13 +6,13 @@
 
 use crate::device::{Device, Handle};
 use crate::error::DeviceError;
-use crate::inside::noting;
 use crate::load::vendor_text;
 use crate::stream::Stream;
 use crate::sys::*;
+use crate::vendor_call::recorded;
 use std::fmt;
 
-/// How the other ranks reach rank 0. Opaque; its `Debug` shows nothing of it.
+/// How the other ranks reach rank 0. Opaque; its `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RootInfo(Box<[u8; Self::LEN]>);
 
@@ -26,7 +26,7 @@ impl RootInfo {
         let mut info = Box::new(HcclRootInfo { internal: [0; Self::LEN] });
         device.keep_context(|| {
             // SAFETY: `info` is a valid place for one root info.
-            let code = noting("HcclGetRootInfo", || unsafe { (vendor.hccl.HcclGetRootInfo)(&mut *info) });
+            let code = recorded("HcclGetRootInfo", || unsafe { (vendor.hccl.HcclGetRootInfo)(&mut *info) });
             Ok(vendor.hccl_result("HcclGetRootInfo", code)?)
         })?;
         Ok(Self(Box::new(info.internal.map(|c| c as u8))))
@@ -58,25 +58,25 @@ pub struct Group {
 }
 
 impl Group {
-    /// Joins. It blocks until every rank has joined or the vendor gives up (`HCCL_CONNECT_TIMEOUT`, 120 s
-    /// unless set); a shorter deadline is the parent's to enforce.
+    /// Joins. Blocks until every rank has joined or the vendor gives up (`HCCL_CONNECT_TIMEOUT`, 120 s by default). A
+    /// caller that needs a shorter deadline joins on a [`VendorThread`](crate::VendorThread).
     pub fn join(device: &Device, root: &RootInfo, ranks: u32, rank: u32) -> Result<Self, DeviceError> {
         let vendor = device.vendor();
         let info = Box::new(HcclRootInfo { internal: root.0.map(|b| b as core::ffi::c_char) });
         let mut handle: HcclComm = std::ptr::null_mut();
         let joined = device.keep_context(|| {
             // SAFETY: `info` is valid for the call, `handle` is a valid place; the vendor checks the numbers.
-            let code = noting("HcclCommInitRootInfo", || unsafe {
+            let code = recorded("HcclCommInitRootInfo", || unsafe {
                 (vendor.hccl.HcclCommInitRootInfo)(ranks, &*info, rank, &mut handle)
             });
             Ok(vendor.hccl_result("HcclCommInitRootInfo", code)?)
         });
-        // The call can succeed and the context not come back; the membership must not be lost then.
+        // When the call succeeds but the context cannot be restored, the membership must still be released.
         let group = Self { device: device.clone(), handle: (!handle.is_null()).then_some(Handle(handle)) };
         joined.map(|()| group)
     }
 
-    /// The vendor's handle, for calls that this crate does not wrap. It dies with the membership.
+    /// The vendor's handle, for calls that this crate does not wrap. Valid until the membership is released.
     pub fn as_raw(&self) -> HcclComm {
         self.handle.map_or(std::ptr::null_mut(), |h| h.0)
     }
@@ -84,36 +84,36 @@ impl Group {
     /// The communicator's name.
     pub fn name(&self) -> Result<String, DeviceError> {
         let vendor = self.device.vendor();
-        // One more than the vendor may fill, so that there always is a NUL.
+        // One byte more than the vendor may fill, so that there always is a NUL.
         let mut name = [0 as core::ffi::c_char; COMM_NAME_MAX_LENGTH + 1];
         // SAFETY: the communicator is alive; `name` has room for the longest name.
-        let code = noting("HcclGetCommName", || unsafe {
+        let code = recorded("HcclGetCommName", || unsafe {
             (vendor.hccl.HcclGetCommName)(self.as_raw(), name.as_mut_ptr())
         });
         vendor.hccl_result("HcclGetCommName", code)?;
-        // SAFETY: `name` holds a NUL at its end at the latest.
+        // SAFETY: `name` ends in NUL at the latest at its end.
         Ok(unsafe { vendor_text(name.as_ptr()) })
     }
 
-    /// Waits for every rank. It is done when it returns, and the thread's ACL context is as before; do not
-    /// synchronise the stream for it.
+    /// Waits for every rank. The call is synchronous, so the stream need not be synchronised, and it restores the thread's
+    /// ACL context.
     pub fn barrier(&self, stream: &Stream) -> Result<(), DeviceError> {
         let vendor = self.device.vendor();
         self.device.keep_context(|| {
             // SAFETY: communicator and stream are alive.
-            let code = noting("HcclBarrier", || unsafe {
+            let code = recorded("HcclBarrier", || unsafe {
                 (vendor.hccl.HcclBarrier)(self.as_raw(), stream.as_raw())
             });
             Ok(vendor.hccl_result("HcclBarrier", code)?)
         })
     }
 
-    /// An error that something queued on the communicator met.
+    /// Fails with the error of an operation that was queued on the communicator.
     pub fn check(&self) -> Result<(), DeviceError> {
         let vendor = self.device.vendor();
         let mut found = HCCL_SUCCESS;
         // SAFETY: the communicator is alive; `found` is a valid place.
-        let code = noting("HcclGetCommAsyncError", || unsafe {
+        let code = recorded("HcclGetCommAsyncError", || unsafe {
             (vendor.hccl.HcclGetCommAsyncError)(self.as_raw(), &mut found)
         });
         vendor.hccl_result("HcclGetCommAsyncError", code)?;
@@ -130,7 +130,7 @@ impl Group {
         match self.handle.take() {
             Some(handle) if !self.device.is_abandoned() => self.device.keep_context_in_release(|| {
                 // SAFETY: given by HcclCommInitRootInfo, and taken out so that it is destroyed once.
-                let code = noting("HcclCommDestroy", || unsafe { (vendor.hccl.HcclCommDestroy)(handle.0) });
+                let code = recorded("HcclCommDestroy", || unsafe { (vendor.hccl.HcclCommDestroy)(handle.0) });
                 Ok(vendor.hccl_result("HcclCommDestroy", code)?)
             }),
             _ => Ok(()),

@@ -1,7 +1,7 @@
 //! The three spaces of device ids, and the list that maps them.
 //!
-//! With `ASCEND_RT_VISIBLE_DEVICES=2,3` the process's device 0 is card 2. Some vendor calls take one number
-//! and some the other, and a mix-up only shows as a driver error, so each space is a type of its own (HC-4).
+//! With `ASCEND_RT_VISIBLE_DEVICES=2,3` logical device 0 is visible device 2. Some vendor calls take one number and some
+//! the other, and a mix-up only shows as a driver error, so each space has its own type (HC-4).
 
 use std::fmt;
 
@@ -20,11 +20,11 @@ macro_rules! id_space {
 }
 
 id_space! {
-    /// Counts the devices that this process may use, from 0. Most vendor calls take it.
+    /// The devices that this process may use, counted from 0. Most vendor calls take it.
     LogicalDevice "logical device";
-    /// The card's number as the driver numbers it for this host or container; `aclrtMemSetAccess` takes it.
-    VisibleDevice "card";
-    /// The card's number in the machine; peer access is asked for with it.
+    /// As the driver numbers the devices of this host or container. `aclrtMemSetAccess` takes it.
+    VisibleDevice "visible device";
+    /// As the machine numbers its devices. The status of peer access is asked for with it.
     PhysicalDevice "physical device";
 }
 
@@ -35,11 +35,10 @@ impl LogicalDevice {
     }
 }
 
-/// Most devices that a list may name; far above any machine, so that an id always fits the vendor's 32-bit
-/// signed one.
+/// The largest id in a list: far above that of any machine, and small enough for the vendor's 32-bit signed ids.
 const MAX_ID: u32 = 65_535;
 
-/// Which cards this process may use, in its own order.
+/// Which devices this process may use, in its own order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VisibleDevices {
     /// No list: logical and driver-visible ids are the same.
@@ -48,7 +47,7 @@ pub enum VisibleDevices {
     Listed(Vec<VisibleDevice>),
 }
 
-/// A list that makes no sense.
+/// A malformed list of devices.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "ASCEND_RT_VISIBLE_DEVICES={list:?}: {problem}; expected distinct device numbers with commas between, such as 0,1,2"
@@ -86,8 +85,8 @@ impl VisibleDevices {
         }
     }
 
-    /// Reads a list. The vendor stops at the first entry that it cannot read and uses what came before; here
-    /// that is an error, because a run on fewer cards than asked for is worse than none.
+    /// Reads a list. The vendor stops at the first entry that it cannot read and uses what came before it. Here that is an
+    /// error, because a run on fewer devices than asked for is worse than none.
     pub fn parse(list: &str) -> Result<Self, VisibleDevicesError> {
         let fail = |problem| VisibleDevicesError { list: list.to_owned(), problem };
         if list.is_empty() {
@@ -106,7 +105,7 @@ impl VisibleDevices {
         Ok(Self::Listed(devices))
     }
 
-    /// The card behind a logical id, if the list has one.
+    /// The device behind a logical id, if the list has one.
     pub fn visible(&self, logical: LogicalDevice) -> Option<VisibleDevice> {
         match self {
             Self::All => Some(VisibleDevice(logical.0)),
@@ -114,7 +113,7 @@ impl VisibleDevices {
         }
     }
 
-    /// This process's own id of a card, if it may use it.
+    /// This process's own id of a device, if it may use it.
     pub fn logical(&self, visible: VisibleDevice) -> Option<LogicalDevice> {
         match self {
             Self::All => Some(LogicalDevice(visible.0)),
@@ -160,16 +159,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_list_maps_each_position_to_its_card_and_back(
+        fn a_list_maps_each_position_to_its_device_and_back(
             ids in proptest::collection::hash_set(0..=MAX_ID, 1..20),
         ) {
             let ids: Vec<u32> = ids.into_iter().collect();
             let list = ids.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
             let devices = VisibleDevices::parse(&list).unwrap();
-            for (position, &card) in ids.iter().enumerate() {
+            for (position, &device) in ids.iter().enumerate() {
                 let logical = LogicalDevice(position as u32);
-                prop_assert_eq!(devices.visible(logical), Some(VisibleDevice(card)));
-                prop_assert_eq!(devices.logical(VisibleDevice(card)), Some(logical));
+                prop_assert_eq!(devices.visible(logical), Some(VisibleDevice(device)));
+                prop_assert_eq!(devices.logical(VisibleDevice(device)), Some(logical));
             }
             prop_assert_eq!(devices.visible(LogicalDevice(ids.len() as u32)), None);
         }

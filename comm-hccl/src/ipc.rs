@@ -1,4 +1,4 @@
-//! Memory shared by IPC keys, the oldest way.
+//! Memory shared by IPC keys, the oldest mode.
 //!
 //! # Safety
 //! The unsafe blocks are vendor calls; each says why its arguments are valid.
@@ -11,12 +11,12 @@ use crate::sys::*;
 use comm_context::abi::DeviceAddr;
 use std::fmt;
 
-/// The vendor's key: exactly 65 bytes, the last one NUL. Its `Debug` shows nothing of it.
+/// The vendor's key: exactly 65 bytes, the last one NUL. Its `Debug` does not show it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct IpcKey(pub [u8; Self::LEN]);
+pub struct IpcKey(pub(crate) [u8; Self::LEN]);
 
 impl IpcKey {
-    /// The only length that the vendor takes.
+    /// The only length that the vendor accepts.
     pub const LEN: usize = 65;
 }
 
@@ -35,7 +35,7 @@ pub struct IpcExport {
 }
 
 impl IpcExport {
-    /// Gives device memory a key; nobody may open it until [`IpcExport::allow`] says so.
+    /// Makes a key for device memory. No process may open it before [`IpcExport::allow`].
     pub fn new(memory: DeviceMemory) -> Result<Self, DeviceError> {
         acl_present!(memory.device().vendor(), aclrtIpcMemClose)?;
         let mut key = IpcKey([0; IpcKey::LEN]);
@@ -65,7 +65,7 @@ impl IpcExport {
         &self.memory
     }
 
-    /// Lets these processes open the key.
+    /// Allows these processes to open the key.
     pub fn allow(&self, pids: &[VendorPid]) -> Result<(), DeviceError> {
         let key = terminated(&self.key());
         let mut pids: Vec<i32> = pids.iter().map(|p| p.0).collect();
@@ -78,7 +78,7 @@ impl IpcExport {
         }
     }
 
-    /// Destroys the key, frees the memory, and gives the first error.
+    /// Destroys the key and frees the memory. Returns the first error.
     pub fn release(mut self) -> Result<(), DeviceError> {
         let closed = self.close_once();
         closed.and(self.memory.release_once())
@@ -165,7 +165,7 @@ fn close(device: &Device, key: &IpcKey) -> Result<(), DeviceError> {
     unsafe { acl_optional!(device.vendor(), aclrtIpcMemClose(text.as_ptr().cast())) }
 }
 
-/// The key as a C string, whatever a peer sent as its last byte.
+/// The key as a C string that always ends in NUL, whatever a peer sent as its last byte.
 fn terminated(key: &IpcKey) -> [u8; IpcKey::LEN + 1] {
     let mut text = [0; IpcKey::LEN + 1];
     text[..IpcKey::LEN].copy_from_slice(&key.0);

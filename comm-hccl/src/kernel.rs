@@ -1,8 +1,8 @@
 //! Kernels through the public ACL calls.
 //!
 //! # Safety
-//! The unsafe blocks are vendor calls; each says why its arguments are valid. Launching is `unsafe` for the
-//! caller too: nothing can check what a kernel does with the addresses it is given.
+//! The unsafe blocks are vendor calls; each says why its arguments are valid. Launching is `unsafe` for the caller too:
+//! nothing can check what a kernel does with its addresses.
 #![allow(unsafe_code)]
 
 use crate::device::{Device, Handle};
@@ -78,10 +78,10 @@ impl Drop for KernelBinary {
 impl Kernel<'_> {
     /// Queues the kernel as one block and waits for its end, so that everything it uses has only to outlive the call.
     ///
-    /// Safe to call, and no safer than the kernel: it runs on the device, or, on the double, in this process, with whatever
-    /// addresses it is given. Naming a kernel file is the user's word for it, as it is for the simulation.
+    /// The call is as safe as the kernel, which runs on the device (on the double, in this process) with the addresses that
+    /// it is given. By naming the kernel file the user vouches for it, as in the simulation.
     pub fn run(&self, stream: &Stream, args: &[u64]) -> Result<(), DeviceError> {
-        // SAFETY: the kernel is what the user named; binary and arguments outlive the wait below.
+        // SAFETY: the user vouches for the kernel; binary and arguments outlive the wait below.
         unsafe { self.launch(stream, 1, args) }?;
         stream.synchronize()
     }
@@ -89,8 +89,8 @@ impl Kernel<'_> {
     /// Queues the kernel on a stream with `args` as its block of 64-bit arguments.
     ///
     /// # Safety
-    /// The kernel is what its name says, and every address among `args` is one that it may use. Both stay, and
-    /// the binary is not released, until the stream has run dry.
+    /// The kernel takes these arguments, and every address among `args` is one that it may use. They stay valid, and the
+    /// binary is not released, until the stream is synchronised.
     pub unsafe fn launch(&self, stream: &Stream, blocks: u32, args: &[u64]) -> Result<(), DeviceError> {
         // SAFETY: function and stream are alive; the block is copied before the call returns; the caller
         // vouches for what the kernel does with it.

@@ -1,11 +1,10 @@
 //! Device memory: plain allocations, and copies to and from any device address.
 //!
-//! Device memory is not Rust memory: addresses are numbers, and bytes only come and go by copies.
+//! Device memory is not Rust memory: addresses are numbers, and all access is by copies.
 //!
 //! # Safety
-//! The unsafe blocks are vendor calls; each says why its arguments are valid. A device address is checked by
-//! the driver, and the direction of a copy is fixed by the call, so a wrong one is an error and cannot touch
-//! this process's memory.
+//! The unsafe blocks are vendor calls; each says why its arguments are valid. The driver checks device addresses, and the
+//! call fixes the direction of a copy, so a wrong address is an error and cannot touch this process's memory.
 #![allow(unsafe_code)]
 
 use crate::device::{Device, Handle};
@@ -14,13 +13,13 @@ use crate::sys::*;
 use comm_context::abi::DeviceAddr;
 use std::ffi::c_void;
 
-/// The address as the vendor takes it; never followed in this process.
+/// The address as the vendor takes it; never dereferenced in this process.
 pub(crate) fn as_ptr(addr: DeviceAddr) -> *mut c_void {
     addr.0 as *mut c_void
 }
 
 impl Device {
-    /// Copies bytes to the device; they have arrived when it returns.
+    /// Copies bytes to the device. They have arrived when the call returns.
     pub fn write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), DeviceError> {
         let len = bytes.len();
         // SAFETY: `bytes` is readable for its length; the device side is checked by the driver.
@@ -69,7 +68,7 @@ pub struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Allocates `size` bytes; what is in them is undefined.
+    /// Allocates `size` bytes with undefined contents.
     pub fn allocate(device: &Device, size: usize) -> Result<Self, DeviceError> {
         check_size(size)?;
         let mut pointer = std::ptr::null_mut();
@@ -137,7 +136,7 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// Sizes that the vendor's arithmetic can take: a rounding up must not overflow.
+/// Refuses sizes whose rounding up could overflow in the vendor's arithmetic.
 pub(crate) fn check_size(size: usize) -> Result<(), DeviceError> {
     if size == 0 || size > isize::MAX as usize / 2 { Err(DeviceError::BadSize { size }) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! Access from this process's device to a peer's card.
+//! Access from this process's device to a peer's device.
 //!
 //! # Safety
 //! The unsafe blocks are vendor calls; each says why its arguments are valid.
@@ -9,13 +9,13 @@ use crate::error::{DeviceError, acl_optional};
 use crate::ids::{PhysicalDevice, VisibleDevice};
 use std::time::{Duration, Instant};
 
-/// How often the state of the path is asked for; the vendor offers nothing to wait on.
-const POLL: Duration = Duration::from_millis(1);
+/// How often the status of the path is polled; the vendor offers nothing to wait on.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Device {
-    /// Lets this device reach a peer's card and waits, at most until `deadline`, for the path to be up.
+    /// Enables access to a peer's device and waits, at most until `deadline`, for the path to come up.
     ///
-    /// The vendor has no call that undoes this for one user of many; the reset of the device does.
+    /// The vendor has no call that undoes this for one of several users; the reset of the device does.
     pub fn enable_peer(
         &self,
         peer: VisibleDevice,
@@ -50,7 +50,7 @@ impl Device {
                 Ok(()) if Instant::now() >= deadline => {
                     return Err(DeviceError::PeerAccessTimedOut { peer, waited: start.elapsed() });
                 }
-                Ok(()) => std::thread::sleep(POLL),
+                Ok(()) => std::thread::sleep(POLL_INTERVAL),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Physical memory without an address, how it is shared, and how it gets an address.
+//! Physical memory, how it is shared, and how it is mapped.
 //!
 //! # Safety
 //! The unsafe blocks are vendor calls; each says why its arguments are valid.
@@ -36,14 +36,13 @@ impl Pages {
     }
 }
 
-/// A handle that any process that is allowed to can import over the fabric. Its `Debug` shows nothing of it.
+/// A handle that every allowed process can import over the fabric. Its `Debug` does not show it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct FabricHandle(pub [u8; 128]);
+pub struct FabricHandle(pub(crate) [u8; 128]);
 
-/// A 64-bit handle that a process on the same host can import if it is allowed to. Its `Debug` shows nothing
-/// of it.
+/// A 64-bit handle that every allowed process on the same host can import. Its `Debug` does not show it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct ShareableHandle(pub u64);
+pub struct ShareableHandle(pub(crate) u64);
 
 impl fmt::Debug for FabricHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -88,11 +87,11 @@ impl PhysicalMemory {
                 aclrtMemGetAllocationGranularity(&mut prop, ACL_RT_MEM_ALLOC_GRANULARITY_MINIMUM, &mut unit)
             )
         }?;
-        let nonsense = DeviceError::Nonsense {
+        let unexpected = DeviceError::Unexpected {
             function: "aclrtMemGetAllocationGranularity",
-            what: "a granularity that no size fits",
+            what: "a granularity that cannot be used",
         };
-        let size = (unit != 0).then(|| size.checked_next_multiple_of(unit)).flatten().ok_or(nonsense)?;
+        let size = (unit != 0).then(|| size.checked_next_multiple_of(unit)).flatten().ok_or(unexpected)?;
         let mut handle: aclrtDrvMemHandle = std::ptr::null_mut();
         // SAFETY: `handle` is a valid place, `prop` is valid for the call, flags must be 0.
         unsafe { acl_optional!(device.vendor(), aclrtMallocPhysical(&mut handle, size, &prop, 0)) }?;
@@ -145,7 +144,7 @@ impl PhysicalMemory {
         self.size
     }
 
-    /// Makes a Fabric handle; nobody may import it until [`PhysicalMemory::allow_fabric`] says so.
+    /// Makes a Fabric handle. No process may import it before [`PhysicalMemory::allow_fabric`].
     pub fn export_fabric(&self) -> Result<FabricHandle, DeviceError> {
         let mut shareable = aclrtMemFabricHandle { data: [0; 128] };
         // SAFETY: the memory is alive; `shareable` is a struct of the type that the share type asks for.
@@ -163,7 +162,7 @@ impl PhysicalMemory {
         Ok(FabricHandle(shareable.data))
     }
 
-    /// Makes a 64-bit handle; nobody may import it until [`PhysicalMemory::allow_shareable`] says so.
+    /// Makes a 64-bit handle. No process may import it before [`PhysicalMemory::allow_shareable`].
     pub fn export_shareable(&self) -> Result<ShareableHandle, DeviceError> {
         let mut shareable = 0;
         // SAFETY: the memory is alive; `shareable` is a valid place for one number.
@@ -181,7 +180,7 @@ impl PhysicalMemory {
         Ok(ShareableHandle(shareable))
     }
 
-    /// Lets these processes import a Fabric handle of this memory.
+    /// Allows these processes to import a Fabric handle of this memory.
     pub fn allow_fabric(&self, handle: &FabricHandle, pids: &[VendorPid]) -> Result<(), DeviceError> {
         let mut shareable = aclrtMemFabricHandle { data: handle.0 };
         let mut pids: Vec<i32> = pids.iter().map(|p| p.0).collect();
@@ -200,7 +199,7 @@ impl PhysicalMemory {
         }
     }
 
-    /// Lets these processes import a 64-bit handle of this memory.
+    /// Allows these processes to import a 64-bit handle of this memory.
     pub fn allow_shareable(&self, handle: ShareableHandle, pids: &[VendorPid]) -> Result<(), DeviceError> {
         let mut pids: Vec<i32> = pids.iter().map(|p| p.0).collect();
         // SAFETY: `pids` is valid for its length.
@@ -239,7 +238,7 @@ impl Drop for PhysicalMemory {
     }
 }
 
-/// A range of addresses, without memory behind it until something is mapped.
+/// A reserved range of addresses.
 #[derive(Debug)]
 struct Reservation {
     device: Device,
@@ -282,7 +281,7 @@ impl Drop for Reservation {
 
 /// Physical memory at an address where this process's device can use it.
 ///
-/// Released in order: unmapped, its addresses given back, its memory freed (HC-5).
+/// Released in order: unmapped, its addresses released, its memory freed (HC-5).
 #[derive(Debug)]
 pub struct Mapping {
     // In order of release.
@@ -292,7 +291,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Gives physical memory an address and this process's device the right to read and write there.
+    /// Maps physical memory, and allows this process's device to read and write it.
     pub fn new(memory: PhysicalMemory) -> Result<Self, DeviceError> {
         let device = memory.device.clone();
         acl_present!(device.vendor(), aclrtUnmapMem)?;
@@ -328,7 +327,7 @@ impl Mapping {
         &self.memory
     }
 
-    /// Releases all three parts and gives the first error; a failed step does not stop the later ones.
+    /// Releases all three parts and returns the first error. A failed step does not stop the later ones.
     pub fn release(mut self) -> Result<(), DeviceError> {
         let unmapped = self.unmap_once();
         let released = self.reservation.release_once();
@@ -348,7 +347,7 @@ impl Mapping {
 }
 
 impl Drop for Mapping {
-    // The fields that follow release themselves in order.
+    // The other fields release themselves in order.
     fn drop(&mut self) {
         let unmapped = self.unmap_once();
         self.memory.device.keep_first_error(unmapped);

@@ -1,7 +1,8 @@
-//! Vendor codes as errors that a person can act on.
+//! Vendor codes, with their names and what to do about them: the one table of them.
 
 use crate::sys::*;
 use std::fmt;
+use worker_errors::escape;
 
 /// A code of one of the two libraries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -17,7 +18,7 @@ pub enum Code {
 pub struct VendorError {
     /// The vendor's function.
     pub function: &'static str,
-    /// What it answered.
+    /// What it returned.
     pub code: Code,
     /// The vendor's own words, escaped and cut to a bounded length; may be empty.
     pub detail: String,
@@ -64,8 +65,7 @@ impl Code {
         self.entry().map(|e| e.2).filter(|advice| !advice.is_empty())
     }
 
-    /// Whether it says that this machine or library does not have the feature, so that another way may be
-    /// tried.
+    /// Whether this machine or library lacks the feature, so that another share mode may work.
     pub fn is_unsupported(self) -> bool {
         matches!(
             self,
@@ -109,11 +109,11 @@ const ACL: &[Entry] = table! {
     ACL_ERROR_API_NOT_SUPPORT: "this CANN version does not have it",
     ACL_ERROR_FEATURE_UNSUPPORTED: "this chip or CANN version does not have it",
     ACL_ERROR_RT_FEATURE_NOT_SUPPORT: "this chip, driver or CANN version does not have it",
-    ACL_ERROR_RT_MEMORY_ALLOCATION: "device memory is short: ask for less, or look at `npu-smi info` for who holds it",
+    ACL_ERROR_RT_MEMORY_ALLOCATION: "device memory is short: ask for less, or see which process holds it with `npu-smi info`",
     ACL_ERROR_RT_NO_DEVICE: "no device is visible: check the driver and ASCEND_RT_VISIBLE_DEVICES",
     ACL_ERROR_RT_RESOURCE_ALLOC_FAIL: "the device has no more of this resource: look for leaked streams or processes",
     ACL_ERROR_RT_NO_PERMISSION: "this process may not use it: check the pids that the exporting rank allowed",
-    ACL_ERROR_RT_DEVICE_OOM: "device memory is short: ask for less, or look at `npu-smi info` for who holds it",
+    ACL_ERROR_RT_DEVICE_OOM: "device memory is short: ask for less, or see which process holds it with `npu-smi info`",
     ACL_ERROR_INTERNAL_ERROR: "",
     ACL_ERROR_RT_INTERNAL_ERROR: "a fork after aclInit also looks like this: start chip processes before any vendor call",
     ACL_ERROR_RT_LOST_HEARTBEAT: "the device is gone: see `npu-smi info` and the plog; it may need a reset",
@@ -125,25 +125,25 @@ const ACL: &[Entry] = table! {
 };
 
 const HCCL: &[Entry] = table! {
-    HCCL_E_PARA: "",
-    HCCL_E_PTR: "",
+    HCCL_E_PARA: "check the arguments: rank, size of the group, count, data type",
+    HCCL_E_PTR: "a pointer is NULL: check buffers, communicator and stream",
     HCCL_E_MEMORY: "device memory is short",
     HCCL_E_INTERNAL: "see the plog",
     HCCL_E_NOT_SUPPORT: "this chip or CANN version does not have it",
-    HCCL_E_NOT_FOUND: "",
+    HCCL_E_NOT_FOUND: "a resource is missing: check the rank table and the network configuration (hccn.conf)",
     HCCL_E_UNAVAIL: "a port may be taken: rank 0 needs 60000 to 60031 and 16666 free (HCCL_IF_BASE_PORT moves them)",
-    HCCL_E_SYSCALL: "a system call failed: see the plog",
-    HCCL_E_TIMEOUT: "not every rank came: see which one failed first; HCCL_CONNECT_TIMEOUT sets the limit (120 s)",
-    HCCL_E_OPEN_FILE_FAILURE: "",
+    HCCL_E_SYSCALL: "a system call failed: see the plog; check the limits of open files and locked memory",
+    HCCL_E_TIMEOUT: "a rank did not come: see which one failed first; HCCL_CONNECT_TIMEOUT sets the limit (120 s)",
+    HCCL_E_OPEN_FILE_FAILURE: "check that the configuration and log folders of the library can be read and written",
     HCCL_E_TCP_CONNECT: "rank 0 could not be reached: is it alive, and are its ports (60000 to 60031, 16666) open?",
-    HCCL_E_ROCE_CONNECT: "the RoCE link is down: check `hccn_tool` link and IP of every card",
+    HCCL_E_ROCE_CONNECT: "the RoCE link is down: check link and IP address of every device with `hccn_tool`",
     HCCL_E_TCP_TRANSFER: "a peer hung up: see which rank failed first",
     HCCL_E_ROCE_TRANSFER: "a peer hung up or the RoCE link is unstable",
     HCCL_E_RUNTIME: "an ACL call inside HCCL failed: is the device set in this thread?",
     HCCL_E_DRV: "the driver refused: see the plog",
     HCCL_E_PROFILING: "",
     HCCL_E_CCE: "",
-    HCCL_E_NETWORK: "check the network of every card with `hccn_tool`",
+    HCCL_E_NETWORK: "check the network of every device with `hccn_tool`",
     HCCL_E_AGAIN: "try again",
     HCCL_E_REMOTE: "a peer reported an error: see which rank failed first",
     HCCL_E_SUSPENDING: "the communicator is being suspended",
@@ -151,27 +151,13 @@ const HCCL: &[Entry] = table! {
     HCCL_E_OOM: "device memory is short",
 };
 
-/// Longest vendor text that is kept; a stack of vendor messages can run to pages.
+/// The longest vendor text that is kept; the vendor's messages can run to pages.
 const DETAIL_MAX: usize = 512;
 
-/// Vendor text made fit for a log: one line, control characters escaped, bounded, the cut visible.
-pub(crate) fn tidy_detail(text: &str) -> String {
-    let mut tidy = String::new();
-    for part in text.split_whitespace() {
-        if !tidy.is_empty() {
-            tidy.push(' ');
-        }
-        for c in part.chars() {
-            if c.is_control() { tidy.extend(c.escape_default()) } else { tidy.push(c) }
-        }
-        if tidy.len() > DETAIL_MAX {
-            let cut = (0..=DETAIL_MAX).rev().find(|&i| tidy.is_char_boundary(i)).unwrap_or(0);
-            tidy.truncate(cut);
-            tidy.push_str(" [cut]");
-            break;
-        }
-    }
-    tidy
+/// Vendor text for a log: one line, control characters escaped, limited in length, the cut marked.
+pub(crate) fn one_line(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    escape(&words.join(" "), DETAIL_MAX).into_owned()
 }
 
 #[cfg(test)]
@@ -179,11 +165,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_names_function_code_words_and_next_step() {
+    fn an_error_names_the_function_the_code_and_what_to_do() {
         let error = VendorError {
             function: "aclrtMemSetAccess",
             code: Code::Acl(507899),
-            detail: tidy_detail("EL0004:  bad\n id \x07"),
+            detail: one_line("EL0004:  bad\n id \x07"),
         };
         let text = error.to_string();
         for part in
@@ -213,9 +199,9 @@ mod tests {
     }
 
     #[test]
-    fn long_vendor_text_is_cut_visibly_and_between_characters() {
-        let text = tidy_detail(&"é".repeat(2000));
-        assert!(text.ends_with(" [cut]") && text.len() <= DETAIL_MAX + 6);
-        assert_eq!(tidy_detail(""), "");
+    fn long_vendor_text_is_cut_with_a_mark() {
+        let text = one_line(&"é".repeat(2000));
+        assert!(text.contains("bytes cut") && text.len() <= DETAIL_MAX, "{text}");
+        assert_eq!(one_line(""), "");
     }
 }

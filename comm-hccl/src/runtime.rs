@@ -1,4 +1,4 @@
-//! The ACL runtime of this process: initialised once, by whoever comes first.
+//! The ACL runtime of this process, initialised once.
 //!
 //! # Safety
 //! The unsafe blocks are vendor calls; each says why its arguments are valid.
@@ -6,10 +6,10 @@
 
 use crate::device::open_device;
 use crate::error::{DeviceError, acl};
-use crate::inside::noting;
 use crate::load::{Vendor, vendor_text};
 use crate::result::Code;
 use crate::sys::ACL_ERROR_REPEAT_INITIALIZE;
+use crate::vendor_call::recorded;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The initialised ACL runtime.
@@ -24,7 +24,7 @@ enum State {
     New,
     /// This crate did, in that pid.
     Ours(u32),
-    /// Other code did (100002), and will finalise; we first saw it in that pid.
+    /// Other code did (100002), and will finalise it; first seen in that pid.
     Foreign(u32),
     Finalised,
 }
@@ -65,10 +65,10 @@ impl Runtime {
         self.vendor
     }
 
-    /// The chip's name; empty when the vendor does not say.
+    /// The chip's name; empty when the vendor has none.
     pub fn soc_name(&self) -> String {
-        // SAFETY: takes nothing; gives null or a static text.
-        noting("aclrtGetSocName", || unsafe { vendor_text((self.vendor.acl.aclrtGetSocName)()) })
+        // SAFETY: takes nothing; returns null or a static text.
+        recorded("aclrtGetSocName", || unsafe { vendor_text((self.vendor.acl.aclrtGetSocName)()) })
     }
 
     /// How many devices this process may open.
@@ -79,8 +79,7 @@ impl Runtime {
         Ok(count)
     }
 
-    /// Ends the runtime, if this crate started it. The vendor cannot start it again in this process, so this
-    /// is the last thing before the process ends.
+    /// Ends the runtime, if this crate started it. The vendor cannot start it again in this process, so this comes last.
     pub fn finalise(self) -> Result<(), DeviceError> {
         if let Some(device) = open_device() {
             return Err(DeviceError::InUse { device, holders: 1 });

@@ -26,7 +26,7 @@ impl Stream {
         Ok(Self { device: device.clone(), handle: Some(Handle(handle)), owner: Owner::This })
     }
 
-    /// Takes a stream of the caller's, which stays the caller's.
+    /// Adopts a stream of the caller's, which stays the caller's.
     ///
     /// # Safety
     /// The stream was made in the device's context and is destroyed only after this object.
@@ -34,13 +34,12 @@ impl Stream {
         Self { device: device.clone(), handle: Some(Handle(stream)), owner: Owner::Caller }
     }
 
-    /// The vendor's handle, for calls that this crate does not wrap. It dies with the stream.
+    /// The vendor's handle, for calls that this crate does not wrap. Valid until the stream is released.
     pub fn as_raw(&self) -> aclrtStream {
         self.handle.map_or(std::ptr::null_mut(), |h| h.0)
     }
 
-    /// Waits until everything queued so far is done. The vendor sets no bound; the parent of the process
-    /// does.
+    /// Waits until everything queued so far is done. The vendor sets no limit.
     pub fn synchronize(&self) -> Result<(), DeviceError> {
         // SAFETY: the stream is alive while `self` is.
         unsafe { acl!(self.device.vendor(), aclrtSynchronizeStream(self.as_raw())) }

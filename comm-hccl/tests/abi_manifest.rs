@@ -1,5 +1,4 @@
-//! The generator of the ABI check, against small headers written for this test. The vendor's own headers are
-//! for `cargo xtask abi-check`.
+//! The generator of the ABI check, with small headers written for this test. `cargo xtask abi-check` uses the vendor's.
 
 use comm_hccl::sys::manifest::{Manifest, Truth};
 use std::collections::BTreeSet;

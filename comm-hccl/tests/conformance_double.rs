@@ -1,27 +1,27 @@
-//! The suite that every backend passes, on the vendor double: a process a rank, in each of the three ways to share
-//! windows. What was proved here was proved on a double; nothing has run on hardware.
+//! The suite that every backend passes, on the vendor double: one process for each rank, in each of the three share modes.
+//! Nothing has run on hardware.
 
 mod support;
 
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec, SubsetView, Timeout, Window};
-use comm_context::conformance::{self, Seat};
-use comm_hccl::{HcclComm, WindowWay};
+use comm_context::conformance::{self, TestRank};
+use comm_hccl::{HcclComm, ShareMode};
 use std::time::Duration;
 use support::*;
 
 const PATH: &str = "CHIPCOMM_TEST_PATH";
 const RANKS: &str = "CHIPCOMM_TEST_RANKS";
-const WAY: &str = "CHIPCOMM_TEST_WAY";
+const MODE: &str = "CHIPCOMM_TEST_MODE";
 const FEWER: &str = "CHIPCOMM_TEST_FEWER";
 const BARRIERS: &str = "ten_thousand_barriers_back_to_back";
 
-/// A machine on which this way is the best one.
-fn machine(way: WindowWay) -> &'static str {
-    match way {
-        WindowWay::Fabric => "",
-        WindowWay::Shareable => "fabric = off",
-        WindowWay::IpcKey => "fabric = off\nshareable = off",
+/// A machine on which this mode is the best one.
+fn machine(mode: ShareMode) -> &'static str {
+    match mode {
+        ShareMode::Fabric => "",
+        ShareMode::Shareable => "fabric = off",
+        ShareMode::IpcKey => "fabric = off\nshareable = off",
     }
 }
 
@@ -29,29 +29,29 @@ fn machine(way: WindowWay) -> &'static str {
 #[derive(Clone, Copy, PartialEq)]
 enum Which {
     All,
-    /// Not the ten thousand barriers, in which the way to share windows plays no part.
-    ButBarriers,
+    /// Without the ten thousand barriers, which do not depend on the share mode.
+    WithoutBarriers,
 }
 
-/// Runs the cases with as many ranks, and checks that the double then holds nothing.
-fn suite(nranks: u32, way: WindowWay, which: Which) {
-    let double = double(machine(way));
+/// Runs the cases with this many ranks, and checks that the double then holds nothing.
+fn suite(nranks: u32, mode: ShareMode, which: Which) {
+    let double = double(machine(mode));
     let path = double.dir.path().join("rootinfo");
     let children: Vec<_> = (0..nranks)
         .rev()
         .map(|rank| {
             let mut command = rank_command(&double, "part_suite", rank);
-            command.env(PATH, &path).env(RANKS, nranks.to_string()).env(WAY, way.to_string());
-            if which == Which::ButBarriers {
+            command.env(PATH, &path).env(RANKS, nranks.to_string()).env(MODE, mode.to_string());
+            if which == Which::WithoutBarriers {
                 command.env(FEWER, BARRIERS);
             }
             command.spawn().unwrap()
         })
         .collect();
     for output in children.into_iter().map(finish) {
-        assert!(output.status.success(), "{way}, {nranks} ranks: {}", text(&output));
+        assert!(output.status.success(), "{mode}, {nranks} ranks: {}", text(&output));
         assert_success(&output);
-        let ran = conformance::cases(nranks).count() - usize::from(which == Which::ButBarriers);
+        let ran = conformance::cases(nranks).count() - usize::from(which == Which::WithoutBarriers);
         assert!(ran >= 20 && text(&output).contains(&format!("{ran} cases")), "{}", text(&output));
     }
     let report = double.session.report().unwrap();
@@ -63,20 +63,20 @@ fn suite(nranks: u32, way: WindowWay, which: Which) {
 fn part_suite() {
     let Some(rank) = my_rank() else { return };
     let variable = |name: &str| std::env::var(name).unwrap();
-    let (path, nranks, way) = (variable(PATH), variable(RANKS).parse().unwrap(), variable(WAY));
+    let (path, nranks, mode) = (variable(PATH), variable(RANKS).parse().unwrap(), variable(MODE));
     let (runtime, device) = open_device(rank);
     let timeout = Timeout::new(Duration::from_secs(60)).unwrap();
     let mut ran = 0;
     let left_out = std::env::var(FEWER).unwrap_or_default();
     for case in conformance::cases(nranks).filter(|case| case.name != left_out) {
-        // A place of its own for each, so that a rank that leaves a broken group early meets no remains of it.
+        // Each case has its own path, so that a rank that leaves a broken group early does not find its remains.
         let place = format!("{path}-{ran}");
         let open = |me| {
             let comm = HcclComm::rendezvous(&device, place.as_ref(), me, timeout)?;
-            Ok(Box::new(Watched { comm, way: way.clone() }) as Box<dyn Communicator>)
+            Ok(Box::new(Checked { comm, mode: mode.clone() }) as Box<dyn Communicator>)
         };
-        let held = (case.run)(&Seat { rank, nranks, open: &open, timeout });
-        held.unwrap_or_else(|why| panic!("{} on rank {rank}: {why}", case.name));
+        let result = (case.run)(&TestRank { rank, nranks, open: &open, timeout });
+        result.unwrap_or_else(|why| panic!("{} on rank {rank}: {why}", case.name));
         ran += 1;
     }
     println!("{ran} cases");
@@ -84,23 +84,23 @@ fn part_suite() {
     runtime.finalise().unwrap();
 }
 
-/// Checks that the windows were really made by the way under test.
-struct Watched {
+/// Checks that windows are really shared in the mode under test.
+struct Checked {
     comm: HcclComm,
-    way: String,
+    mode: String,
 }
 
-impl Watched {
+impl Checked {
     fn check<T>(&self, made: Result<T, CommError>) -> Result<T, CommError> {
         if made.is_ok() {
-            let way = self.comm.way().map(|way| way.to_string());
-            assert_eq!(way.as_ref(), Some(&self.way), "{:?}", self.comm.refusals());
+            let mode = self.comm.share_mode().map(|mode| mode.to_string());
+            assert_eq!(mode.as_ref(), Some(&self.mode), "{:?}", self.comm.refusals());
         }
         made
     }
 }
 
-impl Communicator for Watched {
+impl Communicator for Checked {
     fn rank(&self) -> u32 {
         self.comm.rank()
     }
@@ -139,31 +139,31 @@ impl Communicator for Watched {
 // CH-1
 #[test]
 fn two_ranks_by_fabric() {
-    suite(2, WindowWay::Fabric, Which::All);
+    suite(2, ShareMode::Fabric, Which::All);
 }
 
 #[test]
 fn two_ranks_by_shareable_handle() {
-    suite(2, WindowWay::Shareable, Which::ButBarriers);
+    suite(2, ShareMode::Shareable, Which::WithoutBarriers);
 }
 
 #[test]
 fn two_ranks_by_ipc_key() {
-    suite(2, WindowWay::IpcKey, Which::ButBarriers);
+    suite(2, ShareMode::IpcKey, Which::WithoutBarriers);
 }
 
 #[test]
 fn four_ranks_by_fabric() {
-    suite(4, WindowWay::Fabric, Which::ButBarriers);
+    suite(4, ShareMode::Fabric, Which::WithoutBarriers);
 }
 
-/// The whole matrix: `cargo test -p comm-hccl --test conformance_double -- --ignored all_sizes_and_ways`.
+/// The whole matrix: `cargo test -p comm-hccl --test conformance_double -- --ignored all_sizes_and_share_modes`.
 #[test]
 #[ignore = "some minutes; `cargo xtask hw-test --layer comm --double` runs it"]
-fn all_sizes_and_ways() {
-    for way in WindowWay::ALL {
+fn all_sizes_and_share_modes() {
+    for mode in ShareMode::ALL {
         for nranks in [2, 4, 8] {
-            suite(nranks, way, Which::All);
+            suite(nranks, mode, Which::All);
         }
     }
 }

@@ -4,10 +4,11 @@
 //! Forks before any vendor call. The children use the communicator only, and no lock of the test harness.
 #![allow(unsafe_code)]
 
+use cann_sim::hw_test::devices;
 use child_process::Child;
 use comm_context::comm::{Communicator, Timeout};
-use comm_context::conformance::{self, Seat};
-use comm_hccl::{Device, HcclComm, LogicalDevice, Runtime, Vendor, VisibleDevices, prepare};
+use comm_context::conformance::{self, TestRank};
+use comm_hccl::{Device, HcclComm, LogicalDevice, Runtime, Vendor, VisibleDevices};
 use deadline::{Deadline, HowDied};
 use shared_memory::Region;
 use std::os::fd::BorrowedFd;
@@ -16,17 +17,7 @@ use worker_errors::clip;
 
 const TEXT: usize = 4096;
 
-/// The devices to use. A run without them has tested nothing, so it fails.
-fn devices() -> Vec<u32> {
-    const HOW: &str = "set it to device ids such as 0,1, or run `cargo xtask hw-test --layer comm`";
-    let listed =
-        std::env::var("CHIPCOMM_DEVICES").unwrap_or_else(|error| panic!("CHIPCOMM_DEVICES: {error}; {HOW}"));
-    let id =
-        |text: &str| text.parse().unwrap_or_else(|_| panic!("CHIPCOMM_DEVICES={listed}: `{text}`; {HOW}"));
-    listed.split(',').map(id).collect()
-}
-
-fn patience() -> Timeout {
+fn timeout() -> Timeout {
     Timeout::new(Duration::from_secs(120)).unwrap()
 }
 
@@ -36,12 +27,12 @@ fn on_device(device: u32, body: impl FnOnce(&Device) -> Result<(), String>) -> R
     let runtime = Runtime::start(Vendor::load(None).map_err(|e| text(&e))?).map_err(|e| text(&e))?;
     let list = VisibleDevices::from_env().map_err(|e| text(&e))?;
     let device = Device::open(runtime, LogicalDevice(device), &list).map_err(|e| text(&e))?;
-    let held = body(&device);
+    let done = body(&device);
     let closed = device.close().and_then(|()| runtime.finalise());
-    held.and(closed.map_err(|e| text(&e)))
+    done.and(closed.map_err(|e| text(&e)))
 }
 
-/// Runs `body` as every rank, each in its own process, and fails with what the ranks say.
+/// Runs `body` as every rank, each in its own process, and fails with the errors that they return.
 fn in_processes(
     name: &str,
     devices: &[u32],
@@ -87,12 +78,12 @@ fn forked_ranks_pass_the_suite() {
     let nranks = devices.len() as u32;
     let mut ran = 0;
     for case in conformance::cases(nranks) {
-        let prepared = prepare(nranks).unwrap();
+        let prepared = HcclComm::prepare_group(nranks).unwrap();
         in_processes(case.name, &devices, &[prepared.region().fd()], &|rank, device| {
             let open = |_| {
-                Ok(Box::new(HcclComm::join(device, &prepared, rank, patience())?) as Box<dyn Communicator>)
+                Ok(Box::new(HcclComm::join(device, &prepared, rank, timeout())?) as Box<dyn Communicator>)
             };
-            (case.run)(&Seat { rank, nranks, open: &open, timeout: patience() })
+            (case.run)(&TestRank { rank, nranks, open: &open, timeout: timeout() })
         });
         ran += 1;
     }
@@ -101,7 +92,7 @@ fn forked_ranks_pass_the_suite() {
 
 #[test]
 #[ignore = "needs devices: cargo xtask hw-test --layer comm"]
-fn ranks_that_meet_at_a_path_pass_the_suite() {
+fn ranks_that_join_at_a_path_pass_the_suite() {
     let devices = devices();
     let nranks = devices.len() as u32;
     let folder = tempfile::tempdir().unwrap();
@@ -110,9 +101,9 @@ fn ranks_that_meet_at_a_path_pass_the_suite() {
     for case in conformance::cases(nranks) {
         in_processes(case.name, &devices, &[], &|rank, device| {
             let open = |me| {
-                Ok(Box::new(HcclComm::rendezvous(device, &path, me, patience())?) as Box<dyn Communicator>)
+                Ok(Box::new(HcclComm::rendezvous(device, &path, me, timeout())?) as Box<dyn Communicator>)
             };
-            (case.run)(&Seat { rank, nranks, open: &open, timeout: patience() })
+            (case.run)(&TestRank { rank, nranks, open: &open, timeout: timeout() })
         });
         ran += 1;
     }

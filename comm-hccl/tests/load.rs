@@ -1,4 +1,4 @@
-//! Loading: what is refused, and that it is refused before the first vendor call.
+//! Loading: what is refused, always before the first vendor call.
 
 mod support;
 
@@ -53,7 +53,7 @@ fn f09_each_required_symbol_missing_in_turn_is_refused_by_name() {
     let mut tried = 0;
     for (file, functions) in [(AscendCl::FILE, AscendCl::FUNCTIONS), (Hccl::FILE, Hccl::FUNCTIONS)] {
         for function in functions.iter().filter(|f| f.need == Need::Required) {
-            // A fresh place for each, or the loader would give the library that it has open from before.
+            // Each in a new directory, or the loader would return the library that is open already.
             let variant = dir.path().join(function.name);
             fs::create_dir(&variant).unwrap();
             for other in [AscendCl::FILE, Hccl::FILE] {
@@ -63,9 +63,8 @@ fn f09_each_required_symbol_missing_in_turn_is_refused_by_name() {
             }
             // A vendor call would abort this process.
             let error = Vendor::load(Some(&variant)).expect_err(function.name);
-            let expected =
-                LoadError::MissingSymbols { path: variant.join(file), symbols: vec![function.name] };
-            assert_eq!(error, expected);
+            let LoadError::MissingSymbols { path, symbols } = &error else { panic!("{error}") };
+            assert_eq!((path, &symbols[..]), (&variant.join(file), &[function.name][..]));
             assert!(error.to_string().contains(function.name));
             tried += 1;
         }
@@ -73,20 +72,20 @@ fn f09_each_required_symbol_missing_in_turn_is_refused_by_name() {
     assert_eq!(tried, 28, "required functions");
 }
 
-/// One of the double's libraries, and where each of its functions' names stands in it.
-struct Spelled {
+/// One of the double's libraries, and where the names of its functions are in the file.
+struct DoubleLibrary {
     file: &'static str,
     bytes: Vec<u8>,
     places: HashMap<&'static str, Vec<usize>>,
 }
 
-impl Spelled {
+impl DoubleLibrary {
     fn read(file: &'static str, functions: &'static [FunctionDecl]) -> Self {
         let bytes = fs::read(cann_sim::library_dir().join(file)).unwrap();
         let names: HashMap<&[u8], &str> = functions.iter().map(|f| (f.name.as_bytes(), f.name)).collect();
         let mut places: HashMap<_, Vec<_>> = HashMap::new();
         let mut at = 0;
-        // A symbol's name stands between two NULs.
+        // The name of a symbol is between two NULs.
         for word in bytes.split(|&b| b == 0) {
             if let Some(name) = names.get(word) {
                 places.entry(*name).or_default().push(at);
@@ -97,7 +96,7 @@ impl Spelled {
         Self { file, bytes, places }
     }
 
-    /// Writes the library with one name spelled differently, so that nobody finds it.
+    /// Writes the library with one name changed, so that it is not found.
     fn write_without(&self, dir: &Path, function: &str) {
         let mut bytes = self.bytes.clone();
         self.places.get(function).into_iter().flatten().for_each(|&at| bytes[at] = b'_');
@@ -106,9 +105,9 @@ impl Spelled {
 }
 
 #[test]
-fn each_optional_symbol_missing_in_turn_costs_only_what_needs_it() {
+fn a_missing_optional_symbol_disables_only_what_needs_it() {
     let libraries = [(AscendCl::FILE, AscendCl::FUNCTIONS), (Hccl::FILE, Hccl::FUNCTIONS)]
-        .map(|(f, t)| Spelled::read(f, t));
+        .map(|(f, t)| DoubleLibrary::read(f, t));
     let functions = AscendCl::FUNCTIONS.iter().chain(Hccl::FUNCTIONS);
     let optional: Vec<_> = functions.filter(|f| f.need == Need::Optional).map(|f| f.name).collect();
     let mut refused = BTreeSet::new();
@@ -125,7 +124,7 @@ fn each_optional_symbol_missing_in_turn_costs_only_what_needs_it() {
         let report = double.session.report().unwrap();
         assert!(report.processes.len() == 1 && report.is_clean(), "{function}: {report}");
     }
-    // What has a substitute, and what this crate does not call.
+    // These have a substitute, or this crate does not call them.
     let dispensable = [
         "HcclAllGather",
         "HcclAllReduce",
@@ -135,16 +134,16 @@ fn each_optional_symbol_missing_in_turn_costs_only_what_needs_it() {
         "aclrtDevicePeerAccessStatus",
         "aclrtGetPhyDevIdByLogicDevId",
         "aclrtGetVersion",
-        // Opening a key takes a second process; proc_faults has it.
+        // Opening a key takes a second process; see proc_faults.
         "aclrtIpcMemImportByKey",
     ];
-    let fine: Vec<_> =
+    let not_refused: Vec<_> =
         optional.iter().copied().collect::<BTreeSet<_>>().difference(&refused).copied().collect();
-    assert_eq!(fine, dispensable);
+    assert_eq!(not_refused, dispensable);
 }
 
 #[test]
-#[ignore = "a part of each_optional_symbol_missing_in_turn_costs_only_what_needs_it"]
+#[ignore = "a part of a_missing_optional_symbol_disables_only_what_needs_it"]
 fn part_without_optional() {
     if my_rank().is_none() {
         return;
@@ -152,23 +151,23 @@ fn part_without_optional() {
     let missing = std::env::var("CHIPCOMM_TEST_WITHOUT").unwrap();
     let (runtime, device) = open_device(0);
     let soon = Instant::now() + Duration::from_secs(60);
-    let try_way = |way| {
-        let window = LocalWindow::create(&device, way, 1)?;
+    let try_mode = |mode| {
+        let window = LocalWindow::create(&device, mode, 1)?;
         window.allow(&[device.vendor_pid()?])?;
-        if way != WindowWay::IpcKey {
+        if mode != ShareMode::IpcKey {
             PeerWindow::open(&device, window.ticket(), soon)?.release()?;
         }
         window.release()
     };
     let peer = device.enable_peer(VisibleDevice(1), PhysicalDevice(1), soon);
-    let results = WindowWay::ALL.map(try_way);
+    let results = ShareMode::ALL.map(try_mode);
     for error in results.iter().chain([&peer]).filter_map(|r| r.as_ref().err()) {
         println!("\nrefused: {error}");
         assert!(error.is_unsupported(), "{error}");
         assert!(matches!(error, DeviceError::Unavailable { function } if *function == missing), "{error}");
     }
-    assert!(results.iter().any(Result::is_ok), "some way is left");
-    // Nothing was made that could not be released.
+    assert!(results.iter().any(Result::is_ok), "some mode is left");
+    // Everything that was made could be released.
     device.close().unwrap();
     runtime.finalise().unwrap();
 }
@@ -179,17 +178,18 @@ fn a_directory_without_libraries_is_named_with_what_was_tried() {
     let error = Vendor::load(Some(dir.path())).expect_err("an empty directory");
     let LoadError::NotFound { library, tried } = &error else { panic!("{error}") };
     assert_eq!((*library, tried.len()), (AscendCl::FILE, 1));
-    assert_eq!(tried[0].place, dir.path().join(AscendCl::FILE));
+    assert_eq!(tried[0].place(), dir.path().join(AscendCl::FILE));
     assert!(error.to_string().contains("CHIPCOMM_CANN_LIB_DIR"));
 }
 
 #[test]
-fn a_file_that_is_no_library_is_named_with_the_loaders_words() {
+fn a_file_that_is_not_a_library_is_named_with_the_loaders_error() {
     let dir = private_dir();
     fs::write(dir.path().join(AscendCl::FILE), "text").unwrap();
     let error = Vendor::load(Some(dir.path())).expect_err("a text file");
     let LoadError::NotFound { tried, .. } = &error else { panic!("{error}") };
-    assert!(tried[0].why.contains("file too short") || tried[0].why.contains("ELF"), "{}", tried[0].why);
+    let error = tried[0].to_string();
+    assert!(error.contains("file too short") || error.contains("ELF"), "{error}");
 }
 
 #[test]
@@ -202,10 +202,8 @@ fn a_library_that_everyone_can_write_is_refused() {
         fs::set_permissions(writable, Permissions::from_mode(0o777)).unwrap();
         let error = Vendor::load(Some(dir.path())).expect_err("a writable library");
         fs::set_permissions(writable, before).unwrap();
-        assert_eq!(
-            error,
-            LoadError::WorldWritable { library: library.clone(), writable: writable.to_owned() }
-        );
+        let LoadError::WorldWritable { library: named, writable: cause } = &error else { panic!("{error}") };
+        assert_eq!((named.as_path(), cause.as_path()), (library.as_path(), writable));
     }
 }
 
@@ -237,13 +235,13 @@ fn part_too_old() {
 }
 
 #[test]
-fn what_is_loaded_says_where_it_came_from_and_loads_once() {
+fn the_libraries_load_once_and_report_where_they_are() {
     let double = double("");
     assert_success(&run_part(&double, "part_loads_once", &[]));
 }
 
 #[test]
-#[ignore = "a part of what_is_loaded_says_where_it_came_from_and_loads_once"]
+#[ignore = "a part of the_libraries_load_once_and_report_where_they_are"]
 fn part_loads_once() {
     if my_rank().is_none() {
         return;
@@ -252,8 +250,8 @@ fn part_loads_once() {
     assert_eq!(vendor.acl_path(), cann_sim::library_dir().join(AscendCl::FILE));
     assert_eq!(vendor.hccl_path(), cann_sim::library_dir().join(Hccl::FILE));
     assert_eq!(vendor.version().unwrap().to_string(), "1.17.0");
-    let told = vendor.to_string();
-    assert!(told.starts_with("ACL interface 1.17.0 (/") && told.contains(Hccl::FILE), "{told}");
+    let shown = vendor.to_string();
+    assert!(shown.starts_with("ACL interface 1.17.0 (/") && shown.contains(Hccl::FILE), "{shown}");
     assert!(std::ptr::eq(vendor, Vendor::load(None).unwrap()));
     let error = Vendor::load(Some(Path::new("/elsewhere"))).expect_err("another directory");
     assert!(matches!(error, LoadError::LoadedElsewhere { .. }), "{error}");

@@ -1,9 +1,9 @@
-//! Every vendor function that a communicator uses, made to fail, to hang and to kill, at its first and second call: an
-//! error that names it, its rank and the phase, in time; nothing left behind; and the next run works. The cases
-//! come from the table of declared functions, not from a list.
+//! Every vendor function that a communicator uses fails, hangs, or kills the process, at its first and second call. The
+//! error names the function, its rank and the phase, in time; nothing is left behind; and the next run works. The cases come
+//! from the table of declared functions, not from a list.
 //!
 //! The default run takes one case of each function. All of them:
-//! `cargo test -p comm-hccl --test proc_comm_faults -- --ignored --exact f11_every_vendor_call_in_every_way`.
+//! `cargo test -p comm-hccl --test proc_comm_faults -- --ignored --exact f11_every_vendor_call_fails_hangs_and_kills`.
 
 mod support;
 
@@ -20,17 +20,17 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use support::life::{outcome, report};
+use support::scenario::{outcome, report};
 use support::*;
 
 const PATH: &str = "CHIPCOMM_TEST_PATH";
 /// What each call of a rank may take. Two healthy ranks on a busy machine need far less.
 const LIMIT: Duration = Duration::from_secs(2);
-/// The vendor's own limits, in whole seconds: a rank whose peer is gone comes back from inside HCCL after this.
-const VENDORS_LIMIT: &str = "3";
-/// Scheduling on a machine that runs other tests at the same time.
+/// The vendor's own limits, in whole seconds: after this time a rank whose peer is gone returns from HCCL.
+const VENDOR_LIMIT: &str = "3";
+/// Scheduling delay on a machine that runs other tests at the same time.
 const BUSY: Duration = Duration::from_secs(2);
-/// For the end of a life, which may have to wait for that.
+/// For teardown, which may have to wait for that.
 const END: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,7 +49,7 @@ struct Case {
     machine: &'static str,
 }
 
-/// A machine on which a life calls the function.
+/// A machine on which the scenario calls the function.
 fn machine(function: &str) -> &'static str {
     match function {
         name if name.contains("Ipc") => "fabric = off\nshareable = off",
@@ -71,7 +71,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// Declared, but not called by a communicator's life without errors.
+/// Declared, but not called by a communicator without errors.
 const NOT_CALLED: &[&str] = &[
     "aclrtGetDevice",
     "aclrtGetSocName",
@@ -93,14 +93,14 @@ const NOT_CALLED: &[&str] = &[
 fn run_ranks(double: &Double, name: &str) -> [std::process::Output; 2] {
     let path = double.dir.path().join(name);
     let children = [0, 1].map(|rank| {
-        let mut command = rank_command(double, "part_comm_life", rank);
-        command.env(PATH, &path).env("HCCL_CONNECT_TIMEOUT", VENDORS_LIMIT);
-        command.env("HCCL_EXEC_TIMEOUT", VENDORS_LIMIT).spawn().unwrap()
+        let mut command = rank_command(double, "part_comm", rank);
+        command.env(PATH, &path).env("HCCL_CONNECT_TIMEOUT", VENDOR_LIMIT);
+        command.env("HCCL_EXEC_TIMEOUT", VENDOR_LIMIT).spawn().unwrap()
     });
     children.map(finish)
 }
 
-/// Runs one case; whether the fault really struck.
+/// Runs one case. Returns whether the fault happened.
 fn run(case: &Case) -> bool {
     let Case { function, call, fault, rank, machine } = case;
     let code = if function.starts_with("Hccl") { 21 } else { 507015 };
@@ -115,12 +115,12 @@ fn run(case: &Case) -> bool {
     let outputs = run_ranks(&double, "first");
     let held = double.session.report().unwrap();
     let all = format!("{rule}\n{held}{}\n{}", text(&outputs[0]), text(&outputs[1]));
-    let struck = text(&outputs[*rank]).contains("fault: call");
+    let injected = text(&outputs[*rank]).contains("fault: call");
     let other = outcome(&outputs[1 - rank]).unwrap_or_else(|| panic!("{all}"));
-    // The survivor has released everything itself, whatever became of the other.
+    // The survivor has released everything itself.
     let survivor = held.processes.iter().find(|p| p.rank == Some(1 - *rank as u32));
     assert!(survivor.is_none_or(|process| process.is_clean()), "{all}");
-    if !struck {
+    if !injected {
         assert_eq!(outcome(&outputs[*rank]).as_deref(), Some("ok"), "{all}");
         assert_eq!(other, "ok", "{all}");
         return false;
@@ -135,17 +135,17 @@ fn run(case: &Case) -> bool {
         assert_eq!(outputs[*rank].status.signal(), Some(9), "{all}");
     } else {
         assert_success(&outputs[*rank]);
-        let told = outcome(&outputs[*rank]).unwrap_or_else(|| panic!("{all}"));
-        // Where all ranks wait together inside the vendor's code, none can tell whose call it is that hangs.
+        let own = outcome(&outputs[*rank]).unwrap_or_else(|| panic!("{all}"));
+        // Where all ranks wait together inside the vendor's code, no rank can know whose call hangs.
         let together = *fault == Fault::Hang && ["HcclCommInitRootInfo", "HcclBarrier"].contains(function);
-        assert!(told.contains(function) && (together || told.contains(&format!("rank {rank}"))), "{all}");
-        assert!(PHASES.iter().any(|phase| told.contains(phase)), "{all}");
+        assert!(own.contains(function) && (together || own.contains(&format!("rank {rank}"))), "{all}");
+        assert!(PHASES.iter().any(|phase| own.contains(phase)), "{all}");
         if *fault == Fault::Return {
-            assert!(told.contains(&code.to_string()), "{all}");
+            assert!(own.contains(&code.to_string()), "{all}");
             assert_released(&held, *rank as u32, function, &all);
         } else {
-            assert!(told.contains("not come back"), "{all}");
-            // One second is the promise; the rest is for a machine that is busy with other things.
+            assert!(own.contains("not come back"), "{all}");
+            // One second is the contract; the rest is for a busy machine.
             assert!(late(&outputs[*rank]) < Duration::from_secs(1) + BUSY, "{all}");
         }
     }
@@ -169,14 +169,14 @@ const PHASES: &[&str] = &[
     "close",
 ];
 
-/// How much longer than its limit the failed call took, as the part printed it.
+/// By how much the failed call exceeded its limit, as the part printed it.
 fn late(output: &std::process::Output) -> Duration {
     let text = text(output);
     let millis = text.lines().find_map(|line| line.strip_prefix("late: ")?.parse().ok());
     Duration::from_millis(millis.unwrap_or_else(|| panic!("{text}")))
 }
 
-/// What cannot be released by its own call when that very call fails is left to the reset; nothing else is.
+/// Only objects whose releasing function failed are left to the reset.
 fn assert_released(report: &cann_sim::SessionReport, rank: u32, function: &str, all: &str) {
     let Some(process) = report.processes.iter().find(|p| p.rank == Some(rank)) else { return };
     let runtime_stays = function == "aclFinalize";
@@ -189,22 +189,22 @@ fn assert_released(report: &cann_sim::SessionReport, rank: u32, function: &str, 
 }
 
 fn run_all(cases: &[&Case]) -> (BTreeSet<&'static str>, usize) {
-    let (next, struck) = (AtomicUsize::new(0), Mutex::new((BTreeSet::new(), 0)));
+    let (next, injected) = (AtomicUsize::new(0), Mutex::new((BTreeSet::new(), 0)));
     std::thread::scope(|scope| {
-        // They mostly wait.
+        // The cases mostly wait.
         for _ in 0..8 {
             scope.spawn(|| {
                 while let Some(case) = cases.get(next.fetch_add(1, Relaxed)) {
                     if run(case) {
-                        let mut struck = struck.lock().unwrap();
-                        struck.0.insert(case.function);
-                        struck.1 += 1;
+                        let mut injected = injected.lock().unwrap();
+                        injected.0.insert(case.function);
+                        injected.1 += 1;
                     }
                 }
             });
         }
     });
-    struck.into_inner().unwrap()
+    injected.into_inner().unwrap()
 }
 
 fn assert_all_reached(functions: &BTreeSet<&'static str>) {
@@ -216,7 +216,7 @@ fn assert_all_reached(functions: &BTreeSet<&'static str>) {
 // F11, F39, CH-2, CH-5
 #[test]
 fn f11_every_vendor_call_of_a_communicator_fails_once_in_turn() {
-    // The first call of each function, which fails and kills in turn; every fifth one hangs, since that takes time.
+    // The first call of each function fails and kills in turn; only every fifth one hangs, since that takes time.
     let all = cases();
     let wanted = |at: usize| match at {
         at if at % 5 == 0 => Fault::Hang,
@@ -230,33 +230,33 @@ fn f11_every_vendor_call_of_a_communicator_fails_once_in_turn() {
         .collect();
     let (functions, count) = run_all(&cases);
     assert_all_reached(&functions);
-    println!("{} cases, {count} struck", cases.len());
+    println!("{} cases, {count} faults injected", cases.len());
 }
 
 // F11, F39, CH-2, CH-5
 #[test]
 #[ignore = "some minutes; `cargo xtask hw-test --layer comm --double` runs it"]
-fn f11_every_vendor_call_in_every_way() {
+fn f11_every_vendor_call_fails_hangs_and_kills() {
     let all = cases();
     assert!(all.len() >= 200, "{}", all.len());
     let cases: Vec<_> = all.iter().collect();
     let (functions, count) = run_all(&cases);
     assert_all_reached(&functions);
-    println!("{} cases, {count} struck", cases.len());
+    println!("{} cases, {count} faults injected", cases.len());
 }
 
 #[test]
 #[ignore = "one rank of a case"]
-fn part_comm_life() {
+fn part_comm() {
     let Some(rank) = my_rank() else { return };
-    report(comm_life(rank, Path::new(&std::env::var_os(PATH).unwrap())));
+    report(use_device(rank, Path::new(&std::env::var_os(PATH).unwrap())));
 }
 
 fn deadline(limit: Duration) -> Deadline {
     Deadline::after(limit).unwrap()
 }
 
-/// Says how late a failed call came back; nothing for one that did not fail.
+/// Prints by how much a failed call exceeded its limit.
 fn timed<T, E>(limit: Duration, call: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
     let began = Instant::now();
     let done = call();
@@ -266,8 +266,8 @@ fn timed<T, E>(limit: Duration, call: impl FnOnce() -> Result<T, E>) -> Result<T
     done
 }
 
-/// A rank's life: the device on a lane, and a communicator with everything that it can do.
-fn comm_life(rank: u32, path: &Path) -> Result<(), Box<dyn Error>> {
+/// What a rank does: it opens the device on a vendor thread and uses everything of a communicator.
+fn use_device(rank: u32, path: &Path) -> Result<(), Box<dyn Error>> {
     let began = Instant::now();
     let open = move || -> Result<_, String> {
         let runtime =
@@ -281,38 +281,38 @@ fn comm_life(rank: u32, path: &Path) -> Result<(), Box<dyn Error>> {
             }
         }
     };
-    let lane = timed(LIMIT, || {
-        Lane::start(deadline(LIMIT), open).map_err(|error| match error {
+    let thread = timed(LIMIT, || {
+        VendorThread::start(deadline(LIMIT), open).map_err(|error| match error {
             NotStarted::State(error) => format!("rank {rank} in device: {error}"),
             NotStarted::Overrun(overrun) => format!("rank {rank} in device: {overrun}"),
             NotStarted::Thread(error) => error.to_string(),
         })
     })?;
-    let device = lane.run(deadline(LIMIT), |(_, device)| device.clone())?.ok_or("no device")?;
-    let lived = HcclCommLife { rank, device: &device }.live(path);
+    let device = thread.run(deadline(LIMIT), |(_, device)| device.clone())?.ok_or("no device")?;
+    let used = UsesComm { rank, device: &device }.run(path);
     drop(device);
-    // What hung until now will not come back.
+    // A call that hung until now does not return.
     let patience = if began.elapsed() > END { LIMIT / 4 } else { END - LIMIT / 2 };
     let closed = timed(END, || {
-        lane.run(deadline(END), move |(runtime, device)| {
+        thread.run(deadline(END), move |(runtime, device)| {
             let closed = device.take().map_or(Ok(()), |device| device.close_within(deadline(patience)));
             closed.and(runtime.finalise())
         })
     });
-    lived?;
+    used?;
     closed
         .map_err(|overrun| format!("rank {rank} in close: {overrun}"))?
         .map_err(|e| format!("rank {rank} in close: {e}"))?;
-    Ok(lane.close(deadline(END))?)
+    Ok(thread.close(deadline(END))?)
 }
 
-struct HcclCommLife<'a> {
+struct UsesComm<'a> {
     rank: u32,
     device: &'a Device,
 }
 
-impl HcclCommLife<'_> {
-    fn live(&self, path: &Path) -> Result<(), Box<dyn Error>> {
+impl UsesComm<'_> {
+    fn run(&self, path: &Path) -> Result<(), Box<dyn Error>> {
         let within = Timeout::new(LIMIT)?;
         let me = Membership::new(self.rank, 2)?;
         let comm = timed(LIMIT, || HcclComm::rendezvous(self.device, path, me, within))?;

@@ -1,7 +1,7 @@
 //! The device layer on the double: windows between processes, contexts, ids, the fatal path.
 //!
 //! # Safety
-//! Unsafe are one bare vendor call and one fork; each says why it is sound.
+//! Makes one vendor call directly and forks once; each says why it is sound.
 #![allow(unsafe_code)]
 
 mod support;
@@ -10,18 +10,18 @@ use cann_sim::{Kind, SessionReport};
 use comm_context::abi::DeviceAddr;
 use comm_hccl::*;
 use std::time::{Duration, Instant};
-use support::life::*;
+use support::scenario::*;
 use support::*;
 
-/// A pair that does everything ends well and leaves nothing, in whatever numbering of cards.
+/// Two ranks that use everything succeed and leave nothing, in every numbering of devices.
 #[test]
-fn a_whole_life_of_two_ranks_leaves_nothing() {
+fn two_ranks_that_use_everything_leave_nothing() {
     for (config, visible) in [("", None), ("physical-base = 16", Some("5,2")), ("devices = 2", Some("0,1"))] {
         let double = double(config);
         let kernel = compile_kernel(double.dir.path());
         let mut environment = vec![(KERNEL_VARIABLE, kernel.to_str().unwrap())];
         environment.extend(visible.map(|list| (VisibleDevices::VARIABLE, list)));
-        for output in run_pair(&double, "part_whole_life", &environment) {
+        for output in run_pair(&double, "part_everything", &environment) {
             assert_success(&output);
             assert_eq!(outcome(&output).as_deref(), Some("ok"), "{}", text(&output));
         }
@@ -31,8 +31,8 @@ fn a_whole_life_of_two_ranks_leaves_nothing() {
 }
 
 #[test]
-#[ignore = "a part of a_whole_life_of_two_ranks_leaves_nothing"]
-fn part_whole_life() {
+#[ignore = "a part of two_ranks_that_use_everything_leave_nothing"]
+fn part_everything() {
     if let Some(rank) = my_rank() {
         report(full_cycle(rank));
     }
@@ -40,10 +40,10 @@ fn part_whole_life() {
 
 // F11, HC-5
 #[test]
-fn f11_a_thousand_windows_of_each_way_do_not_grow() {
+fn f11_a_thousand_windows_of_each_mode_do_not_grow() {
     let double = double("");
-    for way in ["0", "1", "2"] {
-        for output in run_pair(&double, "part_cycles", &[("CHIPCOMM_TEST_WAY", way)]) {
+    for mode in ["0", "1", "2"] {
+        for output in run_pair(&double, "part_cycles", &[("CHIPCOMM_TEST_MODE", mode)]) {
             assert_success(&output);
         }
     }
@@ -52,14 +52,14 @@ fn f11_a_thousand_windows_of_each_way_do_not_grow() {
 }
 
 #[test]
-#[ignore = "a part of f11_a_thousand_windows_of_each_way_do_not_grow"]
+#[ignore = "a part of f11_a_thousand_windows_of_each_mode_do_not_grow"]
 fn part_cycles() {
     let Some(rank) = my_rank() else { return };
-    let way = WindowWay::ALL[std::env::var("CHIPCOMM_TEST_WAY").unwrap().parse::<usize>().unwrap()];
+    let mode = ShareMode::ALL[std::env::var("CHIPCOMM_TEST_MODE").unwrap().parse::<usize>().unwrap()];
     let (runtime, device) = open_device(rank);
     let mut socket = other_rank();
     let mut held = || {
-        share_window(&device, way, rank, &mut socket).unwrap();
+        share_window(&device, mode, rank, &mut socket).unwrap();
         let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
         let mapped = std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
         (open, mapped)
@@ -70,7 +70,7 @@ fn part_cycles() {
     }
     let after = held();
     assert_eq!(before.0, after.0, "descriptors");
-    // The allocator may take another piece from the system now and then; a leak would be a thousand.
+    // The allocator may map more memory now and then; a leak would be a thousand mappings.
     assert!(after.1 < before.1 + 20, "mappings: {} before, {} after", before.1, after.1);
     device.close().unwrap();
     runtime.finalise().unwrap();
@@ -78,7 +78,7 @@ fn part_cycles() {
 
 // F14, HC-6
 #[test]
-fn f14_the_barriers_context_switch_is_survived() {
+fn f14_the_barrier_restores_the_context() {
     let double = double("");
     for output in run_pair(&double, "part_barrier", &[]) {
         assert_success(&output);
@@ -88,7 +88,7 @@ fn f14_the_barriers_context_switch_is_survived() {
 }
 
 #[test]
-#[ignore = "a part of f14_the_barriers_context_switch_is_survived"]
+#[ignore = "a part of f14_the_barrier_restores_the_context"]
 fn part_barrier() {
     let Some(rank) = my_rank() else { return };
     let (runtime, device) = open_device(rank);
@@ -103,7 +103,7 @@ fn part_barrier() {
         group.barrier(&stream).unwrap();
         stream.synchronize().unwrap();
     }
-    // The bare vendor call shows that the double really switches, so that the loop above proves something.
+    // The direct vendor call shows that the double really switches the context, so that the loop above proves something.
     // SAFETY: communicator and stream are alive.
     let code = unsafe { (device.vendor().hccl().HcclBarrier)(group.as_raw(), stream.as_raw()) };
     assert_eq!(code, 0);
@@ -118,8 +118,8 @@ fn part_barrier() {
 }
 
 #[test]
-fn each_way_that_the_machine_lacks_is_refused_as_unsupported() {
-    for (config, way) in [
+fn each_mode_that_the_machine_lacks_is_refused_as_unsupported() {
+    for (config, mode) in [
         ("fabric = off", "0"),
         ("shareable = off", "1"),
         ("ipc = off", "2"),
@@ -127,7 +127,7 @@ fn each_way_that_the_machine_lacks_is_refused_as_unsupported() {
         ("peer-access = off", "2"),
     ] {
         let double = double(config);
-        for output in run_pair(&double, "part_unsupported", &[("CHIPCOMM_TEST_WAY", way)]) {
+        for output in run_pair(&double, "part_unsupported", &[("CHIPCOMM_TEST_MODE", mode)]) {
             assert_success(&output);
             let outcome = outcome(&output).unwrap();
             assert!(outcome.starts_with("unsupported: "), "{config}: {outcome}");
@@ -138,20 +138,20 @@ fn each_way_that_the_machine_lacks_is_refused_as_unsupported() {
 }
 
 #[test]
-#[ignore = "a part of each_way_that_the_machine_lacks_is_refused_as_unsupported"]
+#[ignore = "a part of each_mode_that_the_machine_lacks_is_refused_as_unsupported"]
 fn part_unsupported() {
     let Some(rank) = my_rank() else { return };
-    let way = WindowWay::ALL[std::env::var("CHIPCOMM_TEST_WAY").unwrap().parse::<usize>().unwrap()];
+    let mode = ShareMode::ALL[std::env::var("CHIPCOMM_TEST_MODE").unwrap().parse::<usize>().unwrap()];
     let (runtime, device) = open_device(rank);
     let mut socket = other_rank();
-    let shared = share_window(&device, way, rank, &mut socket).expect_err("an unsupported way");
+    let shared = share_window(&device, mode, rank, &mut socket).expect_err("an unsupported mode");
     let unsupported = shared.downcast_ref::<DeviceError>().is_some_and(DeviceError::is_unsupported);
     println!("\noutcome: {}: {shared}", if unsupported { "unsupported" } else { "other" });
     device.close().unwrap();
     runtime.finalise().unwrap();
 }
 
-/// Runs a part in one process, with cards 2 and 3 of four, and gives what the double then says of it.
+/// Runs a part in one process, with devices 2 and 3 of four, and returns the double's report.
 fn alone(part: &str) -> SessionReport {
     let double = double("devices = 4\nphysical-base = 8");
     assert_success(&run_part(&double, part, &[(VisibleDevices::VARIABLE, "2,3")]));
@@ -189,7 +189,7 @@ fn f39_after_a_device_is_abandoned_nothing_is_released() {
     let report = alone("part_abandon");
     let kinds: Vec<_> = report.processes[0].reclaimed.iter().map(|(kind, _)| *kind).collect();
     let held = [Kind::Stream, Kind::Memory, Kind::Physical, Kind::Reservation, Kind::Mapping];
-    assert_eq!(kinds, held, "all of it was left to the reset");
+    assert_eq!(kinds, held, "everything was left to the reset");
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn part_ids() {
     assert_eq!(error, DeviceError::AlreadyOpen { open: LogicalDevice(1), asked: LogicalDevice(0) });
     assert!(matches!(runtime.finalise(), Err(DeviceError::InUse { .. })));
     device.close().unwrap();
-    // A list that the vendor does not share gives a wrong card, which the driver refuses with 507899.
+    // With a list that differs from the vendor's, the visible id is wrong, and the driver refuses it with 507899.
     let device = Device::open(runtime, LogicalDevice(0), &VisibleDevices::All).unwrap();
     let memory = PhysicalMemory::allocate(&device, 1, Pages::Normal).unwrap();
     let error = Mapping::new(memory).expect_err("a logical id where a visible one belongs");
@@ -247,7 +247,7 @@ fn part_errors() {
         PhysicalMemory::allocate(&device, usize::MAX, Pages::Huge),
         Err(DeviceError::BadSize { .. })
     ));
-    // Not device memory: the driver refuses, with words.
+    // Not device memory: the driver refuses it with a text.
     let error = device.write(DeviceAddr(0x1000), &[1]).expect_err("no device memory");
     assert!(error.to_string().contains("aclrtMemcpy") && error.to_string().contains("107000"), "{error}");
     let error = KernelBinary::load(&device, "/nonexistent/kernel.so".as_ref()).expect_err("no such file");
@@ -271,14 +271,14 @@ fn part_zeroed() {
         return;
     }
     let (runtime, device) = open_device(0);
-    for way in WindowWay::ALL {
-        let window = LocalWindow::create(&device, way, 100_000).unwrap();
+    for mode in ShareMode::ALL {
+        let window = LocalWindow::create(&device, mode, 100_000).unwrap();
         let mut bytes = vec![1; window.size()];
         device.read(window.addr(), &mut bytes).unwrap();
-        assert!(bytes.iter().all(|&b| b == 0), "{way}");
+        assert!(bytes.iter().all(|&b| b == 0), "{mode}");
         window.release().unwrap();
     }
-    // The double's memory is dirty, so that the zeros above are ours.
+    // The double's memory is not zero at first, so the zeros above were written.
     let memory = DeviceMemory::allocate(&device, 4096).unwrap();
     let mut bytes = [0; 4096];
     memory.read(0, &mut bytes).unwrap();
@@ -297,10 +297,10 @@ fn part_abandon() {
     let (runtime, device) = open_device(0);
     let stream = Stream::create(&device).unwrap();
     let memory = DeviceMemory::allocate(&device, 4096).unwrap();
-    let window = LocalWindow::create(&device, WindowWay::Fabric, 4096).unwrap();
+    let window = LocalWindow::create(&device, ShareMode::Fabric, 4096).unwrap();
     device.abandon().unwrap();
     device.abandon().unwrap();
-    // Dropping and releasing does nothing any more; a vendor call on what is gone would be an error.
+    // Dropping and releasing does nothing any more; a vendor call on a released object would be an error.
     drop(stream);
     memory.release().unwrap();
     window.release().unwrap();
@@ -342,9 +342,10 @@ fn part_forbidden_import() {
     }
     let (runtime, device) = open_device(0);
     let soon = || Instant::now() + Duration::from_secs(60);
-    for way in [WindowWay::Fabric, WindowWay::Shareable] {
-        let window = LocalWindow::create(&device, way, 1).unwrap();
-        let error = PeerWindow::open(&device, window.ticket(), soon()).expect_err("nobody is allowed yet");
+    for mode in [ShareMode::Fabric, ShareMode::Shareable] {
+        let window = LocalWindow::create(&device, mode, 1).unwrap();
+        let error =
+            PeerWindow::open(&device, window.ticket(), soon()).expect_err("no process is allowed yet");
         assert!(matches!(&error, DeviceError::Vendor(e) if e.code == Code::Acl(207006)), "{error}");
         window.allow(&[device.vendor_pid().unwrap()]).unwrap();
         PeerWindow::open(&device, window.ticket(), soon()).unwrap().release().unwrap();
@@ -373,7 +374,7 @@ fn part_adopt() {
         [(acl.aclInit)(std::ptr::null()), (acl.aclrtSetDevice)(1), (acl.aclrtCreateStream)(&mut stream)]
     };
     assert_eq!(codes, [0; 3]);
-    // The host program owns all that: nothing of it is ended here.
+    // The host program owns all of it: nothing is released here.
     let runtime = Runtime::start(vendor).unwrap();
     for _ in 0..2 {
         let device = Device::adopt(runtime, &list).unwrap();
@@ -400,15 +401,15 @@ fn part_adopt() {
     assert_eq!(codes, [0; 4]);
 }
 
-/// A communicator is used from several threads; each binds itself first.
+/// A communicator is used from several threads, each of which binds the device first.
 #[test]
-fn everything_made_on_a_device_can_go_to_another_thread() {
-    fn travels<T: Send + Sync>() {}
-    travels::<Device>();
-    travels::<Stream>();
-    travels::<DeviceMemory>();
-    travels::<KernelBinary>();
-    travels::<LocalWindow>();
-    travels::<PeerWindow>();
-    travels::<Group>();
+fn every_object_of_a_device_can_be_used_from_any_thread() {
+    fn assert_shared<T: Send + Sync>() {}
+    assert_shared::<Device>();
+    assert_shared::<Stream>();
+    assert_shared::<DeviceMemory>();
+    assert_shared::<KernelBinary>();
+    assert_shared::<LocalWindow>();
+    assert_shared::<PeerWindow>();
+    assert_shared::<Group>();
 }

@@ -1,7 +1,7 @@
-//! The double itself: what it counts, what it refuses, and that its ranks really meet.
+//! The double itself: what it counts, what it refuses, and how its ranks communicate.
 //!
 //! # Safety
-//! Unsafe are bare vendor calls with buffers of this test, and one fork; each says why it is sound.
+//! Makes vendor calls directly with buffers of this test, and forks once; each says why it is sound.
 #![allow(unsafe_code)]
 
 mod support;
@@ -13,12 +13,12 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
-use support::life::{outcome, try_swap};
+use support::scenario::{outcome, try_swap};
 use support::*;
 
 // CN-1
 #[test]
-fn what_a_program_forgets_is_counted_and_what_the_reset_cleans_up_is_told_apart() {
+fn what_a_program_forgets_is_counted_apart_as_reclaimed() {
     let double = double("");
     let output = run_part(&double, "part_forgets", &[]);
     assert_success(&output);
@@ -31,7 +31,7 @@ fn what_a_program_forgets_is_counted_and_what_the_reset_cleans_up_is_told_apart(
 }
 
 #[test]
-#[ignore = "a part of what_a_program_forgets_is_counted_and_what_the_reset_cleans_up_is_told_apart"]
+#[ignore = "a part of what_a_program_forgets_is_counted_apart_as_reclaimed"]
 fn part_forgets() {
     if my_rank().is_none() {
         return;
@@ -51,7 +51,7 @@ fn part_forgets() {
 
 // CN-3
 #[test]
-fn what_a_killed_process_held_is_gone_and_the_session_says_so() {
+fn what_a_killed_process_held_is_gone_and_the_report_shows_it() {
     let double = double("");
     double.session.script("rank=1 aclrtGetSocName#1 kill").unwrap();
     let [first, killed] = run_pair(&double, "part_killed_exporter", &[]);
@@ -65,12 +65,12 @@ fn what_a_killed_process_held_is_gone_and_the_session_says_so() {
 }
 
 #[test]
-#[ignore = "a part of what_a_killed_process_held_is_gone_and_the_session_says_so"]
+#[ignore = "a part of what_a_killed_process_held_is_gone_and_the_report_shows_it"]
 fn part_killed_exporter() {
     let Some(rank) = my_rank() else { return };
     let (runtime, device) = open_device(rank);
     let mut socket = other_rank();
-    let window = LocalWindow::create(&device, WindowWay::Fabric, 1).unwrap();
+    let window = LocalWindow::create(&device, ShareMode::Fabric, 1).unwrap();
     let peer = i32::from_le_bytes(swap(&mut socket, &device.vendor_pid().unwrap().0.to_le_bytes()));
     window.allow(&[VendorPid(peer)]).unwrap();
     let ticket = WindowTicket::from_bytes(&swap(&mut socket, &window.ticket().to_bytes())).unwrap();
@@ -111,7 +111,7 @@ fn a_call_hangs_or_aborts_when_the_script_says_so() {
 }
 
 #[test]
-fn without_a_rank_the_card_stands_in() {
+fn without_a_rank_the_device_is_the_rank() {
     let double = double("");
     double.session.script("rank=5 aclrtCreateStream#1 return 207008").unwrap();
     let mut command = rank_command(&double, "part_opens", 0);
@@ -124,14 +124,14 @@ fn without_a_rank_the_card_stands_in() {
 }
 
 #[test]
-#[ignore = "a part of without_a_rank_the_card_stands_in and others"]
+#[ignore = "a part of without_a_rank_the_device_is_the_rank and others"]
 fn part_opens() {
     alone(|device| Stream::create(device)?.release());
 }
 
 // CN-4
 #[test]
-fn a_session_that_makes_no_sense_is_refused_with_its_words() {
+fn a_malformed_session_is_refused_with_the_malformed_line() {
     let double = double("");
     std::fs::write(double.dir.path().join("config"), "fabrik = off").unwrap();
     let output = run_part(&double, "part_loads", &[]);
@@ -141,7 +141,7 @@ fn a_session_that_makes_no_sense_is_refused_with_its_words() {
 }
 
 #[test]
-#[ignore = "a part of a_session_that_makes_no_sense_is_refused_with_its_words"]
+#[ignore = "a part of a_malformed_session_is_refused_with_the_malformed_line"]
 fn part_loads() {
     if my_rank().is_some() {
         println!("\noutcome: {}", Vendor::load(None).expect_err("a broken session"));
@@ -179,7 +179,7 @@ fn part_forks() {
 }
 
 #[test]
-fn ranks_that_do_not_come_and_ports_that_are_taken_are_told() {
+fn missing_ranks_taken_ports_and_stale_root_infos_are_errors() {
     for (config, part, code) in [
         ("", "part_waits_alone", "9 (HCCL_E_TIMEOUT)"),
         ("root-port = taken", "part_opens_root", "7 (HCCL_E_UNAVAIL)"),
@@ -207,19 +207,19 @@ fn alone(body: impl FnOnce(&Device) -> Result<(), DeviceError>) {
 }
 
 #[test]
-#[ignore = "a part of ranks_that_do_not_come_and_ports_that_are_taken_are_told"]
+#[ignore = "a part of missing_ranks_taken_ports_and_stale_root_infos_are_errors"]
 fn part_waits_alone() {
     alone(|device| Group::join(device, &RootInfo::open(device)?, 2, 0).map(drop));
 }
 
 #[test]
-#[ignore = "a part of ranks_that_do_not_come_and_ports_that_are_taken_are_told"]
+#[ignore = "a part of missing_ranks_taken_ports_and_stale_root_infos_are_errors"]
 fn part_opens_root() {
     alone(|device| RootInfo::open(device).map(drop));
 }
 
 #[test]
-#[ignore = "a part of ranks_that_do_not_come_and_ports_that_are_taken_are_told"]
+#[ignore = "a part of missing_ranks_taken_ports_and_stale_root_infos_are_errors"]
 fn part_stale_root() {
     alone(|device| {
         let root = RootInfo::open(device)?;
@@ -229,7 +229,7 @@ fn part_stale_root() {
 }
 
 #[test]
-fn collectives_give_what_they_promise_across_piece_borders() {
+fn collectives_compute_the_right_result_across_piece_borders() {
     let double = double("");
     for output in run_pair(&double, "part_collectives", &[]) {
         assert_success(&output);
@@ -247,7 +247,7 @@ fn join(device: &Device, rank: u32, socket: &mut UnixStream) -> Group {
 }
 
 #[test]
-#[ignore = "a part of collectives_give_what_they_promise_across_piece_borders"]
+#[ignore = "a part of collectives_compute_the_right_result_across_piece_borders"]
 fn part_collectives() {
     // More than one staging piece of 64 KiB, and not a multiple of it.
     const COUNT: usize = 20_000;

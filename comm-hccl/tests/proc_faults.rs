@@ -1,6 +1,5 @@
-//! Every vendor function that the device layer uses, made to fail or to kill, at its first and second call:
-//! an error that names it, and nothing left behind. The cases come from the table of declared functions, not
-//! from a list.
+//! Every vendor function that the device layer uses fails, or kills the process, at its first and second call. The error
+//! names the function, and nothing is left behind. The cases come from the table of declared functions, not from a list.
 
 mod support;
 
@@ -10,10 +9,10 @@ use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use support::life::*;
+use support::scenario::*;
 use support::*;
 
-/// Declared, but not called in a life without errors.
+/// Declared, but not called in a scenario without errors.
 const NOT_CALLED: &[&str] = &[
     "aclrtGetDevice",
     // Only after an error.
@@ -55,7 +54,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// Runs one case; whether the fault really struck.
+/// Runs one case. Returns whether the fault happened.
 fn run(case: &Case, kernel: &str) -> bool {
     let Case { function, call, fault, rank } = case;
     let code = if function.starts_with("Hccl") { 21 } else { 507015 };
@@ -63,43 +62,44 @@ fn run(case: &Case, kernel: &str) -> bool {
     let rule = format!("rank={rank} {function}#{call} {what}");
     let double = double("");
     double.session.script(&rule).unwrap();
-    // Inside HCCL a rank waits for one that will not come; the vendor's own limits end that. They are long
-    // enough for two healthy ranks to meet on a busy machine.
+    // The vendor's own limits end a wait inside HCCL for a rank that does not come. They are long enough for two healthy
+    // ranks on a busy machine.
     let environment = [(KERNEL_VARIABLE, kernel), ("HCCL_CONNECT_TIMEOUT", "5"), ("HCCL_EXEC_TIMEOUT", "5")];
-    let outputs = run_pair(&double, "part_life_with_faults", &environment);
+    let outputs = run_pair(&double, "part_scenario_with_faults", &environment);
     let report = double.session.report().unwrap();
     let all = format!("{rule}\n{report}{}\n{}", text(&outputs[0]), text(&outputs[1]));
-    let struck = text(&outputs[*rank]).contains("cann-sim") && text(&outputs[*rank]).contains("fault: call");
+    let injected =
+        text(&outputs[*rank]).contains("cann-sim") && text(&outputs[*rank]).contains("fault: call");
 
     assert_success(&outputs[1 - rank]);
     let other = outcome(&outputs[1 - rank]).expect(&all);
     assert_clean(&report, 1 - rank, &[], &all);
-    if *fault == Fault::Kill && struck {
+    if *fault == Fault::Kill && injected {
         assert_eq!(outputs[*rank].status.signal(), Some(9), "{all}");
         assert_eq!(report.live_now(), 0, "{all}");
         return true;
     }
     assert_success(&outputs[*rank]);
     let faulty = outcome(&outputs[*rank]).expect(&all);
-    // The chip's name is for people; without it everything works.
-    if struck && *function != "aclrtGetSocName" {
+    // The chip's name is only shown; everything works without it.
+    if injected && *function != "aclrtGetSocName" {
         assert!(faulty.contains(function) && faulty.contains(&code.to_string()), "{all}");
     } else {
         assert_eq!((faulty.as_str(), other.as_str()), ("ok", "ok"), "{all}");
     }
-    assert_clean(&report, *rank, if struck { excused(function) } else { &[] }, &all);
-    struck
+    assert_clean(&report, *rank, if injected { excused(function) } else { &[] }, &all);
+    injected
 }
 
-/// HC-5: nothing alive, and nothing that something else had to clean up but for what is excused.
+/// HC-5: no object is alive, and the reset cleaned up none except for those that are excused.
 fn assert_clean(report: &SessionReport, rank: usize, excused: &[Kind], all: &str) {
     let Some(process) = report.processes.iter().find(|p| p.rank == Some(rank as u32)) else {
-        // Refused before it ever reached the double.
+        // Refused before it reached the double.
         return;
     };
-    let ended_badly = all.contains("aclFinalize#1 return");
+    let not_finalised = all.contains("aclFinalize#1 return");
     let live: Vec<_> =
-        process.live.iter().filter(|(kind, _)| !(ended_badly && *kind == Kind::Runtime)).collect();
+        process.live.iter().filter(|(kind, _)| !(not_finalised && *kind == Kind::Runtime)).collect();
     assert!(live.is_empty(), "{all}");
     for (kind, count) in &process.reclaimed {
         assert!(excused.contains(kind) && *count == 1, "{} {count} left to the reset\n{all}", kind.name());
@@ -112,33 +112,33 @@ fn f11_every_vendor_call_that_fails_or_kills_is_named_and_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let kernel = compile_kernel(dir.path());
     let (cases, next) = (cases(), AtomicUsize::new(0));
-    let struck = Mutex::new((BTreeSet::new(), 0));
+    let injected = Mutex::new((BTreeSet::new(), 0));
     std::thread::scope(|scope| {
         // They mostly wait.
         for _ in 0..8 {
             scope.spawn(|| {
                 while let Some(case) = cases.get(next.fetch_add(1, Relaxed)) {
                     if run(case, kernel.to_str().unwrap()) {
-                        let mut struck = struck.lock().unwrap();
-                        struck.0.insert(case.function);
-                        struck.1 += 1;
+                        let mut injected = injected.lock().unwrap();
+                        injected.0.insert(case.function);
+                        injected.1 += 1;
                     }
                 }
             });
         }
     });
-    let (functions, count) = struck.into_inner().unwrap();
+    let (functions, count) = injected.into_inner().unwrap();
     let declared: BTreeSet<_> = AscendCl::FUNCTIONS.iter().chain(Hccl::FUNCTIONS).map(|f| f.name).collect();
     let missed: Vec<_> = declared.difference(&functions).copied().collect();
     let mut expected = NOT_CALLED.to_vec();
     expected.sort_unstable();
     assert_eq!(missed, expected, "functions that no fault reached");
-    println!("{} cases, {count} struck, {} functions", cases.len(), functions.len());
+    println!("{} cases, {count} faults injected, {} functions", cases.len(), functions.len());
 }
 
 #[test]
 #[ignore = "a part of f11_every_vendor_call_that_fails_or_kills_is_named_and_leaves_nothing"]
-fn part_life_with_faults() {
+fn part_scenario_with_faults() {
     if let Some(rank) = my_rank() {
         report(full_cycle(rank));
     }

@@ -1,6 +1,6 @@
 /*
- * What bench_comm holds our figures against, with MPI: program init | barrier ROUNDS | window ROUNDS.
- * Rank 0 prints nanoseconds: the median of the averages of batches of rounds, without a look at the clock between
+ * The work of bench_comm with MPI: program init | barrier ROUNDS | window ROUNDS.
+ * Rank 0 prints nanoseconds: the median of the averages of batches of rounds, without reading the clock between
  * them, and the 99th percentile of single rounds.
  */
 #define _POSIX_C_SOURCE 200809L
@@ -30,7 +30,7 @@ static void make_window(MPI_Win *window) {
     memset(base, 0, WINDOW);
 }
 
-/* Rank 0's word on whether the time for this is over: a library that spins takes a time slice a step when ranks share cores. */
+/* Rank 0 decides when the time is over: a library that spins takes a time slice for each step when ranks share cores. */
 static int over(double started) {
     int is_over = now() - started > LONGEST_NS;
     MPI_Bcast(&is_over, 1, MPI_INT, 0, MPI_COMM_WORLD);
@@ -67,7 +67,7 @@ int main(int argc, char **argv) {
         MPI_Win_free(&window);
     } else {
         started = now();
-        /* A batch of one tells how many rounds there is time for. */
+        /* The time of one round decides how many fit into a batch. */
         double first = now();
         one(barrier);
         first = now();
@@ -86,7 +86,7 @@ int main(int argc, char **argv) {
         }
         const size_t wanted = rounds;
         for (rounds = 0; rounds < wanted; ++rounds) {
-            /* Asked seldom, so that asking is not what is measured. */
+            /* Asked seldom, so that asking is not measured. */
             if (rounds > 0 && rounds % (each == 1 ? 1 : 500) == 0 && over(started)) {
                 break;
             }

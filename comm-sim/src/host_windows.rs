@@ -6,12 +6,13 @@
 
 use crate::comm::SimComm;
 use comm_context::abi::DeviceAddr;
-use comm_context::comm::{CommError, HostWindows, Timeout, WordWait};
+use comm_context::comm::{Backend, CommError, HostWindows, Timeout, WordWait};
 use std::ptr::NonNull;
+use std::sync::PoisonError;
 
 impl HostWindows for SimComm {
     fn host_pointer(&self, addr: DeviceAddr, len: usize) -> Result<NonNull<u8>, CommError> {
-        self.check_window(addr, len)?;
+        self.allocations().lock().unwrap_or_else(PoisonError::into_inner).check_write(addr, len)?;
         // SAFETY: the range lies in a window, and windows lie in the region, which is mapped as one object.
         Ok(unsafe { self.group().region().base().add(self.offset(addr)) })
     }

@@ -1,20 +1,22 @@
 //! The simulation backend: each rank is a process, its windows are shared memory, and a kernel gets a `CommContext` whose
 //! addresses work.
 //!
-//! [`SimComm`] implements [`Communicator`]. Ranks that one parent forks [join](SimComm::join) a group that it
-//! [prepared](prepare) before, and then every window has the same address in all of them and in the parent. Ranks that were started
-//! by anything else [meet](SimComm::rendezvous) at a path. From C, C++ and Python the same is `libcomm_sim.so` with `comm.h`.
+//! [`SimComm`] is a [`Communicator`](comm_context::comm::Communicator). Ranks that one parent forks
+//! [join](SimComm::join) a group that the parent [prepared](SimComm::prepare_group); every window then has the same
+//! address in all of them and in the parent. Ranks that were started in any other way join at a
+//! [path](SimComm::rendezvous). For C, C++ and Python the package `comm-sim-c` builds `libcomm_sim.so`.
 //!
 //! # Contract
 //! - **CS-1** A window is zeroed before any peer can reach it, also when its memory was used before.
-//! - **CS-2** Memory is reserved when a window is allocated: too little is an error that says need and have, never a SIGBUS.
-//! - **CS-3** An allocation succeeds on every member or on none; afterwards the communicator is usable either way.
-//! - **CS-4** What was allocated and released can be allocated again, any number of times, without growth.
-//! - **CS-5** In a forked group all windows have one address everywhere.
-//! - **CS-6** Nothing that a C caller passes crashes: NULL, stale handles, wrong counts are errors with a text.
-//! - **CS-7** A rank that dies, at any point after the others can know of it, is named to every rank that still needs it, and leaves nothing
-//!   behind: no process, no file, no shared memory; the next group at the same path works.
-//! - **CS-8** Calls may be made from any thread and from many at once (up to 128 collective ones of a rank); one waits for its own peers only.
+//! - **CS-2** Memory is reserved when a window is allocated: too little is an error that says need and have, never a
+//!   SIGBUS.
+//! - **CS-3** An allocation succeeds on every member or on none. The communicator is usable either way.
+//! - **CS-4** What was released can be allocated again, any number of times, without growth.
+//! - **CS-5** In a forked group every window has the same address in all processes.
+//! - **CS-6** A rank that dies once the others can know of it is named to every rank that still needs it, and leaves
+//!   nothing behind: no process, no file, no shared memory. The next group at the same path works.
+//! - **CS-7** Any thread may call, and many at once (up to 128 collective calls of a rank). A call waits for its own
+//!   peers only.
 //!
 //! # Example
 //! ```
@@ -30,33 +32,17 @@
 //! # Ok::<_, comm_context::comm::CommError>(())
 //! ```
 //!
-//! # From C, C++ and Python
-//! `cargo build --release -p comm-sim` makes `target/release/libcomm_sim.so`; the headers are in `comm-context/include`. `tests/c` has a
-//! program in each language. `cargo run -p comm-sim --bin comm-inspect -- PATH|PID` shows who is at a meeting, or where the ranks of a
-//! process's group are.
+//! # Inspecting a run
+//! `cargo run -p comm-sim --bin comm-inspect -- PATH|PID` shows which ranks have come to a rendezvous, or the phase of
+//! every rank of a process's groups.
 //!
 //! # What it does not do
-//! It does not start processes and does not run kernels. It does not keep ranks of one user from writing into each other's windows:
-//! that is what windows are for. One machine only.
+//! It does not start processes and does not run kernels. It does not keep ranks of one user from writing into each other's
+//! windows: that is what windows are for. One machine only.
 
 mod comm;
 mod host_windows;
-mod note;
+mod message;
 
-pub use comm::{EXTENT, SimComm, prepare};
+pub use comm::SimComm;
 pub use rendezvous::{Prepared, Ticket};
-
-use comm_context::comm::{CommError, Communicator, Membership, Timeout};
-use std::path::Path;
-
-/// The way in for C: independent ranks that share a path. The simulator has no use for the stream.
-fn open(
-    me: Membership,
-    _stream: *mut core::ffi::c_void,
-    path: &Path,
-    within: Timeout,
-) -> Result<Box<dyn Communicator>, CommError> {
-    Ok(Box::new(SimComm::rendezvous(path, me, within)?))
-}
-
-comm_context::export_c_api!(crate::open);

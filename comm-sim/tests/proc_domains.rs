@@ -1,13 +1,13 @@
 //! Domains, again and again and from many threads at once.
 #![allow(missing_docs)]
 
-mod kit;
+mod support;
 
 use comm_context::abi::CommContext;
 use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec};
-use comm_sim::prepare;
-use kit::{Says, Way, descriptors, in_processes, mappings, meeting_place, secs};
+use comm_sim::SimComm;
 use serial_test::serial;
+use support::{Entry, Texts, descriptors, in_processes, mappings, rendezvous_path, secs};
 
 fn cycle(comm: &dyn Communicator, id: u64, rank: u32) -> Result<u64, String> {
     let spec =
@@ -28,17 +28,17 @@ fn cycle(comm: &dyn Communicator, id: u64, rank: u32) -> Result<u64, String> {
 #[test]
 #[serial]
 fn cs_4_thousands_of_cycles_need_no_more_than_the_first() {
-    let prepared = prepare(2).unwrap();
-    let way = Way::Forked(&prepared);
-    in_processes(2, way, |rank| {
-        let comm = way.open(rank, 2, secs(60)).map_err(|error| error.to_string())?;
+    let prepared = SimComm::prepare_group(2).unwrap();
+    let entry = Entry::Forked(&prepared);
+    in_processes(2, entry, |rank| {
+        let comm = entry.open(rank, 2, secs(60)).map_err(|error| error.to_string())?;
         let mut first = None;
         for round in 0..4000 {
             let base = cycle(comm.as_ref(), round % 8, rank)?;
             if round >= 8 {
                 let now = (base, descriptors(), mappings());
                 let then = *first.get_or_insert(now);
-                // The first wait that is long enough to look whether the peer lives opens one descriptor for it.
+                // The first wait that is long enough to check whether the peer lives opens one descriptor for it.
                 if (now.0, now.2) != (then.0, then.2) || now.1 > then.1 + 1 {
                     return Err(format!(
                         "address, descriptors, mappings: {then:?}, after {round} cycles {now:?}"
@@ -52,16 +52,16 @@ fn cs_4_thousands_of_cycles_need_no_more_than_the_first() {
 
 #[test]
 #[serial]
-fn a_hundred_threads_of_each_rank_make_domains_in_different_orders() {
-    // CS-8: a thread waits for its own peers only, so that no order of other threads can lock it.
-    let (_folder, path) = meeting_place();
-    let way = Way::Met(&path);
-    in_processes(2, way, |rank| {
-        let comm = way.open(rank, 2, secs(60)).map_err(|error| error.to_string())?;
+fn a_hundred_threads_of_each_rank_allocate_domains_in_different_orders() {
+    // CS-7: a thread waits for its own peers only, so that no order of other threads can block it.
+    let (_folder, path) = rendezvous_path();
+    let entry = Entry::Path(&path);
+    in_processes(2, entry, |rank| {
+        let comm = entry.open(rank, 2, secs(60)).map_err(|error| error.to_string())?;
         let comm = comm.as_ref();
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..100)
-                // The other rank starts its threads the other way round.
+                // The other rank starts its threads in reverse.
                 .map(|at| if rank == 0 { at } else { 99 - at })
                 .map(|at| scope.spawn(move || (0..5).try_for_each(|_| cycle(comm, 100 + at, rank).map(drop))))
                 .collect();
@@ -74,39 +74,35 @@ fn a_hundred_threads_of_each_rank_make_domains_in_different_orders() {
 #[test]
 #[serial]
 fn cs_5_forked_ranks_and_their_parent_have_every_window_at_one_address() {
-    let prepared = prepare(3).unwrap();
-    let way = Way::Forked(&prepared);
-    let says = Says::new(3, 32);
-    in_processes(3, way, |rank| {
+    let prepared = SimComm::prepare_group(3).unwrap();
+    let entry = Entry::Forked(&prepared);
+    let texts = Texts::new(3, 32);
+    in_processes(3, entry, |rank| {
         let text = |error: CommError| error.to_string();
-        let comm = way.open(rank, 3, secs(60)).map_err(text)?;
+        let comm = entry.open(rank, 3, secs(60)).map_err(text)?;
         let window = comm.alloc_windows(4096, secs(60)).map_err(text)?;
         comm.write(window.base, &window.base.0.to_le_bytes()).map_err(text)?;
-        says.write(rank as usize, &window.base.0.to_string());
+        texts.write(rank as usize, &window.base.0.to_string());
         comm.barrier(secs(60)).map_err(text)?;
         let mut bytes = [0; size_of::<CommContext>()];
         comm.read(window.context, &mut bytes).map_err(text)?;
         let context = CommContext::decode(&bytes).map_err(|error| error.to_string())?;
         for peer in 0..3 {
             let at = context.window_in(peer).map_err(|error| error.to_string())?;
-            let mut told = [0; 8];
-            comm.read(at, &mut told).map_err(text)?;
-            if u64::from_le_bytes(told) != at.0 {
-                return Err(format!(
-                    "rank {peer} has its window at {:#x}, here it is at {at}",
-                    u64::from_le_bytes(told)
-                ));
+            let mut bytes = [0; 8];
+            comm.read(at, &mut bytes).map_err(text)?;
+            let theirs = u64::from_le_bytes(bytes);
+            if theirs != at.0 {
+                return Err(format!("rank {peer} has its window at {theirs:#x}, this rank has it at {at}"));
             }
         }
         comm.barrier(secs(60)).map_err(text)
     });
     for rank in 0..3 {
-        let base: u64 = says.read(rank).parse().unwrap();
-        let mut told = [0; 8];
-        prepared
-            .region()
-            .read(base as usize - prepared.region().base().as_ptr() as usize, &mut told)
-            .unwrap();
-        assert_eq!(u64::from_le_bytes(told), base);
+        let base: u64 = texts.read(rank).parse().unwrap();
+        let offset = base as usize - prepared.region().base().as_ptr() as usize;
+        let mut bytes = [0; 8];
+        prepared.region().read(offset, &mut bytes).unwrap();
+        assert_eq!(u64::from_le_bytes(bytes), base);
     }
 }

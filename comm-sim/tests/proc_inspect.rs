@@ -1,15 +1,16 @@
-//! `comm-inspect` on a meeting, on a group, and in wrong use (F44).
+//! `comm-inspect` on a rendezvous, on a group, and in wrong use (F44).
 #![allow(missing_docs)]
 
-mod kit;
+mod support;
 
 use comm_context::comm::{Communicator, Membership};
 use comm_sim::SimComm;
-use kit::{Way, far, meeting_place, secs};
 use serial_test::serial;
 use std::process::Command;
 use std::time::Duration;
+use support::{Entry, far, rendezvous_path, secs};
 
+/// Exit status, standard output and standard error.
 fn inspect(target: &str) -> (Option<i32>, String, String) {
     let out =
         Command::new(env!("CARGO_BIN_EXE_comm-inspect")).args(target.split_whitespace()).output().unwrap();
@@ -17,7 +18,7 @@ fn inspect(target: &str) -> (Option<i32>, String, String) {
     (out.status.code(), text(&out.stdout), text(&out.stderr))
 }
 
-/// Looks until the output is as wanted.
+/// Runs it until the output holds all words.
 fn await_output(target: &str, words: &[&str]) {
     let end = far();
     while !words.iter().all(|word| inspect(target).1.contains(word)) {
@@ -28,10 +29,10 @@ fn await_output(target: &str, words: &[&str]) {
 
 #[test]
 #[serial]
-fn f44_a_meeting_and_a_group_can_be_looked_at() {
-    let (_folder, path) = meeting_place();
+fn f44_a_rendezvous_and_a_group_can_be_inspected() {
+    let (_folder, path) = rendezvous_path();
     let rank = |rank: u32| {
-        Way::Met(&path).fork(|| {
+        Entry::Path(&path).fork(|| {
             let comm = SimComm::rendezvous(&path, Membership::new(rank, 3).unwrap(), secs(60)).unwrap();
             if rank != 2 {
                 let _ = comm.barrier(secs(60));
@@ -43,14 +44,14 @@ fn f44_a_meeting_and_a_group_can_be_looked_at() {
     let place = path.display().to_string();
     assert_eq!(inspect(&place).0, Some(1));
     let first = rank(0);
-    await_output(&place, &["rank  0  pid", "hosts the meeting", "rank  2  not here yet"]);
+    await_output(&place, &["rank  0  pid", "rank  2  not joined yet"]);
     let second = rank(1);
-    await_output(&place, &["rank  1  pid", "waits at the meeting"]);
+    await_output(&place, &["rank  1  pid"]);
     let third = rank(2);
     let pid = second.pid().to_string();
     await_output(&pid, &[&format!("rank  1  pid {pid}"), "barrier", "idle", &third.pid().to_string()]);
-    let (code, _, why) = inspect(&place);
-    assert!(code == Some(1) && why.contains("give a pid"), "{why}");
+    let (code, _, error) = inspect(&place);
+    assert!(code == Some(1) && error.contains("give the pid"), "{error}");
     drop(first);
 }
 
@@ -63,10 +64,10 @@ fn wrong_use_is_explained() {
         ("/no/such/folder/x", 1, "folder"),
         ("/etc/passwd", 1, "a file"),
     ] {
-        let (told, _, why) = inspect(wrong);
-        assert!(told == Some(code) && why.contains(word), "{wrong:?}: {told:?} {why}");
+        let (status, _, error) = inspect(wrong);
+        assert!(status == Some(code) && error.contains(word), "{wrong:?}: {status:?} {error}");
     }
     let own = std::process::id().to_string();
-    assert!(inspect(&own).2.contains("is a rank of no group"), "{:?}", inspect(&own));
+    assert!(inspect(&own).2.contains("does not belong to a group"), "{:?}", inspect(&own));
     assert_eq!(inspect("--help").0, Some(0));
 }

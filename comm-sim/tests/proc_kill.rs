@@ -1,38 +1,38 @@
 //! SIGKILL at every fault point that a rank passes, in every rank, forked and independent (F01, F20, F21).
 //!
-//! A first run of the scene records the points; then each of them is the place where one rank dies. The others must be told who it
-//! was, and nothing may be left: no process, no file, no descriptor; and the next run at the same path works.
+//! A first run of the scenario records the points; then one rank dies at each of them in turn. The others must get an error
+//! that names it, nothing may be left behind (no process, no file, no descriptor), and the next run at the same path works.
 #![allow(missing_docs)]
 
-mod kit;
+mod support;
 
 use child_process::Child;
 use comm_context::comm::{CommError, Membership, Timeout};
 use comm_context::conformance::full_cycle;
-use comm_sim::{Prepared, prepare};
+use comm_sim::{Prepared, SimComm};
 use deadline::{HowDied, monotonic_ns};
 use fault_points::{Action, Plan};
-use kit::{Says, Way, descriptors, far, listing, meeting_place, millis, say, secs};
-use rendezvous::{UNKNOWN_YET, who_is_there};
+use rendezvous::{UNANNOUNCED_POINTS, ranks_at};
 use serial_test::serial;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use support::{Entry, Texts, descriptors, far, listing, millis, print_error, rendezvous_path, secs};
 
 const NRANKS: u32 = 3;
-/// Groups that run at a time: they mostly wait for a death to be noticed.
+/// Groups that run at the same time: they mostly wait for a death to be noticed.
 const AT_ONCE: usize = 12;
 
-/// One rank's part, from the way in to the way out.
-fn scene(way: Way<'_>, rank: u32, within: Timeout) -> Result<(), CommError> {
-    full_cycle(way.open(rank, NRANKS, within)?, Membership::new(rank, NRANKS)?, within)
+/// One rank's part, from joining to leaving.
+fn scenario(entry: Entry<'_>, rank: u32, within: Timeout) -> Result<(), CommError> {
+    full_cycle(entry.open(rank, NRANKS, within)?, Membership::new(rank, NRANKS)?, within)
 }
 
 /// One death.
 #[derive(Clone, Debug)]
 struct Case {
-    /// The rank that holds the meeting; `None` for ranks that are forked from prepared memory.
-    host: Option<u32>,
+    /// The rank that leads the rendezvous; `None` for ranks that are forked from prepared memory.
+    leader: Option<u32>,
     victim: u32,
     point: &'static str,
     hit: u64,
@@ -40,46 +40,46 @@ struct Case {
     harmless: bool,
 }
 
-/// A group under way.
+/// A group that runs.
 struct Group {
     prepared: Option<Prepared>,
-    /// Where independent ranks meet; its folder.
+    /// Where independent ranks join, with its folder.
     place: Option<(tempfile::TempDir, PathBuf)>,
-    says: Says,
+    texts: Texts,
     ranks: Vec<(u32, Child)>,
     victim_died_ns: Option<u64>,
 }
 
 impl Group {
-    /// Starts the ranks, the host first; `body` gives what each ends with.
+    /// Starts the ranks, the leader first. Each leaves the text that `body` returns.
     fn start(
-        host: Option<u32>,
+        leader: Option<u32>,
         place: Option<(tempfile::TempDir, PathBuf)>,
-        body: &dyn Fn(Way<'_>, u32) -> String,
+        body: &dyn Fn(Entry<'_>, u32) -> String,
     ) -> Self {
-        let prepared = host.is_none().then(|| prepare(NRANKS).unwrap());
-        let place = host.map(|_| place.unwrap_or_else(meeting_place));
-        let says = Says::new(NRANKS as usize, 4096);
-        let mut group = Self { prepared, place, says, ranks: Vec::new(), victim_died_ns: None };
-        let first = host.unwrap_or(0);
+        let prepared = leader.is_none().then(|| SimComm::prepare_group(NRANKS).unwrap());
+        let place = leader.map(|_| place.unwrap_or_else(rendezvous_path));
+        let texts = Texts::new(NRANKS as usize, 4096);
+        let mut group = Self { prepared, place, texts, ranks: Vec::new(), victim_died_ns: None };
+        let first = leader.unwrap_or(0);
         for rank in (0..NRANKS).map(|rank| (rank + first) % NRANKS) {
-            let way = group.way();
-            let child = way.fork(|| {
-                group.says.write(rank as usize, &body(way, rank));
+            let entry = group.entry();
+            let child = entry.fork(|| {
+                group.texts.write(rank as usize, &body(entry, rank));
                 0
             });
             group.ranks.push((rank, child));
             if let (true, Some((_, path))) = (rank == first, &group.place) {
-                await_host(path, &group.ranks[0].1);
+                await_leader(path, &group.ranks[0].1);
             }
         }
         group
     }
 
-    fn way(&self) -> Way<'_> {
+    fn entry(&self) -> Entry<'_> {
         match (&self.prepared, &self.place) {
-            (Some(prepared), _) => Way::Forked(prepared),
-            (None, Some((_, path))) => Way::Met(path),
+            (Some(prepared), _) => Entry::Forked(prepared),
+            (None, Some((_, path))) => Entry::Path(path),
             (None, None) => unreachable!("a group is forked or has a place"),
         }
     }
@@ -93,27 +93,27 @@ impl Group {
     }
 }
 
-/// Returns when there is a meeting, or its host is gone.
-fn await_host(path: &Path, host: &Child) {
+/// Returns when the leader accepts other ranks, or is dead.
+fn await_leader(path: &Path, leader: &Child) {
     let end = far();
-    while who_is_there(path, secs(5)).unwrap().is_none() && host.watch().death().is_none() {
+    while ranks_at(path, secs(5)).unwrap().is_none() && leader.watch().death().is_none() {
         assert!(!end.has_passed());
         std::thread::sleep(Duration::from_micros(200));
     }
 }
 
 /// The points that each rank passes when nothing goes wrong.
-fn record(host: Option<u32>) -> BTreeMap<u32, Vec<(&'static str, u64)>> {
-    // The names are leaked once: a child cannot hand over its `'static` strings.
+fn record(leader: Option<u32>) -> BTreeMap<u32, Vec<(&'static str, u64)>> {
+    // The names are leaked once: a child cannot pass on its `'static` strings.
     let mut seen = BTreeMap::new();
-    let group = Group::start(host, None, &|way, rank| {
+    let group = Group::start(leader, None, &|entry, rank| {
         fault_points::record();
-        scene(way, rank, secs(60)).unwrap();
+        scenario(entry, rank, secs(60)).unwrap();
         fault_points::passed().iter().map(|pass| format!("{} {}\n", pass.point, pass.hit)).collect()
     });
     for (rank, child) in &group.ranks {
         assert_eq!(child.reap(far()), Some(HowDied::Exited(0)));
-        let text: &'static str = group.says.read(*rank as usize).leak();
+        let text: &'static str = group.texts.read(*rank as usize).leak();
         let points =
             text.lines().map(|line| line.split_once(' ').map(|(point, hit)| (point, hit.parse().unwrap())));
         seen.insert(*rank, points.map(Option::unwrap).collect());
@@ -121,12 +121,12 @@ fn record(host: Option<u32>) -> BTreeMap<u32, Vec<(&'static str, u64)>> {
     seen
 }
 
-fn cases(host: Option<u32>) -> Vec<Case> {
+fn cases(leader: Option<u32>) -> Vec<Case> {
     let mut cases = Vec::new();
-    for (victim, points) in record(host) {
+    for (victim, points) in record(leader) {
         let last_needed = points.iter().rposition(|(point, _)| *point == "barrier.arrived").unwrap();
         for (at, (point, hit)) in points.iter().enumerate() {
-            cases.push(Case { host, victim, point, hit: *hit, harmless: at >= last_needed });
+            cases.push(Case { leader, victim, point, hit: *hit, harmless: at >= last_needed });
         }
     }
     cases
@@ -134,66 +134,67 @@ fn cases(host: Option<u32>) -> Vec<Case> {
 
 impl Case {
     fn may_be_unknown(&self) -> bool {
-        self.host.is_some() && UNKNOWN_YET.contains(&self.point)
+        self.leader.is_some() && UNANNOUNCED_POINTS.contains(&self.point)
     }
 
     fn start(&self) -> Group {
         let within = if self.may_be_unknown() { millis(400) } else { secs(20) };
-        Group::start(self.host, None, &|way, rank| {
+        Group::start(self.leader, None, &|entry, rank| {
             let before = descriptors();
             if rank == self.victim {
                 fault_points::arm(Plan::one(self.point, self.victim, self.hit, Action::Kill));
             }
-            let told = scene(way, rank, within);
+            let result = scenario(entry, rank, within);
             let now = monotonic_ns();
-            let verdict = match told {
-                Ok(()) => "ok".to_owned(),
-                Err(error) => self.judge(&error),
+            let outcome = match result {
+                Ok(()) => "ok",
+                Err(error) => &self.outcome(&error),
             };
             let after = descriptors();
             let leak = if before == after { String::new() } else { format!("; {before} fds, then {after}") };
-            format!("{now} {verdict}{leak}")
+            format!("{now} {outcome}{leak}")
         })
     }
 
-    /// Whether the error names the victim.
-    fn judge(&self, error: &CommError) -> String {
+    /// `named` for an error that names the victim, `missing` for one that only says who is missing.
+    fn outcome(&self, error: &CommError) -> String {
         let victim = self.victim;
         match error.root_cause() {
             CommError::PeerDied { rank, pid, .. } if *rank == victim => {
-                // Only the parent knows of a rank that died before it signed in, and it tells the rank.
-                if pid.is_some() || self.point == "rendezvous.joining" { "told" } else { "no pid" }.to_owned()
+                // Only the parent knows of a rank that died before it joined, and it reports the rank without a pid.
+                if pid.is_some() || self.point == "rendezvous.joining" { "named" } else { "no pid" }
+                    .to_owned()
             }
             CommError::PeerLeft { reason, .. } if reason.contains(&format!("rank {victim} ")) => {
-                "told".to_owned()
+                "named".to_owned()
             }
             CommError::TimedOut { missing, .. } if self.may_be_unknown() && missing.contains(&victim) => {
-                "missed".to_owned()
+                "missing".to_owned()
             }
-            // Another survivor's deadline passed first, and it said so.
+            // Another survivor's deadline passed first.
             CommError::PeerLeft { reason, .. }
                 if self.may_be_unknown() && (reason.contains("gave up") || reason.contains("timed out")) =>
             {
-                "missed".to_owned()
+                "missing".to_owned()
             }
             other => format!("wrong: {other}"),
         }
     }
 
-    /// Checks an ended group; gives the longest time from the death to a survivor that was told.
+    /// Checks a group that has ended. Returns the longest time from the death to a survivor's error.
     fn check(&self, group: &Group) -> Result<Option<Duration>, String> {
         let died_ns = group.victim_died_ns.ok_or("the victim did not die")?;
         let mut longest = None;
         for rank in (0..NRANKS).filter(|rank| *rank != self.victim) {
-            let says = group.says.read(rank as usize);
+            let text = group.texts.read(rank as usize);
             let end = group.child(rank).try_reap();
-            let (at, verdict) = says.split_once(' ').ok_or(format!("rank {rank} ended with {end:?}"))?;
-            match verdict {
-                "told" => {
-                    let at: u64 = at.parse().map_err(|_| format!("rank {rank}: {says}"))?;
+            let (at, outcome) = text.split_once(' ').ok_or(format!("rank {rank} ended with {end:?}"))?;
+            match outcome {
+                "named" => {
+                    let at: u64 = at.parse().map_err(|_| format!("rank {rank}: {text}"))?;
                     longest = longest.max(Some(Duration::from_nanos(at.saturating_sub(died_ns))));
                 }
-                "missed" => {}
+                "missing" => {}
                 "ok" if self.harmless => {}
                 other => return Err(format!("rank {rank}: {other}")),
             }
@@ -207,7 +208,7 @@ impl Case {
     }
 }
 
-/// Lets the groups run to their end. The parent of forked ranks tells the others of a death that only it can know of.
+/// Lets the groups run to their end. The parent of forked ranks reports a death that only it can know of.
 fn run(groups: &mut [(Case, Group)]) {
     let end = far();
     let mut running = true;
@@ -227,11 +228,11 @@ fn run(groups: &mut [(Case, Group)]) {
     }
 }
 
-/// Kills at every point, and says how many deaths that were and how long the slowest took to be told.
+/// Kills at every point, and prints how many deaths that were and how long the slowest took to be noticed.
 fn sweep(name: &str, cases: Vec<Case>) {
     let started = Instant::now();
-    let (shm, temp) = (listing(Path::new("/dev/shm")), folders_of_ours());
-    let (total, mut failed, mut told) = (cases.len(), Vec::new(), Vec::new());
+    let (shm, temp) = (listing(Path::new("/dev/shm")), leftovers());
+    let (total, mut failed, mut delays) = (cases.len(), Vec::new(), Vec::new());
     assert!(total >= 60, "only {total} points");
     for some in cases.chunks(AT_ONCE) {
         let mut groups: Vec<(Case, Group)> = some.iter().map(|case| (case.clone(), case.start())).collect();
@@ -239,41 +240,41 @@ fn sweep(name: &str, cases: Vec<Case>) {
         let mut again = Vec::new();
         for (case, group) in groups {
             match case.check(&group) {
-                Ok(longest) => told.extend(longest),
+                Ok(longest) => delays.extend(longest),
                 Err(why) => failed.push(format!("{case:?}: {why}")),
             }
             let place = group.place;
-            let next = Group::start(case.host, place, &|way, rank| {
-                scene(way, rank, secs(60)).map_or_else(|error| error.to_string(), |()| "ok".to_owned())
+            let next = Group::start(case.leader, place, &|entry, rank| {
+                scenario(entry, rank, secs(60)).map_or_else(|error| error.to_string(), |()| "ok".to_owned())
             });
             again.push((case, next));
         }
         for (case, group) in again {
             for (rank, child) in &group.ranks {
-                let (end, says) = (child.reap(far()), group.says.read(*rank as usize));
-                if end != Some(HowDied::Exited(0)) || says != "ok" {
-                    failed.push(format!("{case:?}: in the next run rank {rank} ended with {end:?}: {says}"));
+                let (end, text) = (child.reap(far()), group.texts.read(*rank as usize));
+                if end != Some(HowDied::Exited(0)) || text != "ok" {
+                    failed.push(format!("{case:?}: in the next run rank {rank} ended with {end:?}: {text}"));
                 }
             }
         }
     }
     assert!(failed.is_empty(), "{} of {total} cases:\n{}", failed.len(), failed.join("\n"));
     assert_eq!(listing(Path::new("/dev/shm")), shm);
-    assert_eq!(folders_of_ours(), temp);
+    assert_eq!(leftovers(), temp);
     let none = nix::sys::wait::waitpid(None, Some(nix::sys::wait::WaitPidFlag::WNOHANG));
     assert_eq!(none, Err(nix::errno::Errno::ECHILD), "a process is left");
-    told.sort();
-    let longest = told.last().copied().unwrap_or_default();
-    let p99 = told[told.len() * 99 / 100];
-    say(&format!(
-        "{name}: {total} deaths, told after at most {longest:.1?} (p99 {p99:.1?}), sweep {:.1?}",
+    delays.sort();
+    let longest = delays.last().copied().unwrap_or_default();
+    let p99 = delays[delays.len() * 99 / 100];
+    print_error(&format!(
+        "{name}: {total} deaths, noticed after at most {longest:.1?} (p99 {p99:.1?}), sweep {:.1?}",
         started.elapsed()
     ));
-    assert!(longest < Duration::from_secs(5), "a death was told after {longest:?}");
+    assert!(longest < Duration::from_secs(5), "a death was noticed after {longest:?}");
 }
 
-/// What our tests and libraries would leave in the temp folder.
-fn folders_of_ours() -> Vec<String> {
+/// Files in the temp folder that our tests and libraries could have left.
+fn leftovers() -> Vec<String> {
     listing(&std::env::temp_dir())
         .into_iter()
         .filter(|name| name.contains("chipcomm") || name.contains("rootinfo"))
@@ -283,15 +284,15 @@ fn folders_of_ours() -> Vec<String> {
 #[test]
 #[serial]
 fn f20_f21_a_forked_rank_killed_at_any_point_is_named_and_nothing_is_left() {
-    // CS-7, RV-3, RV-6
+    // CS-6, RV-3, RV-6
     sweep("forked", cases(None));
 }
 
 #[test]
 #[serial]
 fn f20_f21_an_independent_rank_killed_at_any_point_is_named_and_nothing_is_left() {
-    // CS-7, RV-3, RV-4: each rank in turn holds the meeting.
-    for host in 0..NRANKS {
-        sweep(&format!("independent, rank {host} hosts"), cases(Some(host)));
+    // CS-6, RV-3, RV-4: each rank in turn leads the rendezvous.
+    for leader in 0..NRANKS {
+        sweep(&format!("independent, rank {leader} leads"), cases(Some(leader)));
     }
 }

@@ -1,22 +1,19 @@
-//! Too little memory is an error that says need and have, on every rank, and the communicator goes on (F22, F28).
-//!
-//! # Safety
-//! Forks; see `kit`.
+//! Too little memory is an error that says need and have, on every rank, and the communicator stays usable (F22, F28).
 #![allow(missing_docs)]
 
-mod kit;
+mod support;
 
 use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec, Membership};
-use comm_sim::{SimComm, prepare};
+use comm_sim::SimComm;
 use fault_points::{Action, Plan};
-use kit::{Way, in_processes, meeting_place, secs};
 use nix::sys::resource::{Resource, setrlimit};
 use serial_test::serial;
 use std::path::PathBuf;
+use support::{Entry, in_processes, rendezvous_path, secs};
 
 const MIB: usize = 1 << 20;
 
-/// A control group with a memory limit, gone with the value.
+/// A control group with a memory limit, removed when dropped.
 struct MemoryGroup {
     folder: PathBuf,
     procs: &'static str,
@@ -53,13 +50,13 @@ impl Drop for MemoryGroup {
     }
 }
 
-/// Rank 1 has too little memory for the large window; both are told, and then use smaller ones.
-fn rank_1_fails_and_both_go_on(way: Way<'_>, rank: u32, large: usize) -> Result<(), String> {
+/// Rank 1 has too little memory for the large window. Both ranks get an error, and then use smaller windows.
+fn rank_1_fails_and_both_go_on(entry: Entry<'_>, rank: u32, large: usize) -> Result<(), String> {
     let text = |error: CommError| error.to_string();
-    let comm = way.open(rank, 2, secs(30)).map_err(text)?;
+    let comm = entry.open(rank, 2, secs(30)).map_err(text)?;
     for _ in 0..3 {
-        let told = comm.alloc_windows(large, secs(30));
-        match (rank, told) {
+        let result = comm.alloc_windows(large, secs(30));
+        match (rank, result) {
             (0, Err(CommError::PeerFailed { rank: 1, message, .. })) if message.contains("need") => {}
             (1, Err(CommError::OutOfMemory { need, have: Some(have), .. }))
                 if need >= large as u64 && have < need => {}
@@ -68,9 +65,9 @@ fn rank_1_fails_and_both_go_on(way: Way<'_>, rank: u32, large: usize) -> Result<
         comm.barrier(secs(30)).map_err(text)?;
     }
     let spec = DomainSpec { id: AllocationId(3), ranks: &[0, 1], domain_rank: rank, window_size: large };
-    let told = comm.alloc_domain(&spec, secs(30));
-    if !matches!(told, Err(CommError::PeerFailed { rank: 1, .. } | CommError::OutOfMemory { .. })) {
-        return Err(format!("{told:?}"));
+    let result = comm.alloc_domain(&spec, secs(30));
+    if !matches!(result, Err(CommError::PeerFailed { rank: 1, .. } | CommError::OutOfMemory { .. })) {
+        return Err(format!("{result:?}"));
     }
     let window = comm.alloc_windows(MIB, secs(30)).map_err(text)?;
     comm.write(window.base, &vec![1; MIB]).map_err(text)?;
@@ -80,34 +77,34 @@ fn rank_1_fails_and_both_go_on(way: Way<'_>, rank: u32, large: usize) -> Result<
 
 #[test]
 #[serial]
-fn f22_f28_a_control_groups_limit_is_an_error_on_every_rank_and_no_signal() {
+fn f22_f28_a_control_groups_limit_is_an_error_on_every_rank_and_not_a_signal() {
     // CS-2, CS-3
     let Some(limited) = MemoryGroup::new(64 * MIB) else {
-        println!("the limit of a control group is not shown: this process may not make one");
+        println!("not run: this process may not make a control group");
         return;
     };
-    let prepared = prepare(2).unwrap();
-    let (_folder, path) = meeting_place();
-    for way in [Way::Forked(&prepared), Way::Met(&path)] {
-        in_processes(2, way, |rank| {
+    let prepared = SimComm::prepare_group(2).unwrap();
+    let (_folder, path) = rendezvous_path();
+    for entry in [Entry::Forked(&prepared), Entry::Path(&path)] {
+        in_processes(2, entry, |rank| {
             if rank == 1 {
                 limited.enter();
             }
-            rank_1_fails_and_both_go_on(way, rank, 256 * MIB)
+            rank_1_fails_and_both_go_on(entry, rank, 256 * MIB)
         });
     }
 }
 
 #[test]
 #[serial]
-fn f22_many_small_windows_run_into_the_limit_in_words_too() {
+fn f22_the_small_window_that_exceeds_the_limit_is_an_error() {
     // CS-2
     let Some(limited) = MemoryGroup::new(48 * MIB) else {
-        println!("the limit of a control group is not shown: this process may not make one");
+        println!("not run: this process may not make a control group");
         return;
     };
-    let (_folder, path) = meeting_place();
-    in_processes(1, Way::Met(&path), |_| {
+    let (_folder, path) = rendezvous_path();
+    in_processes(1, Entry::Path(&path), |_| {
         limited.enter();
         let comm = SimComm::rendezvous(&path, Membership::new(0, 1).unwrap(), secs(30)).unwrap();
         let domain =
@@ -120,7 +117,7 @@ fn f22_many_small_windows_run_into_the_limit_in_words_too() {
         if have >= need || made < 20 {
             return Err(format!("after {made} windows: need {need}, have {have}"));
         }
-        // What is released can be had again.
+        // What is released can be allocated again.
         comm.release_domain(AllocationId(0), secs(30)).unwrap();
         comm.release_domain(AllocationId(1), secs(30)).unwrap();
         comm.alloc_domain(&domain(5000), secs(30)).map(drop).map_err(|error| error.to_string())
@@ -132,11 +129,11 @@ fn f22_many_small_windows_run_into_the_limit_in_words_too() {
 fn f22_the_limits_of_a_process_are_errors_of_init() {
     // CS-2
     for limit in [Resource::RLIMIT_FSIZE, Resource::RLIMIT_AS] {
-        let (_folder, path) = meeting_place();
-        in_processes(1, Way::Met(&path), |_| {
+        let (_folder, path) = rendezvous_path();
+        in_processes(1, Entry::Path(&path), |_| {
             setrlimit(limit, 1 << 30, 1 << 30).unwrap();
-            let told = SimComm::rendezvous(&path, Membership::new(0, 1).unwrap(), secs(30));
-            match told.map(drop) {
+            let result = SimComm::rendezvous(&path, Membership::new(0, 1).unwrap(), secs(30));
+            match result.map(drop) {
                 Err(CommError::OutOfMemory { need, have: Some(have), what }) if have < need => {
                     if what.contains("ulimit") { Ok(()) } else { Err(what) }
                 }
@@ -150,16 +147,16 @@ fn f22_the_limits_of_a_process_are_errors_of_init() {
 #[serial]
 fn f28_a_reservation_that_the_kernel_refuses_is_undone_on_all() {
     // CS-3
-    let prepared = prepare(2).unwrap();
-    let way = Way::Forked(&prepared);
-    in_processes(2, way, |rank| {
+    let prepared = SimComm::prepare_group(2).unwrap();
+    let entry = Entry::Forked(&prepared);
+    in_processes(2, entry, |rank| {
         let text = |error: CommError| error.to_string();
         fault_points::arm(Plan::one("region.reserve", 1, 1, Action::Error(28)));
-        let comm = way.open(rank, 2, secs(30)).map_err(text)?;
-        let told = comm.alloc_windows(8192, secs(30));
-        match (rank, &told) {
+        let comm = entry.open(rank, 2, secs(30)).map_err(text)?;
+        let result = comm.alloc_windows(8192, secs(30));
+        match (rank, &result) {
             (0, Err(CommError::PeerFailed { rank: 1, .. })) | (1, Err(CommError::OutOfMemory { .. })) => {}
-            _ => return Err(format!("{told:?}")),
+            _ => return Err(format!("{result:?}")),
         }
         comm.alloc_windows(8192, secs(30)).map_err(text)?;
         comm.barrier(secs(30)).map_err(text)?;

@@ -2,7 +2,7 @@
  * Every rank gets all ranks' inputs, one after the other in rank order.
  *
  * Tensors: input, output of rankNum times its length. Scalars: the window's data (two halves of the input's
- * length, which take turns as in allreduce.cpp), the window's signals (a CommPhaseBarrier), the CommContext.
+ * length, which alternate as in allreduce.cpp), the window's signals (a CommPhaseBarrier), the CommContext.
  */
 #include "comm_kernel.h"
 

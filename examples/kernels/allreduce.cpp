@@ -4,9 +4,9 @@
  * Tensors: input, output, of one length. Scalars: the window's data (two halves of that length), the window's
  * signals (a CommPhaseBarrier), the CommContext.
  *
- * The halves take turns. A rank that is a round ahead writes into the half that nobody reads any more, so one
- * barrier a round is enough: to get two rounds ahead it would have to pass a barrier that the slowest reader
- * has not reached.
+ * The halves alternate. A rank that is one round ahead writes into the half that is no longer read, so one
+ * barrier per round is enough: to get two rounds ahead it would have to pass a barrier that the slowest
+ * reader has not reached.
  */
 #include "sum_ranks.h"
 

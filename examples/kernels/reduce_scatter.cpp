@@ -2,7 +2,7 @@
  * Rank d gets chunk d of the sum of all ranks' inputs.
  *
  * Tensors: input, output of its length divided by rankNum. Scalars: the window's data (two halves of the
- * input's length, which take turns as in allreduce.cpp), the window's signals (a CommPhaseBarrier), the
+ * input's length, which alternate as in allreduce.cpp), the window's signals (a CommPhaseBarrier), the
  * CommContext.
  */
 #include "sum_ranks.h"

@@ -4,7 +4,7 @@
 
 #include "comm_kernel.h"
 
-/* out[i] = the sum over all ranks of what they have at mine[i]. In rank order, so that all ranks round alike. */
+/* out[i] = the sum of mine[i] over all ranks, in rank order, so that all ranks round in the same way. */
 COMM_DEVICE inline void sum_ranks(COMM_GM const CommContext *ctx, COMM_GM float *out, COMM_GM float *mine,
                                   size_t count) {
     /* A block of the output stays in the first-level cache while the ranks are added to it. */

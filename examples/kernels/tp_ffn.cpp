@@ -31,7 +31,7 @@ COMM_DEVICE static void matmul(int64_t a, int64_t b, int64_t product) {
 /* Tensors: this chip's columns of x, its rows of the weights, and the partial product that results. */
 COMM_KERNEL void linear(COMM_GM int64_t *args) { matmul(args[0], args[1], args[2]); }
 
-/* Tensors: the summed y, this chip's columns of the weights, its columns of the output max(0, y * weights). */
+/* Tensors: the summed y, this chip's columns of the weights, its columns of max(0, y * weights). */
 COMM_KERNEL void ffn(COMM_GM int64_t *args) {
     matmul(args[0], args[1], args[2]);
     const auto output = comm_tensor<float>(args[2]);

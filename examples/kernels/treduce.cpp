@@ -1,8 +1,8 @@
 /*
  * One rank, the root, gets the sum of all ranks' inputs; the others' outputs stay as they are.
  *
- * Tensors: input, output, of one length. Scalars: the window's data (two halves of that length, which take
- * turns as in allreduce.cpp), the window's signals (a CommPhaseBarrier), the CommContext, the root.
+ * Tensors: input, output, of one length. Scalars: the window's data (two halves of that length, which
+ * alternate as in allreduce.cpp), the window's signals (a CommPhaseBarrier), the CommContext, the root.
  */
 #include "sum_ranks.h"
 

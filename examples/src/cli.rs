@@ -1,136 +1,278 @@
-//! The command line that all programs have in common.
+//! Command lines: a table of flags, from which parsing, help and errors follow.
+//!
+//! A table and not a derive macro, because a library with one would lengthen the first build by a third.
 
-use crate::devices::Devices;
-use crate::stop::Stop;
-use comm_context::comm::Timeout;
-use std::num::NonZeroU32;
+use crate::exit::Error;
+use lexopt::Arg;
+use std::ffi::OsString;
+use std::fmt::{self, Display, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
-use worker_orch::Platform;
 
-/// What every program understands.
-#[derive(Clone, Debug, clap::Args)]
-pub struct Options {
-    /// What the chips are: sim, a2a3 or a5
-    #[arg(short, long, value_name = "NAME", default_value_t = Platform::Sim)]
-    pub platform: Platform,
-    /// Chips to use: 0-3, or 0,2,5, or a count; without it as few as the program needs
-    #[arg(short, long, value_name = "LIST")]
-    pub devices: Option<Devices>,
-    /// How often to do it, one after the other, in the same window
-    #[arg(long, value_name = "N", default_value = "1")]
-    pub iters: NonZeroU32,
-    /// How many floats each chip contributes; the program's text says how many without it
-    #[arg(long, value_name = "N")]
-    pub count: Option<NonZeroU32>,
-    /// Run this kernel in place of the program's own, with the same arguments; SYMBOL is kernel_entry if left out
-    #[arg(long, value_name = "FILE[:SYMBOL]")]
-    pub kernel: Option<KernelFile>,
-    /// Give up when bring-up, or a batch of iterations, takes longer than this many seconds [default: 120]
-    #[arg(long, value_name = "SECONDS")]
-    pub timeout: Option<Timeout>,
-    /// Write when every task ran to this file; ui.perfetto.dev shows it
-    #[arg(long, value_name = "FILE")]
-    pub trace: Option<PathBuf>,
-    /// Print the result as one JSON object
-    #[arg(long)]
-    pub json: bool,
-    /// Print the verdict only
-    #[arg(long, short, conflicts_with = "json")]
-    pub quiet: bool,
+/// One flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flag {
+    short: Option<char>,
+    long: &'static str,
+    value: Option<&'static str>,
+    help: &'static str,
 }
 
-impl Options {
-    /// The devices, or the first `otherwise`.
-    pub fn devices_or(&self, otherwise: usize) -> Result<Devices, Stop> {
-        self.devices.clone().map_or_else(|| Devices::first(otherwise).map_err(Stop::Usage), Ok)
+impl Flag {
+    /// A flag that a value follows; `value` is what the help calls it.
+    pub const fn with_value(long: &'static str, value: &'static str, help: &'static str) -> Self {
+        Self { short: None, long, value: Some(value), help }
     }
 
-    /// Where one of our own kernels is, by its name in `kernels/`: where cargo built it for the simulation, or, for other
-    /// platforms, in the folder that `CHIPCOMM_KERNEL_DIR` names, where `cargo xtask kernels` has put its objects.
-    pub fn kernel_path(&self, name: &str) -> PathBuf {
-        let elsewhere = std::env::var_os("CHIPCOMM_KERNEL_DIR").filter(|_| self.platform != Platform::Sim);
-        match elsewhere {
-            Some(folder) => PathBuf::from(folder).join(format!("{name}.o")),
-            None => PathBuf::from(env!("OUT_DIR")).join(format!("{name}.so")),
-        }
+    /// A flag without a value.
+    pub const fn switch(long: &'static str, help: &'static str) -> Self {
+        Self { short: None, long, value: None, help }
     }
 
-    /// The count, or `otherwise`.
-    pub fn count_or(&self, otherwise: usize) -> usize {
-        self.count.map_or(otherwise, |count| count.get() as usize)
+    /// The same flag with a short form.
+    pub const fn short(self, short: char) -> Self {
+        Self { short: Some(short), ..self }
     }
 }
 
-/// A function of a shared object on disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KernelFile {
-    /// The shared object.
-    pub file: PathBuf,
-    /// The function.
-    pub symbol: String,
+/// `--iters <N>`
+impl Display for Flag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.value {
+            Some(value) => write!(f, "--{} <{value}>", self.long),
+            None => write!(f, "--{}", self.long),
+        }
+    }
 }
 
-/// The function that a kernel file exports unless its user says otherwise.
-pub const DEFAULT_SYMBOL: &str = "kernel_entry";
+const HELP: Flag = Flag::switch("help", "Print this text").short('h');
 
-impl FromStr for KernelFile {
-    type Err = String;
+/// What a program's command line looks like.
+#[derive(Clone, Copy, Debug)]
+pub struct CommandLine {
+    /// The program's name.
+    pub program: &'static str,
+    /// What it does, in a line.
+    pub about: &'static str,
+    /// Its flags, group after group.
+    pub flags: &'static [&'static [Flag]],
+    /// How to call it.
+    pub examples: &'static str,
+    /// What else its user has to know, a paragraph each.
+    pub notes: &'static [&'static str],
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let whole = PathBuf::from(text);
-        let (file, symbol) = match text.rsplit_once(':') {
-            // A file whose name has a colon in it is not taken apart.
-            Some((file, symbol)) if !whole.exists() => (file.into(), symbol),
-            _ => (whole, DEFAULT_SYMBOL),
-        };
-        if symbol.is_empty() {
-            return Err("a symbol follows the colon".to_owned());
-        }
-        if !file.is_file() {
-            return Err(format!("there is no file {file:?}"));
-        }
-        Ok(Self { file, symbol: symbol.to_owned() })
+impl CommandLine {
+    fn flags(&self) -> impl Iterator<Item = &'static Flag> {
+        self.flags.iter().copied().flatten().chain(std::iter::once(&HELP))
     }
+
+    /// Reads arguments, without the program's name; `None` when they ask for help.
+    pub fn parse(&self, args: impl IntoIterator<Item = OsString>) -> Result<Option<Arguments>, Error> {
+        let mut parser = lexopt::Parser::from_args(args);
+        let mut given: Vec<(&'static Flag, OsString)> = Vec::new();
+        while let Some(arg) = parser.next().map_err(usage)? {
+            let found = match &arg {
+                Arg::Long(long) => self.flags().find(|flag| flag.long == *long),
+                Arg::Short(short) => self.flags().find(|flag| flag.short == Some(*short)),
+                Arg::Value(_) => None,
+            };
+            let Some(flag) = found else { return Err(self.unknown(&arg)) };
+            if *flag == HELP {
+                return Ok(None);
+            }
+            if given.iter().any(|(earlier, _)| *earlier == flag) {
+                return Err(usage(format!("'{flag}' is given twice")));
+            }
+            let value = match flag.value {
+                Some(_) => parser.value().map_err(|_| usage(format!("'{flag}' needs a value")))?,
+                None => OsString::new(),
+            };
+            given.push((flag, value));
+        }
+        Ok(Some(Arguments { line: *self, given }))
+    }
+
+    fn unknown(&self, arg: &Arg<'_>) -> Error {
+        match arg {
+            Arg::Long(long) => {
+                let close =
+                    self.flags().map(|flag| (distance(flag.long, long), flag)).min_by_key(|(far, _)| *far);
+                match close {
+                    Some((0..=2, flag)) => {
+                        usage(format!("unknown flag '--{long}'; did you mean '--{}'?", flag.long))
+                    }
+                    _ => usage(format!("unknown flag '--{long}'")),
+                }
+            }
+            Arg::Short(short) => usage(format!("unknown flag '-{short}'")),
+            Arg::Value(value) => usage(format!("unexpected argument '{}'", value.display())),
+        }
+    }
+
+    /// The text of `--help`.
+    pub fn help(&self) -> String {
+        let width = self.flags().map(|flag| flag.to_string().len()).max().unwrap_or(0);
+        let mut text = format!("{}\n\nUsage: {} [OPTIONS]\n\nOptions:\n", self.about, self.program);
+        for flag in self.flags() {
+            let short = flag.short.map_or("    ".to_owned(), |short| format!("-{short}, "));
+            let _ = writeln!(text, "  {short}{:width$}  {}", flag.to_string(), flag.help);
+        }
+        for paragraph in [&[self.examples], self.notes].concat() {
+            let _ = writeln!(text, "\n{paragraph}");
+        }
+        text
+    }
+}
+
+/// What was given on a command line.
+#[derive(Clone, Debug)]
+pub struct Arguments {
+    line: CommandLine,
+    given: Vec<(&'static Flag, OsString)>,
+}
+
+impl Arguments {
+    fn given(&self, long: &str) -> Option<&(&'static Flag, OsString)> {
+        debug_assert!(self.line.flags().any(|flag| flag.long == long), "--{long} is missing in the table");
+        self.given.iter().find(|(flag, _)| flag.long == long)
+    }
+
+    /// Whether the flag is there.
+    pub fn has(&self, long: &str) -> bool {
+        self.given(long).is_some()
+    }
+
+    /// The flag's value as a path.
+    pub fn path(&self, long: &str) -> Option<PathBuf> {
+        self.given(long).map(|(_, value)| value.into())
+    }
+
+    /// The flag's value.
+    pub fn value<T: FromStr<Err: Display>>(&self, long: &str) -> Result<Option<T>, Error> {
+        self.value_with(long, T::from_str)
+    }
+
+    /// The flag's value, as `parse` reads it.
+    pub fn value_with<T, E: Display>(
+        &self,
+        long: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<Option<T>, Error> {
+        let Some((flag, value)) = self.given(long) else { return Ok(None) };
+        let bad =
+            |why: &dyn Display| usage(format!("invalid value '{}' for '{flag}': {why}", value.display()));
+        let text = value.to_str().ok_or_else(|| bad(&"it is not UTF-8"))?;
+        parse(text).map(Some).map_err(|error| bad(&error))
+    }
+
+    /// Refuses flags that contradict each other.
+    pub fn exclusive(&self, first: &str, second: &str) -> Result<(), Error> {
+        if self.has(first) && self.has(second) {
+            return Err(usage(format!("'--{first}' and '--{second}' exclude each other")));
+        }
+        Ok(())
+    }
+
+    /// Refuses the flag without the other.
+    pub fn requires(&self, flag: &str, other: &str) -> Result<(), Error> {
+        if self.has(flag) && !self.has(other) {
+            return Err(usage(format!("'--{flag}' needs '--{other}' as well")));
+        }
+        Ok(())
+    }
+}
+
+/// The error of a bad command line.
+pub fn usage(error: impl Display) -> Error {
+    Error::Usage(error.to_string())
+}
+
+/// How many characters have to be put in, taken out or replaced to make one text the other.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = i;
+        row[0] = i + 1;
+        for (j, to) in b.chars().enumerate() {
+            let replaced = diagonal + usize::from(from != to);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.chars().count()]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
 
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        options: Options,
+    const LINE: CommandLine = CommandLine {
+        program: "x",
+        about: "About x",
+        flags: &[&[
+            Flag::with_value("count", "N", "How many").short('c'),
+            Flag::switch("json", "As JSON"),
+            Flag::switch("quiet", "Less").short('q'),
+        ]],
+        examples: "Example: x",
+        notes: &["More about x"],
+    };
+
+    fn parse(args: &str) -> Result<Option<Arguments>, Error> {
+        LINE.parse(args.split_whitespace().map(OsString::from))
     }
 
     #[test]
-    fn the_command_line_is_consistent() {
-        use clap::CommandFactory;
-        Cli::command().debug_assert();
+    fn values_come_in_every_usual_form() {
+        for args in ["--count 3", "--count=3", "-c 3", "-c3", "-qc3"] {
+            let arguments = parse(args).unwrap().unwrap();
+            assert_eq!(arguments.value::<u32>("count"), Ok(Some(3)), "{args}");
+            assert!(!arguments.has("json"));
+        }
+        assert!(parse("").unwrap().is_some_and(|arguments| !arguments.has("count")));
     }
 
     #[test]
-    fn nothing_given_means_sim_once() {
-        let options = Cli::parse_from(["x"]).options;
-        assert_eq!((options.platform, options.iters.get(), options.count_or(7)), (Platform::Sim, 1, 7));
-        assert_eq!(options.devices_or(2).unwrap().ids(), [0, 1]);
+    fn mistakes_are_one_line_with_the_flag() {
+        for (args, reason) in [
+            ("--cuont 3", "unknown flag '--cuont'; did you mean '--count'?"),
+            ("--fast", "unknown flag '--fast'"),
+            ("-x", "unknown flag '-x'"),
+            ("extra", "unexpected argument 'extra'"),
+            ("--count", "'--count <N>' needs a value"),
+            ("-c 1 -c 2", "'--count <N>' is given twice"),
+            ("--json=3", "unexpected argument for option '--json': \"3\""),
+        ] {
+            assert_eq!(parse(args).map(|_| ()), Err(usage(reason)), "{args}");
+        }
+        let arguments = parse("--count -3 --json -q").unwrap().unwrap();
+        let error = arguments.value::<u32>("count").unwrap_err();
+        assert_eq!(error, usage("invalid value '-3' for '--count <N>': invalid digit found in string"));
+        assert_eq!(
+            arguments.exclusive("json", "quiet"),
+            Err(usage("'--json' and '--quiet' exclude each other"))
+        );
+        assert_eq!(
+            parse("--json").unwrap().unwrap().requires("json", "count"),
+            Err(usage("'--json' needs '--count' as well"))
+        );
     }
 
     #[test]
-    fn a_kernel_is_a_file_and_a_symbol() {
-        let folder = tempfile::tempdir().unwrap();
-        let plain = folder.path().join("k.so");
-        let odd = folder.path().join("k.so:x");
-        std::fs::write(&plain, "").unwrap();
-        let read = |text: String| text.parse::<KernelFile>();
-        let plain = plain.display().to_string();
-        assert_eq!(read(plain.clone()).unwrap().symbol, DEFAULT_SYMBOL);
-        assert_eq!(read(format!("{plain}:x")).unwrap().symbol, "x");
-        std::fs::write(&odd, "").unwrap();
-        assert_eq!(read(odd.display().to_string()).unwrap().file, odd);
-        assert!(read(format!("{plain}:")).unwrap_err().contains("symbol"));
-        assert!(read(format!("{plain}.no")).unwrap_err().contains("no file"));
+    fn help_lists_every_flag() {
+        assert!(parse("--help").unwrap().is_none() && parse("-h").unwrap().is_none());
+        let expected = "About x\n\nUsage: x [OPTIONS]\n\nOptions:\n  \
+            -c, --count <N>  How many\n      --json       As JSON\n  -q, --quiet      Less\n  \
+            -h, --help       Print this text\n\nExample: x\n\nMore about x\n";
+        assert_eq!(LINE.help(), expected);
+    }
+
+    #[test]
+    fn distances_count_single_changes() {
+        assert_eq!(
+            ["count", "cuont", "coun", "counts", ""].map(|text| distance("count", text)),
+            [0, 2, 1, 1, 5]
+        );
     }
 }

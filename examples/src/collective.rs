@@ -1,54 +1,80 @@
-//! One collective operation on all chips: the frame that allreduce, allgather, reduce_scatter and treduce share.
+//! One collective operation on all chips: what allreduce, allgather, reduce_scatter and treduce share.
 
-use crate::cli::Options;
+use crate::cli::{Arguments, CommandLine};
+use crate::exit::{Error, Outcome, main};
 use crate::golden::{UNTOUCHED, slack_of_sum};
 use crate::job::Job;
+use crate::options::Options;
 use crate::rows::{Rows, rows_that_fit};
-use crate::stop::{Stop, Verdict};
 use comm_context::abi::{DType, TensorDesc};
 use comm_context::comm::Membership;
+use std::process::ExitCode;
 use worker_orch::{Access, Args, ChipConfig, ChipContext, Failure};
 
 /// The bytes of a `CommPhaseBarrier`.
 pub const SIGNAL_BYTES: usize = 4096;
-/// Inputs differ from iteration to iteration, so that what is left of the last one cannot pass for the next.
+/// Inputs differ from iteration to iteration, so that stale output of the last one is not right.
 const VARIANTS: u32 = 4;
 
+/// Element `index` of the input of a rank, in the first iteration; in iteration k it is k mod 4 more.
+pub fn input(rank: usize, index: usize) -> f64 {
+    index as f64 + 100.0 * rank as f64
+}
+
+/// The sum over `n` ranks of [`input`].
+pub fn sum_of_inputs(n: usize, index: usize) -> f64 {
+    let n = n as f64;
+    n * index as f64 + 100.0 * n * (n - 1.0) / 2.0
+}
+
 /// What is special about a collective.
-pub struct Collective<'a> {
-    /// Its kernel in `kernels/`: input and output tensor, then the window's data and signals, the context, and `scalars`.
-    pub kernel: &'static str,
+pub struct Collective {
     /// Floats of input on each chip; the window has room for two of them.
     pub input_len: usize,
     /// Floats of output on each chip.
     pub output_len: usize,
     /// Further arguments of the kernel.
-    pub scalars: &'a [u64],
-    /// Element `index` of the input of a rank, in the first iteration; in iteration k it is k mod 4 more.
-    pub input: &'a dyn Fn(usize, usize) -> f64,
-    /// Element `index` of the output of a rank, in the first iteration; `None` when the kernel must not write it.
-    pub expected: &'a dyn Fn(usize, usize) -> Option<f64>,
+    pub scalars: Vec<u64>,
+    /// Element `index` of the output of a rank, in the first iteration; `None` if it must not be written.
+    pub expected: Box<dyn Fn(usize, usize) -> Option<f64>>,
     /// How much the output grows when every input grows by 1.
     pub gain: f64,
 }
 
-impl Collective<'_> {
-    /// Brings the chips up, runs all iterations, and checks every output of each.
-    pub fn run(&self, options: &Options, mut job: Job<'_>) -> Result<Verdict, Stop> {
+impl Collective {
+    /// The main function of a program that is a collective on two chips or more. Its kernel has the program's
+    /// name in `kernels/` and takes input and output tensor, then the window's data and signals, the context,
+    /// and `scalars`. `describe` gets the number of chips and the count of floats, which is `count` unless
+    /// the user gives one.
+    pub fn main(
+        line: &CommandLine,
+        count: usize,
+        describe: impl FnOnce(&Arguments, usize, usize) -> Result<Self, Error>,
+    ) -> ExitCode {
+        main(line, |arguments| {
+            let options = Options::read(arguments)?;
+            let (devices, count) = (options.devices_or(2)?, options.count_or(count));
+            let collective = describe(arguments, devices.ids().len(), count)?;
+            collective.run(&options, line.program, Job::new(line.program, &options, devices, count)?)
+        })
+    }
+
+    /// Brings up the chips, runs all iterations, and checks every output of each.
+    fn run(&self, options: &Options, kernel: &str, mut job: Job<'_>) -> Result<Outcome, Error> {
         let n = job.devices().len();
-        let mut worker = job.worker().build().map_err(Stop::before_start)?;
-        let kernel = job.kernel(&mut worker, self.kernel)?;
+        let mut worker = job.worker().build().map_err(Error::before_start)?;
+        let kernel = job.kernel(&mut worker, kernel)?;
         let chips = job.devices().iter().enumerate().map(|(rank, device)| self.chip(*device, rank, n));
-        let chips = chips.collect::<Result<Vec<_>, _>>().map_err(Stop::Usage)?;
-        worker.configure_chips(chips).map_err(Stop::before_start)?;
+        let chips = chips.collect::<Result<Vec<_>, _>>().map_err(Error::Usage)?;
+        worker.configure_chips(chips).map_err(Error::before_start)?;
 
         let variants = VARIANTS.min(options.iters.get());
         let most = rows_that_fit(n * self.output_len * size_of::<f32>()).min(options.iters.get());
         let rows = |rows, len| (0..n).map(|_| Rows::new(&worker, rows, len)).collect::<Result<Vec<_>, _>>();
-        let inputs = rows(variants, self.input_len).map_err(Stop::before_start)?;
-        let outputs = rows(most, self.output_len).map_err(Stop::before_start)?;
-        for (rank, input) in inputs.iter().enumerate() {
-            input.fill(|variant, index| (self.input)(rank, index) + f64::from(variant))?;
+        let inputs = rows(variants, self.input_len).map_err(Error::before_start)?;
+        let outputs = rows(most, self.output_len).map_err(Error::before_start)?;
+        for (rank, rows) in inputs.iter().enumerate() {
+            rows.fill(|variant, index| input(rank, index) + f64::from(variant))?;
         }
 
         job.bring_up(&mut worker)?;

@@ -3,7 +3,7 @@
 use comm_context::abi::COMM_MAX_RANK_NUM as MAX_RANKS;
 use std::str::FromStr;
 
-/// Devices, each once, in the order given; at least one and at most 64.
+/// Devices in the order given, without repetition; at least one and at most 64.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Devices(Vec<i32>);
 
@@ -28,12 +28,18 @@ impl Devices {
 impl FromStr for Devices {
     type Err = String;
 
-    /// `4` (a count), `0-3` (a range), `0,2,5` (ids), or ranges and ids with commas between them.
+    /// `4` (a count), `0-3` (a range), `0,2,5` (ids), or ranges and ids separated by commas. A number alone
+    /// is a count, so one device alone is a range: `5-5`.
     fn from_str(text: &str) -> Result<Self, String> {
-        // `+3` is a number to the standard library.
+        // The standard library also parses `+3`.
         if let Ok(count) = text.parse()
             && text.bytes().all(|byte| byte.is_ascii_digit())
         {
+            if count == 0 {
+                return Err("a number alone is a count, and at least one device is needed; \
+                            for device 0 alone write 0-0"
+                    .to_owned());
+            }
             return Self::first(count);
         }
         let mut ids = Vec::new();
@@ -41,11 +47,11 @@ impl FromStr for Devices {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let (first, last) = (id(first, text)?, id(last, text)?);
             if first > last {
-                return Err(format!("{part} runs backwards; write {last}-{first}"));
+                return Err(format!("the range {part} is reversed; write {last}-{first}"));
             }
             for id in first..=last {
                 if ids.contains(&id) {
-                    return Err(format!("device {id} is named twice"));
+                    return Err(format!("device {id} is listed twice"));
                 }
                 ids.push(id);
             }
@@ -54,13 +60,15 @@ impl FromStr for Devices {
     }
 }
 
-/// One id. As many devices as ranks: nobody has more in one host, and a slip of the keyboard is noticed.
+/// One id. They are limited to as many as there can be ranks, so that a typing error is found here.
 fn id(text: &str, list: &str) -> Result<i32, String> {
-    let known = text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<i32>().ok()).flatten();
-    match known {
+    let number = text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<i32>().ok()).flatten();
+    match number {
         Some(id) if (id as usize) < MAX_RANKS => Ok(id),
         Some(id) => Err(format!("there is no device {id}; devices are 0 to {}", MAX_RANKS - 1)),
-        None => Err(format!("{list:?} is no list of devices; write 0-3, or 0,2,5, or a count such as 4")),
+        None => Err(format!(
+            "{list:?} is not a list of devices; write a range such as 0-3, ids such as 0,2,5, or a count such as 4"
+        )),
     }
 }
 
@@ -78,29 +86,30 @@ mod tests {
         assert_eq!(ids("2-4"), [2, 3, 4]);
         assert_eq!(ids("5,0,2"), [5, 0, 2]);
         assert_eq!(ids("0,4-6"), [0, 4, 5, 6]);
+        assert_eq!(ids("5-5"), [5]);
         assert_eq!(ids("64").len(), 64);
     }
 
     #[test]
     fn everything_else_is_refused_with_a_reason() {
         for (text, reason) in [
-            ("0", "at least one"),
+            ("0", "for device 0 alone write 0-0"),
             ("65", "too many"),
-            ("99999999999999999999", "no list"),
+            ("99999999999999999999", "not a list"),
             ("1,64", "0 to 63"),
-            ("3-1", "backwards"),
+            ("3-1", "reversed"),
             ("1,1", "twice"),
             ("0-2,1", "twice"),
-            ("", "no list"),
-            ("a", "no list"),
-            ("-1", "no list"),
-            ("0,", "no list"),
-            ("+1,2", "no list"),
-            ("+3", "no list"),
-            ("0 1", "no list"),
+            ("", "not a list"),
+            ("a", "not a list"),
+            ("-1", "not a list"),
+            ("0,", "not a list"),
+            ("+1,2", "not a list"),
+            ("+3", "not a list"),
+            ("0 1", "not a list"),
         ] {
-            let told = text.parse::<Devices>().unwrap_err();
-            assert!(told.contains(reason), "{text:?}: {told}");
+            let error = text.parse::<Devices>().unwrap_err();
+            assert!(error.contains(reason), "{text:?}: {error}");
         }
     }
 }

@@ -1,32 +1,32 @@
-//! Results beside what they should be.
+//! Comparison of results with what they should be.
 
-use serde::Serialize;
+use crate::exit::Outcome;
 use std::fmt;
 
-/// What an element holds before a kernel writes it: a number that is none, with a pattern that nobody computes.
+/// What an element holds before a kernel writes it: a NaN with a payload that no arithmetic produces.
 pub const UNTOUCHED: f32 = f32::from_bits(0x7fc0_dead);
 
 /// Whole numbers up to here are exact in an f32, and so are sums that stay below.
 const EXACT: f64 = (1 << f32::MANTISSA_DIGITS) as f64;
 
 /// How far off a chip's results were, over all iterations.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Checked {
-    /// The greatest difference; infinite when an element was not written, or written that should not be.
+    /// The greatest difference; infinite when an element is missing, or was written that should not be.
     pub max_error: f64,
-    /// The first element that is wrong, in words.
+    /// The first wrong element, as text.
     pub first_wrong: Option<String>,
-    /// How many elements were looked at.
+    /// How many elements were compared.
     pub elements: u64,
 }
 
 impl Checked {
-    /// Whether all elements were right, and there were some.
-    pub fn is_right(&self) -> bool {
-        self.first_wrong.is_none() && self.elements > 0
+    /// Wrong if any element is wrong, or if none was compared.
+    pub fn outcome(&self) -> Outcome {
+        if self.first_wrong.is_none() && self.elements > 0 { Outcome::Right } else { Outcome::Wrong }
     }
 
-    /// Compares the output of one iteration. `None` as the expected value means that the element must be untouched.
+    /// Compares the output of one iteration. An element with `None` as its expected value must be untouched.
     pub fn check(
         &mut self,
         iteration: u32,
@@ -54,7 +54,7 @@ impl Checked {
     }
 }
 
-/// The relative error that `terms` rounded additions of whole numbers may have: none while the sums stay exact.
+/// The relative error of a sum of `terms` whole numbers: none while the sum is exact.
 pub fn slack_of_sum(terms: usize, greatest: f64) -> f64 {
     if greatest < EXACT { 0.0 } else { terms as f64 * f64::from(f32::EPSILON) }
 }
@@ -81,14 +81,14 @@ mod tests {
     }
 
     #[test]
-    fn right_wrong_missing_and_overwritten_elements_are_told_apart() {
-        assert!(check(&[1.0, UNTOUCHED], &[Some(1.0), None]).is_right());
+    fn right_wrong_missing_and_overwritten_elements_are_distinguished() {
+        assert_eq!(check(&[1.0, UNTOUCHED], &[Some(1.0), None]).outcome(), Outcome::Right);
         let wrong = check(&[1.0, 2.5], &[Some(1.0), Some(2.0)]);
         assert_eq!(wrong.max_error, 0.5);
         assert!(wrong.to_string().contains("element 1 of iteration 3 is 2.5, should be 2"), "{wrong}");
         assert_eq!(check(&[UNTOUCHED], &[Some(0.0)]).max_error, f64::INFINITY);
-        assert!(!check(&[0.0], &[None]).is_right());
-        assert!(!Checked::default().is_right());
+        assert_eq!(check(&[0.0], &[None]).outcome(), Outcome::Wrong);
+        assert_eq!(Checked::default().outcome(), Outcome::Wrong);
     }
 
     #[test]

@@ -1,23 +1,23 @@
-//! The frame of a program: a Worker as the command line wants it, batches of iterations, and the report.
+//! A run of a program on a Worker: set up by the command line, in batches of iterations, with a report.
 
-use crate::cli::{DEFAULT_SYMBOL, Options};
 use crate::devices::Devices;
+use crate::exit::{Error, Outcome};
 use crate::golden::Checked;
-use crate::report::{Chip, Report, Style, introduce};
-use crate::stop::{Stop, Verdict};
+use crate::options::{DEFAULT_SYMBOL, Options, Style};
+use crate::report::{Chip, Report};
 use std::io::{IsTerminal, Write};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 use worker_orch::{Failure, Orchestrator, Program, Worker, WorkerBuilder};
 
-/// The first batch has so many iterations, each later one twice as many as the one before.
+/// Iterations of the first batch; each later batch has twice as many as the one before.
 const FIRST_BATCH: u32 = 16;
-/// A batch that took this long is not doubled: progress is told between batches.
+/// A batch that took this long is not doubled, because progress is printed between batches.
 const LONG_BATCH: Duration = Duration::from_millis(500);
-/// Nobody needs a line for what is over in a moment.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Progress is printed from here on.
+const PROGRESS_AFTER: Duration = Duration::from_secs(1);
 
-/// A program at work.
+/// A program's run.
 pub struct Job<'a> {
     options: &'a Options,
     devices: Devices,
@@ -25,16 +25,16 @@ pub struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// `devices` and `count` are the command line's or the program's own.
+    /// `devices` and `count` come from the command line or from the program's defaults.
     pub fn new(
         program: &'static str,
         options: &'a Options,
         devices: Devices,
         count: usize,
-    ) -> Result<Self, Stop> {
+    ) -> Result<Self, Error> {
         if let Some(file) = &options.trace {
-            let made = std::fs::File::create(file);
-            made.map_err(|error| Stop::Usage(format!("--trace {}: {error}", file.display())))?;
+            let created = std::fs::File::create(file);
+            created.map_err(|error| Error::Usage(format!("--trace {}: {error}", file.display())))?;
         }
         let report = Report {
             program,
@@ -42,15 +42,9 @@ impl<'a> Job<'a> {
             count,
             iters: options.iters.get(),
             chips: Vec::new(),
-            init_ms: Duration::ZERO,
-            run_ms: Duration::ZERO,
-            us_per_iteration: 0.0,
-            verdict: Verdict::Wrong.word(),
-            style: match (options.json, options.quiet) {
-                (true, _) => Style::Json,
-                (_, true) => Style::Quiet,
-                _ => Style::Text,
-            },
+            init: Duration::ZERO,
+            run: Duration::ZERO,
+            style: options.style,
         };
         Ok(Self { options, devices, report })
     }
@@ -72,62 +66,55 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Registers the user's kernel, or else our own of this name.
-    pub fn kernel(&self, worker: &mut Worker, name: &str) -> Result<Program, Stop> {
+    /// Registers the user's kernel if there is one, else our own of this name.
+    pub fn kernel(&self, worker: &mut Worker, name: &str) -> Result<Program, Error> {
         match &self.options.kernel {
-            Some(theirs) => {
-                worker.register_kernel_symbol(&theirs.file, &theirs.symbol).map_err(Stop::before_start)
+            Some(kernel) => {
+                worker.register_kernel_symbol(&kernel.file, &kernel.symbol).map_err(Error::before_start)
             }
             None => self.own_kernel(worker, name, DEFAULT_SYMBOL),
         }
     }
 
     /// Registers a function of one of our own kernels.
-    pub fn own_kernel(&self, worker: &mut Worker, name: &str, symbol: &str) -> Result<Program, Stop> {
+    pub fn own_kernel(&self, worker: &mut Worker, name: &str, symbol: &str) -> Result<Program, Error> {
         let path = self.options.kernel_path(name);
-        worker.register_kernel_symbol(&path, symbol).map_err(Stop::before_start)
+        worker.register_kernel_symbol(&path, symbol).map_err(Error::before_start)
     }
 
-    /// Brings the chips up and shows them.
-    pub fn bring_up(&mut self, worker: &mut Worker) -> Result<(), Stop> {
+    /// Brings up the chips and prints them.
+    pub fn bring_up(&mut self, worker: &mut Worker) -> Result<(), Error> {
         let started = Instant::now();
         worker.init()?;
-        self.report.init_ms = started.elapsed();
-        let contexts = worker.chip_contexts()?;
+        self.report.init = started.elapsed();
+        let contexts = worker.chip_contexts()?.iter();
         self.report.chips =
-            contexts.iter().enumerate().map(|(chip, context)| Chip::new(chip, context)).collect();
-        if self.report.style == Style::Text {
-            let (program, platform) = (self.report.program, &self.report.platform);
-            let (chips, floats) =
-                (crate::counted(contexts.len(), "chip"), crate::counted(self.report.count, "float"));
-            println!("{program} on {platform}: {chips}, {floats} each");
-            contexts.iter().enumerate().for_each(|(chip, context)| println!("{}", introduce(chip, context)));
-        }
-        Ok(())
+            contexts.map(|context| Chip { context: context.clone(), checked: Checked::default() }).collect();
+        self.report.print_chips()
     }
 
     /// Calls `batch` with ranges of iterations until all are done, at most `most` at a time.
     pub fn batches(
         &mut self,
         most: u32,
-        mut batch: impl FnMut(&mut Self, Range<u32>) -> Result<(), Stop>,
-    ) -> Result<(), Stop> {
+        mut batch: impl FnMut(&mut Self, Range<u32>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let (iters, begun) = (self.report.iters, Instant::now());
         let show = self.report.style == Style::Text && std::io::stderr().is_terminal();
         let (mut done, mut size, mut shown) = (0, FIRST_BATCH.min(most), false);
         while done < iters {
             let before = Instant::now();
             let end = iters.min(done.saturating_add(size));
-            let outcome = batch(self, done..end);
+            let result = batch(self, done..end);
             if shown {
                 let _ = write!(std::io::stderr(), "\r\x1b[K");
             }
-            outcome?;
+            result?;
             done = end;
             if before.elapsed() < LONG_BATCH {
                 size = size.saturating_mul(2).min(most);
             }
-            if show && done < iters && begun.elapsed() > PATIENCE {
+            if show && done < iters && begun.elapsed() > PROGRESS_AFTER {
                 let seconds = begun.elapsed().as_secs();
                 let _ = write!(std::io::stderr(), "  {done} of {iters} iterations after {seconds} s");
                 shown = true;
@@ -136,15 +123,15 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// Runs tasks, and counts the time that they take.
+    /// Runs tasks, and adds up the time that they take.
     pub fn run(
         &mut self,
         worker: &mut Worker,
         body: impl FnOnce(&mut Orchestrator<'_>) -> Result<(), Failure>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Error> {
         let started = Instant::now();
         worker.run(body)?;
-        self.report.run_ms += started.elapsed();
+        self.report.run += started.elapsed();
         Ok(())
     }
 
@@ -153,14 +140,13 @@ impl<'a> Job<'a> {
         &mut self.report.chips[chip].checked
     }
 
-    /// Takes the chips down, which writes the trace, and prints the report.
-    pub fn finish(mut self, mut worker: Worker) -> Result<Verdict, Stop> {
+    /// Closes the Worker, which writes the trace, and prints the report.
+    pub fn finish(self, mut worker: Worker) -> Result<Outcome, Error> {
         worker.close()?;
-        let report = &mut self.report;
-        report.us_per_iteration = report.run_ms.as_secs_f64() * 1e6 / f64::from(report.iters);
-        let verdict = report.verdict();
-        report.verdict = verdict.word();
-        report.print();
-        Ok(verdict)
+        match self.report.print() {
+            // The outcome is known, whether somebody reads it or not.
+            Ok(()) | Err(Error::ClosedPipe) => Ok(self.report.outcome()),
+            Err(error) => Err(error),
+        }
     }
 }

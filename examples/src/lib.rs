@@ -1,27 +1,31 @@
-//! What the example programs share: command line, devices, batches of iterations, golden checks, output, exit codes.
+//! What the example programs share: command line, devices, batches of iterations, golden checks, output.
 //!
-//! The programs are in `src/bin`, their kernels in `kernels`. Read `hello` first, then the README's first program (it is
-//! compiled as a test of this crate), then `allreduce` with [`Collective`], then `tp_ffn`.
+//! Read `first/hello.rs`, `first/hello_kernel.rs` and `first/hello_collective.rs` before anything here: they
+//! use `worker-orch` and nothing of this crate. The other programs are in `src/bin`, the kernels in
+//! `kernels`; of these read `allreduce` with [`Collective`], then `tp_ffn`.
 //!
 //! # What it does not do
-//! It is the frame of these programs and no library for others: it promises nothing to anybody.
+//! It serves these programs and is not a library for others: nothing here is stable.
 
 mod cli;
 mod collective;
 mod devices;
+mod exit;
 mod golden;
 mod job;
+mod log;
+mod options;
 mod report;
 mod rows;
-mod stop;
 
-pub use cli::{DEFAULT_SYMBOL, KernelFile, Options};
-pub use collective::{Collective, SIGNAL_BYTES};
+pub use cli::{Arguments, CommandLine, Flag, usage};
+pub use collective::{Collective, SIGNAL_BYTES, input, sum_of_inputs};
 pub use devices::Devices;
+pub use exit::{Error, Outcome, main, print_line};
 pub use golden::{Checked, UNTOUCHED, slack_of_sum};
 pub use job::Job;
+pub use options::{DEFAULT_SYMBOL, FLAGS, KERNEL_NOTE, KernelFile, Options, Style, at_least_one};
 pub use rows::{Rows, rows_that_fit};
-pub use stop::{Stop, Verdict, main};
 
 /// The README's program, compiled and run.
 #[cfg(doctest)]

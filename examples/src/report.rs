@@ -1,149 +1,135 @@
-//! What a program found out, and how it is printed.
+//! The result of a program, and how it is printed.
 
+use crate::counted;
+use crate::exit::{Error, Outcome, print_line};
 use crate::golden::Checked;
-use crate::stop::Verdict;
-use serde::Serialize;
+use crate::options::Style;
+use serde_json::{Value, json};
 use std::time::Duration;
-use worker_orch::{ChipContext, PartKind};
+use worker_orch::{ChipBuffer, ChipContext, PartKind};
 
-/// How much is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Style {
-    /// Lines for people.
-    Text,
-    /// The verdict only.
-    Quiet,
-    /// One JSON object.
-    Json,
-}
-
-/// The outcome of a program.
-#[derive(Debug, Serialize)]
+/// The result of a program.
 pub(crate) struct Report {
     pub(crate) program: &'static str,
     pub(crate) platform: String,
     pub(crate) count: usize,
     pub(crate) iters: u32,
     pub(crate) chips: Vec<Chip>,
-    #[serde(serialize_with = "millis")]
-    pub(crate) init_ms: Duration,
-    #[serde(serialize_with = "millis")]
-    pub(crate) run_ms: Duration,
-    pub(crate) us_per_iteration: f64,
-    pub(crate) verdict: &'static str,
-    #[serde(skip)]
+    pub(crate) init: Duration,
+    pub(crate) run: Duration,
     pub(crate) style: Style,
 }
 
 /// One chip in the report.
-#[derive(Debug, Serialize)]
 pub(crate) struct Chip {
-    pub(crate) chip: usize,
-    pub(crate) device: i32,
-    pub(crate) rank: u32,
-    pub(crate) nranks: u32,
-    pub(crate) window_base: String,
-    pub(crate) window_size: usize,
-    pub(crate) buffers: Vec<Buffer>,
-    #[serde(flatten)]
+    pub(crate) context: ChipContext,
     pub(crate) checked: Checked,
 }
 
-#[derive(Debug, Serialize)]
-pub(crate) struct Buffer {
-    pub(crate) name: String,
-    pub(crate) addr: String,
-    pub(crate) bytes: usize,
-}
-
-fn millis<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(time.as_secs_f64() * 1e3)
-}
-
-impl Chip {
-    pub(crate) fn new(chip: usize, context: &ChipContext) -> Self {
-        let buffers = context.buffers.iter().map(|buffer| Buffer {
-            name: buffer.name.clone(),
-            addr: format!("{:#x}", buffer.addr.0),
-            bytes: buffer.kind.bytes().unwrap_or(0),
-        });
-        Self {
-            chip,
-            device: context.device,
-            rank: context.rank,
-            nranks: context.nranks,
-            window_base: format!("{:#x}", context.window_base.0),
-            window_size: context.window_size,
-            buffers: buffers.collect(),
-            checked: Checked::default(),
-        }
-    }
-}
-
 /// One line about a chip that has come up.
-pub(crate) fn introduce(chip: usize, context: &ChipContext) -> String {
+fn chip_line(chip: usize, context: &ChipContext) -> String {
     let mut line = format!("  chip {chip}: device {}", context.device);
     if context.nranks > 0 {
         line += &format!(", rank {} of {}", context.rank, context.nranks);
     }
     if context.window_size > 0 {
-        let parts: Vec<String> =
-            context.buffers.iter().map(|part| part_in_words(&part.name, part.kind)).collect();
-        line += &format!(
-            ", window of {} bytes at {:#x}: {}",
-            context.window_size,
-            context.window_base.0,
-            parts.join(", ")
-        );
+        let (bytes, base) = (context.window_size, context.window_base.0);
+        let buffers: Vec<String> = context.buffers.iter().map(buffer_text).collect();
+        line += &format!(", window of {bytes} bytes at {base:#x}: {}", buffers.join(", "));
     }
     line
 }
 
-fn part_in_words(name: &str, kind: PartKind) -> String {
-    match kind {
-        PartKind::Buffer { dtype, count } => format!("{name} ({count} x {dtype:?})"),
-        PartKind::Region { bytes } => format!("{name} ({bytes} bytes)"),
+fn buffer_text(buffer: &ChipBuffer) -> String {
+    match buffer.kind {
+        PartKind::Buffer { dtype, count } => format!("{} ({count} x {dtype:?})", buffer.name),
+        PartKind::Region { bytes } => format!("{} ({bytes} bytes)", buffer.name),
     }
 }
 
 impl Report {
-    /// Right when every chip was checked and none was off.
-    pub(crate) fn verdict(&self) -> Verdict {
-        let right = !self.chips.is_empty() && self.chips.iter().all(|chip| chip.checked.is_right());
-        if right { Verdict::Right } else { Verdict::Wrong }
+    /// Right when every chip was checked and none was wrong.
+    pub(crate) fn outcome(&self) -> Outcome {
+        let right = |chip: &Chip| chip.checked.outcome() == Outcome::Right;
+        if !self.chips.is_empty() && self.chips.iter().all(right) { Outcome::Right } else { Outcome::Wrong }
     }
 
-    /// Prints the outcome.
-    pub(crate) fn print(&self) {
+    /// Prints what has come up.
+    pub(crate) fn print_chips(&self) -> Result<(), Error> {
+        if self.style != Style::Text {
+            return Ok(());
+        }
+        let (chips, floats) = (counted(self.chips.len(), "chip"), counted(self.count, "float"));
+        print_line(format_args!("{} on {}: {chips}, {floats} each", self.program, self.platform))?;
+        let mut chips = self.chips.iter().enumerate();
+        chips.try_for_each(|(index, chip)| print_line(chip_line(index, &chip.context)))
+    }
+
+    /// Prints the result.
+    pub(crate) fn print(&self) -> Result<(), Error> {
         match self.style {
-            Style::Json => match serde_json::to_string(self) {
-                Ok(text) => println!("{text}"),
-                Err(error) => eprintln!("error: the report could not be written: {error}"),
-            },
-            Style::Quiet => println!("{}", self.last_line()),
+            Style::Json => print_line(self.json()),
+            Style::Quiet => print_line(self.last_line()),
             Style::Text => {
-                self.chips.iter().for_each(|chip| println!("  chip {}: {}", chip.chip, chip.checked));
-                println!("{}", self.last_line());
+                for (index, chip) in self.chips.iter().enumerate() {
+                    print_line(format_args!("  chip {index}: {}", chip.checked))?;
+                }
+                print_line(self.last_line())
             }
         }
     }
 
+    fn us_per_iteration(&self) -> f64 {
+        self.run.as_secs_f64() * 1e6 / f64::from(self.iters)
+    }
+
     fn last_line(&self) -> String {
-        let chips = crate::counted(self.chips.len(), "chip");
-        let iterations = crate::counted(self.iters as usize, "iteration");
-        let wrong: Vec<String> = self
-            .chips
-            .iter()
-            .filter(|chip| !chip.checked.is_right())
-            .map(|chip| chip.chip.to_string())
-            .collect();
+        let (program, chips) = (self.program, counted(self.chips.len(), "chip"));
+        let iterations = counted(self.iters as usize, "iteration");
+        let wrong =
+            self.chips.iter().enumerate().filter(|(_, chip)| chip.checked.outcome() == Outcome::Wrong);
+        let wrong: Vec<String> = wrong.map(|(index, _)| index.to_string()).collect();
         if wrong.is_empty() {
-            let (up, ran, each) = (self.init_ms, self.run_ms, self.us_per_iteration);
+            let (up, ran, each) = (self.init, self.run, self.us_per_iteration());
             return format!(
-                "{}: right on {chips}, {iterations}; up in {up:.1?}, ran {ran:.1?}, {each:.1} µs an iteration",
-                self.program
+                "{program}: right on {chips}, {iterations}; up in {up:.1?}, ran {ran:.1?}, {each:.1} µs an iteration"
             );
         }
-        format!("{}: WRONG on chip {} of {chips}, {iterations}", self.program, wrong.join(", "))
+        format!("{program}: WRONG on chip {} of {chips}, {iterations}", wrong.join(", "))
+    }
+
+    fn json(&self) -> Value {
+        let buffer = |buffer: &ChipBuffer| {
+            json!({
+                "name": buffer.name,
+                "addr": format!("{:#x}", buffer.addr.0),
+                "bytes": buffer.kind.bytes().unwrap_or(0),
+            })
+        };
+        let chip = |(index, Chip { context, checked }): (usize, &Chip)| {
+            json!({
+                "chip": index,
+                "device": context.device,
+                "rank": context.rank,
+                "nranks": context.nranks,
+                "window_base": format!("{:#x}", context.window_base.0),
+                "window_size": context.window_size,
+                "buffers": context.buffers.iter().map(buffer).collect::<Vec<_>>(),
+                "max_error": checked.max_error,
+                "first_wrong": checked.first_wrong,
+                "elements": checked.elements,
+            })
+        };
+        json!({
+            "program": self.program,
+            "platform": self.platform,
+            "count": self.count,
+            "iters": self.iters,
+            "chips": self.chips.iter().enumerate().map(chip).collect::<Vec<_>>(),
+            "init_ms": self.init.as_secs_f64() * 1e3,
+            "run_ms": self.run.as_secs_f64() * 1e3,
+            "us_per_iteration": self.us_per_iteration(),
+            "outcome": self.outcome().word(),
+        })
     }
 }

@@ -1,4 +1,4 @@
-//! Host memory in rows of one length: one row for each iteration that is under way.
+//! Host memory in rows of one length: one row for each iteration of a batch.
 
 use comm_context::abi::{DeviceAddr, TensorDesc};
 use worker_orch::{Element, Failure, HostBuffer, Worker, flat_tensor};
@@ -8,7 +8,7 @@ const MOST_BYTES: usize = 64 << 20;
 /// More rows than this do not make a run faster.
 const MOST_ROWS: usize = 1024;
 
-/// How many iterations may be under way when each takes `bytes` of host memory.
+/// How many iterations a batch may have when each takes `bytes` of host memory.
 pub fn rows_that_fit(bytes: usize) -> u32 {
     (MOST_BYTES / bytes.max(1)).clamp(1, MOST_ROWS) as u32
 }

@@ -1,8 +1,9 @@
-//! Every program on Ascend devices, or on the vendor's double: `cargo xtask hw-test --layer examples`.
+//! Every program with flags on Ascend devices, or on the double of the vendor's libraries:
+//! `cargo xtask hw-test --layer examples`.
 
 use std::process::Command;
 
-/// The first `chips` of the devices that hw-test names; `None` when it names fewer.
+/// The first `chips` of the devices that hw-test was given; `None` if there are fewer.
 fn devices(chips: usize) -> Option<String> {
     let all = std::env::var("CHIPCOMM_DEVICES").expect("cargo xtask hw-test sets CHIPCOMM_DEVICES");
     let some: Vec<&str> = all.split(',').take(chips).collect();
@@ -45,5 +46,4 @@ programs! {
     treduce_is_right: "treduce",
     tp_ffn_is_right: "tp_ffn",
     domains_is_right: "domains",
-    hello_is_right: "hello",
 }

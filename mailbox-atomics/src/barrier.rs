@@ -1,15 +1,19 @@
 //! A phase barrier that can be used again and again.
 
+use crate::listener::{Listener, ParkFlag};
 use crate::sync::{Site, intact};
 use crate::wait::{Wait, WaitError};
-use crate::word::{Listener, WordU32, WordU64};
+use crate::word::{WordU32, WordU64};
+use core::cell::Cell;
+use core::marker::PhantomData;
 use core::num::NonZeroU32;
 use fault_points::fault_point;
 
-/// Looks at a party that is not there yet before those are woken that sleep.
-const GLANCES: u32 = 128;
+/// Checks of a party that has not arrived before the parked ones are woken.
+const EARLY_CHECKS: u32 = 128;
 
-/// One party's place at a barrier, in shared memory, written by that party only. Zero-filled is a fresh place.
+/// One party's words of a barrier, in shared memory, written by that party only. Zero-filled is a
+/// fresh party.
 #[cfg_attr(not(loom), repr(C, align(128)))]
 #[derive(Debug, Default)]
 pub struct Place {
@@ -21,7 +25,7 @@ pub struct Place {
 
 /// A failed barrier: who was still missing, and why the wait for them ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("barrier phase {phase}: {cause}; not there yet: {missing:?}")]
+#[error("barrier phase {phase}: {cause}; missing: {missing:?}")]
 pub struct BarrierError {
     /// Which use of the barrier, from 1.
     pub phase: u64,
@@ -34,55 +38,74 @@ pub struct BarrierError {
 
 /// One party's side of a barrier of all `places`.
 ///
-/// Every party announces its phase at its own place and then waits until each other one has announced that phase or a later
-/// one. There is no counter that two parties write and no leader that must run twice, so a barrier costs each party one
-/// run on a core, however few cores there are. After an error the barrier must not be used again.
+/// Every party announces its phase in its own words and then waits until each other one has announced
+/// that phase or a later one. There is no counter that two parties write and no leader that must run
+/// twice, so a barrier costs each party one run on a core, however few cores there are. After an
+/// error the barrier must not be used again.
+///
+/// A party has one park flag, so that two of its threads must not wait at once (MA-9):
+///
+/// ```compile_fail,E0277
+/// # use deadline::Deadline;
+/// # use mailbox_atomics::{Barrier, Place, Wait};
+/// # let soon = || Wait::until(Deadline::after(std::time::Duration::from_secs(1)).unwrap());
+/// let places = [Place::default(), Place::default()];
+/// let barrier = Barrier::new(&places, 0);
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| barrier.wait(&soon()));
+/// });
+/// ```
 #[derive(Debug)]
 pub struct Barrier<'a> {
     places: &'a [Place],
     me: usize,
+    /// Not `Sync`.
+    one_thread: PhantomData<Cell<()>>,
 }
 
 impl<'a> Barrier<'a> {
     /// Party `me` of `places.len()`.
     ///
     /// # Panics
-    /// When there is no place number `me`.
+    /// When there is no party `me`.
     pub fn new(places: &'a [Place], me: usize) -> Self {
-        assert!(me < places.len(), "party {me} has no place at a barrier of {}", places.len());
-        Self { places, me }
+        assert!(me < places.len(), "party {me} of a barrier of {}", places.len());
+        Self { places, me, one_thread: PhantomData }
     }
 
-    /// Arrives, and returns when everybody has. What the others wrote before they arrived is visible afterwards.
+    /// Arrives, and returns when everybody has. What the others wrote before they arrived is visible
+    /// afterwards.
     pub fn wait(&self, how: &Wait<'_>) -> Result<u64, BarrierError> {
         let mine = &self.places[self.me];
         fault_point!("barrier.arriving");
         let phase = mine.phase.load() + 1;
-        mine.phase.store(phase);
+        mine.phase.store_for_waiters(phase);
         if how.is_eager() {
-            self.glance(phase);
+            self.check_early(phase);
         }
         mine.phase.notify(self.others().map(|(_, other)| Listener::tagged(&other.parked_on, tag(self.me))));
         fault_point!("barrier.arrived");
-        // From the last party down: where parties start in order, one park on the last of them covers all.
+        // From the last party down: where parties start in order, one park on the last of them covers
+        // all.
         for (number, other) in self.others().rev() {
-            let listener = Listener::tagged(&mine.parked_on, tag(number));
-            how.on(&other.phase, Some(listener), |theirs| reached(theirs, phase).then_some(()))
+            let mut flag = ParkFlag::tagged(&mine.parked_on, tag(number));
+            how.on(&other.phase, Some(&mut flag), |theirs| reached(theirs, phase).then_some(()))
                 .map_err(|cause| BarrierError { phase, missing: self.missing(), cause })?;
         }
         fault_point!("barrier.passed");
         Ok(phase)
     }
 
-    /// Looks for the others while our own store is still on its way to them, so that the two transfers overlap, and only then is it
-    /// time to see who must be woken. That keeps nobody asleep for more than some microseconds: the looks are few, and who has parked for
-    /// this phase has reached it, so that with two parties it is found at once.
-    fn glance(&self, phase: u64) {
+    /// Checks the others while our own store is still on its way to them, so that the two transfers
+    /// overlap; who must be woken is checked afterwards. That keeps no party parked for more than some
+    /// microseconds longer: the checks are few, and a party that has parked for this phase has reached
+    /// it, so that with two parties the first check finds it.
+    fn check_early(&self, phase: u64) {
         for (_, other) in self.others().rev() {
-            let mut looks = 0;
+            let mut checks = 0;
             while !reached(other.phase.load(), phase) {
-                looks += 1;
-                if looks == GLANCES {
+                checks += 1;
+                if checks == EARLY_CHECKS {
                     return;
                 }
                 core::hint::spin_loop();
@@ -105,7 +128,7 @@ impl<'a> Barrier<'a> {
     }
 }
 
-/// A fast party may be a phase ahead, which is as good.
+/// A fast party may be a phase ahead, which counts as well.
 fn reached(theirs: u64, phase: u64) -> bool {
     if intact(Site::BarrierAcceptsLaterPhase) { theirs >= phase } else { theirs == phase }
 }

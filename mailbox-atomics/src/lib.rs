@@ -1,30 +1,41 @@
 //! Words in shared memory, and the one function that waits for them.
 //!
-//! Processes that share memory need three things: words whose stores publish what was written before them, a wait that ends,
-//! and protocols in which no message can be lost or erased. This crate has the words ([`WordU32`], [`WordU64`],
-//! [`WordI32`], [`StickyWord`]), the wait ([`Wait::on`]), the memory ([`Region`]), the knowledge of who is alive
-//! ([`Peers`]), the child process that ends with its parent ([`Child`]), and three protocols made of them: [`OneShot`], the request/reply mailbox ([`Requester`], [`Responder`]) and
-//! the phase [`Barrier`].
+//! Processes that share memory need three things: words whose stores publish what was written before
+//! them, a wait that ends, and protocols in which no message can be lost or erased. This crate has the
+//! words ([`WordU32`], [`WordU64`], [`WordI32`], [`StickyWord`]), the wait ([`Wait::on`]), and four
+//! protocols made of them: [`OneShot`], the request/reply mailbox ([`Requester`], [`Responder`]), the
+//! phase [`Barrier`], and [`MessageSlot`] for small messages.
 //!
 //! # Contract
-//! - **MA-1** Payload first, release store last: who observes a state observes the payload that was written before it.
-//! - **MA-2** No wake-up is lost: a waiter that parks has announced it before its last look, and a writer looks at the
-//!   announcement after its store.
-//! - **MA-3** Every wait ends: with what it waited for, or as [`WaitError::TimedOut`], [`WaitError::PeerDied`] or
-//!   [`WaitError::Aborted`], which are different errors. A death is told within 200 ms.
+//! - **MA-1** Payload first, release store last: a reader that observes a state observes the payload
+//!   that was written before it.
+//! - **MA-2** No wake-up is lost: a waiter that parks has announced it before its last check, and a
+//!   writer checks the announcement after its store.
+//! - **MA-3** Every wait ends: with what it waited for, or as [`WaitError::TimedOut`],
+//!   [`WaitError::PeerDied`] or [`WaitError::Aborted`], which are different errors. A death is
+//!   reported within 200 ms.
 //! - **MA-4** What was delivered wins over a death, an abort or a deadline noticed later.
 //! - **MA-5** A raised [`StickyWord`] stays raised; a late reply cannot erase a shutdown.
-//! - **MA-6** A barrier may be entered again at once by a fast party; its epochs only grow and have one writer each.
-//! - **MA-7** A [`Region`] has no name, cannot be resized by anyone, and has its memory reserved before use: no leftovers, no SIGBUS.
-//! - **MA-8** A parked waiter costs under 1 % of a core, and with more parties than cores everybody still makes progress.
-//! - **MA-9** A [`Child`] is killed when its parent ends, at any point, and inherits only the descriptors that it needs.
-//! - **MA-10** Whoever observes a step of a [`Progress`] observes its payload and what its rank wrote before it.
-//! - **MA-11** A line, or a buffer that a step announces, is written again only when all its readers have said that they finished.
-//! - **MA-12** The [record](RecordRing) of a call is there as long as a rank of the group may still make that call.
-//! - **MA-13** Messages of a [pair ring](PairSender) arrive once, in order, with their bytes.
+//! - **MA-6** A fast party may enter a barrier again at once; its epochs only grow and have one writer
+//!   each.
+//! - **MA-7** A parked waiter costs under 1 % of a core, and with more parties than cores everybody
+//!   still makes progress.
+//! - **MA-8** A waiter parks on the low 32 bits of a word. A store that wakes changes them; debug builds
+//!   panic if it does not.
+//! - **MA-9** A park flag has one waiter at a time: the types let one thread wait with it.
+//! - **MA-10** A reader of a [`MessageSlot`] gets whole messages only, and none of them twice.
+//! - **MA-11** A rank that observes a step of a [`Progress`] observes its payload and what its publisher
+//!   wrote before it.
+//! - **MA-12** A line, or a buffer that a step announces, is written again only when all its readers have
+//!   said that they finished.
+//! - **MA-13** The [record](RecordRing) of a call is there as long as a rank of the group may still make
+//!   that call.
+//! - **MA-14** Messages of a [pair ring](PairSender) arrive once, in order, with their bytes.
 //!
-//! Words have one writer each. That is a rule for the protocols above, not something that a type can check across
-//! processes.
+//! The mutants in `tests/loom_*` break the real code clause by clause; each must be rejected.
+//!
+//! Words have one writer each. That is a rule for the protocols above, not something that a type can
+//! check across processes.
 //!
 //! # Example
 //! ```
@@ -47,16 +58,19 @@
 //! ```
 //!
 //! # What it does not do
-//! It passes no descriptors between processes that run already, and knows nothing of ranks or chips. It is not a queue. It does not protect the payload from a hostile peer: copy it
-//! out, then check it. Linux on little-endian processors only.
+//! It passes no descriptors between running processes, and knows nothing of ranks or chips. It is not
+//! a queue. It does not protect the payload from a hostile peer: copy it out, then check it. Linux on
+//! little-endian processors only.
 
 #[cfg(not(all(target_os = "linux", target_endian = "little")))]
 compile_error!("mailbox-atomics parks with Linux futexes on the low half of little-endian words");
 
 mod barrier;
+mod listener;
 #[cfg(loom)]
 mod loom_futex;
 mod mailbox;
+mod message_slot;
 mod one_shot;
 mod pair_ring;
 mod progress;
@@ -64,6 +78,7 @@ mod records;
 #[cfg(not(loom))]
 mod shared;
 mod spin;
+mod sticky;
 mod sync;
 #[cfg(not(loom))]
 mod sys;
@@ -73,16 +88,18 @@ mod wait;
 mod word;
 
 pub use barrier::{Barrier, BarrierError, Place};
+pub use listener::{Listener, ParkFlag};
 pub use mailbox::{Call, MailboxWords, RequestNumber, Requester, Responder};
+pub use message_slot::{Message, MessageSlot, MessageState};
 pub use one_shot::{AlreadyPublished, OneShot};
 pub use pair_ring::{PAIR_PAYLOAD_WORDS, PAIR_SLOTS, PairLines, PairReceiver, PairSender, PairTaken};
 pub use progress::{
-    Credit, Halves, INLINE_WORDS, Observed, PARK_LANES, PROGRESS_LINES, Progress, ProgressLine,
-    ProgressWords, Use,
+    Credit, Halves, INLINE_WORDS, Observed, PARK_LANES, PROGRESS_LINES, Progress, ProgressLine, ProgressWords, Use,
 };
 pub use records::{RECORD_WORDS, RECORDS, RecordRing};
 pub use spin::{AllowedCores, SpinBudget};
+pub use sticky::StickyWord;
 #[cfg(loom)]
 pub use sync::{Site, mutants};
 pub use wait::{POLL_INTERVAL, Wait, WaitError};
-pub use word::{Listener, ParkWord, StickyWord, WordI32, WordU32, WordU64};
+pub use word::{ParkWord, WordI32, WordU32, WordU64};

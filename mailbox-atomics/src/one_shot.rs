@@ -4,7 +4,7 @@ use crate::wait::{Wait, WaitError};
 use crate::word::WordI32;
 use core::num::NonZeroI32;
 
-/// The word of a one-shot was written already.
+/// The one-shot was published already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("already published (state {state}); a one-shot is published once")]
 pub struct AlreadyPublished {
@@ -14,9 +14,9 @@ pub struct AlreadyPublished {
 
 /// A state word that goes from 0 to something once, after the payload that it announces.
 ///
-/// The writer fills the payload inside [`publish`](Self::publish); a reader may touch the payload only after
-/// [`wait`](Self::wait) or [`peek`](Self::peek) has returned a state, which then orders it after the writer's stores.
-/// Where the payload lives is the caller's business.
+/// The writer fills the payload inside [`publish`](Self::publish). A reader may read the payload only
+/// after [`wait`](Self::wait) or [`peek`](Self::peek) has returned a state, which then orders it after
+/// the writer's stores. The caller chooses where the payload lives.
 #[derive(Clone, Copy, Debug)]
 pub struct OneShot<'a> {
     state: &'a WordI32,
@@ -33,7 +33,7 @@ impl<'a> OneShot<'a> {
         match self.state.load() {
             0 => {
                 write_payload();
-                // Once in a life: the system call is not worth a flag that says whether anybody sleeps.
+                // It happens once, so that a flag to save the system call would not pay.
                 self.state.store_and_wake(state.get());
                 Ok(())
             }

@@ -5,7 +5,8 @@
 
 use crate::progress::{PAIR_LINES, PAIR_TAKEN, tag};
 use crate::sync::{AtomicU64, Ordering, Site, intact};
-use crate::word::{Listener, WordU64};
+use crate::listener::Listener;
+use crate::word::WordU64;
 use core::num::NonZeroU32;
 
 /// Slots of one ring. The model needs fewer.

@@ -11,7 +11,9 @@
 //! their loads.
 
 use crate::sync::{AtomicU64, Ordering, Site, intact, store_load_fence};
-use crate::word::{Listener, StickyWord, WordU32, WordU64};
+use crate::listener::ParkFlag;
+use crate::sticky::StickyWord;
+use crate::word::{WordU32, WordU64};
 use core::num::NonZeroU32;
 
 /// Lines of a rank: how many steps it may publish before the first of them is read. The model needs fewer.
@@ -301,7 +303,7 @@ impl<'a> Progress<'a> {
         if self.changed == 0 {
             return;
         }
-        // Pairs with the fence in `Listener::announce`: either this rank sees the announcement, or the parked one sees the word.
+        // Pairs with the fence in `ParkFlag::announce`: either this rank sees the announcement, or the parked one sees the word.
         store_load_fence(Site::NotifyFence);
         let changed = core::mem::take(&mut self.changed);
         let first = tag(self.me, 0).get();
@@ -357,8 +359,8 @@ impl<'a> Progress<'a> {
     }
 
     /// Where thread `lane` of this rank announces that it parks on the word with that tag.
-    pub fn listener(&self, lane: usize, tag: NonZeroU32) -> Listener<'a> {
-        Listener::tagged(&self.park_words(self.me)[lane], tag)
+    pub fn park_flag(&self, lane: usize, tag: NonZeroU32) -> ParkFlag<'a> {
+        ParkFlag::tagged(&self.park_words(self.me)[lane], tag)
     }
 
     /// Where the threads of `rank` announce what they are parked on.

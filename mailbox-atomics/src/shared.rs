@@ -1,15 +1,17 @@
-//! The words may stand in shared memory.
+//! The types that may be placed in shared memory.
 //!
 //! # Safety
-//! Promises of layout about the types of this crate, each argued where it stands.
+//! Promises about the layout of the types of this crate, each with its argument.
 #![allow(unsafe_code)]
 
 use crate::barrier::Place;
 use crate::mailbox::MailboxWords;
+use crate::message_slot::MessageSlot;
 use crate::pair_ring::{PairLines, PairTaken};
 use crate::progress::ProgressWords;
 use crate::records::RecordRing;
-use crate::word::{StickyWord, WordI32, WordU32, WordU64};
+use crate::sticky::StickyWord;
+use crate::word::{WordI32, WordU32, WordU64};
 use shared_memory::Shared;
 
 // SAFETY: `repr(transparent)` over an atomic integer.
@@ -24,6 +26,8 @@ unsafe impl Shared for StickyWord {}
 unsafe impl Shared for MailboxWords {}
 // SAFETY: a `repr(C)` struct of words.
 unsafe impl Shared for Place {}
+// SAFETY: a `repr(C)` struct of atomic words; zero is an empty slot.
+unsafe impl<const HEADER: usize, const PAYLOAD: usize> Shared for MessageSlot<HEADER, PAYLOAD> {}
 // SAFETY: `repr(C)` structs of atomic integers and words.
 unsafe impl Shared for ProgressWords {}
 // SAFETY: as above.

@@ -1,15 +1,17 @@
 //! The one place that switches between the machine's atomics and loom's, and where a mutant weakens them.
 //!
-//! Every ordering in this crate passes through [`at`], which names its [`Site`]. In a normal build that is the identity
-//! and costs nothing. Under `cfg(loom)` a test may arm one site ([`mutants::with`]); the real code then runs with that one
-//! ordering weakened or that one step left out, and the model must fail.
+//! Every ordering in this crate passes through [`at`], which names its [`Site`]. In a normal build
+//! that is the identity and costs nothing. Under `cfg(loom)` a test may arm one site
+//! ([`mutants::with`]); the real code then runs with that one ordering weakened or that one step left
+//! out, and a model must fail.
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
 
-/// A place in the protocols that a mutant can break. Each is armed by at least one test in `tests/loom_mutants.rs`.
+/// A place in the protocols that a mutant can break. Each is armed by at least one test in
+/// `tests/loom_mutants.rs`.
 #[cfg_attr(not(loom), expect(unreachable_pub, reason = "public in model builds, where mutants name it"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Site {
@@ -17,12 +19,32 @@ pub enum Site {
     PublishStore,
     /// The acquire load that observes a published payload.
     ObserveLoad,
-    /// The fence between announcing a park and the last look at the word.
+    /// A waiter announces its park before the last check of the word.
+    AnnouncePark,
+    /// The fence between announcing a park and the last check of the word.
     ParkFence,
-    /// The fence between the store of a word and the look at the waiter's park flag.
+    /// The fence between the store of a word and the check of the waiter's park flag.
     NotifyFence,
-    /// The kernel must compare with the value that was judged not ready, not with a fresher one.
-    ParkOnJudgedValue,
+    /// A store that wakes unasked does wake.
+    StoreWakes,
+    /// The kernel must compare with the value that was checked, not with a fresher one.
+    ParkOnCheckedValue,
+    /// A store that waiters depend on changes the 32 bits that the kernel compares.
+    LowHalfChanges,
+    /// A waiter parks instead of spinning on.
+    Parks,
+    /// A parked waiter wakes by itself to poll.
+    WakesToPoll,
+    /// The deadline ends a wait.
+    DeadlineEndsWait,
+    /// The death of a watched process ends a wait.
+    DeathEndsWait,
+    /// A raised abort word ends a wait.
+    AbortEndsWait,
+    /// A wait checks the word once more before it gives up.
+    CheckBeforeGivingUp,
+    /// A sticky word keeps its first reason.
+    FirstReasonStays,
     /// Shutdown changes the word that the responder parks on.
     ShutdownNotifies,
     /// Shutdown has a word of its own that a reply never writes.
@@ -31,6 +53,24 @@ pub enum Site {
     BarrierAcceptsLaterPhase,
     /// A reply carries the number of its request.
     ReplyNumbered,
+    /// The release store that publishes a message or its state.
+    MessagePublish,
+    /// The acquire load that observes a message.
+    MessageObserve,
+    /// The stamp of a message slot is invalid while its words are replaced.
+    MessageInvalidated,
+    /// The fence between the invalid stamp and the words of the next message.
+    MessageReuseFence,
+    /// The fence between a reader's copy and its second load of the stamp.
+    MessageCopyFence,
+    /// A copy counts only if the stamp did not change during it.
+    MessageRechecked,
+    /// A reader passes over a message that it has taken.
+    MessageTakenOnce,
+    /// A refused message stays in its slot.
+    MessageRefusalStays,
+    /// A writer that has withdrawn or replaced its message does not need the others' any more.
+    MessageMovedOn,
     /// A step published says nothing of what its rank has read; the lag beside it does.
     CreditIsWhatWasRead,
     /// Who writes a line or a buffer again first checks that its readers have finished.
@@ -39,7 +79,7 @@ pub enum Site {
     TwoHalves,
     /// The record of a call keeps its place while later calls are recorded.
     RecordsInARing,
-    /// A rank that has read wakes those who wait for that.
+    /// A rank that has read wakes those that wait for it to have read.
     ReadingNotifies,
 }
 
@@ -67,14 +107,23 @@ pub(crate) fn intact(site: Site) -> bool {
     !mutants::armed(site)
 }
 
-/// Orders this thread's earlier store before its later load of another word (store, fence, load on both sides).
+/// Keeps this thread's earlier store before its later load of another word (store, fence, load on both
+/// sides).
 ///
-/// Acquire and release cannot forbid that both sides of a park miss each other; this pair of fences is the one place
-/// where sequential consistency is needed.
+/// Acquire and release cannot forbid that both sides of a park miss each other; this pair of fences
+/// is the one place where sequential consistency is needed.
 #[inline(always)]
 pub(crate) fn store_load_fence(site: Site) {
     if intact(site) {
         fence(Ordering::SeqCst);
+    }
+}
+
+/// A fence that a mutant can leave out.
+#[inline(always)]
+pub(crate) fn fence_at(site: Site, ordering: Ordering) {
+    if intact(site) {
+        fence(ordering);
     }
 }
 
@@ -84,8 +133,8 @@ pub mod mutants {
     use super::Site;
     use std::cell::Cell;
 
-    // Loom runs all threads of a model as coroutines of the thread that called it, so a thread-local reaches all of them and
-    // leaves tests that run beside this one alone.
+    // Loom runs all threads of a model as coroutines of the thread that called it, so a thread-local
+    // reaches all of them and leaves tests that run beside this one alone.
     std::thread_local!(static ARMED: Cell<Option<Site>> = const { Cell::new(None) });
 
     /// Runs `body` with `site` broken.

@@ -21,6 +21,13 @@ impl WordU64 {
     }
 }
 
+impl WordU64 {
+    /// Wakes every waiter parked on this word without changing it, so that each checks what else it waits for.
+    pub fn wake_waiters(&self) {
+        self.wake_all();
+    }
+}
+
 impl WordU32 {
     /// The word that stands in `atomic`.
     pub fn of(atomic: &AtomicU32) -> &Self {

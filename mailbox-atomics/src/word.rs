@@ -1,11 +1,11 @@
 //! Words in shared memory: acquire to read, release to write, one writer each.
 
-use crate::sync::{AtomicI32, AtomicU32, AtomicU64, Ordering, Site, at, store_load_fence};
-use core::num::NonZeroU32;
+use crate::listener::Listener;
+use crate::sync::{AtomicI32, AtomicU32, AtomicU64, Ordering, Site, at, intact, store_load_fence};
 
 /// A word that a waiter can park on.
 ///
-/// Implemented by the word types of this crate only; the park itself is the business of [`Wait`](crate::Wait).
+/// Implemented by the word types of this crate only; [`Wait`](crate::Wait) does the parking.
 pub trait ParkWord: private::Futex {
     /// What the word holds.
     type Value: Copy + PartialEq;
@@ -22,7 +22,7 @@ macro_rules! word {
         pub struct $name {
             value: $atomic,
             #[cfg(loom)]
-            bed: crate::loom_futex::Bed,
+            futex: crate::loom_futex::FutexModel,
         }
 
         impl $name {
@@ -31,7 +31,7 @@ macro_rules! word {
                 Self {
                     value: $atomic::new(value),
                     #[cfg(loom)]
-                    bed: Default::default(),
+                    futex: Default::default(),
                 }
             }
 
@@ -41,8 +41,8 @@ macro_rules! word {
                 self.value.load(at(Site::ObserveLoad, Ordering::Acquire))
             }
 
-            /// Writes the word. Release: publishes everything written before; pairs with the acquire in
-            /// [`load`](Self::load). Wakes nobody.
+            /// Writes the word. Release: publishes everything written before; pairs with the acquire
+            /// in [`load`](Self::load). Wakes nobody.
             #[inline]
             pub fn store(&self, value: $value) {
                 self.value.store(value, at(Site::PublishStore, Ordering::Release));
@@ -50,18 +50,29 @@ macro_rules! word {
 
             /// Writes the word, then wakes those of `listeners` that parked on it.
             ///
-            /// With no listener parked this is a store, a fence and one load for each listener: no system call.
+            /// With no listener parked this is a store, a fence and one load for each listener: no
+            /// system call.
+            ///
+            /// # Panics
+            /// In debug builds, when the new value differs from the old one and has the same low 32 bits: a
+            /// waiter could miss it.
             #[inline]
-            pub fn store_and_notify<'a>(&self, value: $value, listeners: impl IntoIterator<Item = Listener<'a>>) {
-                self.store(value);
+            pub fn store_and_notify<'a>(
+                &self,
+                value: $value,
+                listeners: impl IntoIterator<Item = Listener<'a>>,
+            ) {
+                self.store_for_waiters(value);
                 self.notify(listeners);
             }
 
-            /// Wakes those of `listeners` that parked on this word before its last [`store`](Self::store): the second half of
-            /// [`store_and_notify`](Self::store_and_notify), for a writer that has something to do in between.
+            /// Wakes those of `listeners` that parked on this word before its last store: the second
+            /// half of [`store_and_notify`](Self::store_and_notify), for a writer that has something
+            /// to do in between.
             #[inline]
-            pub fn notify<'a>(&self, listeners: impl IntoIterator<Item = Listener<'a>>) {
-                // Pairs with the fence in `Listener::announce`: either we see the flag, or the listener sees the value.
+            pub(crate) fn notify<'a>(&self, listeners: impl IntoIterator<Item = Listener<'a>>) {
+                // Pairs with the fence in `ParkFlag::announce`: either we see the flag, or the waiter
+                // sees the value.
                 store_load_fence(Site::NotifyFence);
                 let mut parked = false;
                 for listener in listeners {
@@ -72,14 +83,40 @@ macro_rules! word {
                 }
             }
 
-            /// Writes the word and wakes whoever is parked on it, announced or not; always a system call.
+            /// Writes the word and wakes every waiter parked on it, announced or not; always a system
+            /// call.
+            ///
+            /// # Panics
+            /// As [`store_and_notify`](Self::store_and_notify).
             pub fn store_and_wake(&self, value: $value) {
-                self.store(value);
-                self.wake_all();
+                self.store_for_waiters(value);
+                if intact(Site::StoreWakes) {
+                    self.wake_all();
+                }
             }
 
-            /// Wakes whoever is parked on this word, without changing it: a hint to look again at something else.
-            pub fn wake_all(&self) {
+            /// Writes the word, which waiters may be about to park on.
+            ///
+            /// The kernel compares 32 bits when a waiter parks (MA-8). A new value that differs
+            /// from the old one in the high half only would be taken for the old one, and the
+            /// waiter would sleep to its deadline. The old value is the writer's own: a word has
+            /// one writer. Loading it before the store would make a round trip of two spinning
+            /// processes half as long again, so that release builds do not check.
+            #[inline]
+            pub(crate) fn store_for_waiters(&self, value: $value) {
+                if cfg!(any(debug_assertions, loom)) && intact(Site::LowHalfChanges) {
+                    // Relaxed: this thread or process wrote it last.
+                    let old = self.value.load(Ordering::Relaxed);
+                    assert!(
+                        old == value || old as u32 != value as u32,
+                        "a waiter could miss the step from {old:#x} to {value:#x}: the low 32 bits are equal"
+                    );
+                }
+                self.store(value);
+            }
+
+            /// Wakes every waiter parked on this word.
+            pub(crate) fn wake_all(&self) {
                 private::Futex::wake(self);
             }
         }
@@ -97,8 +134,8 @@ macro_rules! word {
             type Held = $value;
 
             #[cfg(not(loom))]
-            fn sleep(&self, judged: $value, until_ns: u64) {
-                crate::sys::futex::wait(self.futex_word(), judged as u32, until_ns);
+            fn sleep(&self, checked: $value, until_ns: u64) {
+                crate::sys::futex::wait(self.futex_word(), checked as u32, until_ns);
             }
 
             #[cfg(not(loom))]
@@ -107,13 +144,14 @@ macro_rules! word {
             }
 
             #[cfg(loom)]
-            fn sleep(&self, judged: $value, _until_ns: u64) {
-                self.bed.sleep_while(|| self.value.load(Ordering::Acquire) == judged);
+            fn sleep(&self, checked: $value, until_ns: u64) {
+                let unchanged = || self.value.load(Ordering::Acquire) as u32 == checked as u32;
+                self.futex.sleep_while(unchanged, until_ns);
             }
 
             #[cfg(loom)]
             fn wake(&self) {
-                self.bed.wake_all();
+                self.futex.wake_all();
             }
         }
     };
@@ -128,7 +166,11 @@ word! {
     WordU32, AtomicU32, u32
 }
 word! {
-    /// An unsigned 64-bit word: epochs and sequence numbers, which must never come round to an old value.
+    /// An unsigned 64-bit word: epochs and sequence numbers, which must never wrap round to an old
+    /// value.
+    ///
+    /// A waiter parks on its low half. A store that notifies or wakes must change that half, and debug
+    /// builds panic if it does not; counters that step by less than 2^32 always do.
     WordU64, AtomicU64, u64
 }
 
@@ -149,18 +191,20 @@ mod futex_words {
 
     impl WordI32 {
         pub(super) fn futex_word(&self) -> &AtomicU32 {
-            // SAFETY: AtomicI32 and AtomicU32 have the same size, alignment and set of valid bytes, and the borrow is `self`'s.
+            // SAFETY: AtomicI32 and AtomicU32 have the same size, alignment and set of valid bytes;
+            // the pointer is valid for reads and writes while `self` is borrowed.
             unsafe { AtomicU32::from_ptr(self.value.as_ptr().cast()) }
         }
     }
 
     #[cfg(target_endian = "little")]
     impl WordU64 {
-        /// The low half: it changes with every step of an epoch, and to be fooled by it a waiter would have to sleep
-        /// through 2^32 steps between its look and its park. The address is used by the kernel only.
+        /// The low half. `store_for_waiters` makes sure that it changes with the word; a waiter that
+        /// is deceived by it has slept through 2^32 steps between its check and its park.
         pub(super) fn futex_word(&self) -> &AtomicU32 {
-            // SAFETY: the low half of a little-endian u64 stands at its address, which is aligned to 8; the result is handed
-            // to the kernel as an address and never read or written through as a 32-bit atomic in this program.
+            // SAFETY: the low half of a little-endian u64 is at its address, which is aligned to 8
+            // and valid for reads and writes while `self` is borrowed. The result is passed to the
+            // kernel as an address and never accessed as a 32-bit atomic in this program.
             unsafe { AtomicU32::from_ptr(self.value.as_ptr().cast()) }
         }
     }
@@ -170,86 +214,16 @@ mod private {
     /// Parking; sealed, so that only [`Wait`](crate::Wait) parks.
     pub trait Futex {
         type Held;
-        fn sleep(&self, judged: Self::Held, until_ns: u64);
+        fn sleep(&self, checked: Self::Held, until_ns: u64);
         fn wake(&self);
     }
 }
 pub(crate) use private::Futex;
 
-/// Where one waiter says that it is about to park, and on what, so that the writer of the word knows that it must wake it.
-///
-/// The flag has one writer, the waiter; `tag` tells apart the words that it may park on. Tag 0 means awake.
-#[derive(Clone, Copy, Debug)]
-pub struct Listener<'a> {
-    flag: &'a WordU32,
-    tag: NonZeroU32,
-}
-
-impl<'a> Listener<'a> {
-    /// The waiter that owns `flag`, parking on the only word it ever parks on.
-    pub fn new(flag: &'a WordU32) -> Self {
-        Self { flag, tag: NonZeroU32::MIN }
-    }
-
-    /// The waiter that owns `flag`, parking on the word that it knows as `tag`.
-    pub fn tagged(flag: &'a WordU32, tag: NonZeroU32) -> Self {
-        Self { flag, tag }
-    }
-
-    /// Says that the waiter parks unless its next look finds the word ready.
-    pub(crate) fn announce(&self) {
-        self.flag.store(self.tag.get());
-        // Pairs with the fence in `ring`.
-        store_load_fence(Site::ParkFence);
-    }
-
-    pub(crate) fn withdraw(&self) {
-        self.flag.store(0);
-    }
-
-    #[inline]
-    fn is_parked(&self) -> bool {
-        self.flag.load() == self.tag.get()
-    }
-}
-
-/// A word that goes from 0 to a reason once and stays there: shutdown, abort, accept.
-///
-/// It is apart from every state word, so that no late reply of the other side can erase the request.
-#[cfg_attr(not(loom), repr(transparent))]
-#[derive(Debug, Default)]
-pub struct StickyWord {
-    word: WordU32,
-}
-
-impl StickyWord {
-    /// A word that has not been raised.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Raises the word; the first reason stays. To be called by the word's one writer.
-    pub fn raise(&self, reason: NonZeroU32) {
-        if self.word.load() == 0 {
-            self.word.store(reason.get());
-        }
-    }
-
-    /// The reason, once raised.
-    #[inline]
-    pub fn raised(&self) -> Option<NonZeroU32> {
-        NonZeroU32::new(self.word.load())
-    }
-
-    /// What a reply does when shutdown and state are one word; only a mutant calls it.
-    pub(crate) fn erase_as_a_shared_word_would(&self) {
-        self.word.store(0);
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::sticky::StickyWord;
 
     #[test]
     fn words_have_the_size_of_what_they_hold() {
@@ -260,18 +234,28 @@ mod tests {
     }
 
     #[test]
-    fn f32_the_first_reason_sticks() {
-        let word = StickyWord::new();
-        assert_eq!(word.raised(), None);
-        word.raise(NonZeroU32::new(7).unwrap());
-        word.raise(NonZeroU32::new(9).unwrap());
-        assert_eq!(word.raised().map(NonZeroU32::get), Some(7));
-    }
-
-    #[test]
-    fn a_ring_without_a_parked_listener_only_stores() {
+    fn a_store_without_a_parked_listener_only_stores() {
         let (word, flag) = (WordU64::new(0), WordU32::new(0));
         word.store_and_notify(5, [Listener::new(&flag)]);
         assert_eq!(word.load(), 5);
+    }
+
+    /// MA-8
+    #[test]
+    #[cfg(debug_assertions)]
+    fn f59_a_step_that_a_parked_waiter_would_miss_is_refused() {
+        let steps: [fn(&WordU64); 2] =
+            [|word| word.store_and_wake(1 << 32), |word| word.store_and_notify(1 << 32, [])];
+        for step in steps {
+            let word = WordU64::new(0);
+            let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| step(&word)));
+            assert!(refused.is_err());
+            assert_eq!(word.load(), 0);
+        }
+        let word = WordU64::new(u64::from(u32::MAX));
+        word.store_and_wake(1 << 32);
+        word.store_and_wake(1 << 32);
+        // Nobody parks on a word that is only stored.
+        word.store(2 << 32);
     }
 }

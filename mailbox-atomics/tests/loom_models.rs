@@ -2,26 +2,37 @@
 //! `RUSTFLAGS="--cfg loom" cargo test --release --test loom_models`.
 //!
 //! # Safety
-//! The scenes share cells between threads without a lock. That the protocols order every access to them is what loom checks.
+//! The scenarios share cells between threads without a lock. That the protocols order every access to
+//! them is what loom checks.
 #![cfg(loom)]
 #![allow(unsafe_code, missing_docs)]
 
-mod loom_scenes;
-use loom_scenes::*;
+mod loom_scenarios;
+use loom_scenarios::*;
 
 macro_rules! models {
-    ($($check:ident: $($scene:ident),+;)+) => { $($(
+    ($($check:ident: $($scenario:ident),+;)+) => { $($(
         #[test]
-        fn $scene() {
-            $check(loom_scenes::$scene);
+        fn $scenario() {
+            $check(loom_scenarios::$scenario);
         }
     )+)+ };
 }
 
 models! {
-    check: payload_before_state, one_shot_wakes_its_reader, no_wake_up_is_lost_between_last_look_and_park,
-        no_wake_up_is_lost_over_two_steps, shutdown_wakes_a_parked_responder,
-        an_abort_ends_a_wait_unless_the_word_came_first;
+    check: payload_before_state, one_shot_wakes_its_reader, no_wake_up_is_lost_between_last_check_and_park,
+        no_wake_up_is_lost_over_two_steps, shutdown_wakes_a_parked_responder, the_deadline_ends_a_wait,
+        a_death_ends_a_parked_wait, an_abort_ends_a_wait, a_cancel_ends_a_wait,
+        a_value_stored_before_an_abort_is_delivered, a_value_stored_before_a_death_is_delivered,
+        a_value_stored_just_before_the_deadline_is_delivered, the_first_reason_stays;
     check_bounded: request_and_reply_carry_their_payloads, shutdown_survives_a_late_reply,
-        a_reply_answers_its_own_request_only, a_fast_party_re_enters_the_barrier, a_barrier_of_three_publishes_to_all;
+        a_reply_answers_its_own_request_only, a_fast_party_re_enters_the_barrier,
+        a_barrier_of_three_publishes_to_all;
+}
+
+/// MA-8
+#[test]
+#[should_panic(expected = "the low 32 bits are equal")]
+fn f59_a_step_in_the_high_half_alone_is_refused() {
+    check(a_step_in_the_high_half_alone);
 }

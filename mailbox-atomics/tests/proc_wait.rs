@@ -5,10 +5,10 @@
 #![cfg(not(loom))]
 #![allow(unsafe_code, missing_docs)]
 
-use child_process::{Child, Peers};
-use deadline::{Deadline, HowDied};
+use child_process::Child;
+use deadline::{Deadline, Death, HowDied, Watch};
 use mailbox_atomics::{
-    Barrier, Listener, OneShot, Place, SpinBudget, Wait, WaitError, WordI32, WordU32, WordU64,
+    Barrier, OneShot, ParkFlag, Place, SpinBudget, Wait, WaitError, WordI32, WordU32, WordU64,
 };
 use nix::sys::signal::Signal;
 use serial_test::serial;
@@ -35,37 +35,30 @@ fn sleeper() -> Child {
     })
 }
 
-fn watching(child: &Child) -> Peers {
-    let mut peers = Peers::new();
-    peers.add(3, child_process::ProcessWatch::of_process(child.pid()).unwrap());
-    peers
+/// Reports the death of `child` as that of peer 3.
+fn watch(child: &Child) -> impl Watch {
+    || child.watch().death().map(|how| Death { peer: 3, pid: child.pid(), how })
 }
 
 #[test]
 #[serial]
-fn f02_a_peer_killed_while_we_wait_is_told_with_pid_and_signal() {
+fn f02_a_peer_killed_while_we_wait_is_reported_with_pid_and_signal() {
     // MA-3: a death is not a time-out.
     let region = Region::create("t", 4096).unwrap();
     let word = region.words::<WordI32>(0).unwrap();
     let child = sleeper();
-    let peers = watching(&child);
+    let watch = watch(&child);
+    let pid = child.pid();
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        scope.spawn(move || {
             std::thread::sleep(Duration::from_millis(120));
-            nix::sys::signal::kill(
-                nix::unistd::Pid::from_raw(peers.iter().next().unwrap().1.pid()),
-                Signal::SIGKILL,
-            )
-            .unwrap();
+            nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL).unwrap();
         });
         let started = Instant::now();
-        let told = OneShot::new(word).wait(&Wait::until(far()).watching(&peers)).unwrap_err();
-        let WaitError::PeerDied(death) = told else { panic!("{told}") };
-        assert_eq!(
-            (death.peer, death.pid, death.how),
-            (3, child.pid(), HowDied::Signalled(Signal::SIGKILL as i32))
-        );
-        assert!(started.elapsed() < Duration::from_secs(10), "told only after {:?}", started.elapsed());
+        let error = OneShot::new(word).wait(&Wait::until(far()).watching(&watch)).unwrap_err();
+        let how = HowDied::Signalled(Signal::SIGKILL as i32);
+        assert_eq!(error, WaitError::PeerDied(Death { peer: 3, pid, how }));
+        assert!(started.elapsed() < Duration::from_secs(10), "reported only after {:?}", started.elapsed());
     });
 }
 
@@ -77,16 +70,16 @@ fn what_a_peer_published_before_it_died_is_delivered() {
         let region = Region::create("t", 4096).unwrap();
         let shot = OneShot::new(region.words::<WordI32>(0).unwrap());
         let child = fork(|| {
-            shot.publish(NonZeroI32::new(5).unwrap(), || region.write(64, b"last words").unwrap()).unwrap();
+            shot.publish(NonZeroI32::new(5).unwrap(), || region.write(64, b"the result").unwrap()).unwrap();
             nix::sys::signal::raise(Signal::SIGKILL).unwrap();
             0
         });
         child.watch().wait_for_death(far());
-        let peers = watching(&child);
-        assert_eq!(shot.wait(&Wait::until(far()).watching(&peers)), Ok(NonZeroI32::new(5).unwrap()));
+        let watch = watch(&child);
+        assert_eq!(shot.wait(&Wait::until(far()).watching(&watch)), Ok(NonZeroI32::new(5).unwrap()));
         let mut text = [0; 10];
         region.read(64, &mut text).unwrap();
-        assert_eq!(&text, b"last words");
+        assert_eq!(&text, b"the result");
     }
 }
 
@@ -96,50 +89,29 @@ fn f06_the_deadline_ends_a_wait_for_a_living_peer() {
     let region = Region::create("t", 4096).unwrap();
     let word = region.words::<WordI32>(0).unwrap();
     let child = sleeper();
-    let peers = watching(&child);
+    let watch = watch(&child);
+    // MA-3
     let short = Deadline::after(Duration::from_millis(80)).unwrap();
-    let told = OneShot::new(word).wait(&Wait::until(short).watching(&peers)).unwrap_err();
-    let WaitError::TimedOut { waited, limit } = told else { panic!("{told}") };
+    let error = OneShot::new(word).wait(&Wait::until(short).watching(&watch)).unwrap_err();
+    let WaitError::TimedOut { waited, limit } = error else { panic!("{error}") };
     assert!(waited >= limit && limit == Duration::from_millis(80));
 }
 
 #[test]
 #[serial]
-fn f03_children_end_with_their_parent() {
-    // MA-9
-    let region = Region::create("t", 4096).unwrap();
-    let pid_word = region.words::<WordU32>(0).unwrap();
-    let parent = fork(|| {
-        let child = fork(|| {
-            pid_word.store_and_wake(std::process::id());
-            loop {
-                std::hint::spin_loop();
-            }
-        });
-        child.reap(far());
-        0
-    });
-    let pid = Wait::until(far()).on(pid_word, None, |pid| (pid != 0).then_some(pid as i32)).unwrap();
-    let grandchild = child_process::ProcessWatch::of_process(pid).unwrap();
-    parent.signal(Signal::SIGKILL);
-    assert!(grandchild.wait_for_death(far()), "the grandchild spins on without its parent");
-}
-
-#[test]
-#[serial]
 fn f43_a_parked_waiter_uses_next_to_no_processor_time() {
-    // MA-8: with a watched peer, which costs the most looks.
+    // MA-7: with a watched peer, which takes the most checks.
     let region = Region::create("t", 4096).unwrap();
     let word = region.words::<WordU64>(0).unwrap();
     let flag = region.words::<WordU32>(64).unwrap();
     let peer = sleeper();
     let waiter = fork(|| {
-        let peers = watching(&peer);
+        let watch = watch(&peer);
         let budget = SpinBudget::for_parties(2);
         let second = Deadline::after(Duration::from_secs(1)).unwrap();
-        let wait = Wait::until(second).watching(&peers).spinning(&budget);
+        let wait = Wait::until(second).watching(&watch).spinning(&budget);
         let before = processor_time();
-        wait.on(word, Some(Listener::new(flag)), |value| (value > 0).then_some(())).unwrap_err();
+        wait.on(word, Some(&mut ParkFlag::new(flag)), |value| (value > 0).then_some(())).unwrap_err();
         i32::from(processor_time() - before >= Duration::from_millis(10))
     });
     assert_eq!(waiter.reap(far()), Some(HowDied::Exited(0)), "over 1 % of a core");
@@ -199,35 +171,6 @@ fn f26_the_barrier_holds_for_ten_thousand_phases_back_to_back() {
 #[test]
 #[serial]
 fn f42_sixteen_processes_on_one_core_make_progress() {
-    // MA-8
+    // MA-7
     barrier_rounds(16, 500, true);
-}
-
-#[test]
-#[serial]
-fn f21_a_killed_owner_leaves_no_shared_memory() {
-    // MA-7
-    let before = std::fs::read_dir("/dev/shm").unwrap().count();
-    let child = fork(|| {
-        let region = Region::create("t", 1 << 20).unwrap();
-        region.write(0, &[1; 4096]).unwrap();
-        nix::sys::signal::raise(Signal::SIGKILL).unwrap();
-        0
-    });
-    assert_eq!(child.reap(far()), Some(HowDied::Signalled(Signal::SIGKILL as i32)));
-    assert_eq!(std::fs::read_dir("/dev/shm").unwrap().count(), before);
-}
-
-#[test]
-#[serial]
-fn f22_a_file_size_limit_is_an_error_and_not_a_signal() {
-    // MA-7
-    let child = fork(|| {
-        nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_FSIZE, 4096, 4096).unwrap();
-        let told = Region::create("t", 1 << 20).unwrap_err().to_string();
-        i32::from(
-            !(told.contains("need 1048576") && told.contains("have 4096") && told.contains("ulimit -f")),
-        )
-    });
-    assert_eq!(child.reap(far()), Some(HowDied::Exited(0)));
 }

@@ -1,4 +1,4 @@
-//! Which rank a launcher has made of this process.
+//! The rank that a launcher gave to this process.
 
 use comm_context::comm::{ArgumentError, Membership};
 use std::env::VarError;
@@ -11,12 +11,12 @@ const LAUNCHERS: &[(&str, &str, &str)] = &[
     ("Slurm", "SLURM_PROCID", "SLURM_NTASKS"),
 ];
 
-/// Rank and size as a launcher's environment says, and which launcher it was.
+/// Rank and size from a launcher's environment, and which launcher it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launched {
     /// The rank.
     pub membership: Membership,
-    /// Who said so, with the names of the variables.
+    /// The launcher, with the names and values of its variables.
     pub by: String,
 }
 
@@ -26,7 +26,7 @@ pub enum LauncherError {
     /// No launcher's variables are set.
     #[error("no launcher has set rank and size; accepted are {}", accepted())]
     NotLaunched,
-    /// One of a pair is missing or is no number.
+    /// One of a pair is missing or not a number.
     #[error("{variable} is {found}; {launcher} sets it to a whole number")]
     BadVariable {
         /// The launcher whose other variable is set.
@@ -39,7 +39,7 @@ pub enum LauncherError {
     /// The numbers do not fit together.
     #[error("{by}: {source}")]
     BadRank {
-        /// Who said so.
+        /// The launcher, with the names and values of its variables.
         by: String,
         /// What is wrong.
         source: ArgumentError,
@@ -82,7 +82,7 @@ pub(crate) fn from(variable: impl Fn(&str) -> Option<String>) -> Result<Launched
     Err(LauncherError::NotLaunched)
 }
 
-/// Digits only; the standard library would take `+1`, which no launcher writes.
+/// Digits only; the standard library would accept `+1`, which no launcher writes.
 fn whole_number(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_pair_nonsense_and_nothing_are_refused_with_what_is_accepted() {
+    fn half_a_pair_bad_numbers_and_nothing_are_refused_with_what_is_accepted() {
         assert_eq!(with(&[]), Err(LauncherError::NotLaunched));
         assert!(LauncherError::NotLaunched.to_string().contains("SLURM_PROCID with SLURM_NTASKS"));
         assert!(matches!(
@@ -113,8 +113,8 @@ mod tests {
             Err(LauncherError::BadVariable { variable: "WORLD_SIZE", .. })
         ));
         for bad in ["", "-1", "+1", "one", "1.0", "99999999999"] {
-            let told = with(&[("PMI_RANK", bad), ("PMI_SIZE", "2")]).unwrap_err();
-            assert!(matches!(told, LauncherError::BadVariable { variable: "PMI_RANK", .. }), "{told}");
+            let error = with(&[("PMI_RANK", bad), ("PMI_SIZE", "2")]).unwrap_err();
+            assert!(matches!(error, LauncherError::BadVariable { variable: "PMI_RANK", .. }), "{error}");
         }
         assert!(matches!(with(&[("RANK", "4"), ("WORLD_SIZE", "4")]), Err(LauncherError::BadRank { .. })));
     }

@@ -1,65 +1,46 @@
 //! A path as a name that independent processes agree on.
 //!
-//! Nothing is ever created at the path. It is turned into the name of an abstract Unix socket, which lives in the kernel and is
-//! gone with the process that holds it, so there is no file to go stale, to be corrupted, to be removed too early or to be left behind. What
-//! happens to lie at the path is therefore never read; but somebody who put something there expects it to matter, so
-//! it is refused by name instead of ignored.
+//! Nothing is ever created at the path. It is turned into the name of an abstract Unix socket, which lives in
+//! the kernel and is gone with the process that holds it, so there is no file to go stale, to be corrupted,
+//! to be removed too early or to be left behind. What exists at the path is never read. It is refused by
+//! name and not ignored, since the user who put it there expects it to matter.
 
+use crate::error::RendezvousError;
 use comm_context::comm::{CommError, validate};
-use nix::sys::stat::{Mode, SFlag, lstat};
+use nix::sys::stat::{FileStat, Mode, SFlag, lstat, stat};
+use shared_memory::{FNV_OFFSET, fnv1a};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// Why a path is no place to meet.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PathError {
-    /// Its folder does not exist, or is none.
-    #[error("{}: the folder of the meeting path cannot be used ({reason}); create it, or choose another path", .path.display())]
-    NoFolder {
-        /// The path.
-        path: PathBuf,
-        /// What the system says.
-        reason: String,
-    },
-    /// Something is there already.
-    #[error("{}: the meeting path is taken by {what}, which is never read or waited for; remove it, or choose a path where nothing exists", .path.display())]
-    Occupied {
-        /// The path.
-        path: PathBuf,
-        /// What it is, whose, and what is odd about it.
-        what: String,
-    },
-}
-
-/// The name of the socket at which ranks meet for `path`. The same for every spelling of the path, and different for every user.
+/// The name of the socket for `path`: the same for every spelling of the path, and different for every user.
 pub(crate) fn socket_name(path: &Path) -> Result<String, CommError> {
     validate::rootinfo_path(path)?;
-    check(path).map_err(|error| CommError::Backend {
-        what: "cannot meet there".to_owned(),
-        source: std::sync::Arc::new(error),
-    })
+    Ok(check(path)?)
 }
 
-fn check(path: &Path) -> Result<String, PathError> {
+fn check(path: &Path) -> Result<String, RendezvousError> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    let no_folder = |reason: String| PathError::NoFolder { path: path.to_owned(), reason };
-    let place = nix::sys::stat::stat(folder).map_err(|errno| no_folder(errno.desc().to_owned()))?;
-    if SFlag::from_bits_truncate(place.st_mode) & SFlag::S_IFMT != SFlag::S_IFDIR {
+    let no_folder = |reason: String| RendezvousError::NoFolder { path: path.to_owned(), reason };
+    let found = stat(folder).map_err(|errno| no_folder(errno.desc().to_owned()))?;
+    if SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT != SFlag::S_IFDIR {
         return Err(no_folder("it is not a folder".to_owned()));
     }
     if let Ok(found) = lstat(path) {
-        return Err(PathError::Occupied { path: path.to_owned(), what: describe(&found) });
+        return Err(RendezvousError::PathTaken { path: path.to_owned(), what: describe(&found) });
     }
     let name = path.file_name().map(OsStrExt::as_bytes).unwrap_or_default();
     let me = nix::unistd::geteuid().as_raw();
-    Ok(format!("chipcomm/{me}/{:x}.{:x}/{:032x}", place.st_dev, place.st_ino, fnv(name)))
+    // A hash, because an abstract name is short. Nobody gains anything by a collision: credentials are
+    // checked.
+    let hash = fnv1a(FNV_OFFSET, name);
+    Ok(format!("chipcomm/{me}/{:x}.{:x}/{hash:016x}", found.st_dev, found.st_ino))
 }
 
-/// What a user needs to know of a file that is in the way.
-fn describe(found: &nix::sys::stat::FileStat) -> String {
+/// What a user needs to know of what exists at the path.
+fn describe(found: &FileStat) -> String {
     let kind = match SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT {
         SFlag::S_IFREG => "a file (perhaps left by an earlier run or another program)",
         SFlag::S_IFLNK => "a symbolic link",
@@ -79,20 +60,14 @@ fn describe(found: &nix::sys::stat::FileStat) -> String {
     text
 }
 
-/// FNV-1a of 128 bits: spreads names; nobody gains anything by a collision, since credentials are checked.
-fn fnv(bytes: &[u8]) -> u128 {
-    bytes.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| {
-        (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
 
     #[test]
-    fn f17_whatever_lies_at_the_path_is_refused_by_name() {
+    fn f17_anything_that_exists_at_the_path_is_refused_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         std::fs::write(at("file"), [0; 4108]).unwrap();
@@ -109,18 +84,18 @@ mod tests {
             ("folder", "a folder"),
             ("fifo", "a FIFO"),
         ] {
-            let told = check(&at(name)).unwrap_err().to_string();
-            assert!(told.contains(word) && told.contains("choose a path"), "{name}: {told}");
+            let error = check(&at(name)).unwrap_err().to_string();
+            assert!(error.contains(word) && error.contains("choose a path"), "{name}: {error}");
         }
         let foreign = Path::new("/proc/1/stat");
-        let told = check(foreign).unwrap_err().to_string();
-        assert!(told.contains("a file"), "{told}");
+        let error = check(foreign).unwrap_err().to_string();
+        assert!(error.contains("a file"), "{error}");
     }
 
     #[test]
-    fn a_folder_that_is_none_is_refused() {
-        assert!(matches!(check(Path::new("/no/such/folder/x")), Err(PathError::NoFolder { .. })));
-        assert!(matches!(check(Path::new("/etc/passwd/x")), Err(PathError::NoFolder { .. })));
+    fn a_missing_folder_is_refused() {
+        assert!(matches!(check(Path::new("/no/such/folder/x")), Err(RendezvousError::NoFolder { .. })));
+        assert!(matches!(check(Path::new("/etc/passwd/x")), Err(RendezvousError::NoFolder { .. })));
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! The byte cursor under every wire form: values one after the other, little endian, without padding.
 //!
-//! Two kinds of values can be mixed. [`Writer::number`], [`Writer::bytes`], [`Writer::list`] and [`Writer::option`] are
-//! self-describing: a number takes eight bytes, and everything of variable size has its length before it. [`Writer::u8`]
-//! to [`Writer::u64`] and [`Writer::raw`] write exactly the bytes named, for layouts that are fixed elsewhere.
+//! Two kinds of values can be mixed. [`Writer::number`], [`Writer::bytes`], [`Writer::list`] and
+//! [`Writer::option`] are self-describing: a number takes eight bytes, and everything of variable size has
+//! its length before it. [`Writer::u8`] to [`Writer::u64`] and [`Writer::raw`] write exactly the bytes named,
+//! for layouts that are fixed elsewhere.
 //!
-//! [`Reader`] is total: on any input each method returns a value or `None`. It never panics, never reads past the end,
-//! and never allocates more than a small multiple of the input.
+//! [`Reader`] is total: on any input each method returns a value or `None`. It never panics, never reads past
+//! the end, and never allocates more than a small multiple of the input.
 //!
 //! ```
 //! use worker_errors::cursor::{Reader, Writer};
@@ -119,7 +120,8 @@ impl Writer {
 }
 
 impl<'a> Reader<'a> {
-    /// A reader at the first of these bytes. They must not change meanwhile: copy them out of shared memory first.
+    /// A reader at the first of these bytes. They must not change meanwhile: copy them out of shared memory
+    /// first.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes, len: bytes.len() }
     }
@@ -154,8 +156,8 @@ impl<'a> Reader<'a> {
         str::from_utf8(self.bytes()?).ok()
     }
 
-    /// As [`Writer::list`] wrote it. A count above the number of bytes left is refused before anything is read, so a
-    /// wrong count costs no memory.
+    /// As [`Writer::list`] wrote it. A count above the number of bytes left is refused before anything is
+    /// read, so a wrong count costs no memory.
     pub fn list<T>(&mut self, mut each: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let count = self.number::<usize>().filter(|count| *count <= self.rest.len())?;
         (0..count).map(|_| each(self)).collect()
@@ -277,12 +279,7 @@ mod tests {
     }
 
     proptest! {
-        // Miri is slow and has no file system.
-        #![proptest_config(ProptestConfig {
-            failure_persistence: None,
-            cases: if cfg!(miri) { 4 } else { 256 },
-            ..ProptestConfig::default()
-        })]
+        #![proptest_config(crate::proptest_config())]
 
         // WE-5
         #[test]

@@ -7,21 +7,22 @@ use std::ops::{Deref, DerefMut};
 
 use crate::{ErrorCode, escape};
 
-/// The most failures in one chain. Beyond it the middle is left out; the outermost ones and the root stay.
+/// The most failures in one chain. A longer chain loses its middle; the outermost failures and the root stay.
 pub const MAX_CHAIN: usize = 16;
 
-/// How much of a message is shown. The message itself may be longer.
+/// How much of a message is printed. The message itself may be longer.
 const SHOWN_MESSAGE: usize = 4096;
 const SHOWN_PHASE: usize = 128;
 
-/// A failure as one process tells it to another: what, where, and what caused it.
+/// A failure as it crosses processes: what, where, and what caused it.
 ///
-/// Displayed, it is one line for the failure and one `caused by:` line for each cause, all text escaped. It is one pointer wide, so
-/// that a call which may fail does not carry room for a report through every `Result` that goes well; its fields are those of [`Report`].
+/// It prints as one line and one `caused by:` line for each cause, all text escaped; further lines of a
+/// message are indented below it. It is one pointer wide, so that a `Result` on the success path stays small;
+/// its fields are those of [`Report`].
 #[derive(Clone, PartialEq, Eq)]
 pub struct Failure(pub(crate) Box<Report>);
 
-/// What a [`Failure`] says.
+/// The contents of a [`Failure`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
@@ -57,14 +58,16 @@ impl DerefMut for Failure {
     }
 }
 
+/// The text of the failure, because this is what the runtime prints of an error that `main` returns. `{:#?}`
+/// prints the fields.
 impl fmt::Debug for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        if f.alternate() { self.0.fmt(f) } else { fmt::Display::fmt(self, f) }
     }
 }
 
 impl Failure {
-    /// A failure that knows nothing but its kind and what happened.
+    /// A failure of a kind, with a message.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self(Box::new(Report {
             code,
@@ -78,32 +81,53 @@ impl Failure {
         }))
     }
 
-    /// Says in which step it happened.
+    /// An error value as a failure: its text is the message, and its sources are the causes, all with the
+    /// same code.
+    ///
+    /// A source whose text the message above it already includes is left out. A source that is a `Failure`
+    /// keeps what it says.
+    pub fn from_error(code: ErrorCode, error: &dyn Error) -> Self {
+        let mut links = vec![Self::new(code, error.to_string())];
+        let mut next = error.source();
+        while let Some(source) = next {
+            if let Some(failure) = source.downcast_ref::<Self>() {
+                links.extend(failure.clone().into_links());
+                break;
+            }
+            let text = source.to_string();
+            if !links.last().is_some_and(|above| above.message.contains(&text)) {
+                links.push(Self::new(code, text));
+            }
+            next = source.source();
+        }
+        Self::from_links(links)
+    }
+
+    /// Sets the step in which it happened.
     pub fn in_phase(mut self, phase: impl Into<Cow<'static, str>>) -> Self {
         self.phase = phase.into();
         self
     }
 
-    /// Says on which rank it happened.
+    /// Sets the rank on which it happened.
     pub fn on_rank(mut self, rank: u32) -> Self {
         self.rank = Some(rank);
         self
     }
 
-    /// Says on which device it happened.
+    /// Sets the device on which it happened.
     pub fn on_device(mut self, device: i32) -> Self {
         self.device = Some(device);
         self
     }
 
-    /// Says in which process it happened.
+    /// Sets the process in which it happened.
     pub fn in_process(mut self, pid: u32) -> Self {
         self.pid = Some(pid);
         self
     }
 
-    /// Says what caused it. A failure that has a chain of causes gets the new one at its end: it is the new
-    /// root.
+    /// Appends a cause at the end of the chain, where it is the new root.
     pub fn caused_by(self, cause: Failure) -> Self {
         let mut links = self.into_links();
         links.extend(cause.into_links());
@@ -120,7 +144,7 @@ impl Failure {
         std::iter::successors(Some(self), |failure| failure.direct_cause())
     }
 
-    /// The failure that started it all: the last of the chain.
+    /// The root cause: the last of the chain.
     pub fn root_cause(&self) -> &Failure {
         self.chain().last().unwrap_or(self)
     }
@@ -131,12 +155,13 @@ impl Failure {
         self.left_out
     }
 
-    /// The failure without its causes, as one line. A message of several lines gives its first.
+    /// The failure without its causes, as one line: the first line of its message.
     pub fn line(&self) -> impl fmt::Display {
         Line(self)
     }
 
-    /// The further lines of the message, such as a table: each harmless by itself and set in, so that none can pass for a cause.
+    /// The further lines of the message, such as a table: escaped and indented, so that none can pass for a
+    /// cause.
     fn write_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut room = SHOWN_MESSAGE;
         for line in self.message.lines().skip(1) {
@@ -157,7 +182,8 @@ impl Failure {
         links
     }
 
-    /// Joins failures without causes, outermost first, leaving out what is too much just before the root.
+    /// Joins failures without causes, outermost first. Leaves out what exceeds the limit, just before the
+    /// root.
     pub(crate) fn from_links(mut links: Vec<Failure>) -> Self {
         while links.len() > MAX_CHAIN {
             let gone = links.remove(links.len() - 2);
@@ -237,8 +263,9 @@ mod tests {
         Failure::new(ErrorCode::Aborted, format!("failure {n}"))
     }
 
+    // WE-2
     #[test]
-    fn the_text_has_one_line_for_each_failure_and_its_table_set_in() {
+    fn each_failure_takes_one_line_and_further_lines_are_indented() {
         let root = Failure::new(ErrorCode::Killed, "SIGSEGV").on_rank(1).on_device(3).in_process(77);
         let failure = Failure::new(ErrorCode::Aborted, "stopped\x1b[2J\n  chip 0 \x07\n")
             .in_phase("alloc_windows")
@@ -251,6 +278,15 @@ mod tests {
         assert_eq!(Failure::new(ErrorCode::Closed, "").to_string(), "closed");
     }
 
+    // WE-2
+    #[test]
+    fn debug_is_the_text_and_its_long_form_the_fields() {
+        let failure = numbered(0).on_rank(1).caused_by(numbered(1));
+        assert_eq!(format!("{failure:?}"), failure.to_string());
+        let fields = format!("{failure:#?}");
+        assert!(fields.contains("rank: Some(") && fields.contains("message: \"failure 1\""), "{fields}");
+    }
+
     #[test]
     fn a_new_cause_goes_to_the_end_and_is_the_root() {
         let failure = numbered(0).caused_by(numbered(1)).caused_by(numbered(2).caused_by(numbered(3)));
@@ -259,6 +295,38 @@ mod tests {
         assert_eq!(failure.root_cause().message, "failure 3");
         let sources = std::iter::successors(failure.source(), |e| (*e).source());
         assert_eq!(sources.count(), 3);
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Layer {
+        text: &'static str,
+        source: Option<Box<dyn Error>>,
+    }
+
+    fn layer(text: &'static str, source: impl Error + 'static) -> Layer {
+        Layer { text, source: Some(Box::new(source)) }
+    }
+
+    // WE-4
+    #[test]
+    fn the_sources_of_an_error_are_its_causes() {
+        let root = std::io::Error::from(std::io::ErrorKind::NotFound);
+        let error = layer("kernel k.so", layer("it cannot be opened", root));
+        let failure = Failure::from_error(ErrorCode::Load, &error);
+        let messages: Vec<_> = failure.chain().map(|link| (link.code, link.message.as_str())).collect();
+        let load = |text| (ErrorCode::Load, text);
+        assert_eq!(messages, [load("kernel k.so"), load("it cannot be opened"), load("entity not found")]);
+    }
+
+    // WE-4
+    #[test]
+    fn a_source_is_not_repeated_and_a_failure_stays_what_it_was() {
+        let cause = Failure::new(ErrorCode::Killed, "SIGSEGV").on_rank(1).caused_by(numbered(1));
+        let error = layer("stopped: rank 1 died", layer("rank 1 died", cause.clone()));
+        let failure = Failure::from_error(ErrorCode::Aborted, &error);
+        assert_eq!(failure.direct_cause(), Some(&cause));
+        assert_eq!(failure.chain().count(), 3);
     }
 
     // WE-3

@@ -1,4 +1,4 @@
-//! Text that must fit and must not harm a terminal.
+//! Text that must fit a bound and must be safe to print.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -15,14 +15,14 @@ pub fn clip(text: &str, max_bytes: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}{}{}", &text[..cut.head], cut.mark, &text[cut.tail..]))
 }
 
-/// The text on one line and harmless to show: control characters and invisible direction marks escaped, and
-/// the whole cut to at most `max_bytes` bytes like [`clip`] does, never inside an escape.
+/// The text on one line and safe to print: control characters and invisible direction marks are escaped, and
+/// the whole is cut to at most `max_bytes` bytes as by [`clip`], never inside an escape.
 pub fn escape(text: &str, max_bytes: usize) -> Cow<'_, str> {
     let mut total = 0;
-    let mut harmless = true;
+    let mut plain = true;
     for c in text.chars() {
         total += shown_len(c);
-        harmless &= !is_hidden(c);
+        plain &= !is_hidden(c);
         if total > max_bytes {
             let cut = Cut::of(text, max_bytes, shown_len);
             let mut out = String::with_capacity(max_bytes);
@@ -32,7 +32,7 @@ pub fn escape(text: &str, max_bytes: usize) -> Cow<'_, str> {
             return Cow::Owned(out);
         }
     }
-    if harmless {
+    if plain {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(total);
@@ -75,7 +75,7 @@ fn prefix(chars: impl Iterator<Item = char>, room: usize, width: &impl Fn(char) 
     bytes
 }
 
-/// Characters that move the cursor, colour the terminal, end the line or turn the direction of what follows.
+/// Characters that move the cursor, colour the terminal, end the line or change the direction of text.
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{feff}')
@@ -134,13 +134,7 @@ mod tests {
 
     // WE-2
     proptest! {
-        // Miri is slow and has no file system; the cases that fail are printed, so nothing need be kept in
-        // files.
-        #![proptest_config(ProptestConfig {
-            failure_persistence: None,
-            cases: if cfg!(miri) { 4 } else { 256 },
-            ..ProptestConfig::default()
-        })]
+        #![proptest_config(crate::proptest_config())]
 
         #[test]
         fn f34_any_text_fits_any_room(text in any::<String>(), max in 0usize..200) {

@@ -1,4 +1,4 @@
-//! The form in which a failure crosses a process: bounded, self-describing, decoded without trust.
+//! The wire form of a failure: bounded, self-describing, decoded without trust.
 //!
 //! Little endian, no alignment, no padding:
 //!
@@ -30,10 +30,10 @@ use crate::{ErrorCode, Failure, MAX_CHAIN, clip};
 /// The smallest buffer that takes any failure: two records and enough text to recognise both.
 pub const MIN_WIRE_LEN: usize = 192;
 
-/// The longest phase that crosses; a name, not a story.
+/// The longest phase that crosses, in bytes.
 const MAX_PHASE: usize = 64;
 const MAX_MESSAGE: usize = u16::MAX as usize;
-/// A further record is only worth its place when it can say this much.
+/// A further record is kept only when it has room for this much text.
 const WORTHWHILE_TEXT: usize = 64;
 
 const MAGIC: [u8; 4] = *b"WERR";
@@ -54,7 +54,7 @@ pub enum WireError {
         len: usize,
     },
     /// The bytes end before the failure does.
-    #[error("the bytes end at {len}, the failure goes on to {need}")]
+    #[error("the bytes end at {len}, the failure needs {need}")]
     Truncated {
         /// How many bytes there are.
         len: usize,
@@ -67,14 +67,14 @@ pub enum WireError {
         /// How they start.
         found: [u8; 4],
     },
-    /// Another version wrote them.
+    /// They are of another version.
     #[error("the failure is written in version {found}, this program reads version {VERSION}")]
     Version {
-        /// That version.
+        /// The version found.
         found: u16,
     },
-    /// The number of failures in the chain is impossible.
-    #[error("the chain has {count} failures; 1 to {MAX_CHAIN} are possible")]
+    /// The number of failures in the chain is out of range.
+    #[error("the chain has {count} failures; the limit is 1 to {MAX_CHAIN}")]
     Count {
         /// The number.
         count: u16,
@@ -87,7 +87,7 @@ pub enum WireError {
         /// Its code.
         code: i32,
     },
-    /// Bits are set that have no meaning.
+    /// Unknown flags are set.
     #[error("failure {index} of the chain has the unknown flags {flags:#04x}")]
     Flags {
         /// Which failure.
@@ -114,8 +114,8 @@ pub enum WireError {
 impl Failure {
     /// Writes the failure into `out` and returns how many bytes it took.
     ///
-    /// What is too long is cut with [`clip`]; what is too deep is left out between the outermost failures and
-    /// the root cause, which always stays. Any `out` of at least [`MIN_WIRE_LEN`] bytes does.
+    /// Text that is too long is cut with [`clip`]. Of a chain that is too deep the failures before the root
+    /// cause are left out. Any `out` of at least [`MIN_WIRE_LEN`] bytes is enough.
     pub fn encode(&self, out: &mut [u8]) -> Result<usize, WireError> {
         if out.len() < MIN_WIRE_LEN {
             return Err(WireError::BufferTooSmall { len: out.len() });
@@ -132,20 +132,20 @@ impl Failure {
         let records = records.into_bytes();
         let total = HEADER + records.len();
         let mut to = Writer::default();
-        // The total fits: the texts of at most MAX_CHAIN records are bounded by MAX_PHASE and MAX_MESSAGE each.
+        // The total fits: the texts of at most MAX_CHAIN records are bounded by MAX_PHASE and MAX_MESSAGE
+        // each.
         to.raw(&MAGIC).u16(VERSION).u16(links.len() as u16).u32(total as u32).raw(&records);
-        // It fits `out` too: `share` hands out what `out` has and no more.
+        // It fits `out` too: `share` divides exactly the room that `out` has.
         out[..total].copy_from_slice(&to.into_bytes());
         Ok(total)
     }
 
-    /// How many bytes [`encode`](Self::encode) takes when it need not cut anything to fit.
+    /// The number of bytes that [`encode`](Self::encode) takes when nothing has to be cut.
     pub fn encoded_len(&self) -> usize {
         HEADER + self.chain().map(|link| RECORD + text_len(link)).sum::<usize>()
     }
 
-    /// Reads a failure from bytes of any origin. Bytes after the failure are ignored, as in a slot of fixed
-    /// size.
+    /// Reads a failure from untrusted bytes. Bytes after the failure are ignored, as in a slot of fixed size.
     ///
     /// The bytes must not change meanwhile: copy them out of shared memory first.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
@@ -175,8 +175,8 @@ impl Failure {
         Ok(Self::from_links(links))
     }
 
-    /// The links that a buffer of `room` bytes takes, with what is left out after each. Always the outermost
-    /// and the root.
+    /// The links that fit a buffer of `room` bytes, with the number left out after each. Always includes the
+    /// outermost and the root.
     fn kept_links(&self, room: usize) -> Vec<(&Failure, u16)> {
         let mut links: Vec<(&Failure, u16)> = self.chain().map(|link| (link, link.left_out)).collect();
         let needed = |links: &[(&Failure, u16)]| {
@@ -196,8 +196,8 @@ fn text_len(link: &Failure) -> usize {
     link.phase.len().min(MAX_PHASE) + link.message.len().min(MAX_MESSAGE)
 }
 
-/// Shares `budget` bytes among texts of these lengths. The last is the root cause and may take half; the
-/// others get alike, but what the short ones do not need goes to the long ones, and what nobody needs to the
+/// Divides `budget` bytes among texts of these lengths. The last is the root cause and may take half. The
+/// others get equal shares; what the short ones do not need goes to the long ones, and what is left to the
 /// root.
 fn share(budget: usize, lengths: &[usize]) -> Vec<usize> {
     let Some((&root, others)) = lengths.split_last() else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! The wire form: what survives, what is cut, and what hostile bytes do.
+//! The wire form: round trips, cuts, and hostile bytes.
 
 use proptest::prelude::*;
 use worker_errors::{ErrorCode, Failure, MAX_CHAIN, MIN_WIRE_LEN, WireError};
@@ -28,7 +28,7 @@ fn any_chain() -> impl Strategy<Value = Failure> {
 }
 
 proptest! {
-    // Miri is slow and has no file system; the cases that fail are printed, so nothing need be kept in files.
+    // Miri is slow and has no file system; failing cases are printed instead.
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
         cases: if cfg!(miri) { 4 } else { 256 },

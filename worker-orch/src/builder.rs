@@ -1,10 +1,10 @@
-//! What a Worker shall be, before it is one.
+//! The description of a Worker, before there is one.
 
-use crate::exec::Start;
-use crate::memory::Heap;
-use crate::program::Programs;
+use crate::heap::Heap;
+use crate::shared::Programs;
+use crate::start::{Start, functions_of_program};
 use crate::worker::Worker;
-use chip_bootstrap::{ChipConfig, Platform};
+use chip_bootstrap::Platform;
 use comm_context::comm::Timeout;
 use std::path::{Path, PathBuf};
 use worker_errors::{ErrorCode, Failure};
@@ -23,111 +23,118 @@ pub const CHIP_LEVEL: u32 = 3;
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct WorkerBuilder {
+    settings: Settings,
+    init_within: Option<Timeout>,
+    run_within: Option<Timeout>,
+}
+
+/// What a Worker keeps of its description.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
     pub(crate) level: u32,
     pub(crate) start: Start,
     pub(crate) platform: Platform,
     pub(crate) devices: Vec<i32>,
     pub(crate) sub_workers: usize,
-    pub(crate) init_within: Option<Timeout>,
-    pub(crate) run_within: Option<Timeout>,
     pub(crate) close_within: Timeout,
     pub(crate) trace: Option<PathBuf>,
 }
 
 impl Default for WorkerBuilder {
     fn default() -> Self {
-        Self {
+        let settings = Settings {
             level: CHIP_LEVEL,
             start: Start::default(),
-            platform: Platform::Sim,
+            platform: Platform::default(),
             devices: Vec::new(),
             sub_workers: 0,
-            init_within: None,
-            run_within: None,
             close_within: Timeout::new(std::time::Duration::from_secs(5)).unwrap_or_default(),
             trace: None,
-        }
+        };
+        Self { settings, init_within: None, run_within: None }
     }
 }
 
 impl WorkerBuilder {
     /// 3 for the chips of one host (the default), more for a Worker of Workers.
     pub fn level(mut self, level: u32) -> Self {
-        self.level = level;
+        self.settings.level = level;
         self
     }
 
-    /// How the processes are started; by fork unless said otherwise.
+    /// How the child processes are started; by fork unless specified otherwise.
     pub fn start(mut self, start: Start) -> Self {
-        self.start = start;
+        self.settings.start = start;
         self
     }
 
-    /// What the chips are; the simulation unless said otherwise.
+    /// What the chips are; the simulation unless specified otherwise.
     pub fn platform(mut self, platform: Platform) -> Self {
-        self.platform = platform;
+        self.settings.platform = platform;
         self
     }
 
-    /// One chip for each device, without communicator and buffers; [`Worker::configure_chips`] says more about them.
+    /// One chip for each device, without communicator and buffers; [`Worker::configure_chips`] adds these.
     pub fn devices(mut self, devices: &[i32]) -> Self {
-        self.devices = devices.to_vec();
+        self.settings.devices = devices.to_vec();
         self
     }
 
     /// Processes on the host that run Rust functions.
     pub fn sub_workers(mut self, count: usize) -> Self {
-        self.sub_workers = count;
+        self.settings.sub_workers = count;
         self
     }
 
-    /// How long bring-up may take. Otherwise 120 s, or what `CHIPCOMM_TIMEOUT_S` says.
+    /// How long bring-up may take; by default 120 s, or the value of `CHIPCOMM_TIMEOUT_S`.
     pub fn init_within(mut self, limit: Timeout) -> Self {
         self.init_within = Some(limit);
         self
     }
 
-    /// How long a run may take. Otherwise 120 s, or what `CHIPCOMM_TIMEOUT_S` says.
+    /// How long a run may take; by default 120 s, or the value of `CHIPCOMM_TIMEOUT_S`.
     pub fn run_within(mut self, limit: Timeout) -> Self {
         self.run_within = Some(limit);
         self
     }
 
-    /// How long chips get to go before they are killed; 5 s unless said otherwise.
+    /// How long child processes have to end before they are killed; by default 5 s.
     pub fn close_within(mut self, limit: Timeout) -> Self {
-        self.close_within = limit;
+        self.settings.close_within = limit;
         self
     }
 
-    /// Writes when every task ran to this file, for Perfetto.
+    /// Writes the times of all tasks to this file, for Perfetto.
     pub fn trace(mut self, file: &Path) -> Self {
-        self.trace = Some(file.to_owned());
+        self.settings.trace = Some(file.to_owned());
         self
     }
 
-    /// Checks everything and makes the Worker. Nothing runs before [`Worker::init`].
+    /// Checks everything and makes the Worker. No process is started before [`Worker::init`].
     pub fn build(self) -> Result<Worker, Failure> {
+        let Settings { level, start, devices, .. } = &self.settings;
         let bad = |text: String| Failure::new(ErrorCode::Invalid, text).in_phase("build");
-        if self.level < CHIP_LEVEL {
-            return Err(bad(format!("level {} drives no chips; levels start at {CHIP_LEVEL}", self.level)));
+        if *level < CHIP_LEVEL {
+            return Err(bad(format!("there is no level {level}; levels start at {CHIP_LEVEL}")));
         }
-        if self.level > CHIP_LEVEL && !self.devices.is_empty() {
-            let text = "a Worker of Workers has no devices of its own; give them to its child Workers";
+        if *level > CHIP_LEVEL && !devices.is_empty() {
+            let text = "a Worker of Workers has no devices of its own; give them to the Workers below it";
             return Err(bad(text.to_owned()));
         }
-        if self.level > CHIP_LEVEL && self.start == Start::Exec {
-            let text = "a Worker of Workers starts its child Workers by fork; give Start::Exec to those of level 3, which start the chips";
+        if *level > CHIP_LEVEL && *start == Start::Exec {
+            let text = "a Worker of Workers starts the Workers below it by fork; \
+                        give Start::Exec to those of level 3, which start the chips";
             return Err(bad(text.to_owned()));
         }
-        for (index, device) in self.devices.iter().enumerate() {
-            if *device < 0 || self.devices[..index].contains(device) {
+        for (index, device) in devices.iter().enumerate() {
+            if *device < 0 || devices[..index].contains(device) {
                 return Err(bad(format!("device {device} is negative or named twice")));
             }
         }
         let from_env = || Timeout::from_env(Timeout::ENV).map_err(|error| bad(error.to_string()));
         let init_within = self.init_within.map_or_else(from_env, Ok)?;
         let run_within = self.run_within.map_or_else(from_env, Ok)?;
-        let chips = self.devices.iter().map(|device| ChipConfig::new(*device)).collect();
-        Ok(Worker::new(self, init_within, run_within, chips, Heap::new()?, Programs::default()))
+        let programs = Programs::new(functions_of_program());
+        Ok(Worker::new(self.settings, init_within, run_within, Heap::new()?, programs))
     }
 }

@@ -1,18 +1,16 @@
-//! What the fuzz target `worker_frames` asserts. It stands here because what it decodes with is private, and is compiled for fuzzing
-//! only.
+//! What the fuzz target `worker_frames` asserts. It is here because the decoders are private, and compiled
+//! for fuzzing only.
 
-use crate::exec::Handover;
-use crate::frame::{BODY_AT, Frame, Received, SLOT_BYTES, used};
-use crate::program::Definition;
+use crate::shared::{BODY_AT, Definition, Frame, LaunchSpec, ReceivedFrame, SLOT_BYTES, used};
 use shared_memory::Region;
 use std::sync::Arc;
 
-/// A slot of a ring, as a hand reads it.
+/// A slot of a ring, as a child reads it.
 pub fn frame(bytes: &[u8]) {
     let bytes = &bytes[..bytes.len().min(SLOT_BYTES)];
     let claimed = bytes.first_chunk::<BODY_AT>().and_then(used);
     assert!(claimed.is_none_or(|used| (BODY_AT..=SLOT_BYTES).contains(&used)));
-    let mut read = Received::default();
+    let mut read = ReceivedFrame::default();
     read.decode(bytes);
     assert!(read.prerequisites.len() + read.scalars.len() <= SLOT_BYTES / 8);
     assert!(read.blob.len() <= SLOT_BYTES && read.tensors.len() <= SLOT_BYTES / 128);
@@ -31,14 +29,14 @@ pub fn frame(bytes: &[u8]) {
     let written = again.write(|at, part| slot[at..at + part.len()].copy_from_slice(part));
     assert!(written.is_ok());
     assert_eq!(slot.first_chunk().and_then(used), claimed);
-    let mut second = Received::default();
+    let mut second = ReceivedFrame::default();
     second.decode(&slot);
     assert_eq!((second.kind, second.run, second.program), (read.kind, read.run, read.program));
     assert_eq!((second.prerequisites, second.scalars), (read.prerequisites, read.scalars));
     assert_eq!((second.blob, second.tensors), (read.blob, read.tensors));
 }
 
-/// The blob of a `Learn` frame.
+/// The blob of a `Register` frame.
 pub fn definition(bytes: &[u8]) {
     if let Some(definition) = Definition::decode(bytes) {
         assert_eq!(definition.encode(), bytes);
@@ -52,19 +50,19 @@ thread_local! {
     );
 }
 
-/// The orders of a hand that is started by exec, and the configuration that it makes of them.
-pub fn handover(bytes: &[u8]) {
-    let Some(handover) = Handover::decode(bytes) else { return };
-    // Each takes at least a number: no count makes the hand allocate more than the bytes that came.
-    assert!(handover.ranges.len() + handover.programs.len() <= bytes.len() / 8);
-    assert!(handover.number < handover.hands && handover.heaps <= handover.ranges.len());
-    assert_eq!(Handover::decode(&handover.encode()).as_ref(), Some(&handover));
-    let Some(chip) = handover.chip else { return };
+/// The launch spec of a child that is started by exec, and the configuration that it makes of it.
+pub fn launch_spec(bytes: &[u8]) {
+    let Some(spec) = LaunchSpec::decode(bytes) else { return };
+    // Each takes at least a number: no count makes the child allocate more than the bytes that came.
+    assert!(spec.ranges.len() + spec.programs.len() <= bytes.len() / 8);
+    assert!(spec.number < spec.children && spec.heaps <= spec.ranges.len());
+    assert_eq!(LaunchSpec::decode(&spec.encode()).as_ref(), Some(&spec));
+    let Some(chip) = spec.chip else { return };
     let config = HEAP.with(|heap| chip.config(std::slice::from_ref(heap)));
     if let Some(config) = config {
         let parts = config.parts_by_name().count();
         assert!(parts <= bytes.len() / 8);
-        if let Ok(offsets) = config.carve() {
+        if let Ok(offsets) = config.layout() {
             assert_eq!(offsets.len(), parts);
             assert!(offsets.iter().all(|at| *at < config.window_size()));
         }

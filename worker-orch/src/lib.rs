@@ -1,8 +1,9 @@
 //! Chips up in one call, tasks in a graph, errors at the caller.
 //!
-//! A [`Worker`] starts one process for each chip, brings all of them up at once and gives them tasks: kernels from shared objects or Rust functions.
-//! The order of tasks follows from the tensors that they read and write. When something fails, [`Worker::run`] returns the first cause, and when a
-//! process dies, everybody learns of it at once.
+//! A [`Worker`] starts one process for each chip, brings all of them up at once, and submits tasks to them:
+//! kernels from shared objects, or Rust functions. The order of the tasks follows from the tensors that they
+//! read and write. When something fails, [`Worker::run`] returns the first cause, and a process that dies is
+//! reported at once to all that wait for it.
 //!
 //! # Example
 //! ```
@@ -28,24 +29,33 @@
 //! ```
 //!
 //! # Contract
-//! - **WO-1** `init` returns when every chip is ready, or with the first cause when everything is cleaned up again; then it may be called again.
-//! - **WO-2** Every kind of failure of a hand reaches `run`: error, panic, exit, signal. The first cause is reported, with the hand's name.
-//! - **WO-3** A task that needs another's result runs after it, and not at all when that one failed. Independent tasks overlap.
-//! - **WO-4** After a failed task the next run starts clean; only a chip that waited in its communicator for that task has left its group. After a dead hand
-//!   every call repeats the cause until the Worker is closed.
-//! - **WO-5** Submitting never grows memory: a full ring makes the submit wait.
-//! - **WO-6** Hands never outlive the parent, and `close` ends within its deadline whatever the hands do.
-//! - **WO-7** A host buffer has one address in parent and hands, whenever it was made and however they were started.
-//! - **WO-8** A domain's memory goes when the run has drained, also when the run failed.
+//! - **WO-1** `init` returns when every chip is ready, or with the first cause after everything is cleaned up;
+//!   then it may be called again.
+//! - **WO-2** Every failure of a child process reaches `run`: an error, a panic, an exit, a signal. The first
+//!   cause is reported, with the name of the chip, sub-worker or Worker that it happened on.
+//! - **WO-3** A task that needs another task's result runs after it, and not at all when that one failed.
+//!   Independent tasks overlap.
+//! - **WO-4** After a failed task the next run starts clean; only a chip that waited in its communicator for the
+//!   failed task has left its group. After a child process died every call repeats the cause until the Worker is
+//!   closed.
+//! - **WO-5** Submitting does not allocate without bound: a full ring makes the submit wait.
+//! - **WO-6** Child processes never outlive the parent, and `close` ends within its deadline whatever they do.
+//! - **WO-7** A host buffer has one address in the parent and in all its children, whenever it was made and
+//!   however they were started. Reading and writing it is sound while others write it.
+//! - **WO-8** The memory of a domain is released when its run has drained, also when the run failed.
 //!
-//! # How hands are started, and what users may not do
-//! By default hands are **forked**: copies of the parent in which only the thread that called [`Worker::init`] exists. A function that runs on a hand must not use
-//! locks, loggers or standard output that other threads of the parent may have held at that moment; it may allocate, compute, use its [`Task`] and
-//! write to files that it opens. Initialise the Worker before starting threads where you can.
+//! # How child processes are started
+//! By default children are **forked**: copies of the parent in which only the thread that called
+//! [`Worker::init`] exists. A function that runs in a child must not use locks, loggers or standard output that
+//! other threads of the parent may have held at that moment; it may allocate, compute, use its [`Task`] and
+//! write to files that it opens. Initialise the Worker before starting threads where you can. A child has the
+//! functions that were registered before `init`; a task with a later one is refused.
 //!
-//! Where a copy of the parent is out of the question (a library that does not survive a fork, threads whose locks the functions need, a host that counts the
-//! parent's memory again for every chip), hands are started by **exec**: new processes of the same program. Then functions may use whatever they like, but
-//! what they find is a fresh program: no state of the parent's is there, `main` must call [`serve_if_child`] first thing, and only functions in its table can run.
+//! Where a copy of the parent is impossible (a library that does not survive a fork, threads whose locks the
+//! functions need, a host that would count the parent's memory again for every chip), children are started by
+//! **exec**: new processes of the same program. Then functions may use what they like, but they run in a fresh
+//! program: no state of the parent is there, `main` must call [`serve_if_child`] first, and only functions in
+//! its table can run.
 //!
 //! ```standalone_crate
 //! use worker_orch::{Access, Args, Failure, Start, Task, Worker, serve_if_child};
@@ -63,53 +73,47 @@
 //!     let x = worker.host_buffer::<f32>(2)?;
 //!     worker.init()?;
 //!     x.write(&[1.0, 2.0])?;
-//!     worker.run(|orch| orch.submit_next_level(double, &Args::new().tensor(&x.tensor(), Access::InOut), 1))?;
+//!     let args = Args::new().tensor(&x.tensor(), Access::InOut);
+//!     worker.run(|orch| orch.submit_next_level(double, &args, 1))?;
 //!     assert_eq!(x.to_vec(), [2.0, 4.0]);
 //!     worker.close()
 //! }
 //! ```
 //!
-//! A Worker of Workers forks its child Workers; those of level 3 may start their chips by exec.
+//! A Worker of Workers forks the Workers below it; those of level 3 may start their chips by exec.
+//!
+//! # Inside
+//! Three rooms, each with a door, its `mod.rs`: `parent` is what the caller's process does, `child` what a
+//! child process does, and `shared` the control block and the wire forms that both read. `parent` and `child`
+//! do not import from each other. The public types stand at the top.
 //!
 //! # What it does not do
-//! It does not cross machines, does not retry, and does not move memory behind the user's back, with one exception:
-//! on Ascend a kernel's tensors in host buffers are copied to the device before it runs, and what it changed of them is
-//! copied back before the task is done.
+//! It does not cross machines, does not retry, and does not copy memory on its own, with one exception: on
+//! devices with memory of their own a kernel's tensors in host buffers are copied to the device before it runs,
+//! and what it changed is copied back before the task is done. It adds no functions to children that are up.
 
 mod args;
-mod board;
 mod builder;
-mod context;
-mod deps;
-mod device_memory;
-mod domain;
-mod exec;
-mod execute;
-mod frame;
+mod child;
+mod chip_context;
 #[cfg(fuzzing)]
 pub mod fuzzing;
-mod hands;
-mod life;
-mod lost;
-mod memory;
+mod heap;
+mod host_buffer;
+mod parent;
 mod program;
-mod progress;
-mod run;
-mod serve;
+mod shared;
 mod start;
-mod task;
-mod trace;
 mod worker;
 
 pub use args::{Access, Args};
 pub use builder::{CHIP_LEVEL, WorkerBuilder};
-pub use chip_bootstrap::{ChipConfig, HostSpan, PartKind, Platform, comm_failure};
-pub use context::{ChipBuffer, ChipContext};
-pub use domain::{Domain, DomainContext};
-pub use exec::{Start, serve_if_child};
-pub use memory::{ChipMemory, Element, HostBuffer, flat_tensor};
+pub use child::Task;
+pub use chip_bootstrap::{ChipConfig, HostSpan, PartKind, Platform};
+pub use chip_context::{ChipBuffer, ChipContext};
+pub use host_buffer::{Element, HostBuffer, flat_tensor};
+pub use parent::{ChipMemory, Domain, DomainContext, Orchestrator, TaskId};
 pub use program::{OrchestrationFn, Program, TaskFn};
-pub use run::{Orchestrator, TaskId};
-pub use task::Task;
+pub use start::{Start, serve_if_child};
 pub use worker::Worker;
 pub use worker_errors::{ErrorCode, Failure};

@@ -2,29 +2,17 @@
 
 mod support;
 
-use cann_sim::Kind;
+use cann_sim::{Kind, hw_test, hw_test::session as double};
 use comm_context::abi::DType;
 use comm_context::comm::Membership;
 use std::path::{Path, PathBuf};
 use support::{kernel, secs, text};
 use worker_orch::*;
 
-const HOW: &str = "run `cargo xtask hw-test --layer worker`, with --double where there is no device";
 const COUNT: usize = 256;
 
-/// The devices to use. A run without them has tested nothing, so it fails.
 fn devices() -> Vec<i32> {
-    let listed =
-        std::env::var("CHIPCOMM_DEVICES").unwrap_or_else(|error| panic!("CHIPCOMM_DEVICES: {error}; {HOW}"));
-    listed
-        .split(',')
-        .map(|id| id.parse().unwrap_or_else(|_| panic!("CHIPCOMM_DEVICES={listed}; {HOW}")))
-        .collect()
-}
-
-/// The session of the double, when this runs on one.
-fn double() -> Option<cann_sim::Session> {
-    std::env::var_os("CANN_SIM_DIR").map(|dir| cann_sim::Session::create(Path::new(&dir)).unwrap())
+    hw_test::devices().into_iter().map(|device| device as i32).collect()
 }
 
 /// How many processes the double has seen so far.
@@ -47,17 +35,12 @@ fn program(folder: &Path, name: &str, source: &str) -> PathBuf {
     if double().is_some() {
         return kernel(folder, name, source);
     }
-    let given = std::env::var_os("CHIPCOMM_HW_KERNELS");
-    let given = given.expect(
-        "CHIPCOMM_HW_KERNELS: a folder with the kernels of this test, built with the vendor's compiler",
-    );
-    Path::new(&given).join(format!("{name}.o"))
+    hw_test::kernel_folder().join(format!("{name}.o"))
 }
 
 fn plain() -> Worker {
-    let name = std::env::var("CHIPCOMM_PLATFORM")
-        .unwrap_or_else(|error| panic!("CHIPCOMM_PLATFORM: {error}; {HOW}"));
-    let builder = Worker::builder().platform(name.parse().unwrap()).devices(&devices());
+    let platform = hw_test::platform().parse().unwrap();
+    let builder = Worker::builder().platform(platform).devices(&devices());
     builder.init_within(secs(120)).run_within(secs(120)).close_within(secs(20)).build().unwrap()
 }
 
@@ -89,7 +72,8 @@ extern "C" void kernel_entry(int64_t *args) {
 }
 "#;
 
-/// Only scalars: the context, and the address of a float in this rank's window, which goes to the next rank's.
+/// Only scalars: the context, and the address of a float in this rank's window, which goes to the next
+/// rank's.
 const PASS: &str = r#"
 #include "comm_kernel.h"
 extern "C" void kernel_entry(int64_t *args) {
@@ -117,7 +101,8 @@ fn chips_run_kernels_on_host_buffers_windows_and_memory_of_their_own() {
         (0..chips).map(|chip| worker.chip_alloc(chip, COUNT * 4).unwrap()).collect();
     let own = |chip: usize| flat_tensor(memory[chip].addr(), DType::Float32, COUNT).unwrap();
     let last = chips - 1;
-    // One chain over host buffer, chip memory, window and a host buffer again; the last two steps on another chip.
+    // One chain over host buffer, chip memory, window and a host buffer again; the last two steps on another
+    // chip.
     worker
         .run(|orch| {
             let step = |from, to, plus| {
@@ -157,8 +142,8 @@ fn chips_run_kernels_on_host_buffers_windows_and_memory_of_their_own() {
     let outside = worker.copy_from(0, comm_context::abi::DeviceAddr(64), &mut bytes).unwrap_err();
     assert!(text(&outside).contains("4 bytes at 0x40"), "{outside}");
     let beyond = comm_context::abi::DeviceAddr(u64::MAX - 2);
-    for told in [worker.copy_to(0, beyond, &bytes), worker.copy_from(0, beyond, &mut bytes)] {
-        assert!(text(&told.unwrap_err()).contains("are not inside memory"));
+    for reported in [worker.copy_to(0, beyond, &bytes), worker.copy_from(0, beyond, &mut bytes)] {
+        assert!(text(&reported.unwrap_err()).contains("are not inside memory"));
     }
     worker.close().unwrap();
     assert_released_since(before, chips);
@@ -190,8 +175,8 @@ fn f27_domains_are_made_in_a_run_and_go_with_it() {
     assert_released_since(before, chips.len());
 }
 
-/// Tells the next rank that this one is here, and waits for the one before it.
-const MEET: &str = r#"
+/// Signals the next rank, and waits for the one before it.
+const RENDEZVOUS: &str = r#"
 #include "comm_kernel.h"
 #include "tensor.h"
 extern "C" void kernel_entry(int64_t *args) {
@@ -204,13 +189,14 @@ extern "C" void kernel_entry(int64_t *args) {
 }
 "#;
 
-// WO-3: windows of several devices stand at the same addresses, and tasks on them need not wait for each other.
+// WO-3: windows of several devices stand at the same addresses, and tasks on them need not wait for each
+// other.
 #[test]
 #[ignore = "needs devices: cargo xtask hw-test --layer worker"]
 fn tasks_on_the_windows_of_several_devices_overlap() {
     let folder = tempfile::tempdir().unwrap();
     let mut worker = grouped();
-    let meet = worker.register_kernel(&program(folder.path(), "meet", MEET)).unwrap();
+    let rendezvous = worker.register_kernel(&program(folder.path(), "rendezvous", RENDEZVOUS)).unwrap();
     worker.init().unwrap();
     let contexts = worker.chip_contexts().unwrap().to_vec();
     worker
@@ -218,7 +204,7 @@ fn tasks_on_the_windows_of_several_devices_overlap() {
             for (chip, context) in contexts.iter().enumerate() {
                 let data = context.buffer("data")?.tensor()?;
                 let args = Args::new().tensor(&data, Access::InOut).scalar(context.device_ctx.0);
-                orch.submit_next_level(meet, &args, chip)?;
+                orch.submit_next_level(rendezvous, &args, chip)?;
             }
             Ok(())
         })
@@ -237,7 +223,7 @@ fn dies(_: &mut Task<'_>) -> Result<(), Failure> {
 // WO-2, WO-4, F33
 #[test]
 #[ignore = "needs devices: cargo xtask hw-test --layer worker"]
-fn f33_what_fails_on_a_device_reaches_run_and_the_next_run_is_clean() {
+fn f33_a_failure_on_a_device_reaches_run_and_the_next_run_is_clean() {
     let (before, folder) = (seen(), tempfile::tempdir().unwrap());
     let mut worker = plain();
     let refuses = worker.register_function("refuses", refuses);
@@ -246,10 +232,10 @@ fn f33_what_fails_on_a_device_reaches_run_and_the_next_run_is_clean() {
     let missing = worker.register_kernel_symbol(&path, "no_such_kernel").unwrap();
     worker.init().unwrap();
     let x = worker.host_buffer::<f32>(COUNT).unwrap();
-    let told = worker.run(|orch| orch.submit_next_level(refuses, &Args::new(), 0)).unwrap_err();
-    assert!(text(&told).contains("no, thank you") && text(&told).contains("chip 0"), "{told}");
-    let told = worker.run(|orch| orch.submit_next_level(missing, &Args::new(), 0)).unwrap_err();
-    assert!(text(&told).contains("no_such_kernel"), "{told}");
+    let reported = worker.run(|orch| orch.submit_next_level(refuses, &Args::new(), 0)).unwrap_err();
+    assert!(text(&reported).contains("no, thank you") && text(&reported).contains("chip 0"), "{reported}");
+    let reported = worker.run(|orch| orch.submit_next_level(missing, &Args::new(), 0)).unwrap_err();
+    assert!(text(&reported).contains("no_such_kernel"), "{reported}");
     let args = Args::new().tensor(&x.tensor(), Access::Input).tensor(&x.tensor(), Access::InOut).scalar(5);
     worker.run(|orch| orch.submit_next_level(add, &args, 0)).unwrap();
     assert_eq!(x.to_vec(), vec![5.0; COUNT]);
@@ -264,8 +250,8 @@ fn f02_a_chip_that_dies_ends_the_run_and_the_next_init_works() {
     let mut worker = grouped();
     let dies = worker.register_function("dies", dies);
     worker.init().unwrap();
-    let told = worker.run(|orch| orch.submit_next_level(dies, &Args::new(), 1)).unwrap_err();
-    assert!(text(&told).contains("chip 1") && text(&told).contains("SIGABRT"), "{told}");
+    let reported = worker.run(|orch| orch.submit_next_level(dies, &Args::new(), 1)).unwrap_err();
+    assert!(text(&reported).contains("chip 1") && text(&reported).contains("SIGABRT"), "{reported}");
     let again = worker.run(|_| Ok(())).unwrap_err();
     assert!(text(&again).contains("chip 1"), "{again}");
     let _ = worker.close();
@@ -278,16 +264,17 @@ fn f02_a_chip_that_dies_ends_the_run_and_the_next_init_works() {
 #[test]
 #[ignore = "needs devices: cargo xtask hw-test --layer worker"]
 fn f01_a_device_that_is_not_there_fails_init_with_its_phase() {
-    let name = std::env::var("CHIPCOMM_PLATFORM").unwrap();
     let mut worker = Worker::builder()
-        .platform(name.parse().unwrap())
+        .platform(hw_test::platform().parse().unwrap())
         .devices(&[devices()[0], 63])
         .init_within(secs(60))
         .build()
         .unwrap();
-    let told = text(&worker.init().unwrap_err());
+    let reported = text(&worker.init().unwrap_err());
     assert!(
-        told.contains("chip 1 bootstrap failed") && told.contains("63") && told.contains("device"),
-        "{told}"
+        reported.contains("chip 1 bootstrap failed")
+            && reported.contains("63")
+            && reported.contains("device"),
+        "{reported}"
     );
 }

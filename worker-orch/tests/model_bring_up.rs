@@ -1,7 +1,8 @@
-//! Bring-up and shutdown of a Worker, every interleaving of them, with a process that crashes or gets stuck at any point: checked by stateright over all states.
+//! Bring-up and shutdown of a Worker in every interleaving, with a process that crashes or gets stuck at any
+//! point: all states checked by stateright.
 //!
-//! The model is in `worker_model`; each of its steps names the code that it stands for. The mutants are defects of the kind that such code has had elsewhere, and
-//! the model finds each of them.
+//! The model is in `worker_model`; each of its steps names the code that it stands for. The mutants are
+//! defects of the kind that such code has had elsewhere, and the model finds each of them.
 #![allow(missing_docs)]
 
 mod worker_model;
@@ -9,7 +10,8 @@ mod worker_model;
 use stateright::{Checker, HasDiscoveries, Model};
 use worker_model::{ENDS, FIRST_CAUSE, IN_TIME, Mutant, NOT_DEAD, Worker};
 
-/// All states of `chips` chips with one crash, of a chip or of the parent, and so many mishaps: chips that get stuck or fail by themselves.
+/// All states of `chips` chips with one crash, of a chip or of the parent, and so many mishaps: chips that
+/// get stuck or fail by themselves.
 fn holds(chips: usize, mishaps: u8) {
     let model = Worker { chips, crashes: 1, mishaps, mutant: None };
     let checked = model.checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
@@ -17,8 +19,13 @@ fn holds(chips: usize, mishaps: u8) {
         if checked.discovery_classification(name).to_string() == "counterexample" {
             for (state, action) in path.into_vec() {
                 eprintln!(
-                    "{:?} {:?} {:?} crashed {:?} outcome {:?} slip {:?} -> {action:?}",
-                    state.at, state.chips[0].pc, state.chips[1].pc, state.crashed, state.outcome, state.slip
+                    "{:?} {:?} {:?} crashed {:?} outcome {:?} violation {:?} -> {action:?}",
+                    state.at,
+                    state.chips[0].pc,
+                    state.chips[1].pc,
+                    state.crashed,
+                    state.outcome,
+                    state.violation
                 );
             }
         }
@@ -29,7 +36,7 @@ fn holds(chips: usize, mishaps: u8) {
     println!("{chips} chips, a crash and {mishaps} mishaps: {states} states");
 }
 
-/// That the defect shows with so many crashes and mishaps, and on which path.
+/// Checks that the defect shows with so many crashes and mishaps, and prints the path.
 fn is_found(mutant: Mutant, chips: usize, crashes: u8, mishaps: u8, property: &'static str) {
     let model = Worker { chips, crashes, mishaps, mutant: Some(mutant) };
     let checked = model.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
@@ -56,8 +63,8 @@ fn f01_f02_f03_with_3_and_4_chips_and_a_mishap_every_path_ends_well() {
 }
 
 #[test]
-fn mutant_nobody_is_told_to_stop() {
-    is_found(Mutant::NobodyIsToldToStop, 2, 1, 0, IN_TIME);
+fn mutant_stops_nobody() {
+    is_found(Mutant::StopsNobody, 2, 1, 0, IN_TIME);
 }
 
 #[test]
@@ -76,8 +83,8 @@ fn mutant_shutdown_wakes_nobody() {
 }
 
 #[test]
-fn mutant_a_failed_body_cancels_nothing() {
-    is_found(Mutant::FailedBodyCancelsNothing, 2, 0, 0, IN_TIME);
+fn mutant_a_failed_closure_cancels_nothing() {
+    is_found(Mutant::FailedClosureCancelsNothing, 2, 0, 0, IN_TIME);
 }
 
 #[test]
@@ -86,8 +93,8 @@ fn f38_mutant_the_parent_reaps_without_a_deadline() {
 }
 
 #[test]
-fn f03_mutant_a_child_does_not_look_whether_its_parent_was_gone_before() {
-    is_found(Mutant::LeashNotLookedAt, 2, 1, 0, ENDS);
+fn f03_mutant_a_child_does_not_check_whether_its_parent_was_gone_before() {
+    is_found(Mutant::ParentDeathNotChecked, 2, 1, 0, ENDS);
 }
 
 #[test]
@@ -96,6 +103,6 @@ fn f07_mutant_a_leaving_hides_the_death_behind_it() {
 }
 
 #[test]
-fn mutant_who_left_is_looked_at_before_who_is_dead() {
-    is_found(Mutant::LeftLookedAtFirst, 3, 0, 1, NOT_DEAD);
+fn mutant_leaving_is_checked_before_death() {
+    is_found(Mutant::LeftCheckedFirst, 3, 0, 1, NOT_DEAD);
 }

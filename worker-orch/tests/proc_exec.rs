@@ -1,8 +1,9 @@
-//! Hands that are started by exec. A program of its own, since its `main` has to serve them: it runs its cases one after the other and counts them as
-//! cargo's harness does. Some cases start it once more in another role, to see a whole program fail or die.
+//! Children that are started by exec. A program of its own, since its `main` has to serve them: it runs its
+//! cases one after the other and counts them as cargo's harness does. Some cases start it once more in
+//! another role, to see a whole program fail or die.
 //!
 //! # Safety
-//! Takes addresses away before a hand can have them.
+//! Maps addresses before a child can have them.
 #![allow(unsafe_code, missing_docs)]
 
 mod support;
@@ -26,8 +27,8 @@ use worker_orch::{
 
 /// Which program this is to be; not set for the one with the cases.
 const ROLE: &str = "PROC_EXEC_ROLE";
-/// The variable by which hands know themselves; looked at here only to play programs that do not.
-const MARK: &str = "CHIPCOMM_CHILD";
+/// The variable that is set in children; read here only to act as programs that do not serve them.
+const CHILD_VARIABLE: &str = "CHIPCOMM_CHILD";
 
 const FUNCTIONS: &[(&str, TaskFn)] = &[
     ("nothing", nothing),
@@ -38,7 +39,7 @@ const FUNCTIONS: &[(&str, TaskFn)] = &[
     ("panics", panics),
     ("die", die),
     ("spin", spin),
-    ("look_round", look_round),
+    ("check_surroundings", check_surroundings),
     ("where_is", where_is),
 ];
 
@@ -49,38 +50,39 @@ const CASES: &[(&str, fn())] = &[
     ("f31_inputs_are_staged_and_outputs_are_on_the_host", staging),
     ("wo8_domains_come_and_go", domains),
     ("wo2_failures_and_panics_reach_run_and_the_next_run_is_clean", failures),
-    ("f02_a_killed_hand_is_told_and_the_worker_starts_again", killed),
-    ("f01_a_chip_that_cannot_come_up_is_told_with_its_phase", cannot_come_up),
+    ("f02_a_killed_child_is_reported_and_the_worker_starts_again", killed),
+    ("f01_a_chip_that_cannot_come_up_is_reported_with_its_phase", cannot_come_up),
     ("a_function_that_is_not_in_the_table_is_named", missing_name),
-    ("f04_a_hand_has_only_what_it_needs", descriptors),
+    ("f04_a_child_has_only_what_it_needs", descriptors),
     ("f08_a_parent_full_of_busy_threads_brings_its_chips_up", busy_threads),
     ("a_worker_of_workers_is_forked_and_its_chips_are_not", levels),
     ("f21_nothing_is_left", nothing_left),
     ("a_program_that_never_serves_is_refused_before_it_starts_anything", never_serves),
-    ("a_hand_that_does_not_serve_is_refused_and_starts_nothing", forgets),
-    ("a_hand_that_does_something_else_is_told_by_the_deadline", idles),
-    ("addresses_that_are_taken_in_a_hand_are_told", taken),
-    ("a_stray_variable_makes_no_hand", stray_variable),
-    ("f03_hands_end_with_their_parent_at_any_point_of_its_life", doomed),
+    ("a_child_that_does_not_serve_is_refused_and_starts_nothing", forgets),
+    ("a_child_that_does_something_else_ends_at_the_deadline", idles),
+    ("addresses_that_are_taken_in_a_child_are_reported", taken),
+    ("a_stray_variable_is_refused", stray_variable),
+    ("the_old_variable_is_refused_with_the_new_name", old_variable),
+    ("f03_children_end_with_their_parent_at_any_point_of_its_life", doomed),
 ];
 
 fn main() -> ExitCode {
     let role = std::env::var(ROLE).unwrap_or_default();
-    let is_hand = std::env::var_os(MARK).is_some();
+    let is_child = std::env::var_os(CHILD_VARIABLE).is_some();
     match role.as_str() {
-        "never serves" => return start_and_tell(),
-        "forgets" if is_hand => return start_and_tell(),
-        "idles" if is_hand => loop {
+        "never serves" => return start_and_print(),
+        "forgets" if is_child => return start_and_print(),
+        "idles" if is_child => loop {
             std::thread::sleep(Duration::from_secs(1));
         },
-        "taken" if is_hand => take_all_room(),
+        "taken" if is_child => take_all_room(),
         _ => {}
     }
     serve_if_child(FUNCTIONS);
     match role.as_str() {
         "" => run_cases(),
         "doomed" => be_doomed(),
-        _ => start_and_tell(),
+        _ => start_and_print(),
     }
 }
 
@@ -113,7 +115,7 @@ fn run_cases() -> ExitCode {
     ExitCode::from(u8::from(failed > 0))
 }
 
-// What hands run.
+// What children run.
 
 fn nothing(_: &mut Task<'_>) -> Result<(), Failure> {
     Ok(())
@@ -155,8 +157,9 @@ fn spin(_: &mut Task<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Fails unless this process has few descriptors and does not take programs that it starts for hands.
-fn look_round(task: &mut Task<'_>) -> Result<(), Failure> {
+/// Fails unless this process has few descriptors and the variable is unset, so that programs it starts are
+/// not children.
+fn check_surroundings(task: &mut Task<'_>) -> Result<(), Failure> {
     let open: Vec<String> = std::fs::read_dir("/proc/self/fd")
         .unwrap()
         .flatten()
@@ -168,9 +171,9 @@ fn look_round(task: &mut Task<'_>) -> Result<(), Failure> {
         .skip(3)
         .filter(|link| !["/memfd:chipcomm-", "pipe:", "/proc/"].iter().any(|known| link.starts_with(known)))
         .collect();
-    // 0 to 2, leash, voice, channels, board, group, heap, the folder.
+    // 0 to 2, parent-death pipe, liveness pipe, channels, control block, group, heap, the folder.
     let most = task.scalar(0)? as usize;
-    if open.len() > most || !strange.is_empty() || std::env::var_os(MARK).is_some() {
+    if open.len() > most || !strange.is_empty() || std::env::var_os(CHILD_VARIABLE).is_some() {
         return Err(Failure::new(ErrorCode::Task, format!("it has {open:?}")));
     }
     Ok(())
@@ -179,7 +182,8 @@ fn look_round(task: &mut Task<'_>) -> Result<(), Failure> {
 /// Writes through the bare address that the parent gave.
 fn where_is(task: &mut Task<'_>) -> Result<(), Failure> {
     let word = std::ptr::with_exposed_provenance_mut::<u64>(task.scalar(0)? as usize);
-    // SAFETY: the parent passes the address of eight bytes of a host buffer, which stand at the same address here.
+    // SAFETY: the parent passes the address of eight bytes of a host buffer, which stand at the same address
+    // here.
     unsafe { word.write_volatile(task.scalar(1)?) };
     Ok(())
 }
@@ -240,7 +244,7 @@ fn group_and_kernels() {
             worker.run(|orch| orch.submit_group(ring, &members)).unwrap();
         }
         for (chip, context) in contexts.iter().enumerate() {
-            // Read by the parent at the address that the chip told.
+            // Read by the parent at the address that the chip reported.
             let mut bytes = [0; 8];
             worker.copy_from(chip, context.buffer("data").unwrap().addr, &mut bytes).unwrap();
             let got = ((chip + chips - 1) % chips + 100) as f32;
@@ -256,7 +260,7 @@ fn dependencies() {
         .map(|(name, f)| worker.register_function(name, f));
     let [x, y, z] = [0; 3].map(|_| worker.host_buffer::<f32>(8).unwrap());
     worker.init().unwrap();
-    // Registered when the hands are up already.
+    // Registered when the children are up already.
     let add = worker.register_function("add", add);
     x.write(&[1.0; 8]).unwrap();
     for _ in 0..10 {
@@ -342,10 +346,14 @@ fn failures() {
     for (program, name, word) in
         [(refuse, "refuse", "it does not want to"), (panics, "panics", "a bug in the task")]
     {
-        let told = text(&worker.run(|orch| orch.submit_next_level(program, &Args::new(), 1)).unwrap_err());
-        assert!(told.contains(name) && told.contains("chip 1") && told.contains(word), "{told}");
-        let told = text(&worker.run(|orch| orch.submit_sub(program, &Args::new())).unwrap_err());
-        assert!(told.contains("sub-worker 0") && told.contains(word), "{told}");
+        let reported =
+            text(&worker.run(|orch| orch.submit_next_level(program, &Args::new(), 1)).unwrap_err());
+        assert!(
+            reported.contains(name) && reported.contains("chip 1") && reported.contains(word),
+            "{reported}"
+        );
+        let reported = text(&worker.run(|orch| orch.submit_sub(program, &Args::new())).unwrap_err());
+        assert!(reported.contains("sub-worker 0") && reported.contains(word), "{reported}");
         let args = Args::new().tensor(&x.tensor(), Access::InOut).scalar(1);
         worker.run(|orch| orch.submit_next_level(add, &args, 1)).unwrap();
     }
@@ -358,19 +366,19 @@ fn killed() {
     let (die, nothing) = (worker.register_function("die", die), worker.register_function("nothing", nothing));
     for in_task in [true, false] {
         worker.init().unwrap();
-        let (told, who, how) = if in_task {
-            let told = worker.run(|orch| orch.submit_next_level(die, &Args::new(), 1));
-            (told.map(drop), "chip 1 (pid".to_owned(), "killed by SIGSEGV")
+        let (reported, who, how) = if in_task {
+            let reported = worker.run(|orch| orch.submit_next_level(die, &Args::new(), 1));
+            (reported.map(drop), "chip 1 (pid".to_owned(), "killed by SIGSEGV")
         } else {
             let victim = children_of(std::process::id())[1];
             kill(Pid::from_raw(victim as i32), Signal::SIGKILL).unwrap();
-            let told = worker.run(|orch| {
+            let reported = worker.run(|orch| {
                 (0..3).try_for_each(|chip| orch.submit_next_level(nothing, &Args::new(), chip).map(drop))
             });
-            (told, format!("(pid {victim}) died"), "killed by SIGKILL")
+            (reported, format!("(pid {victim}) died"), "killed by SIGKILL")
         };
-        let told = text(&told.unwrap_err());
-        assert!(told.contains(&who) && told.contains(how), "{told}");
+        let reported = text(&reported.unwrap_err());
+        assert!(reported.contains(&who) && reported.contains(how), "{reported}");
         let later = text(&worker.run(|_| Ok(())).unwrap_err());
         assert!(later.contains("initialised again"), "{later}");
         worker.close().unwrap();
@@ -385,8 +393,8 @@ fn cannot_come_up() {
     let member = |rank| Membership::new(rank, 2).unwrap();
     let good = |rank: u32| ChipConfig::new(rank as i32).communicator(member(rank)).window(4096);
     worker.configure_chips(vec![good(0), good(1).window(1 << 20)]).unwrap();
-    let told = text(&worker.init().unwrap_err());
-    assert!(told.contains("bootstrap failed") && told.contains("size of the window"), "{told}");
+    let reported = text(&worker.init().unwrap_err());
+    assert!(reported.contains("bootstrap failed") && reported.contains("size of the window"), "{reported}");
     assert!(children_of(std::process::id()).is_empty());
     worker.configure_chips(vec![good(0), good(1)]).unwrap();
     worker.init().unwrap();
@@ -397,22 +405,26 @@ fn missing_name() {
     let unknown = worker.register_function("unknown", add);
     worker.init().unwrap();
     for _ in 0..2 {
-        let told = text(&worker.run(|orch| orch.submit_next_level(unknown, &Args::new(), 0)).unwrap_err());
-        assert!(told.contains("`unknown` is not in the table") && told.contains("serve_if_child"), "{told}");
+        let reported =
+            text(&worker.run(|orch| orch.submit_next_level(unknown, &Args::new(), 0)).unwrap_err());
+        assert!(
+            reported.contains("`unknown` is not in the table") && reported.contains("serve_if_child"),
+            "{reported}"
+        );
     }
 }
 
 fn descriptors() {
-    // One that nobody keeps from programs that this one starts.
+    // One without close-on-exec.
     let careless = std::fs::File::open("/dev/null").unwrap();
     nix::fcntl::fcntl(&careless, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty())).unwrap();
     let mut worker = builder(1).sub_workers(1).build().unwrap();
     form_group(&mut worker, 1, 16);
-    let look = worker.register_function("look_round", look_round);
+    let check = worker.register_function("check_surroundings", check_surroundings);
     worker.init().unwrap();
-    worker.run(|orch| orch.submit_next_level(look, &Args::new().scalar(10), 0)).unwrap();
+    worker.run(|orch| orch.submit_next_level(check, &Args::new().scalar(10), 0)).unwrap();
     // A sub-worker has no part in the group.
-    worker.run(|orch| orch.submit_sub(look, &Args::new().scalar(9))).unwrap();
+    worker.run(|orch| orch.submit_sub(check, &Args::new().scalar(9))).unwrap();
     worker.close().unwrap();
 }
 
@@ -461,7 +473,7 @@ fn levels() {
     cluster.init().unwrap();
     let args = Args::new().tensor(&x.tensor(), Access::InOut).scalar(add.number().into());
     cluster.run(|orch| orch.submit_next_level(spread, &args, 0)).unwrap();
-    // The cluster's own buffer, two levels down, in processes that nobody forked.
+    // The cluster's own buffer, two levels down, in processes that were started by exec.
     assert_eq!(x.to_vec(), [2.0; 4]);
     cluster.close().unwrap();
 }
@@ -479,14 +491,14 @@ fn nothing_left() {
     assert_eq!(traces(), before);
 }
 
-/// Starts this program in another role and returns everything it says.
-fn play(role: &str) -> String {
+/// Starts this program in another role and returns everything it prints.
+fn run_as(role: &str) -> String {
     let played = Command::new("/proc/self/exe").env(ROLE, role).output().unwrap();
     [played.stdout, played.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat()
 }
 
-/// What such a program does: it starts a Worker and tells how that went.
-fn start_and_tell() -> ExitCode {
+/// What such a program does: it starts a Worker and prints how that went.
+fn start_and_print() -> ExitCode {
     println!("program started");
     let limit = if std::env::var(ROLE).unwrap() == "idles" { 400 } else { 60_000 };
     let limit = Timeout::new(Duration::from_millis(limit)).unwrap();
@@ -499,31 +511,40 @@ fn start_and_tell() -> ExitCode {
 }
 
 fn never_serves() {
-    let told = play("never serves");
-    assert_eq!(told.matches("program started").count(), 1, "{told}");
-    assert!(told.contains("this program would not serve them") && told.contains("serve_if_child"), "{told}");
+    let reported = run_as("never serves");
+    assert_eq!(reported.matches("program started").count(), 1, "{reported}");
+    assert!(
+        reported.contains("this program would not serve them") && reported.contains("serve_if_child"),
+        "{reported}"
+    );
 }
 
 fn forgets() {
-    let told = play("forgets");
-    // The program and, at most, the two hands; these refuse to start any of their own.
-    assert!((2..=3).contains(&told.matches("program started").count()), "{told}");
-    assert!(told.contains("is a hand of a Worker and has none of its own"), "{told}");
-    assert!(told.contains("exited with code 9) in phase not started; with Start::Exec, call"), "{told}");
+    let reported = run_as("forgets");
+    // The program and, at most, the two children; these refuse to start any of their own.
+    assert!((2..=3).contains(&reported.matches("program started").count()), "{reported}");
+    assert!(reported.contains("is a child of a Worker and cannot start its own"), "{reported}");
+    assert!(
+        reported.contains("exited with code 9) in phase not started; with Start::Exec, call"),
+        "{reported}"
+    );
 }
 
 fn idles() {
-    let told = play("idles");
-    assert!(told.contains("timed out") && told.contains("serve_if_child"), "{told}");
+    let reported = run_as("idles");
+    assert!(reported.contains("timed out") && reported.contains("serve_if_child"), "{reported}");
 }
 
 fn taken() {
-    let told = play("taken");
-    assert!(told.contains("chip 0 bootstrap failed") || told.contains("chip 1 bootstrap failed"), "{told}");
-    assert!(told.contains("are taken in process") && told.contains("in attach"), "{told}");
+    let reported = run_as("taken");
+    assert!(
+        reported.contains("chip 0 bootstrap failed") || reported.contains("chip 1 bootstrap failed"),
+        "{reported}"
+    );
+    assert!(reported.contains("are taken in process") && reported.contains("in attach"), "{reported}");
 }
 
-/// Leaves no addresses where a Worker puts its memory.
+/// Maps all addresses where a Worker puts its memory.
 fn take_all_room() {
     let (at, len) = (NonZeroUsize::new(0x3000_0000_0000), NonZeroUsize::new(0x2000_0000_0000).unwrap());
     let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE | MapFlags::MAP_FIXED_NOREPLACE;
@@ -533,10 +554,16 @@ fn take_all_room() {
 
 fn stray_variable() {
     for value in ["", "yes", "3", "99999999"] {
-        let played = Command::new("/proc/self/exe").env(MARK, value).output().unwrap();
-        let told = String::from_utf8(played.stderr).unwrap();
-        assert!(!played.status.success() && told.contains("unset it"), "{value}: {told}");
+        let played = Command::new("/proc/self/exe").env(CHILD_VARIABLE, value).output().unwrap();
+        let reported = String::from_utf8(played.stderr).unwrap();
+        assert!(!played.status.success() && reported.contains("unset it"), "{value}: {reported}");
     }
+}
+
+fn old_variable() {
+    let run = Command::new("/proc/self/exe").env("CHIPCOMM_HAND", "3").output().unwrap();
+    let reported = String::from_utf8(run.stderr).unwrap();
+    assert!(!run.status.success() && reported.contains("it is called CHIPCOMM_CHILD now"), "{reported}");
 }
 
 /// A program that brings chips up and keeps them busy until it is killed.
@@ -557,7 +584,7 @@ fn doomed() {
     // WO-6
     let delays = (0..25).map(|step| Some(Duration::from_micros(step * 300))).chain([None]);
     let mut seen = 0;
-    // In "idles" the hands never serve: their parent alone has put them on the leash.
+    // In "idles" the children never serve: only their parent has bound them to its life.
     for (role, delay) in
         delays.map(|delay| ("doomed", delay)).chain([("idles", Some(Duration::from_millis(200)))])
     {
@@ -569,16 +596,16 @@ fn doomed() {
             Some(delay) => std::thread::sleep(delay),
             None => assert_eq!(lines.next().unwrap().unwrap(), "it came up"),
         }
-        let hands: Vec<ProcessWatch> = children_of(parent.id())
+        let children: Vec<ProcessWatch> = children_of(parent.id())
             .into_iter()
             .filter_map(|pid| ProcessWatch::of_process(pid as i32).ok())
             .collect();
-        seen += hands.len();
+        seen += children.len();
         parent.kill().unwrap();
         parent.wait().unwrap();
         let died = Instant::now();
-        assert!(hands.iter().all(|hand| hand.wait_for_death(far())), "a hand outlived its parent");
+        assert!(children.iter().all(|child| child.wait_for_death(far())), "a child outlived its parent");
         assert!(died.elapsed() < Duration::from_secs(10), "after {:?}", died.elapsed());
     }
-    assert!(seen > 5, "only {seen} hands were seen");
+    assert!(seen > 5, "only {seen} children were seen");
 }

@@ -1,6 +1,8 @@
-//! F29: a chip's process that writes random bytes all over the memory that it shares with its parent, at random moments, while the parent works.
+//! F29: a chip's process that writes random bytes all over the memory that it shares with its parent, at
+//! random moments, while the parent works.
 //!
-//! The parent never crashes, never waits longer than its deadline allows, and says that something was done only where it could not have known better.
+//! The parent never crashes, never waits longer than its deadline allows, and reports success only where it
+//! could not have known better.
 #![allow(missing_docs)]
 
 mod support;
@@ -18,8 +20,8 @@ use worker_orch::{Access, Args, ErrorCode, Failure, HostBuffer, Orchestrator, Pr
 
 const CHIPS: usize = 2;
 /// Chips and one sub-worker.
-const HANDS: usize = CHIPS + 1;
-/// The chip that turns on its parent.
+const CHILDREN: usize = CHIPS + 1;
+/// The chip that turns hostile.
 const HOSTILE: usize = 1;
 const INIT: Duration = Duration::from_secs(2);
 const RUN: Duration = Duration::from_millis(120);
@@ -69,39 +71,43 @@ impl Random {
     }
 }
 
-/// How much of the shared memory a hand overwrites.
+/// How much of the shared memory a child overwrites.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Reach {
-    /// What it is the writer of: its words, failure, answer and ring on the board, its mailbox, its card in the group.
+enum Extent {
+    /// What it is the writer of: its words, failure, answer and ring in the control block, its mailbox, its
+    /// rank block.
     Own,
     /// Also what the parent and the others write.
     Everything,
 }
 
-/// The parts of the memory called `name`, `len` bytes long, that the hostile hand writes to. The offsets are those of the layouts; where they are off, other bytes suffer.
-fn prey(name: &str, len: usize, reach: Reach) -> Vec<Range<usize>> {
+/// The parts of the memory called `name`, `len` bytes long, that the hostile child writes to. The offsets are
+/// those of the layouts; where they are off, other bytes are hit.
+fn targets_in(name: &str, len: usize, extent: Extent) -> Vec<Range<usize>> {
     const PAGE: usize = 4096;
-    let (hand, card) = ((len.max(PAGE) - PAGE) / HANDS, 9 * PAGE);
+    let (child, rank_block) = ((len.max(PAGE) - PAGE) / CHILDREN, 9 * PAGE);
     let all = match name {
-        "chipcomm-worker" => [PAGE + HOSTILE * hand..PAGE + (HOSTILE + 1) * hand, 0..len],
+        "chipcomm-worker" => [PAGE + HOSTILE * child..PAGE + (HOSTILE + 1) * child, 0..len],
         "chipcomm-bootstrap" => [HOSTILE * PAGE..(HOSTILE + 1) * PAGE, 0..len],
         "chipcomm-group" => {
-            [4 * PAGE + HOSTILE * card..4 * PAGE + (HOSTILE + 1) * card, 0..4 * PAGE + CHIPS * card]
+            let at = |rank: usize| 4 * PAGE + rank * rank_block;
+            [at(HOSTILE)..at(HOSTILE + 1), 0..at(CHIPS)]
         }
         _ => return Vec::new(),
     };
     let [own, all] = all;
-    // The first line of what is its own holds the words that matter most, so it is hit as often as all the rest.
-    let mut prey = vec![own.start..own.start + 40, own.start..own.start + 512, own];
-    if reach == Reach::Everything {
-        prey.push(all);
+    // The first line of what is its own holds the words that matter most, so it is hit as often as all the
+    // rest.
+    let mut targets = vec![own.start..own.start + 40, own.start..own.start + 512, own];
+    if extent == Extent::Everything {
+        targets.push(all);
     }
-    prey
+    targets
 }
 
-/// Overwrites some of `prey` through `file`.
-fn scribble(file: &File, base: usize, prey: &[Range<usize>], random: &mut Random) {
-    let range = &prey[random.below(prey.len())];
+/// Overwrites some of `targets` through `file`.
+fn scribble(file: &File, base: usize, targets: &[Range<usize>], random: &mut Random) {
+    let range = &targets[random.below(targets.len())];
     let at = range.start + random.below(range.len());
     let bytes = match random.below(4) {
         0 => {
@@ -127,24 +133,24 @@ fn shared_memory() -> Vec<(String, Range<usize>)> {
     maps.lines().filter_map(parse).collect()
 }
 
-/// The task that turns a hand hostile: from here on a thread of its process writes, until the process ends.
+/// The task that turns a child hostile: from then on a thread of its process writes, until the process ends.
 fn turn_hostile(task: &mut Task<'_>) -> Result<(), Failure> {
     let mut random = Random::new(task.scalar(0)?);
-    let reach = if task.scalar(1)? == 0 { Reach::Own } else { Reach::Everything };
+    let extent = if task.scalar(1)? == 0 { Extent::Own } else { Extent::Everything };
     let targets: Vec<_> = shared_memory()
         .into_iter()
-        .map(|(name, at)| (at.start, prey(&name, at.len(), reach)))
-        .filter(|(_, prey)| !prey.is_empty())
+        .map(|(name, at)| (at.start, targets_in(&name, at.len(), extent)))
+        .filter(|(_, targets)| !targets.is_empty())
         .collect();
-    let told = |error: std::io::Error| Failure::new(ErrorCode::System, error.to_string());
-    let memory = File::options().write(true).open("/proc/self/mem").map_err(told)?;
-    // From a slip now and then, which leaves the calls that follow a chance, to all the time.
+    let system = |error: std::io::Error| Failure::new(ErrorCode::System, error.to_string());
+    let memory = File::options().write(true).open("/proc/self/mem").map_err(system)?;
+    // From a burst now and then, so that later calls may succeed, to all the time.
     let (burst, pause_us) = (1 << random.below(7), 50 << random.below(8));
     std::thread::spawn(move || {
         loop {
             for _ in 0..random.below(burst) {
-                let (base, prey) = &targets[random.below(targets.len())];
-                scribble(&memory, *base, prey, &mut random);
+                let (base, targets) = &targets[random.below(targets.len())];
+                scribble(&memory, *base, targets, &mut random);
             }
             std::thread::sleep(Duration::from_micros(random.next() % pause_us));
         }
@@ -152,20 +158,21 @@ fn turn_hostile(task: &mut Task<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The same from the parent's own process, before there is a task that could do it: through the descriptors that it holds.
-fn scribble_from_outside(seed: u64, reach: Reach, stop: &AtomicBool) {
+/// The same from the parent's own process, before there is a task that could do it: through the descriptors
+/// that it holds.
+fn scribble_from_outside(seed: u64, extent: Extent, stop: &AtomicBool) {
     let mut random = Random::new(seed);
     // Relaxed: nothing else is ordered by it.
     while !stop.load(Ordering::Relaxed) {
         let files: Vec<(File, Vec<Range<usize>>)> = std::fs::read_dir("/proc/self/fd")
             .unwrap()
             .flatten()
-            .filter_map(|entry| opened(&entry.path(), reach))
+            .filter_map(|entry| opened(&entry.path(), extent))
             .collect();
         for _ in 0..20 {
             if !files.is_empty() {
-                let (file, prey) = &files[random.below(files.len())];
-                scribble(file, 0, prey, &mut random);
+                let (file, targets) = &files[random.below(files.len())];
+                scribble(file, 0, targets, &mut random);
             }
             std::thread::sleep(Duration::from_micros(random.next() % 300));
         }
@@ -173,12 +180,12 @@ fn scribble_from_outside(seed: u64, reach: Reach, stop: &AtomicBool) {
 }
 
 /// A descriptor of the Worker's memory, opened again.
-fn opened(path: &std::path::Path, reach: Reach) -> Option<(File, Vec<Range<usize>>)> {
+fn opened(path: &std::path::Path, extent: Extent) -> Option<(File, Vec<Range<usize>>)> {
     let name = |target: std::path::PathBuf| {
         Some(target.to_string_lossy().split_once("memfd:")?.1.split(' ').next()?.to_owned())
     };
     let before =
-        name(std::fs::read_link(path).ok()?).filter(|name| !prey(name, 1 << 20, reach).is_empty())?;
+        name(std::fs::read_link(path).ok()?).filter(|name| !targets_in(name, 1 << 20, extent).is_empty())?;
     let file = File::options().read(true).write(true).open(path).ok()?;
     // The number may have been given to something else meanwhile.
     let own = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
@@ -187,9 +194,9 @@ fn opened(path: &std::path::Path, reach: Reach) -> Option<(File, Vec<Range<usize
         return None;
     }
     // Nor may it be so new that it has no size yet: writing would give it one.
-    let mut prey = prey(&before, len, reach);
-    prey.retain(|range| !range.is_empty() && range.end <= len);
-    (!prey.is_empty()).then_some((file, prey))
+    let mut targets = targets_in(&before, len, extent);
+    targets.retain(|range| !range.is_empty() && range.end <= len);
+    (!targets.is_empty()).then_some((file, targets))
 }
 
 fn double(task: &mut Task<'_>) -> Result<(), Failure> {
@@ -214,9 +221,9 @@ fn timed<T>(what: &str, limit: Duration, call: impl FnOnce() -> T) -> T {
     value
 }
 
-/// Everything that the parent is put through, with what it works with.
-struct Ordeal {
-    reach: Reach,
+/// A Worker with a hostile chip, and what it works with.
+struct Assault {
+    extent: Extent,
     random: Random,
     worker: Worker,
     double: Program,
@@ -228,11 +235,11 @@ struct Ordeal {
     failed: usize,
 }
 
-impl Ordeal {
-    fn new(seed: u64, reach: Reach) -> Self {
+impl Assault {
+    fn new(seed: u64, extent: Extent) -> Self {
         let mut worker = Worker::builder()
             .devices(&[0, 1])
-            .sub_workers(HANDS - CHIPS)
+            .sub_workers(CHILDREN - CHIPS)
             .init_within(within(INIT))
             .run_within(within(RUN))
             .close_within(within(CLOSE))
@@ -247,16 +254,16 @@ impl Ordeal {
         let (x, y) = (worker.host_buffer(4).unwrap(), worker.host_buffer(4).unwrap());
         x.write(&[1.0, 2.0, 3.0, 4.0]).unwrap();
         let random = Random::new(seed);
-        Self { reach, random, worker, double, nothing, turn_hostile, x, y, succeeded: 0, failed: 0 }
+        Self { extent, random, worker, double, nothing, turn_hostile, x, y, succeeded: 0, failed: 0 }
     }
 
-    /// One life of the Worker: up, hostile, some calls, down.
-    fn life(&mut self) {
-        let (seed, reach) = (self.random.next(), self.reach);
+    /// One cycle of the Worker: up, hostile, some calls, down.
+    fn cycle(&mut self) {
+        let (seed, extent) = (self.random.next(), self.extent);
         let up = if self.random.below(3) == 0 {
             let stop = AtomicBool::new(false);
             std::thread::scope(|scope| {
-                scope.spawn(|| scribble_from_outside(seed, reach, &stop));
+                scope.spawn(|| scribble_from_outside(seed, extent, &stop));
                 let up = timed("init", INIT, || self.worker.init());
                 // Relaxed: as above.
                 stop.store(true, Ordering::Relaxed);
@@ -267,13 +274,13 @@ impl Ordeal {
         };
         self.count(&up);
         if up.is_ok() {
-            let args = Args::new().scalar(seed).scalar(u64::from(reach == Reach::Everything));
+            let args = Args::new().scalar(seed).scalar(u64::from(extent == Extent::Everything));
             let program = self.turn_hostile;
             let turned =
                 timed("run", RUN, || self.worker.run(|orch| orch.submit_next_level(program, &args, HOSTILE)));
             self.count(&turned);
             for _ in 0..12 {
-                if self.call().is_err_and(|told| text(&told).contains("initialised again")) {
+                if self.call().is_err_and(|reported| text(&reported).contains("initialised again")) {
                     break;
                 }
             }
@@ -286,8 +293,8 @@ impl Ordeal {
     fn count<T>(&mut self, outcome: &Result<T, Failure>) {
         match outcome {
             Ok(_) => self.succeeded += 1,
-            Err(told) => {
-                assert!(!text(told).chars().any(|c| c != '\n' && c.is_control()), "{told:?}");
+            Err(reported) => {
+                assert!(!text(reported).chars().any(|c| c != '\n' && c.is_control()), "{reported:?}");
                 self.failed += 1;
             }
         }
@@ -299,7 +306,7 @@ impl Ordeal {
             1 => self.run_many_tasks(),
             2 => self.run_domain(),
             3 => self.use_memory(),
-            _ => self.learn(),
+            _ => self.register_late(),
         };
         self.count(&outcome);
         outcome
@@ -323,7 +330,7 @@ impl Ordeal {
             orch.submit_next_level(nothing, &Args::new(), HOSTILE)?;
             orch.submit_sub(nothing, &Args::new()).map(drop)
         })?;
-        if self.reach == Reach::Own {
+        if self.extent == Extent::Own {
             assert_eq!(self.y.to_vec(), [2.0, 4.0, 6.0, 8.0]);
         }
         Ok(())
@@ -372,8 +379,8 @@ impl Ordeal {
         self.worker.copy_from(HOSTILE, data, &mut back)
     }
 
-    /// A program that the hands do not know yet.
-    fn learn(&mut self) -> Result<(), Failure> {
+    /// A program that the children do not have yet.
+    fn register_late(&mut self) -> Result<(), Failure> {
         let name = format!("later {}", self.random.next());
         let later = self.worker.register_function(&name, nothing);
         self.run(|orch| {
@@ -382,13 +389,13 @@ impl Ordeal {
     }
 }
 
-/// Where the hostile hand's words are on the board: its own part's first line begins with how far it is.
+/// Where the hostile child's words are: its own part of the control block begins with how far it is.
 fn done_word() -> u64 {
     let (_, at) = shared_memory().into_iter().find(|(name, _)| name == "chipcomm-worker").unwrap();
-    (at.start + prey("chipcomm-worker", at.len(), Reach::Own)[0].start) as u64
+    (at.start + targets_in("chipcomm-worker", at.len(), Extent::Own)[0].start) as u64
 }
 
-/// Says that it has done what it was never sent, and does nothing more.
+/// Claims to have finished what it was never sent, and does nothing more.
 fn overclaim(_: &mut Task<'_>) -> Result<(), Failure> {
     let memory = File::options().write(true).open("/proc/self/mem").unwrap();
     memory.write_at(&1000_u64.to_le_bytes(), done_word()).unwrap();
@@ -398,31 +405,34 @@ fn overclaim(_: &mut Task<'_>) -> Result<(), Failure> {
 
 #[test]
 #[serial]
-fn f29_a_chip_that_has_done_more_than_it_was_sent_is_not_believed() {
+fn f29_a_chip_that_claims_more_than_it_was_sent_is_not_believed() {
     let before = traces();
-    let mut worker = Worker::builder().devices(&[0, 1]).sub_workers(HANDS - CHIPS).build().unwrap();
+    let mut worker = Worker::builder().devices(&[0, 1]).sub_workers(CHILDREN - CHIPS).build().unwrap();
     form_group(&mut worker, CHIPS, 64);
     let overclaim = worker.register_function("overclaim", overclaim);
     worker.init().unwrap();
-    let told = worker.run(|orch| orch.submit_next_level(overclaim, &Args::new(), HOSTILE)).unwrap_err();
-    assert_eq!(told.code, ErrorCode::Protocol, "{told}");
-    assert!(text(&told).contains("chip 1 (pid ") && text(&told).contains("1000 frames of"), "{told}");
+    let reported = worker.run(|orch| orch.submit_next_level(overclaim, &Args::new(), HOSTILE)).unwrap_err();
+    assert_eq!(reported.code, ErrorCode::Protocol, "{reported}");
+    assert!(
+        text(&reported).contains("chip 1 (pid ") && text(&reported).contains("1000 tasks of"),
+        "{reported}"
+    );
     let again = worker.run(|_| Ok(())).unwrap_err();
-    assert!(text(&again).contains("1000 frames of") && text(&again).contains("initialised again"), "{again}");
+    assert!(text(&again).contains("1000 tasks of") && text(&again).contains("initialised again"), "{again}");
     drop(worker);
     assert_eq!(traces(), before);
 }
 
-/// `lives` of a Worker for each of `seeds`.
-fn assault(seeds: Range<u64>, lives: usize) {
+/// So many cycles of a Worker for each of `seeds`.
+fn run_cycles(seeds: Range<u64>, cycles: usize) {
     let before = traces();
     for seed in seeds {
-        for reach in [Reach::Own, Reach::Everything] {
-            println!("seed {seed}, {reach:?}");
-            let mut ordeal = Ordeal::new(seed, reach);
-            (0..lives).for_each(|_| ordeal.life());
-            println!("  {} calls succeeded, {} failed", ordeal.succeeded, ordeal.failed);
-            assert!(ordeal.succeeded > 0, "nothing was tried");
+        for extent in [Extent::Own, Extent::Everything] {
+            println!("seed {seed}, {extent:?}");
+            let mut assault = Assault::new(seed, extent);
+            (0..cycles).for_each(|_| assault.cycle());
+            println!("  {} calls succeeded, {} failed", assault.succeeded, assault.failed);
+            assert!(assault.succeeded > 0, "nothing was tried");
         }
     }
     assert_eq!(traces(), before);
@@ -431,12 +441,12 @@ fn assault(seeds: Range<u64>, lives: usize) {
 #[test]
 #[serial]
 fn f29_a_hostile_child_cannot_crash_or_hang_its_parent() {
-    assault(1..4, 6);
+    run_cycles(1..4, 6);
 }
 
 #[test]
 #[serial]
 #[ignore = "minutes long; the same with more seeds"]
 fn f29_a_hostile_child_cannot_crash_or_hang_its_parent_with_many_seeds() {
-    assault(100..200, 10);
+    run_cycles(100..200, 10);
 }

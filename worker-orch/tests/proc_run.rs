@@ -20,7 +20,7 @@ fn add(task: &mut Task<'_>) -> Result<(), Failure> {
     task.write(0, &sum)
 }
 
-/// Waits a little, then doubles: a reader that does not wait for it sees the old value.
+/// Sleeps, then doubles: a reader that does not wait for it sees the old value.
 fn slow_double(task: &mut Task<'_>) -> Result<(), Failure> {
     std::thread::sleep(Duration::from_millis(20));
     let double: Vec<f32> = task.read::<f32>(0)?.iter().map(|x| x * 2.0).collect();
@@ -75,7 +75,7 @@ fn wo3_a_task_does_not_run_when_what_it_needs_failed() {
     let (x, other) = (worker.host_buffer::<f32>(4).unwrap(), worker.host_buffer::<f32>(4).unwrap());
     worker.init().unwrap();
     let on = |tensor, access| Args::new().tensor(&tensor, access).scalar(1);
-    let told = worker
+    let reported = worker
         .run(|orch| {
             orch.submit_next_level(refuse, &on(x.tensor(), Access::InOut), 0)?;
             // On another chip, and behind it on the same.
@@ -85,8 +85,11 @@ fn wo3_a_task_does_not_run_when_what_it_needs_failed() {
         })
         .unwrap_err();
     assert_eq!(x.to_vec(), [0.0; 4]);
-    let told = text(&told);
-    assert!(told.contains("`refuse` failed on chip 0") && told.contains("it does not want to"), "{told}");
+    let reported = text(&reported);
+    assert!(
+        reported.contains("`refuse` failed on chip 0") && reported.contains("it does not want to"),
+        "{reported}"
+    );
     // WO-4: the next run starts clean, on every chip.
     worker
         .run(|orch| {
@@ -111,10 +114,10 @@ fn f33_every_kind_of_failure_reaches_run_and_later_submits() {
     worker.init().unwrap();
     for (program, word) in programs {
         let mut late = None;
-        let told = worker
+        let reported = worker
             .run(|orch| {
                 orch.submit_next_level(program, &Args::new(), 1)?;
-                // Sooner or later a submit hears of it.
+                // Sooner or later a submit fails with it.
                 for _ in 0..10_000 {
                     if let Err(failure) = orch.submit_next_level(nothing, &Args::new(), 1) {
                         late = Some(failure);
@@ -124,7 +127,7 @@ fn f33_every_kind_of_failure_reaches_run_and_later_submits() {
                 Ok(())
             })
             .unwrap_err();
-        assert!(text(&told).contains(word), "{}", text(&told));
+        assert!(text(&reported).contains(word), "{}", text(&reported));
         assert!(late.is_none_or(|failure| text(&failure).contains(word)));
         worker.run(|orch| orch.submit_next_level(nothing, &Args::new(), 1)).unwrap();
     }
@@ -148,15 +151,39 @@ fn f47_runs_and_workers_without_work_return_at_once() {
 fn f48_host_buffers_made_after_start_up_are_there_on_every_chip() {
     // WO-7
     let mut worker = plain(2);
-    worker.init().unwrap();
-    // Registered after init, too.
     let add = worker.register_function("add", add);
+    worker.init().unwrap();
     for round in 0..50 {
         let late = worker.host_buffer::<f32>(1000 * (round + 1)).unwrap();
         let args = Args::new().tensor(&late.tensor(), Access::InOut).scalar(round as u64);
         worker.run(|orch| orch.submit_next_level(add, &args, round % 2)).unwrap();
         assert!(late.to_vec().iter().all(|x| *x == round as f32));
     }
+}
+
+#[test]
+#[serial]
+fn functions_registered_after_init_are_refused_unless_the_children_have_them() {
+    let mut worker = Worker::builder().devices(&[0]).sub_workers(1).build().unwrap();
+    worker.register_function("add", add);
+    worker.init().unwrap();
+    // The same function under another name is in the table that the children inherited.
+    let again = worker.register_function("add again", add);
+    let late = worker.register_function("copy", copy);
+    let x = worker.host_buffer::<f32>(1).unwrap();
+    let args = Args::new().tensor(&x.tensor(), Access::InOut).scalar(3);
+    for _ in 0..2 {
+        let reported = text(&worker.run(|orch| orch.submit_next_level(late, &args, 0)).unwrap_err());
+        assert!(reported.contains("`copy`") && reported.contains("register it before init"), "{reported}");
+        assert!(reported.contains("in submit") && reported.contains("close the Worker"), "{reported}");
+        assert!(worker.run(|orch| orch.submit_sub(late, &args)).is_err());
+        worker.run(|orch| orch.submit_next_level(again, &args, 0)).unwrap();
+    }
+    assert_eq!(x.to_vec(), [6.0]);
+    worker.close().unwrap();
+    worker.init().unwrap();
+    let through = Args::new().tensor(&x.tensor(), Access::Input).tensor(&x.tensor(), Access::InOut);
+    worker.run(|orch| orch.submit_next_level(late, &through, 0)).unwrap();
 }
 
 #[test]
@@ -196,10 +223,10 @@ fn sub_workers_run_functions_and_refuse_kernels() {
         })
         .unwrap();
     assert!(parts.iter().enumerate().all(|(index, part)| part.to_vec() == [index as f32; 2]));
-    let told = worker.run(|orch| orch.submit_sub(empty, &Args::new())).unwrap_err();
-    assert!(text(&told).contains("a kernel cannot run on a sub-worker"), "{}", text(&told));
-    let told = worker.run(|orch| orch.submit_next_level(add, &Args::new(), 0)).unwrap_err();
-    assert!(text(&told).contains("there is no chip 0"), "{}", text(&told));
+    let reported = worker.run(|orch| orch.submit_sub(empty, &Args::new())).unwrap_err();
+    assert!(text(&reported).contains("a kernel cannot run on a sub-worker"), "{}", text(&reported));
+    let reported = worker.run(|orch| orch.submit_next_level(add, &Args::new(), 0)).unwrap_err();
+    assert!(text(&reported).contains("there is no chip 0"), "{}", text(&reported));
 }
 
 /// Adds the peers' `data` into the output, with a barrier before and after.
@@ -221,7 +248,7 @@ extern "C" void kernel_entry(int64_t *args) {
 }
 "#;
 
-/// Only scalars: stores a sum where it is told to.
+/// Only scalars: stores a sum at an address.
 const SCALAR_KERNEL: &str = r#"
 #include <cstdint>
 extern "C" void add_up(int64_t *args) { *reinterpret_cast<int64_t *>(args[0]) = args[1] + args[2]; }
@@ -287,9 +314,9 @@ fn missing_kernels_are_named_when_they_are_registered_or_used() {
     let so = kernel(folder.path(), "scalar", SCALAR_KERNEL);
     let mut worker = plain(1);
     worker.init().unwrap();
-    let told = text(&worker.register_kernel(&folder.path().join("no.so")).unwrap_err());
-    assert!(told.contains("no.so") && told.contains("check the path"), "{told}");
-    // What is in a file for a device, only the device can say.
+    let reported = text(&worker.register_kernel(&folder.path().join("no.so")).unwrap_err());
+    assert!(reported.contains("no.so") && reported.contains("check the path"), "{reported}");
+    // Only the device can load a file that is made for it.
     let mut refused = |file: &std::path::Path| {
         let program = worker.register_kernel(file);
         text(
@@ -300,13 +327,13 @@ fn missing_kernels_are_named_when_they_are_registered_or_used() {
                 .unwrap_err(),
         )
     };
-    let told = refused(&so);
-    assert!(told.contains("kernel_entry") && told.contains("scalar.so"), "{told}");
-    let lie = folder.path().join("text.so");
-    std::fs::write(&lie, "not a library").unwrap();
-    let told = refused(&lie);
-    assert!(told.contains("text.so"), "{told}");
-    assert!(platform() != Platform::Sim || told.contains("shared object"), "{told}");
+    let reported = refused(&so);
+    assert!(reported.contains("kernel_entry") && reported.contains("scalar.so"), "{reported}");
+    let not_a_library = folder.path().join("text.so");
+    std::fs::write(&not_a_library, "not a library").unwrap();
+    let reported = refused(&not_a_library);
+    assert!(reported.contains("text.so"), "{reported}");
+    assert!(platform() != Platform::Sim || reported.contains("shared object"), "{reported}");
 }
 
 #[test]
@@ -326,8 +353,8 @@ fn chip_memory_is_the_chips_and_copies_are_real() {
     for (chip, addr, word) in
         [(1, 0, "not inside"), (1, u64::MAX, "not inside"), (7, memory.addr().0, "no chip 7")]
     {
-        let told = text(&worker.copy_from(chip, DeviceAddr(addr), &mut [0; 8]).unwrap_err());
-        assert!(told.contains(word), "{told}");
+        let reported = text(&worker.copy_from(chip, DeviceAddr(addr), &mut [0; 8]).unwrap_err());
+        assert!(reported.contains(word), "{reported}");
     }
     assert!(worker.chip_alloc(9, 8).is_err() && worker.chip_alloc(0, 0).is_err());
 }
@@ -344,7 +371,7 @@ fn f27_domains_overlap_and_go_when_the_run_has_drained() {
         let outs: Vec<_> = (0..4).map(|_| worker.host_buffer::<f32>(16).unwrap()).collect();
         worker.init().unwrap();
         for round in 0..20 {
-            let told = worker.run(|orch| {
+            let reported = worker.run(|orch| {
                 let buffers = [("data", DType::Float32, 16), ("barrier", DType::Uint8, 4096)];
                 let left = orch.allocate_domain("left", &[0, 1], 8192, &buffers)?;
                 let right = orch.allocate_domain("right", &[2, 1], 8192, &buffers)?;
@@ -370,7 +397,7 @@ fn f27_domains_overlap_and_go_when_the_run_has_drained() {
                 }
                 Ok(())
             });
-            assert_eq!(told.is_err(), round % 2 == 1, "{told:?}");
+            assert_eq!(reported.is_err(), round % 2 == 1, "{reported:?}");
             let golden: Vec<f32> = (0..16).map(|i| 2.0 * i as f32 + 100.0).collect();
             assert!(outs.iter().all(|out| out.to_vec() == golden), "round {round}");
         }
@@ -429,14 +456,15 @@ fn a_worker_of_workers_runs_tasks_three_levels_down_and_errors_come_back_with_ev
     };
     top.run(|orch| orch.submit_next_level(relay, &args(0, add_number), 0)).unwrap();
     assert_eq!(x.to_vec(), [2.0, 2.0]);
-    let told = text(&top.run(|orch| orch.submit_next_level(relay, &args(1, refuse_number), 0)).unwrap_err());
+    let reported =
+        text(&top.run(|orch| orch.submit_next_level(relay, &args(1, refuse_number), 0)).unwrap_err());
     for name in [
         "`relay` failed on worker 0",
         "`fan_out` failed on worker 1",
         "`refuse` failed on chip",
         "does not want to",
     ] {
-        assert!(told.contains(name), "{name} is missing:\n{told}");
+        assert!(reported.contains(name), "{name} is missing:\n{reported}");
     }
     top.close().unwrap();
 }

@@ -1,4 +1,4 @@
-//! What a listener to `tracing` hears of a Worker's life.
+//! The spans and events that a Worker gives to `tracing`.
 #![allow(missing_docs)]
 
 mod support;
@@ -12,9 +12,9 @@ use worker_orch::{Args, Failure, Task};
 
 /// Keeps the names of all spans and the targets of all events.
 #[derive(Clone, Default)]
-struct Listener(Arc<Mutex<Vec<String>>>);
+struct Recorder(Arc<Mutex<Vec<String>>>);
 
-impl Subscriber for Listener {
+impl Subscriber for Recorder {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target().starts_with("worker_orch")
     }
@@ -36,9 +36,9 @@ fn nothing(_: &mut Task<'_>) -> Result<(), Failure> {
 }
 
 #[test]
-fn bring_up_tasks_copies_and_domains_are_told() {
-    let listener = Listener::default();
-    tracing::subscriber::with_default(listener.clone(), || {
+fn bring_up_tasks_copies_and_domains_are_traced() {
+    let recorder = Recorder::default();
+    tracing::subscriber::with_default(recorder.clone(), || {
         let mut worker = plain(2);
         let nothing = worker.register_function("nothing", nothing);
         worker.init().unwrap();
@@ -54,10 +54,10 @@ fn bring_up_tasks_copies_and_domains_are_told() {
             .unwrap();
         worker.close().unwrap();
     });
-    let heard = listener.0.lock().unwrap();
-    for span in ["init", "run", "copy_to", "copy_from", "allocate_domain", "sweep_domains", "close"] {
-        assert!(heard.iter().any(|name| name == span), "{span} was not told: {heard:?}");
+    let seen = recorder.0.lock().unwrap();
+    for span in ["init", "run", "copy_to", "copy_from", "allocate_domain", "release_domains", "close"] {
+        assert!(seen.iter().any(|name| name == span), "{span} is missing: {seen:?}");
     }
-    // 200 tasks and, for each chip: learn, join, allocate and release a domain.
-    assert!(heard.iter().filter(|name| *name == "worker_orch::tasks").count() >= 200, "{}", heard.len());
+    // 200 tasks and, for each chip: join, allocate and release a domain.
+    assert!(seen.iter().filter(|name| *name == "worker_orch::tasks").count() >= 200, "{}", seen.len());
 }

@@ -1,6 +1,6 @@
-//! `cargo xtask bench`: builds and runs the benchmark programs, `examples/bench_*.rs` of the crates, and prints one
-//! line per figure. A program prints one JSON object per line with the fields of [`Figure`]; a line that is not one,
-//! or a program without figures, is a failure.
+//! `cargo xtask bench`: builds and runs the benchmark programs, `examples/bench_*.rs` of the crates, and
+//! prints one line per figure. A program prints one JSON object per line with the fields of [`Figure`]; a
+//! line that is not one, or a program without figures, is a failure.
 
 use std::io::{BufRead, BufReader};
 use std::process::{ExitCode, Stdio};

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn nested_cargo_is_not_told_that_it_is_xtask() {
+    fn nested_cargo_does_not_inherit_the_identity_of_xtask() {
         let command = cargo(Path::new("."), ["test"]);
         let removed: Vec<_> =
             command.get_envs().filter(|(_, value)| value.is_none()).map(|(k, _)| k).collect();

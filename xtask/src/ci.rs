@@ -12,7 +12,7 @@ use anyhow::Result;
 use crate::cargo::{appended, cargo};
 use crate::console::{Console, Show};
 use crate::lane::{self, Lane, Outcome, Report, Setting};
-use crate::workspace::Workspace;
+use crate::workspace::{Member, Workspace};
 use crate::{abi_check, chaos, test, tidy};
 
 /// Which lanes to run.
@@ -76,23 +76,55 @@ fn docs(setting: &Setting<'_>) -> Result<Outcome> {
     over_all_members(setting, command)
 }
 
-/// A whole-workspace build turns on every feature that any member asks for; this one shows what a user of a single
-/// crate gets. A crate with default features must build without them too.
+/// A whole-workspace build turns on every feature that any member asks for; this one shows what a user of a
+/// single crate gets. A crate with a default feature must build without it too, and one with several, such as
+/// platforms, with each of them alone.
 fn alone(setting: &Setting<'_>) -> Result<Outcome> {
     let (mut count, mut failures) = (0, Vec::new());
     for member in setting.ws.members.iter().filter(|member| member.is_library()) {
-        let bare: &[&[&str]] = &[&[], &["--no-default-features"]];
-        let has_defaults = member.features.get("default").is_some_and(|features| !features.is_empty());
-        for extra in &bare[..1 + usize::from(has_defaults)] {
+        for features in feature_sets(member) {
             let mut command = cargo(&setting.ws.root, ["check", "--package", &member.name, "--lib"]);
-            failures.extend(setting.console.run(command.args(*extra))?.failure);
+            failures.extend(setting.console.run(command.args(features))?.failure);
             count += 1;
         }
     }
     Ok(Outcome::Ran(Report::checks(count, "build", failures.into_iter().next())))
 }
 
+/// The flags of each build.
+fn feature_sets(member: &Member) -> Vec<Vec<&str>> {
+    const NONE: &str = "--no-default-features";
+    let mut sets = vec![vec![]];
+    match member.features.get("default").map(Vec::as_slice).unwrap_or_default() {
+        [] => {}
+        [_] => sets.push(vec![NONE]),
+        several => sets.extend(several.iter().map(|feature| vec![NONE, "--features", feature])),
+    }
+    sets
+}
+
 fn over_all_members(setting: &Setting<'_>, mut command: Command) -> Result<Outcome> {
     let log = setting.console.run(&mut command)?;
     Ok(Outcome::Ran(Report::checks(setting.ws.members.len(), "crate", log.failure)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crate_is_built_without_its_default_feature_or_with_each_of_several() {
+        let with = |default: &[&str]| {
+            let default = default.iter().map(|name| (*name).to_owned()).collect();
+            let member = Member { features: [("default".to_owned(), default)].into(), ..Member::default() };
+            feature_sets(&member).iter().map(|set| set.join(" ")).collect::<Vec<_>>()
+        };
+        assert_eq!(with(&[]), [""]);
+        assert_eq!(with(&["std"]), ["", "--no-default-features"]);
+        let two = with(&["sim", "ascend"]);
+        assert_eq!(
+            two[1..],
+            ["--no-default-features --features sim", "--no-default-features --features ascend"]
+        );
+    }
 }

@@ -1,6 +1,7 @@
-//! Running a command while a person or a CI log watches: what it prints is kept, and as much of it is shown as the
-//! reader needs. A command that fails always shows why.
+//! Running a command while a person or a CI log watches: what it prints is kept, and as much of it is shown
+//! as the reader needs. A command that fails always shows why.
 
+use std::cell::RefCell;
 use std::io::{BufRead, BufReader, IsTerminal};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -8,8 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::status::StatusLine;
 use crate::tally::{result_line, test_line};
 
 /// How much of a command's output is shown while it runs.
@@ -59,7 +60,9 @@ pub(crate) struct Log {
 /// Where lines go.
 pub(crate) struct Console {
     show: Show,
-    bar: ProgressBar,
+    status: StatusLine,
+    /// The lane that is running, and how far it is.
+    doing: RefCell<(String, String)>,
 }
 
 /// How long output may stay open after the command has ended before that is a failure.
@@ -67,38 +70,41 @@ const GRACE: Duration = Duration::from_secs(5);
 
 impl Console {
     pub(crate) fn new(show: Show) -> Self {
-        let bar = match show {
-            Show::Progress => ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()),
-            Show::Everything | Show::Results => ProgressBar::hidden(),
+        let status = match show {
+            Show::Progress => StatusLine::new(),
+            Show::Everything | Show::Results => StatusLine::hidden(),
         };
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix} {elapsed}  {wide_msg}") {
-            bar.set_style(style);
-        }
-        Self { show, bar }
+        Self { show, status, doing: RefCell::default() }
     }
 
     /// Says which lane is running.
     pub(crate) fn begin(&self, lane: &str, about: &str) {
         match self.show {
             Show::Progress => {
-                self.bar.reset();
-                self.bar.set_prefix(lane.to_owned());
-                self.bar.set_message(about.to_owned());
-                self.bar.enable_steady_tick(Duration::from_millis(100));
+                *self.doing.borrow_mut() = (lane.to_owned(), about.to_owned());
+                self.status.clear();
+                self.status.restart();
+                self.draw();
             }
             Show::Everything | Show::Results => println!("== {lane}: {about}"),
         }
     }
 
-    /// Prints one line that stays.
-    pub(crate) fn line(&self, text: &str) {
-        self.bar.suspend(|| println!("{text}"));
+    /// Shows how far the lane is; only a terminal does.
+    fn draw(&self) {
+        let (lane, text) = &*self.doing.borrow();
+        self.status.set(&format!("{lane}  {text}"));
     }
 
-    /// Ends the moving line.
+    /// Prints one line that stays.
+    pub(crate) fn line(&self, text: &str) {
+        self.status.clear();
+        println!("{text}");
+    }
+
+    /// Erases the moving line.
     pub(crate) fn end(&self) {
-        self.bar.disable_steady_tick();
-        self.bar.finish_and_clear();
+        self.status.clear();
     }
 
     /// Runs a command to its end. Its two outputs share one pipe, so that their lines keep their order.
@@ -145,13 +151,14 @@ impl Console {
                         self.line(&line);
                     }
                     if !line.trim().is_empty() {
-                        self.bar.set_message(line.trim().to_owned());
+                        line.trim().clone_into(&mut self.doing.borrow_mut().1);
                     }
                     log.lines.push(line);
                 }
                 Err(RecvTimeoutError::Disconnected) => return Ok(false),
                 Err(RecvTimeoutError::Timeout) => {}
             }
+            self.draw();
             // Also while lines still come: a process that was left behind may be the one that prints them.
             if ended_at.is_none() && child.try_wait()?.is_some() {
                 ended_at = Some(Instant::now());
@@ -167,7 +174,8 @@ fn spawn(command: &mut Command) -> std::io::Result<(Child, Receiver<String>)> {
     let (reader, writer) = std::io::pipe()?;
     let child =
         command.stdin(std::process::Stdio::null()).stdout(writer.try_clone()?).stderr(writer).spawn()?;
-    // The command keeps its copies of the write end until they are replaced; without this the pipe never closes.
+    // The command keeps its copies of the write end until they are replaced; without this the pipe never
+    // closes.
     command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
     let (send, lines) = mpsc::channel();
     thread::spawn(move || {
@@ -205,7 +213,8 @@ fn ending(status: ExitStatus) -> String {
     }
 }
 
-/// Lines of a failed command that are worth reading: not the tests that ran well and not the crates that compiled.
+/// Lines of a failed command that are worth reading: not the tests that ran well and not the crates that
+/// compiled.
 fn tells_why(line: &str) -> bool {
     const PROGRESS: [&str; 8] = [
         "Compiling",

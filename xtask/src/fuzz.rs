@@ -1,6 +1,6 @@
-//! `cargo xtask fuzz`: runs the fuzz targets of the crates, `*/fuzz/fuzz_targets/*.rs`, through cargo-fuzz.
+//! `cargo xtask fuzz`: runs the fuzz targets, `xtask/fuzz/fuzz_targets/*.rs`, through cargo-fuzz.
 //!
-//! What a target has been given is told in CPU minutes: minutes on the clock say little on a machine that others use.
+//! Time is counted in CPU minutes: minutes on the clock say little on a machine that others use.
 
 use std::collections::BTreeSet;
 use std::process::{Command, ExitCode};
@@ -26,14 +26,16 @@ pub(crate) struct Args {
     verbose: bool,
 }
 
-/// A target is run for at most this long at once, then its CPU time is looked at again.
+/// The crate with all targets. It is not a member: it builds with a nightly compiler and libFuzzer only.
+const FOLDER: &str = "xtask/fuzz";
+/// A target is run for at most this long at once, then its CPU time is read again.
 const LONGEST_SLICE: Duration = Duration::from_secs(300);
 /// Not much shorter than this, or cargo's own time, which is counted too, would matter.
 const SHORTEST_SLICE: Duration = Duration::from_secs(30);
 
 /// The command itself.
 pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
-    let targets = chosen(targets(ws), args.target.as_deref())?;
+    let targets = chosen(targets(ws)?, args.target.as_deref())?;
     ensure!(
         answers(nightly(&ws.root, ["fuzz", "--version"])),
         "`cargo +nightly fuzz --version` does not answer; to install:\n  \
@@ -41,9 +43,9 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
     );
     let console = Console::new(Show::choose(args.verbose));
     let mut rows = Vec::new();
-    for (folder, target) in &targets {
-        console.begin(target, &format!("{} CPU min, corpus in {folder}/corpus/{target}", args.minutes));
-        let row = one(ws, &console, folder, target, Duration::from_secs(60 * u64::from(args.minutes)))?;
+    for target in &targets {
+        console.begin(target, &format!("{} CPU min, corpus in {FOLDER}/corpus/{target}", args.minutes));
+        let row = one(ws, &console, target, Duration::from_secs(60 * u64::from(args.minutes)))?;
         console.line(&row.line());
         rows.push(row);
     }
@@ -56,13 +58,13 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
 }
 
 /// Builds a target, then runs it slice by slice until it has had its time.
-fn one(ws: &Workspace, console: &Console, folder: &str, target: &str, cpu: Duration) -> Result<Row> {
+fn one(ws: &Workspace, console: &Console, target: &str, cpu: Duration) -> Result<Row> {
     let mut row = Row { target: target.to_owned(), ..Row::default() };
-    row.failure = console.run(&mut cargo_fuzz(ws, &["build", "--fuzz-dir", folder, target]))?.failure;
+    row.failure = console.run(&mut cargo_fuzz(ws, &["build", "--fuzz-dir", FOLDER, target]))?.failure;
     while row.failure.is_none() && row.cpu < cpu {
         let slice = (cpu - row.cpu).clamp(SHORTEST_SLICE, LONGEST_SLICE);
         let limit = format!("-max_total_time={}", slice.as_secs());
-        let run = ["run", "--fuzz-dir", folder, target, "--", &limit, "-print_final_stats=1"];
+        let run = ["run", "--fuzz-dir", FOLDER, target, "--", &limit, "-print_final_stats=1"];
         let before = cpu_of_children()?;
         let log = console.run(&mut cargo_fuzz(ws, &run))?;
         row.cpu += cpu_of_children()?.saturating_sub(before);
@@ -73,7 +75,7 @@ fn one(ws: &Workspace, console: &Console, folder: &str, target: &str, cpu: Durat
     Ok(row)
 }
 
-/// The fuzz crates are no members and would build libFuzzer and each other's dependencies again.
+/// In a target folder below the workspace's own, so that one `cargo clean` clears both.
 fn cargo_fuzz(ws: &Workspace, args: &[&str]) -> Command {
     let mut command = nightly(&ws.root, ["fuzz"]);
     command.args(args).env("CARGO_TARGET_DIR", ws.target.join("fuzz"));
@@ -123,10 +125,11 @@ fn cpu_of_children() -> Result<Duration> {
     let stat = std::fs::read_to_string("/proc/self/stat").context("cannot read /proc/self/stat")?;
     children_ticks(&stat)
         .map(|ticks| Duration::from_millis(ticks * 10))
-        .context("/proc/self/stat makes no sense")
+        .context("/proc/self/stat has another form")
 }
 
-/// Fields 16 and 17 of proc(5): user and system time of reaped children. Linux counts both in hundredths of a second for programs.
+/// Fields 16 and 17 of proc(5): user and system time of reaped children. Linux counts both in hundredths of
+/// a second for programs.
 fn children_ticks(stat: &str) -> Option<u64> {
     // The name of the program, in parentheses, may have anything in it; the third field follows it.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
@@ -134,28 +137,25 @@ fn children_ticks(stat: &str) -> Option<u64> {
     Some(field(16)? + field(17)?)
 }
 
-/// Folder of the fuzz crate and name of the target.
-fn targets(ws: &Workspace) -> BTreeSet<(String, String)> {
-    let mut found = BTreeSet::new();
-    for member in &ws.members {
-        let folder = format!("{}/fuzz", member.dir);
-        let files =
-            std::fs::read_dir(ws.root.join(&folder).join("fuzz_targets")).into_iter().flatten().flatten();
-        let names = files.filter_map(|file| Some(file.file_name().to_str()?.strip_suffix(".rs")?.to_owned()));
-        found.extend(names.map(|name| (folder.clone(), name)));
-    }
-    found
+/// Names of the targets.
+fn targets(ws: &Workspace) -> Result<BTreeSet<String>> {
+    let folder = ws.root.join(FOLDER).join("fuzz_targets");
+    let files = std::fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?;
+    let names =
+        files.flatten().filter_map(|file| file.file_name().to_str()?.strip_suffix(".rs").map(str::to_owned));
+    Ok(names.collect())
 }
 
-fn chosen(targets: BTreeSet<(String, String)>, only: Option<&str>) -> Result<BTreeSet<(String, String)>> {
-    ensure!(!targets.is_empty(), "no crate has fuzz/fuzz_targets/*.rs yet");
-    let Some(only) = only else { return Ok(targets) };
-    let names: Vec<String> = targets.iter().map(|(_, name)| name.clone()).collect();
-    let one: BTreeSet<_> = targets.into_iter().filter(|(_, name)| name == only).collect();
-    if one.is_empty() {
-        bail!("no fuzz target `{only}`; there are: {}", names.join(", "));
+fn chosen(targets: BTreeSet<String>, only: Option<&str>) -> Result<BTreeSet<String>> {
+    ensure!(!targets.is_empty(), "{FOLDER}/fuzz_targets is empty");
+    match only {
+        None => Ok(targets),
+        Some(only) if targets.contains(only) => Ok(BTreeSet::from([only.to_owned()])),
+        Some(only) => {
+            let names: Vec<String> = targets.into_iter().collect();
+            bail!("no fuzz target `{only}`; there are: {}", names.join(", "))
+        }
     }
-    Ok(one)
 }
 
 #[cfg(test)]
@@ -164,11 +164,21 @@ mod tests {
 
     #[test]
     fn an_unknown_target_lists_those_that_exist() {
-        let some = BTreeSet::from([("a/fuzz".to_owned(), "decode".to_owned())]);
-        assert_eq!(chosen(some.clone(), Some("decode")).unwrap(), some);
+        let some = BTreeSet::from(["decode".to_owned(), "environment".to_owned()]);
+        assert_eq!(chosen(some.clone(), Some("decode")).unwrap(), BTreeSet::from(["decode".to_owned()]));
         assert_eq!(chosen(some.clone(), None).unwrap(), some);
-        assert!(chosen(some, Some("x")).unwrap_err().to_string().ends_with("decode"));
+        assert!(chosen(some, Some("x")).unwrap_err().to_string().ends_with("decode, environment"));
         assert!(chosen(BTreeSet::new(), None).is_err());
+    }
+
+    #[test]
+    fn every_target_is_declared_in_the_fuzz_crate_and_has_a_corpus() {
+        let ws = Workspace::load().unwrap();
+        let manifest = std::fs::read_to_string(ws.root.join(FOLDER).join("Cargo.toml")).unwrap();
+        for target in targets(&ws).unwrap() {
+            assert!(manifest.contains(&format!("name = \"{target}\"\n")), "{target}");
+            assert!(ws.root.join(FOLDER).join("corpus").join(&target).is_dir(), "{target}");
+        }
     }
 
     #[test]

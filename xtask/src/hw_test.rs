@@ -1,10 +1,10 @@
-//! `cargo xtask hw-test`: the tests that need an Ascend device, `tests/hw_*.rs` of a layer's crates. They are ignored
-//! in every other command. Asked for without a device they fail at once; with `--double` the same tests run against
-//! the vendor double, and the result says so.
+//! `cargo xtask hw-test`: the tests that need an Ascend device, `tests/hw_*.rs` of a layer's crates. They
+//! are ignored in every other command. Asked for without a device they fail at once; with `--double` the
+//! same tests run against the vendor double, and the result says so.
 //!
-//! Test programs learn what to use from the environment: `CHIPCOMM_PLATFORM`, `CHIPCOMM_DEVICES` (ids with commas) and,
-//! on the double, `CHIPCOMM_CANN_LIB_DIR` for its libraries and `CANN_SIM_DIR` for its session. They run one at a time, one test at a time, so that no two tests share a
-//! device.
+//! Test programs read from the environment what to use: `CHIPCOMM_PLATFORM`, `CHIPCOMM_DEVICES` (ids with
+//! commas) and, on the double, `CHIPCOMM_CANN_LIB_DIR` for its libraries and `CANN_SIM_DIR` for its
+//! session. They run one at a time, one test at a time, so that no two tests share a device.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -58,7 +58,8 @@ enum Platform {
 /// What to run and on what.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only this layer; every layer that has hardware tests where none is named. L1a to L6 are accepted as well
+    /// Only this layer; every layer that has hardware tests where none is named. L1a to L6 are accepted as
+    /// well
     #[arg(long, ignore_case = true)]
     layer: Option<Layer>,
     /// The chips under test
@@ -102,7 +103,7 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
         command.env("CHIPCOMM_CANN_LIB_DIR", folder).env("CANN_SIM_DIR", fresh_session(ws, "")?);
         let log = setting.console.run(&mut command)?;
         let (mut tally, mut failure) = (Tally::of(&log.lines), log.failure);
-        // What only a double can do: every number of ranks, every way to share windows, every fault.
+        // What only a double can do: every number of ranks, every share mode of windows, every fault.
         for (_, program, test) in DOUBLE_ONLY.iter().filter(|(name, ..)| crates.contains(name)) {
             let args =
                 ["test", "--package", "comm-hccl", "--test", program, "--", "--ignored", "--exact", test];
@@ -141,18 +142,18 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
     Ok(lane::run_all(&Setting { ws, console: &console }, &lanes, &[label]))
 }
 
-/// Ignored tests that make sessions of the double themselves: crate, program, test.
+/// Ignored tests that create sessions of the double themselves: crate, program, test.
 const DOUBLE_ONLY: &[(&str, &str, &str)] = &[
-    ("comm-hccl", "conformance_double", "all_sizes_and_ways"),
-    ("comm-hccl", "proc_comm_faults", "f11_every_vendor_call_in_every_way"),
+    ("comm-hccl", "conformance_double", "all_sizes_and_share_modes"),
+    ("comm-hccl", "proc_comm_faults", "f11_every_vendor_call_fails_hangs_and_kills"),
 ];
 
-/// Suites whose Workers are of the platform that they are told: crate, program. They need up to 16 devices and kernels that g++ builds, which
-/// only the double takes.
+/// Suites whose Workers run on the platform that `CHIPCOMM_PLATFORM` names: crate, program. They need up to
+/// 16 devices and kernels that g++ builds, which only the double accepts.
 const ANY_PLATFORM: &[(&str, &str)] =
     &[("worker-orch", "proc_run"), ("worker-orch", "proc_death"), ("worker-orch", "proc_exec")];
 
-/// A folder for a session of the double on a machine like that; what the last run left in it is of no use.
+/// An empty folder for a session of the double, with the configuration of its machine.
 fn fresh_session(ws: &Workspace, machine: &str) -> Result<PathBuf> {
     let folder = ws.target.join("hw-test-double");
     if folder.exists() {
@@ -315,5 +316,19 @@ mod tests {
         let ws = Workspace { root: ".".into(), target: "target".into(), members: Vec::new() };
         let error = layers_with_tests(&ws, Some(Layer::Bootstrap)).unwrap_err().to_string();
         assert!(error.contains("`bootstrap`"), "{error}");
+    }
+
+    #[test]
+    fn every_test_that_is_named_here_exists() {
+        let ws = Workspace::load().unwrap();
+        let file = |name: &str, program: &str| {
+            let member = ws.member(name).expect(name);
+            std::fs::read_to_string(ws.root.join(&member.dir).join(format!("tests/{program}.rs")))
+                .expect(program)
+        };
+        for (name, program, test) in DOUBLE_ONLY {
+            assert!(file(name, program).contains(&format!("fn {test}()")), "{program} has no test {test}");
+        }
+        ANY_PLATFORM.iter().for_each(|(name, program)| assert!(!file(name, program).is_empty()));
     }
 }

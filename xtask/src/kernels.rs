@@ -1,5 +1,6 @@
-//! `cargo xtask kernels`: compiles the examples' kernels for Ascend cores, with the vendor's compiler. The sources are
-//! those of the simulation; the folder with the platform's name holds the one header that differs.
+//! `cargo xtask kernels`: compiles the examples' kernels for Ascend cores, with the vendor's compiler. The
+//! sources are those of the simulation; the folder with the platform's name holds the one header that
+//! differs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -55,8 +56,8 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
         let object = out.join(source.with_extension("o").file_name().unwrap_or_default());
         let ran = command(&compiler, args.platform, &ws.root, source, &object).output();
         let ran = ran.with_context(|| format!("cannot start {}", compiler.display()))?;
-        let told = String::from_utf8_lossy(&ran.stderr);
-        ensure!(ran.status.success(), "{} does not compile:\n{told}", source.display());
+        let errors = String::from_utf8_lossy(&ran.stderr);
+        ensure!(ran.status.success(), "{} does not compile:\n{errors}", source.display());
         println!("{}", object.display());
     }
     println!("{} kernels compiled for {} with {}", sources.len(), args.platform.name(), compiler.display());
@@ -116,16 +117,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_compiler_is_found_where_toolkits_have_it_and_missed_in_words() {
+    fn a_compiler_is_found_where_toolkits_have_it_and_its_absence_explained() {
         let folder = std::env::temp_dir().join(format!("xtask-kernels-{}", std::process::id()));
         let bin = folder.join("compiler/ccec_compiler/bin");
         std::fs::create_dir_all(&bin).unwrap();
-        let told = find(std::slice::from_ref(&folder), &[]).unwrap_err().to_string();
+        let missed = find(std::slice::from_ref(&folder), &[]).unwrap_err().to_string();
         std::fs::write(bin.join("ccec"), "").unwrap();
         let found = find(std::slice::from_ref(&folder), &[]);
         let on_path = find(&[], std::slice::from_ref(&bin));
         std::fs::remove_dir_all(&folder).unwrap();
-        assert!(told.contains("set_env.sh") && told.contains(&folder.display().to_string()), "{told}");
+        assert!(missed.contains("set_env.sh") && missed.contains(&folder.display().to_string()), "{missed}");
         assert_eq!(found.unwrap(), bin.join("ccec"));
         assert_eq!(on_path.unwrap(), bin.join("ccec"));
         assert!(find(&[], &[]).unwrap_err().to_string().contains("ASCEND_HOME_PATH"));

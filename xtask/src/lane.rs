@@ -1,5 +1,5 @@
-//! Lanes: named checks that run one after another, each with its time and its count, and a summary at the end.
-//! A lane that ran nothing has failed.
+//! Lanes: named checks that run one after another, each with its time and its count, and a summary at the
+//! end. A lane that ran nothing has failed.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -82,8 +82,8 @@ struct Ended<'a> {
     outcome: Outcome,
 }
 
-/// Runs the lanes in order, all of them even after a failure, and prints the summary with `remarks` above its closing
-/// line. A lane that failed has shown why, so the exit code is all that is left to say.
+/// Runs the lanes in order, all of them even after a failure, and prints the summary with `remarks` above
+/// its closing line. A lane that failed has shown why, so the exit code is all that is left to say.
 pub(crate) fn run_all<'a>(
     setting: &Setting<'_>,
     lanes: impl IntoIterator<Item = &'a Lane<'a>>,
@@ -118,16 +118,17 @@ fn failure<'a>(ended: &'a Ended<'_>) -> Option<&'a str> {
 }
 
 fn row(ended: &Ended<'_>) -> String {
-    let (verdict, rest) = match &ended.outcome {
+    let (status, rest) = match &ended.outcome {
         Outcome::Ran(Report { failure: None, counted, .. }) => ("ok", counted.clone()),
         Outcome::Ran(Report { failure: Some(why), counted, .. }) => ("FAILED", format!("{counted}; {why}")),
         Outcome::LeftOut(reason) => ("left out", reason.clone()),
     };
-    format!("{:<8} {verdict:<8} {:>7.1} s  {rest}", ended.name, ended.took.as_secs_f64())
+    format!("{:<8} {status:<8} {:>7.1} s  {rest}", ended.name, ended.took.as_secs_f64())
 }
 
-/// The table, the failures by name, and the closing line with the totals. A lane that failed without a failing test,
-/// such as one that does not compile, counts as one failure, so that the totals never look better than the verdict.
+/// The table, the failures by name, and the closing line with the totals. A lane that failed without a
+/// failing test, such as one that does not compile, counts as one failure, so that the totals never look
+/// better than the exit code.
 fn summary(all: &[Ended<'_>], remarks: &[String]) -> Vec<String> {
     let mut tests = Tally::default();
     for one in all {
@@ -158,7 +159,7 @@ mod tests {
     use super::*;
     use crate::console::Show;
 
-    fn verdict(lanes: &[Lane<'_>]) -> bool {
+    fn passes(lanes: &[Lane<'_>]) -> bool {
         let ws = Workspace { root: ".".into(), target: "target".into(), members: Vec::new() };
         run_all(&Setting { ws: &ws, console: &Console::new(Show::Progress) }, lanes, &[]) == ExitCode::SUCCESS
     }
@@ -173,9 +174,9 @@ mod tests {
 
     #[test]
     fn a_lane_with_zero_tests_fails() {
-        assert!(!verdict(&[lane(&|_| Ok(Outcome::Ran(Report::tests(Tally::default(), None))))]));
-        assert!(!verdict(&[lane(&|_| Ok(Outcome::Ran(Report::checks(0, "crate", None))))]));
-        assert!(verdict(&[lane(&|_| Ok(Outcome::Ran(Report::tests(tally(1, 0), None))))]));
+        assert!(!passes(&[lane(&|_| Ok(Outcome::Ran(Report::tests(Tally::default(), None))))]));
+        assert!(!passes(&[lane(&|_| Ok(Outcome::Ran(Report::checks(0, "crate", None))))]));
+        assert!(passes(&[lane(&|_| Ok(Outcome::Ran(Report::tests(tally(1, 0), None))))]));
     }
 
     #[test]
@@ -196,9 +197,9 @@ mod tests {
 
     #[test]
     fn a_failing_test_an_error_and_a_failing_command_fail_the_lane() {
-        assert!(!verdict(&[lane(&|_| Ok(Outcome::Ran(Report::tests(tally(5, 1), None))))]));
-        assert!(!verdict(&[lane(&|_| anyhow::bail!("no compiler"))]));
-        assert!(!verdict(&[lane(&|_| Ok(Outcome::Ran(Report::checks(3, "crate", Some("exit 1".into())))))]));
+        assert!(!passes(&[lane(&|_| Ok(Outcome::Ran(Report::tests(tally(5, 1), None))))]));
+        assert!(!passes(&[lane(&|_| anyhow::bail!("no compiler"))]));
+        assert!(!passes(&[lane(&|_| Ok(Outcome::Ran(Report::checks(3, "crate", Some("exit 1".into())))))]));
     }
 
     #[test]
@@ -208,7 +209,7 @@ mod tests {
             ran.set(true);
             Ok(Outcome::Ran(Report::tests(tally(1, 0), None)))
         };
-        assert!(!verdict(&[lane(&|_| anyhow::bail!("no")), lane(&second)]));
+        assert!(!passes(&[lane(&|_| anyhow::bail!("no")), lane(&second)]));
         assert!(ran.get());
     }
 

@@ -1,24 +1,24 @@
-//! The architecture as a table: one row a crate, in dependency order. This is the one place to edit when a crate
-//! is added; `tidy` checks every edge, the README and the list of members against it, `ci` takes the miri lane
-//! from it and `hw-test` the crates of a layer.
+//! The architecture as a table: one row a crate, in dependency order. This is the one place to edit when a
+//! crate is added. `tidy` checks every edge, the list of members, the README's table and the one in
+//! docs/ARCHITECTURE.md against it; `ci` takes the miri lane from it and `hw-test` the crates of a layer.
 
 use crate::hw_test::Layer;
 
-/// Which workspace crates a crate may use.
+/// Which workspace crates a crate may use: names with commas between them, in the order of the table.
+#[derive(Clone, Copy)]
 pub(crate) enum Uses {
     /// These and no others. Its tests may use any crate in an earlier row.
-    Only(&'static [&'static str]),
-    /// Every crate in an earlier row.
-    AllEarlier,
+    Only(&'static str),
     /// These and no others, in its tests as well: the crate stands beside the layers.
-    Apart(&'static [&'static str]),
+    Apart(&'static str),
 }
+use Uses::{Apart, Only};
 
 /// One crate of the workspace. A member inside another member's folder belongs to that one's row.
 pub(crate) struct Row {
     /// Name of the crate.
     pub(crate) name: &'static str,
-    /// Crates that it may use.
+    /// Crates that it may use; `base` stands for all of [`BASE`].
     pub(crate) uses: Uses,
     /// The layer whose hardware tests it holds.
     pub(crate) layer: Option<Layer>,
@@ -26,81 +26,73 @@ pub(crate) struct Row {
     pub(crate) miri: bool,
 }
 
-const fn row(name: &'static str, uses: Uses, layer: Option<Layer>) -> Row {
-    Row { name, uses, layer, miri: false }
-}
+/// What `base` stands for: the crates of the folder `base`.
+const BASE: &[&str] = &["fault-points", "deadline", "shared-memory", "child-process"];
+
+/// Crates for benchmarks and tests. They are not part of the stack: any crate may have one as a
+/// dev-dependency, none may need one to build, and they use no other member themselves.
+pub(crate) const SUPPORT: &[&str] = &["bench-support"];
 
 /// The rows that exist or are planned; a row without a member is not an error.
 pub(crate) const ROWS: &[Row] = &[
-    row("fault-points", Uses::Only(&[]), None),
-    row("deadline", Uses::Only(&[]), None),
-    Row { miri: true, ..row("shared-memory", Uses::Only(&["fault-points", "deadline"]), None) },
-    row("child-process", Uses::Only(&["fault-points", "deadline"]), None),
-    // Benchmarks of any layer use it, so it stands before all that have some.
-    row("bench-support", Uses::Apart(&[]), None),
-    Row { miri: true, ..row("comm-context", Uses::Only(&[]), Some(Layer::Context)) },
-    Row { miri: true, ..row("mailbox-atomics", Uses::Only(BASE), Some(Layer::Atomics)) },
-    Row { miri: true, ..row("worker-errors", Uses::Only(&[]), Some(Layer::Errors)) },
-    row("ccl-schedule", Uses::Apart(&[]), None),
-    row("rendezvous", Uses::Only(RENDEZVOUS), Some(Layer::Comm)),
-    row("comm-sim", Uses::Only(BACKEND), Some(Layer::Comm)),
-    row("comm-hccl", Uses::Only(BACKEND), Some(Layer::Comm)),
-    row("bootstrap-channel", Uses::Only(CHANNEL), Some(Layer::Bootstrap)),
-    row("collectives", Uses::Only(COLLECTIVES), None),
-    row("chip-bootstrap", Uses::Only(CHIP), Some(Layer::Chip)),
-    row("worker-orch", Uses::Only(WORKER), Some(Layer::Worker)),
-    row("ipcq-sim", Uses::Apart(&["ccl-schedule"]), None),
-    row("chipcomm-examples", Uses::AllEarlier, Some(Layer::Examples)),
-    row("xtask", Uses::Apart(&[]), None),
+    row("fault-points", Only("")),
+    row("deadline", Only("")),
+    row("shared-memory", Only("fault-points, deadline")).miri(),
+    row("child-process", Only("fault-points, deadline")),
+    row("worker-errors", Only("")).layer(Layer::Errors).miri(),
+    row("comm-context", Only("worker-errors")).layer(Layer::Context).miri(),
+    row("mailbox-atomics", Only("base")).layer(Layer::Atomics).miri(),
+    row("ccl-schedule", Apart("")),
+    row("rendezvous", Only("base, worker-errors, comm-context, mailbox-atomics")).layer(Layer::Comm),
+    row("comm-sim", Only("base, worker-errors, comm-context, mailbox-atomics, rendezvous"))
+        .layer(Layer::Comm),
+    row("comm-hccl", Only("base, worker-errors, comm-context, mailbox-atomics, rendezvous"))
+        .layer(Layer::Comm),
+    row("bootstrap-channel", Only("base, worker-errors, mailbox-atomics")).layer(Layer::Bootstrap),
+    row("collectives", Only("base, worker-errors, comm-context, mailbox-atomics")),
+    row(
+        "chip-bootstrap",
+        Only("base, worker-errors, comm-context, mailbox-atomics, comm-sim, comm-hccl, bootstrap-channel"),
+    )
+    .layer(Layer::Chip),
+    row(
+        "worker-orch",
+        Only("base, worker-errors, comm-context, mailbox-atomics, bootstrap-channel, chip-bootstrap"),
+    )
+    .layer(Layer::Worker),
+    row("ipcq-sim", Apart("ccl-schedule")),
+    row("chipcomm-examples", Only("comm-context, rendezvous, comm-sim, worker-orch")).layer(Layer::Examples),
+    row("xtask", Apart("")),
 ];
 
-const BASE: &[&str] = &["fault-points", "deadline", "shared-memory", "child-process"];
-const CHANNEL: &[&str] =
-    &["fault-points", "deadline", "shared-memory", "child-process", "mailbox-atomics", "worker-errors"];
-const RENDEZVOUS: &[&str] = &[
-    "fault-points",
-    "deadline",
-    "shared-memory",
-    "child-process",
-    "comm-context",
-    "mailbox-atomics",
-    "worker-errors",
-];
-const BACKEND: &[&str] = &[
-    "fault-points",
-    "deadline",
-    "shared-memory",
-    "child-process",
-    "comm-context",
-    "mailbox-atomics",
-    "worker-errors",
-    "rendezvous",
-];
-const COLLECTIVES: &[&str] =
-    &["fault-points", "deadline", "shared-memory", "child-process", "comm-context", "mailbox-atomics"];
-const CHIP: &[&str] = &[
-    "fault-points",
-    "deadline",
-    "shared-memory",
-    "child-process",
-    "comm-context",
-    "mailbox-atomics",
-    "worker-errors",
-    "bootstrap-channel",
-    "comm-sim",
-    "comm-hccl",
-];
-const WORKER: &[&str] = &[
-    "fault-points",
-    "deadline",
-    "shared-memory",
-    "child-process",
-    "comm-context",
-    "mailbox-atomics",
-    "worker-errors",
-    "bootstrap-channel",
-    "chip-bootstrap",
-];
+const fn row(name: &'static str, uses: Uses) -> Row {
+    Row { name, uses, layer: None, miri: false }
+}
+
+impl Row {
+    const fn layer(self, layer: Layer) -> Self {
+        Self { layer: Some(layer), ..self }
+    }
+
+    const fn miri(self) -> Self {
+        Self { miri: true, ..self }
+    }
+
+    /// The crates that it may use, with `base` written out.
+    pub(crate) fn named(&self) -> Vec<&'static str> {
+        let (Only(names) | Apart(names)) = self.uses;
+        let names = names.split(", ").filter(|name| !name.is_empty());
+        names.flat_map(|name| if name == "base" { BASE.to_vec() } else { vec![name] }).collect()
+    }
+
+    /// The cell of a table that says what the crate may use.
+    pub(crate) fn uses_in_words(&self) -> &'static str {
+        match self.uses {
+            Only("") | Apart("") => "–",
+            Only(names) | Apart(names) => names,
+        }
+    }
+}
 
 /// The place of a crate in the table.
 pub(crate) fn position(name: &str) -> Option<usize> {
@@ -112,15 +104,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_named_edge_points_to_an_earlier_row() {
+    fn named_crates_stand_in_earlier_rows_and_in_their_order() {
         for (at, row) in ROWS.iter().enumerate() {
-            let named = match row.uses {
-                Uses::Only(names) | Uses::Apart(names) => names,
-                Uses::AllEarlier => &[],
-            };
-            for name in named {
-                assert!(position(name).is_some_and(|used| used < at), "{} uses {name}", row.name);
-            }
+            let places: Vec<_> = row.named().into_iter().map(position).collect();
+            let earlier = places.iter().all(|place| place.is_some_and(|place| place < at));
+            assert!(earlier && places.is_sorted(), "{} uses {:?}", row.name, row.named());
         }
+    }
+
+    #[test]
+    fn support_crates_have_no_row() {
+        assert!(SUPPORT.iter().all(|name| position(name).is_none()));
     }
 }

@@ -12,6 +12,7 @@ mod kernels;
 mod lane;
 mod layers;
 mod soak;
+mod status;
 mod tally;
 mod test;
 mod tidy;
@@ -59,7 +60,7 @@ fn main() -> ExitCode {
     match run(Cli::parse().command) {
         Ok(code) => code,
         Err(error) => {
-            // Not by returning it: that prints a backtrace, which tells a user of a command nothing.
+            // Returning it would print a backtrace, which does not help the user of a command.
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }

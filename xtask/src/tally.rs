@@ -1,4 +1,5 @@
-//! Counting tests from what `cargo test` prints, so that a lane that ran nothing can be told from one that passed.
+//! Counting tests from what `cargo test` prints, so that a lane that ran nothing does not
+//! count as one that passed.
 
 use std::ops::AddAssign;
 
@@ -88,7 +89,7 @@ test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 4 filtered out; 
     }
 
     #[test]
-    fn tests_are_told_apart_by_name() {
+    fn tests_are_counted_by_name() {
         let mutant = |name: &str| name.rsplit("::").next().is_some_and(|n| n.starts_with("mutant_"));
         assert_eq!(Tally::by_name(&lines(LOG), mutant), Tally { passed: 1, failed: 0, ignored: 0 });
         let others = Tally::by_name(&lines(LOG), |name| !mutant(name));

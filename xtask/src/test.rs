@@ -1,4 +1,5 @@
-//! `cargo xtask test`: every test that is not in a slow lane. The `tests` lane of `ci` runs the same function.
+//! `cargo xtask test`: every test that is not in a slow lane. The `tests` lane of `ci` runs the same
+//! function.
 
 use std::process::ExitCode;
 

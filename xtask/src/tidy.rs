@@ -1,12 +1,17 @@
-//! `cargo xtask tidy`: the rules of the codebase as checks. Each rule is a function from the [`Tree`] to findings, with
-//! a unit test that shows it can fail; the whole is also a test, so that `cargo test` notices an untidy change.
+//! `cargo xtask tidy`: the rules of the codebase as checks. Each rule is a function from the [`Tree`] to
+//! findings, with a unit test that shows it can fail; the whole is also a test, so that `cargo test`
+//! notices an untidy change.
 
+mod docs;
 mod edges;
+mod failures;
 mod headers;
 mod invariants;
+mod main_job;
 mod manifests;
 mod sources;
 mod texts;
+mod words;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -40,8 +45,16 @@ const RULES: &[Rule] = &[
     Rule { name: "tests that features hide", check: manifests::hidden_tests },
     Rule { name: "headers in step", check: headers::in_step },
     Rule { name: "invariants", check: invariants::defined_once_and_cited },
+    Rule { name: "failure classes", check: failures::in_step },
+    Rule { name: "words", check: words::plain },
     Rule { name: "commands in texts", check: texts::commands },
     Rule { name: "crate table", check: texts::crate_table },
+    Rule { name: "crates and edges", check: docs::crates_and_edges },
+    Rule { name: "glossary", check: docs::glossary },
+    Rule { name: "links", check: docs::links },
+    Rule { name: "files in texts", check: docs::files },
+    Rule { name: "width of prose", check: docs::width },
+    Rule { name: "crates of the main job", check: main_job::counted },
     Rule { name: "machine paths", check: sources::machine_paths },
     Rule { name: "leftovers", check: sources::leftovers },
     Rule { name: "file length", check: sources::length },
@@ -115,7 +128,8 @@ fn is_text(path: &Path) -> bool {
     end.is_some_and(|end| ENDS.contains(&end)) || folder.is_some_and(|name| name == ".ci")
 }
 
-/// Reads the text files of a folder and of those below it. Other files, builds and fuzz inputs are passed over.
+/// Reads the text files of a folder and of those below it. Other files, builds and fuzz inputs are passed
+/// over.
 fn collect(root: &Path, folder: &Path, files: &mut BTreeMap<String, String>) -> Result<()> {
     const PASSED_OVER: [&str; 4] = ["target", "corpus", "artifacts", "node_modules"];
     const HIDDEN_BUT_OURS: [&str; 3] = [".cargo", ".ci", ".github"];
@@ -142,7 +156,8 @@ fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().map(|(at, line)| (at + 1, line))
 }
 
-/// Where in a Rust file the tests begin: all of it for a test file, else what follows the first `#[cfg(test)]`.
+/// Where in a Rust file the tests begin: all of it for a test file, else what follows the first
+/// `#[cfg(test)]`.
 fn tests_begin(path: &str, text: &str) -> usize {
     let test_file = path.contains("/tests/") || path.ends_with("/tests.rs") || path.contains("/conformance");
     let marks = ["#[cfg(test)]", "#[cfg(all(test"];

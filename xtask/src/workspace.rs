@@ -110,7 +110,8 @@ impl Workspace {
         self.members.iter().find(|member| member.name == name)
     }
 
-    /// The outermost member whose folder holds this one's, or the member itself: the crate that the table lists.
+    /// The outermost member whose folder holds this one's, or the member itself: the crate that the table
+    /// lists.
     pub(crate) fn owner<'a>(&'a self, member: &'a Member) -> &'a Member {
         let holds = |outer: &&Member| member.dir.starts_with(&format!("{}/", outer.dir));
         self.members.iter().filter(holds).min_by_key(|outer| outer.dir.len()).unwrap_or(member)

@@ -1,4 +1,4 @@
-//! Contestants in turns.
+//! Measures contestants in turns.
 
 use crate::pin::Plan;
 use crate::raw::{Forked, SharedLines, fork, futex_wait, futex_wake};
@@ -11,15 +11,17 @@ use std::time::Instant;
 pub struct Contestant<'a> {
     /// How many rounds make one batch.
     pub rounds: u64,
-    /// Plays as process `me` for so many rounds. It is called in every process; process 0 is the caller's own.
+    /// Plays as process `me` for so many rounds. It is called in every process; process 0 is the
+    /// caller's own.
     pub play: &'a mut dyn FnMut(usize, u64),
 }
 
-/// Measures contestants in turns, `batches` batches each, in `processes` processes, each on a core of its own where there are enough.
+/// Measures contestants in turns, `batches` batches each, in `processes` processes, each on a core
+/// of its own where there are enough.
 ///
-/// Returns for each contestant the nanoseconds that a round took, one sample a batch, as process 0 sees it. Before a batch come
-/// some rounds that are not counted, in which the processes wake up and warm their caches. A load on the
-/// machine that comes and goes meets all contestants alike.
+/// Returns for each contestant the nanoseconds that a round took, one sample a batch, as process 0
+/// measures it. Before a batch come some rounds that are not counted, in which the processes wake
+/// up and warm their caches. A temporary load on the machine affects all contestants alike.
 pub fn alternate(
     processes: usize,
     batches: usize,
@@ -27,9 +29,9 @@ pub fn alternate(
 ) -> io::Result<Vec<Samples>> {
     let plan = Plan::for_processes(processes)?;
     let gate = Gate { lines: SharedLines::new(2)?, processes: processes as u32 };
-    let mut crew: Vec<Forked> = Vec::new();
+    let mut others: Vec<Forked> = Vec::new();
     for me in 1..processes {
-        crew.push(fork(|| match plan.pin(me) {
+        others.push(fork(|| match plan.pin(me) {
             Ok(()) => {
                 play(me, batches, contestants, &gate);
                 0
@@ -39,7 +41,7 @@ pub fn alternate(
     }
     plan.pin(0)?;
     let samples = play(0, batches, contestants, &gate);
-    if crew.into_iter().all(Forked::wait) {
+    if others.into_iter().all(Forked::wait) {
         Ok(samples)
     } else {
         Err(io::Error::other("a process of the benchmark failed"))
@@ -60,7 +62,8 @@ fn play(me: usize, batches: usize, contestants: &mut [Contestant<'_>], gate: &Ga
     samples.into_iter().map(Samples::from_iter).collect()
 }
 
-/// Lets all processes pass when the last has come. Who waits sleeps, so that it does not take part in what it does not play.
+/// Lets all processes pass when the last has arrived. A waiting process sleeps, so that it uses no
+/// processor meanwhile.
 struct Gate {
     lines: SharedLines,
     processes: u32,
@@ -70,7 +73,7 @@ impl Gate {
     fn pass(&self) {
         let (arrived, opened) = (self.lines.word(0), self.lines.word(1));
         let before = opened.load(Ordering::Acquire);
-        // Acquire and release: the last one passes on to all what each did before it came.
+        // Acquire and release: what each process did before it arrived is visible to all.
         if arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.processes {
             arrived.store(0, Ordering::Release);
             opened.store(before.wrapping_add(1), Ordering::Release);
@@ -95,7 +98,7 @@ mod tests {
         let mut turns = Vec::new();
         let mut order = std::sync::Mutex::new(&mut turns);
         let turn = |name: u32, me: usize| {
-            // Nobody of another contestant is at it.
+            // No other contestant is running.
             let other = running.load(Ordering::Acquire) / 100;
             assert!(other == 0 || other == name, "{name} beside {other}");
             running.store(name * 100, Ordering::Release);

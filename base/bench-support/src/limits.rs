@@ -5,16 +5,17 @@ use core::sync::atomic::{AtomicU32, Ordering, fence};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How soon a spinning player looks again after its first look in vain.
+/// How soon a spinning player checks again after its first check failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pace {
     Eager,
     Patient,
 }
 
-/// Two processes that hand a number to and fro, each spinning until it comes.
+/// Two processes that send a number back and forth, each spinning until it arrives.
 ///
-/// Which of the two games is faster depends on the machine, and a limit has to be the best that is known: measure both.
+/// Which of the two games is faster depends on the machine, and a limit has to be the best that is
+/// known: measure both.
 #[derive(Debug)]
 pub struct SpinPingPong {
     lines: SharedLines,
@@ -22,19 +23,21 @@ pub struct SpinPingPong {
 }
 
 impl SpinPingPong {
-    /// A fresh game whose players look again at once: the textbook loop.
+    /// A game whose players check again at once: the textbook loop.
     pub fn new() -> io::Result<Self> {
         Ok(Self { lines: SharedLines::new(2)?, pace: Pace::Eager })
     }
 
-    /// A fresh game whose players look at the clock after a first look in vain. On the one machine where it was compared, a
-    /// virtual one, it took between as long as the textbook loop and a third less, from run to run. Presumably the other
-    /// side's store meets fewer loads of its line; that was not looked into.
+    /// A game whose players read the clock after a first failed check. On the one machine
+    /// where it was compared, a virtual one, it took between as long as the textbook loop and a
+    /// third less, from run to run. Presumably the other side's store competes with fewer loads of its
+    /// line; that was not investigated.
     pub fn patient() -> io::Result<Self> {
         Ok(Self { lines: SharedLines::new(2)?, pace: Pace::Patient })
     }
 
-    /// Plays `rounds` rounds as process `me`, 0 or 1; others look on. `played` is how many this process has played.
+    /// Plays `rounds` rounds as process `me`, 0 or 1; any other returns at once. `played` is how many this
+    /// process has played.
     pub fn play(&self, me: usize, rounds: u64, played: &mut u32) {
         let (ping, pong) = (self.lines.word(0), self.lines.word(1));
         for _ in 0..rounds {
@@ -67,8 +70,8 @@ impl SpinPingPong {
     }
 }
 
-/// Stores and pushes the store out. Sequentially consistent, not because the game needs it, but because it was as fast as
-/// a plain store or faster, by up to a fifth, in nearly all runs where both were measured.
+/// Stores, then fences. The sequentially consistent fence is not needed, but it was as fast as a plain
+/// store or faster, by up to a fifth, in nearly all runs where both were measured.
 #[inline]
 fn publish(word: &AtomicU32, number: u32) {
     word.store(number, Ordering::Release);
@@ -82,12 +85,13 @@ pub struct FutexPingPong {
 }
 
 impl FutexPingPong {
-    /// A fresh game.
+    /// A new game.
     pub fn new() -> io::Result<Self> {
         Ok(Self { lines: SharedLines::new(2)? })
     }
 
-    /// Plays `rounds` rounds as process `me`, 0 or 1; others look on. `played` is how many this process has played.
+    /// Plays `rounds` rounds as process `me`, 0 or 1; any other returns at once. `played` is how many this
+    /// process has played.
     pub fn play(&self, me: usize, rounds: u64, played: &mut u32) {
         for _ in 0..rounds {
             *played = played.wrapping_add(1);
@@ -124,8 +128,8 @@ impl FutexPingPong {
 /// How long it takes to start `count` processes that end at once, and to see all of them end.
 pub fn fork_and_wait(count: usize) -> io::Result<Duration> {
     let started = Instant::now();
-    let crew = (0..count).map(|_| fork(|| 0)).collect::<io::Result<Vec<Forked>>>()?;
-    if crew.into_iter().all(Forked::wait) {
+    let children = (0..count).map(|_| fork(|| 0)).collect::<io::Result<Vec<Forked>>>()?;
+    if children.into_iter().all(Forked::wait) {
         Ok(started.elapsed())
     } else {
         Err(io::Error::other("a process that only ends has failed"))
@@ -138,7 +142,7 @@ mod tests {
     use crate::{Contestant, alternate};
 
     #[test]
-    fn all_games_come_to_an_end_with_lookers_on() {
+    fn all_games_end_with_a_third_process() {
         let (eager, patient) = (SpinPingPong::new().unwrap(), SpinPingPong::patient().unwrap());
         let futex = FutexPingPong::new().unwrap();
         let mut played = [0; 3];

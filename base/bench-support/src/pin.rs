@@ -16,7 +16,7 @@ impl Plan {
         Ok(Self { cores: if cores.len() == count { cores } else { Vec::new() }, allowed })
     }
 
-    /// Sends process `me`, which is the caller, to its core.
+    /// Pins process `me`, which is the caller, to its core.
     pub(crate) fn pin(&self, me: usize) -> io::Result<()> {
         self.cores.get(me).map_or(Ok(()), |core| Cores::only(*core).confine())
     }
@@ -24,7 +24,7 @@ impl Plan {
 
 impl Drop for Plan {
     fn drop(&mut self) {
-        // Where it was a moment ago it may go again; and if not, the rest of the benchmark runs on one core.
+        // It was allowed there before; if that fails, the rest of the benchmark runs on one core.
         let _ = self.allowed.confine();
     }
 }

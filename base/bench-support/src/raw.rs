@@ -1,9 +1,9 @@
 //! Shared words, parking, forking and pinning through bare system calls.
 //!
 //! # Safety
-//! Memory is mapped here and stays mapped as long as its [`SharedLines`]; references into it are to atomics only. The calls
-//! of this file take integers, live locals or addresses of such atomics. After a fork the child runs the caller's closures, in
-//! programs that have one thread.
+//! Memory is mapped here and stays mapped as long as its [`SharedLines`]; references into it are to
+//! atomics only. The calls of this file take integers, live locals or addresses of such atomics.
+//! After a fork the child runs the caller's closures, in programs that have one thread.
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
@@ -11,7 +11,8 @@ use core::sync::atomic::AtomicU32;
 use std::io;
 use std::time::Duration;
 
-/// Far enough apart that no two words share a cache line or a pair of lines that the processor fetches together.
+/// Far enough apart that no two words share a cache line or a pair of lines that the processor
+/// fetches together.
 const LINE: usize = 128;
 
 /// Words that forked processes share, each on a cache line of its own.
@@ -35,7 +36,8 @@ impl SharedLines {
 
     pub(crate) fn word(&self, line: usize) -> &AtomicU32 {
         assert!(line < self.lines);
-        // SAFETY: inside the mapping (checked), aligned to LINE, mapped as long as `self`; any bytes are a valid atomic.
+        // SAFETY: inside the mapping (checked), aligned to LINE, mapped as long as `self`; any
+        // bytes are a valid atomic.
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(line * LINE).cast()) }
     }
 }
@@ -67,7 +69,8 @@ pub(crate) fn futex_wake(word: &AtomicU32, count: i32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, count) };
 }
 
-/// A child that runs `body` and ends with the code that it returns; 101 after a panic. It is killed when the thread that forked it ends.
+/// A child that runs `body` and ends with the code that it returns; 101 after a panic. It is killed
+/// when the thread that forked it ends.
 pub(crate) fn fork(body: impl FnOnce() -> i32) -> io::Result<Forked> {
     // SAFETY: reads a number.
     let parent = unsafe { libc::getpid() };

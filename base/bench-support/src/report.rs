@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::process::exit;
 
-/// One figure beside what it is held against.
+/// One figure and what it is compared with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure<'a> {
     /// What was measured.
@@ -12,7 +12,7 @@ pub struct Figure<'a> {
     pub value: f64,
     /// Its unit.
     pub unit: &'a str,
-    /// What the value is held against.
+    /// What the value is compared with.
     pub limit: &'a str,
     /// Its value, in the same unit; `None` where it could not be measured.
     pub limit_value: Option<f64>,
@@ -42,11 +42,11 @@ impl Figure<'_> {
 
     fn words(&self, bench: &str) -> String {
         let Self { case, value, unit, limit, .. } = self;
-        let held = match (self.limit_value, self.ratio()) {
+        let compared = match (self.limit_value, self.ratio()) {
             (Some(against), Some(ratio)) => format!("{ratio:.2} x {limit}, {against:.1} {unit}"),
-            _ => format!("not held against {limit}, which was not measured"),
+            _ => format!("no ratio: {limit} was not measured"),
         };
-        format!("{bench}: {case}: {value:.1} {unit} ({held})")
+        format!("{bench}: {case}: {value:.1} {unit} ({compared})")
     }
 }
 
@@ -74,8 +74,8 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// The benchmark `name`, as the command line wants it. Ends the program after `--help` and after a line that it cannot
-    /// read.
+    /// The benchmark `name`, as the command line asks for. Ends the program after `--help` and after an
+    /// argument that it does not know.
     pub fn from_args(name: &'static str) -> Self {
         Self::parse(name, std::env::args().skip(1)).unwrap_or_else(|answer| match answer {
             Answer::Help => {

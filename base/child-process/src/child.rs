@@ -1,11 +1,13 @@
 //! Child processes that cannot outlive their parent and cannot be lost.
 //!
 //! # Safety
-//! The one fork of the workspace, and the system calls that set up the child. After the fork the child runs on a copy of the parent in which
-//! only the forking thread exists; what that forbids is said at [`Child::fork`].
+//! The one fork of the workspace, and the system calls that set up the child. After the fork the child
+//! runs on a copy of the parent in which only the forking thread exists; what that forbids is said at
+//! [`Child::fork`].
 #![allow(unsafe_code)]
 
-use crate::process_watch::{ProcessWatch, liveness_pipe};
+use crate::pipes::{ChildEnds, ParentEnds, pipes};
+use crate::process_watch::ProcessWatch;
 use deadline::{Deadline, HowDied};
 use fault_points::fault_call;
 use nix::errno::Errno;
@@ -18,31 +20,34 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 /// What a child ends with after a panic, as Rust programs do.
 pub const PANIC_EXIT_CODE: i32 = 101;
 
-/// A child process, forked or started anew. Dropping it kills and reaps it.
+/// A child process, forked or spawned. Dropping it kills and reaps it.
 #[derive(Debug)]
 pub struct Child {
     pid: Pid,
     watch: ProcessWatch,
-    /// The child is killed by the kernel when the last copy of this end is closed, which the parent's death does.
-    _parent_death_pipe: OwnedFd,
+    /// The parent's end of the parent-death pipe: closing it kills the child.
+    _parent_death: OwnedFd,
     ended: Cell<Option<HowDied>>,
 }
 
 impl Child {
-    /// Forks. The child runs `body` and ends with the exit code that it returns, without running destructors or exit handlers
-    /// of the parent's copy; a panic ends it with [`PANIC_EXIT_CODE`] and its message on standard error.
+    /// Forks. The child runs `body` and ends with the exit code that it returns, without running
+    /// destructors or exit handlers of the parent's copy; a panic ends it with [`PANIC_EXIT_CODE`] and
+    /// its message on standard error.
     ///
-    /// The child keeps standard input, output and error and the descriptors in `keep`; all others are closed in it. It is killed when
-    /// the parent process ends, in whatever way and at whatever point, also before `body` starts. Unlike
-    /// `PR_SET_PDEATHSIG`, this does not depend on the thread that forked.
+    /// The child keeps standard input, output and error and the descriptors in `keep`; all others are
+    /// closed in it. It is killed when the parent process ends, in whatever way and at whatever point,
+    /// also before `body` starts. Unlike `PR_SET_PDEATHSIG`, this does not depend on the thread that
+    /// forked.
     ///
     /// # Safety
-    /// The parent may have other threads. They do not exist in the child, and a lock that one of them held at this moment stays
-    /// locked there for ever. So `body` must not use anything that such a thread may hold: allocating is fine (the C library takes care of its
-    /// own locks), but printing through `std::io::stdout`, a logger, or a mutex shared with other threads is not. Values that own
-    /// closed descriptors must not be used or dropped in `body`.
+    /// The parent may have other threads. They do not exist in the child, and a lock that one of them
+    /// held at this moment stays locked there for ever. So `body` must not use anything that such a
+    /// thread may hold: allocating is fine (the C library takes care of its own locks), but printing
+    /// through `std::io::stdout`, a logger, or a mutex shared with other threads is not. Values that
+    /// own closed descriptors must not be used or dropped in `body`.
     pub unsafe fn fork(keep: &[BorrowedFd<'_>], body: impl FnOnce() -> i32) -> nix::Result<Self> {
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller's promise.
         unsafe { Self::fork_watched(ProcessWatch::of_process, keep, body) }
     }
 
@@ -53,40 +58,38 @@ impl Child {
         keep: &[BorrowedFd<'_>],
         body: impl FnOnce() -> i32,
     ) -> nix::Result<Self> {
-        let (parent_death_end, parent_death_pipe) =
-            fault_call!("process.pipe").and_then(|()| liveness_pipe())?;
-        let (liveness, liveness_end) = fault_call!("process.pipe").and_then(|()| liveness_pipe())?;
+        let (parent_ends, child_ends) = pipes()?;
         fault_call!("process.fork")?;
-        // SAFETY: the caller promised that `body` keeps to what a forked child may do, and `Child::enter` below does.
+        // SAFETY: the caller promised that `body` keeps to what a forked child may do, and `enter` below
+        // does.
         match unsafe { fork() }? {
             ForkResult::Child => {
-                drop(parent_death_pipe);
-                let mut kept: Vec<i32> = keep.iter().map(AsRawFd::as_raw_fd).collect();
-                kept.extend([parent_death_end.as_raw_fd(), liveness_end.as_raw_fd()]);
-                enter(&parent_death_end, kept);
+                drop(parent_ends);
+                let kept = keep.iter().map(AsRawFd::as_raw_fd).collect();
+                enter(&child_ends, kept);
                 let code =
                     std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(PANIC_EXIT_CODE);
                 // SAFETY: ends the process at once; nothing of it is used afterwards.
                 unsafe { libc::_exit(code) }
             }
             ForkResult::Parent { child } => {
-                drop((parent_death_end, liveness_end));
-                Ok(Self::watched(child, open, parent_death_pipe, liveness))
+                drop(child_ends);
+                Ok(Self::watched(child, open, parent_ends))
             }
         }
     }
 
-    /// A process that was just started, with the other ends of its parent_death_pipe and its liveness.
+    /// A process that was just started and holds the other ends.
     pub(crate) fn watched(
         pid: Pid,
         open: impl FnOnce(i32) -> nix::Result<ProcessWatch>,
-        parent_death_pipe: OwnedFd,
-        liveness: OwnedFd,
+        ends: ParentEnds,
     ) -> Self {
+        let watch = ProcessWatch::of_pipe(pid.as_raw(), ends.liveness);
         // From here on dropping it reaps it.
-        let watch = ProcessWatch::of_pipe(pid.as_raw(), liveness);
-        let mut child = Self { pid, watch, _parent_death_pipe: parent_death_pipe, ended: Cell::new(None) };
-        // An old kernel, or one that hides pidfds, leaves the pipe, which is as good while nobody else holds its end.
+        let mut child = Self { pid, watch, _parent_death: ends.parent_death, ended: Cell::new(None) };
+        // An old kernel, or one that hides pidfds, leaves the pipe, which is as good while no other
+        // process holds its write end.
         if let Ok(better) = fault_call!("process.watch").and_then(|()| open(pid.as_raw())) {
             child.watch = better;
         }
@@ -98,7 +101,7 @@ impl Child {
         self.pid.as_raw()
     }
 
-    /// What tells whether it lives.
+    /// The watch on the child.
     pub fn watch(&self) -> &ProcessWatch {
         &self.watch
     }
@@ -113,14 +116,16 @@ impl Child {
         if self.ended.get().is_none() && !self.watch.wait_for_death(deadline) {
             return None;
         }
-        // It is gone, or, seen through a pipe, about to be: descriptors are closed a little before a process can be reaped.
+        // It is gone, or, watched through a pipe, about to be: descriptors are closed a little before a
+        // process can be reaped.
         self.collect(None)
     }
 
     /// Sends a signal, unless the child has been reaped.
     pub fn signal(&self, signal: Signal) {
         if self.ended.get().is_none() {
-            // An unreaped child's pid cannot have been given to anybody else; that it has just died is no error.
+            // An unreaped child's pid cannot belong to another process; that it has just died is not an
+            // error.
             let _ = nix::sys::signal::kill(self.pid, signal);
         }
     }
@@ -130,7 +135,7 @@ impl Child {
             let how = match waitpid(self.pid, flags) {
                 Ok(WaitStatus::Exited(_, code)) => HowDied::Exited(code),
                 Ok(WaitStatus::Signaled(_, signal, _)) => HowDied::Signalled(signal as i32),
-                // Somebody else reaped it (a SIGCHLD handler of the program around us).
+                // Reaped elsewhere (a SIGCHLD handler of the program around us).
                 Err(Errno::ECHILD) => HowDied::Unknown,
                 Ok(_) | Err(_) => return None,
             };
@@ -148,48 +153,28 @@ impl Drop for Child {
     }
 }
 
-/// Sets up a fresh child: signals as a new program has them, the parent_death_pipe, only the descriptors it needs, panics told without locks.
-pub(crate) fn enter(parent_death_end: &OwnedFd, keep: Vec<i32>) {
+/// Sets up a fresh child: signals as in a new program, the parent-death pipe, only the descriptors in
+/// `keep` beside the child's own, panics reported without locks.
+pub(crate) fn enter(ends: &ChildEnds, mut keep: Vec<i32>) {
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-    // SIGSEGV and SIGBUS too: the standard library's handler returns from one that was sent by `kill`, and the child would live on.
+    // SIGSEGV and SIGBUS too: the standard library's handler returns from one that was sent by `kill`,
+    // and the child would go on.
     use Signal::{SIGBUS, SIGCHLD, SIGHUP, SIGINT, SIGPIPE, SIGSEGV, SIGTERM};
     for signal in [SIGTERM, SIGINT, SIGHUP, SIGCHLD, SIGPIPE, SIGSEGV, SIGBUS] {
-        // SAFETY: installs the default action, so no handler of ours can run at a bad time.
+        // SAFETY: installs the default action, so that no handler of ours runs.
         let _ = unsafe { sigaction(signal, &default) };
     }
     let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None);
-    hang_on(parent_death_end);
+    ends.bind_to_parent();
+    keep.extend([ends.parent_death.as_raw_fd(), ends.liveness.as_raw_fd()]);
     close_all_but(keep);
     std::panic::set_hook(Box::new(|panic| {
         let text = format!("[pid {}] {panic}\n", std::process::id());
-        // Straight to the descriptor: the lock round `std::io::stderr` may have been held by a thread that is no more.
+        // Straight to the descriptor: a thread that does not exist here may have held the lock around
+        // `std::io::stderr`.
         // SAFETY: standard error is open for the process's life; nothing here owns or closes it.
         let _ = nix::unistd::write(unsafe { BorrowedFd::borrow_raw(2) }, text.as_bytes());
     }));
-}
-
-/// Binds this process to the other end of `parent_death_end`, and ends it when that has been closed already.
-fn hang_on(parent_death_end: &OwnedFd) {
-    kill_on_close(parent_death_end, std::process::id() as i32);
-    let mut poll = libc::pollfd { fd: parent_death_end.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: poll on a live local.
-    unsafe { libc::poll(&mut poll, 1, 0) };
-    if poll.revents & libc::POLLHUP != 0 {
-        // SAFETY: ends the process at once.
-        unsafe { libc::_exit(1) }
-    }
-}
-
-/// Has the kernel send SIGKILL to process `pid`, which holds `parent_death_end` too, when the other end of it is closed.
-pub(crate) fn kill_on_close(parent_death_end: &OwnedFd, pid: i32) {
-    let fd = parent_death_end.as_raw_fd();
-    // SAFETY: fcntl with integers on a descriptor that we own.
-    unsafe {
-        libc::fcntl(fd, libc::F_SETOWN, pid);
-        // F_SETSIG is Linux's 10 on all its processors; it chooses the signal that O_ASYNC sends.
-        libc::fcntl(fd, 10, libc::SIGKILL);
-        libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC);
-    }
 }
 
 /// Closes every descriptor except 0, 1, 2 and `keep`.
@@ -200,8 +185,8 @@ fn close_all_but(mut keep: Vec<i32>) {
     let mut first = 0_u32;
     for next in keep.into_iter().map(|fd| fd as u32).chain([u32::MAX]) {
         if first < next {
-            // SAFETY: closes descriptors that this process will not use: the caller of `fork` promised so. A kernel without
-            // close_range leaves them open, which is untidy and not wrong.
+            // SAFETY: closes descriptors that this process will not use, as the caller of `fork`
+            // promised. A kernel without close_range leaves them open, which only wastes them.
             unsafe { libc::syscall(libc::SYS_close_range, first, next - 1, 0) };
         }
         first = next.saturating_add(1);
@@ -212,15 +197,17 @@ fn close_all_but(mut keep: Vec<i32>) {
 mod tests {
     use super::*;
     use serial_test::serial;
+    use std::os::fd::AsFd;
     use std::time::Duration;
 
     fn soon() -> Deadline {
         Deadline::after(Duration::from_secs(20)).unwrap()
     }
 
+    /// CP-4
     #[test]
     #[serial]
-    fn f02_the_end_of_a_child_is_told_however_it_is_watched() {
+    fn f02_the_end_of_a_child_is_reported_however_it_is_watched() {
         for open in [ProcessWatch::of_process, |_| Err(Errno::ENOSYS)] {
             // SAFETY: the bodies only return, panic or raise.
             let ends =
@@ -236,23 +223,25 @@ mod tests {
         0
     }
 
+    /// CP-2
     #[test]
     #[serial]
     fn f04_a_child_keeps_only_the_descriptors_it_needs() {
-        let (read, write) = liveness_pipe().unwrap();
+        let (read, write) = std::io::pipe().unwrap();
         let kept = read.as_raw_fd();
         let body = move || {
             let open: Vec<_> = std::fs::read_dir("/proc/self/fd").unwrap().flatten().collect();
-            // 0, 1, 2, the kept one, parent_death_pipe, liveness, and the folder that is being read.
+            // 0, 1, 2, the kept one, the ends of the two pipes, and the folder that is being read.
             let has = |fd: i32| open.iter().any(|entry| entry.file_name().to_str() == Some(&fd.to_string()));
             i32::from(!(has(kept) && open.len() <= 7))
         };
         // SAFETY: the body reads a folder and touches no lock of the parent.
-        let child = unsafe { Child::fork(&[std::os::fd::AsFd::as_fd(&read)], body) }.unwrap();
+        let child = unsafe { Child::fork(&[read.as_fd()], body) }.unwrap();
         assert_eq!(child.reap(soon()), Some(HowDied::Exited(0)));
         drop(write);
     }
 
+    /// CP-3
     #[test]
     #[serial]
     fn dropping_a_child_kills_and_reaps_it() {

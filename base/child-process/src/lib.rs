@@ -1,13 +1,15 @@
-//! Child processes that end with their parent, and watches that tell when a process has died.
+//! Child processes that end with their parent, and watches that report when a process has died.
 //!
-//! A [`Child`] is forked, or started anew from this program's file ([`Child::respawn`]). A [`ProcessWatch`] is a descriptor that says
-//! whether one process lives; [`Peers`] is a set of them, and a [`Watch`](deadline::Watch) for the wait of `mailbox-atomics`.
+//! A [`Child`] is forked, or started from this program's file ([`Child::respawn`]). A [`ProcessWatch`]
+//! is a descriptor that shows whether one process lives. A closure over some of them is a
+//! [`Watch`](deadline::Watch) for the wait of `mailbox-atomics`.
 //!
 //! # Contract
 //! - **CP-1** A child is killed when its parent ends, at any point, in whatever way.
 //! - **CP-2** A child inherits only the descriptors that it needs.
-//! - **CP-3** Dropping a [`Child`] kills and reaps it; no zombie stays.
-//! - **CP-4** Every end is reported as it was: exit code, signal, or unknown where only somebody else was told.
+//! - **CP-3** Dropping a [`Child`] kills and reaps it; it leaves no zombie.
+//! - **CP-4** Every end is reported as it was: exit code, signal, or unknown where only another process
+//!   got the status.
 //!
 //! # Example
 //! ```
@@ -27,9 +29,10 @@
 
 mod child;
 mod pidfd;
+mod pipes;
 mod process_watch;
 mod respawn;
 
 pub use child::{Child, PANIC_EXIT_CODE};
-pub use process_watch::{Peers, ProcessWatch, liveness_pipe};
+pub use process_watch::ProcessWatch;
 pub use respawn::{NotRespawned, respawned};

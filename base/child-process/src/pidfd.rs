@@ -1,4 +1,4 @@
-//! Descriptors that stand for processes.
+//! Descriptors of processes.
 //!
 //! # Safety
 //! Plain system calls on integers and live locals.
@@ -12,16 +12,17 @@ pub(crate) fn open(pid: i32) -> nix::Result<OwnedFd> {
     // SAFETY: takes two integers and returns a descriptor or -1.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     Errno::result(fd)?;
-    // SAFETY: the kernel just made this descriptor for us; nobody else owns it. A descriptor fits in an int.
+    // SAFETY: the kernel just made this descriptor for us; nothing else owns it. A descriptor fits in an int.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// The wait status of a dead child, without reaping it; `None` when the process is not a child or still runs.
+/// The wait status of a dead child, without reaping it; `None` if the process is not a child or runs.
 pub(crate) fn peek_child_status(pid: i32) -> Option<(i32, i32)> {
     // SAFETY: an all-zero siginfo_t is a valid value of this plain C struct.
     let mut info: libc::siginfo_t = unsafe { core::mem::zeroed() };
     let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-    // SAFETY: `info` is a live local of the type that the call fills; WNOWAIT leaves the child for its owner to reap.
+    // SAFETY: `info` is a live local of the type that the call fills; WNOWAIT leaves the child to
+    // be reaped by its owner.
     let rc = unsafe { libc::waitid(libc::P_PID, pid as libc::id_t, &mut info, flags) };
     // SAFETY: waitid filled the SIGCHLD variant of the union, or left it all zero, which reads as pid 0.
     let (found, status) = unsafe { (info.si_pid(), info.si_status()) };

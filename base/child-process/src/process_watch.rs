@@ -1,9 +1,7 @@
-//! Which processes live, and how the others died.
+//! Whether a process lives, and how it died.
 
 use crate::pidfd;
-use deadline::{Deadline, Death, HowDied, Watch};
-use nix::errno::Errno;
-use nix::fcntl::OFlag;
+use deadline::{Deadline, HowDied};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -17,15 +15,15 @@ pub struct ProcessWatch {
 }
 
 impl ProcessWatch {
-    /// Watches `pid` through a pidfd. The caller makes sure that `pid` is the process it means: its child that it has
-    /// not reaped, or the peer credentials of a socket.
+    /// Watches `pid` through a pidfd. The caller makes sure that `pid` still is the process it means: a
+    /// child that it has not reaped, or the peer credentials of a socket.
     pub fn of_process(pid: i32) -> nix::Result<Self> {
         Ok(Self { pid, fd: pidfd::open(pid)?, gone: PollFlags::POLLIN })
     }
 
-    /// Watches `pid` through a pipe or socket whose other end that process alone holds: it reads end-of-file when the
-    /// process is gone. Suffices where the kernel has no pidfds.
-    pub fn of_pipe(pid: i32, read_end: OwnedFd) -> Self {
+    /// Watches `pid` through a pipe whose write end only that process holds: it reads end-of-file when
+    /// the process is gone. Suffices where the kernel has no pidfds.
+    pub(crate) fn of_pipe(pid: i32, read_end: OwnedFd) -> Self {
         Self { pid, fd: read_end, gone: PollFlags::POLLHUP }
     }
 
@@ -62,14 +60,8 @@ impl ProcessWatch {
     }
 }
 
-/// A pipe for [`ProcessWatch::of_pipe`]: the watcher keeps the first end, the watched process the second, and nobody else holds
-/// either (both are close-on-exec; a forked sibling must close its copies).
-pub fn liveness_pipe() -> nix::Result<(OwnedFd, OwnedFd)> {
-    nix::unistd::pipe2(OFlag::O_CLOEXEC)
-}
-
-/// How the dead process `pid` ended, from what the system still knows of it: its wait status when it is our child, its
-/// entry in the process table while it is a zombie.
+/// How the dead process `pid` ended, from what the system still knows of it: its wait status if it is
+/// our child, its entry in the process table while it is a zombie.
 fn how_died(pid: i32) -> HowDied {
     if let Some((code, status)) = pidfd::peek_child_status(pid) {
         return match code {
@@ -88,60 +80,16 @@ fn how_died(pid: i32) -> HowDied {
 
 /// The wait status of a zombie from its `/proc/PID/stat` line: the last field, valid in states Z and X.
 fn zombie_status(stat: &str) -> Option<i32> {
-    // The second field is the program's name in parentheses and may hold anything, parentheses too.
+    // The second field is the program's name in parentheses and may contain anything, parentheses too.
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
     matches!(fields.next(), Some("Z" | "X")).then_some(())?;
     fields.last()?.parse().ok()
 }
 
-/// A set of watched processes, each under a number.
-#[derive(Debug, Default)]
-pub struct Peers {
-    watches: Vec<(u32, ProcessWatch)>,
-}
-
-impl Peers {
-    /// Nobody yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Watches one more, as number `peer`.
-    pub fn add(&mut self, peer: u32, watch: ProcessWatch) {
-        self.watches.push((peer, watch));
-    }
-
-    /// The watched processes with their numbers.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &ProcessWatch)> {
-        self.watches.iter().map(|(peer, watch)| (*peer, watch))
-    }
-
-    /// Everyone found dead now, by one look at all.
-    pub fn deaths(&self) -> Vec<Death> {
-        let mut fds: Vec<PollFd<'_>> =
-            self.watches.iter().map(|(_, line)| PollFd::new(line.fd.as_fd(), PollFlags::POLLIN)).collect();
-        match poll(&mut fds, PollTimeout::ZERO) {
-            Ok(0) | Err(Errno::EINTR | Errno::EAGAIN | Errno::ENOMEM) => return Vec::new(),
-            Ok(_) | Err(_) => {}
-        }
-        self.watches
-            .iter()
-            .zip(&fds)
-            .filter(|((_, line), fd)| fd.revents().is_some_and(|found| found.intersects(line.gone)))
-            .map(|((peer, line), _)| Death { peer: *peer, pid: line.pid, how: how_died(line.pid) })
-            .collect()
-    }
-}
-
-impl Watch for Peers {
-    fn first_death(&self) -> Option<Death> {
-        self.deaths().into_iter().next()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::errno::Errno;
 
     #[test]
     fn a_zombies_status_is_read_whatever_its_program_is_called() {
@@ -154,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_lives_and_a_pid_that_cannot_be_is_an_error() {
+    fn this_process_lives_and_an_impossible_pid_is_an_error() {
         assert_eq!(ProcessWatch::of_process(std::process::id() as i32).unwrap().death(), None);
         assert_eq!(ProcessWatch::of_process(-1).unwrap_err(), Errno::EINVAL);
         assert_eq!(ProcessWatch::of_process(i32::MAX).unwrap_err(), Errno::ESRCH);
@@ -162,12 +110,12 @@ mod tests {
 
     #[test]
     fn the_end_of_a_pipe_is_a_death_and_bytes_in_it_are_not() {
-        let (read, write) = liveness_pipe().unwrap();
-        let line = ProcessWatch::of_pipe(std::process::id() as i32, read);
-        assert_eq!(line.death(), None);
-        nix::unistd::write(&write, b"x").unwrap();
-        assert_eq!(line.death(), None);
+        let (read, mut write) = std::io::pipe().unwrap();
+        let watch = ProcessWatch::of_pipe(std::process::id() as i32, read.into());
+        assert_eq!(watch.death(), None);
+        std::io::Write::write_all(&mut write, b"x").unwrap();
+        assert_eq!(watch.death(), None);
         drop(write);
-        assert_eq!(line.death(), Some(HowDied::Unknown));
+        assert_eq!(watch.death(), Some(HowDied::Unknown));
     }
 }

@@ -1,12 +1,14 @@
-//! Child processes that run this program anew instead of a copy of this process.
+//! Child processes that start this program again instead of copying this process.
 //!
 //! # Safety
-//! Takes ownership of descriptors by their numbers, in a process that [`Child::respawn`] has given them to and in which nothing else has run
-//! yet, and removes a variable from the environment while there is one thread.
+//! Takes ownership of descriptors by their numbers, in a process that [`Child::respawn`] has given them
+//! to and in which nothing else has run yet, and removes a variable from the environment while there
+//! is one thread.
 #![allow(unsafe_code)]
 
-use crate::child::{Child, enter, kill_on_close};
-use crate::process_watch::{ProcessWatch, liveness_pipe};
+use crate::child::{Child, enter};
+use crate::pipes::{ChildEnds, pipes};
+use crate::process_watch::ProcessWatch;
 use fault_points::fault_call;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, posix_spawn};
@@ -15,16 +17,20 @@ use std::ffi::{CString, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 
-/// The child's first descriptor after standard input, output and error. First come parent_death_pipe and liveness, then what is handed over.
-const FIRST: RawFd = 3;
-const OWN: usize = 2;
-/// More descriptors than anybody hands over.
+/// The child's first descriptor after standard input, output and error: its end of the parent-death
+/// pipe.
+const PARENT_DEATH: RawFd = 3;
+/// Its end of the liveness pipe.
+const LIVENESS: RawFd = 4;
+/// The first descriptor that the caller passes.
+const PASSED: RawFd = 5;
+/// More descriptors than any caller passes.
 const MOST: usize = 1024;
 
 /// The environment says that this process was started by [`Child::respawn`], and it was not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{variable} is {value:?}, but the descriptors that come with it are not there; \
+    "{variable} is {value:?}, but the descriptors that come with it are missing; \
      it is set for processes that this program starts itself: unset it"
 )]
 pub struct NotRespawned {
@@ -35,24 +41,22 @@ pub struct NotRespawned {
 }
 
 impl Child {
-    /// Starts this program (`/proc/self/exe`) in a new process, which learns from the environment variable `variable` that it is one, and must
-    /// call [`respawned`] first thing. It gets standard input, output and error, the environment, and `hand_over`.
+    /// Starts this program (`/proc/self/exe`) in a new process, marked as a child by the environment
+    /// variable `variable`; it must call [`respawned`] first thing. It gets standard input, output and
+    /// error, the environment, and the descriptors in `pass`.
     ///
-    /// No copy of this process is made, not even for a moment: nothing depends on the locks, threads and handlers that it has. The child is killed
-    /// when this process ends, in whatever way: from here on, and by its own word from [`respawned`] on.
-    pub fn respawn(variable: &str, hand_over: &[BorrowedFd<'_>]) -> nix::Result<Self> {
-        let (parent_death_end, parent_death_pipe) =
-            fault_call!("process.pipe").and_then(|()| liveness_pipe())?;
-        let (liveness, liveness_end) = fault_call!("process.pipe").and_then(|()| liveness_pipe())?;
-        let given: Vec<BorrowedFd<'_>> = [parent_death_end.as_fd(), liveness_end.as_fd()]
-            .into_iter()
-            .chain(hand_over.iter().copied())
-            .collect();
+    /// This process is not copied, not even for a moment: nothing depends on the locks, threads and
+    /// handlers that it has. The child is killed when this process ends, in whatever way; should that
+    /// happen before this call returns, the child ends itself in [`respawned`].
+    pub fn respawn(variable: &str, pass: &[BorrowedFd<'_>]) -> nix::Result<Self> {
+        let (parent_ends, child_ends) = pipes()?;
+        let own = [child_ends.parent_death.as_fd(), child_ends.liveness.as_fd()];
+        let given: Vec<BorrowedFd<'_>> = own.into_iter().chain(pass.iter().copied()).collect();
         // Copies above the numbers that the child uses: none is overwritten before it is its turn.
-        let above = FIRST + given.len() as RawFd;
+        let above = PARENT_DEATH + given.len() as RawFd;
         let copies = given.iter().map(|fd| copy_above(*fd, above)).collect::<nix::Result<Vec<OwnedFd>>>()?;
         let mut actions = PosixSpawnFileActions::init()?;
-        for (copy, number) in copies.iter().zip(FIRST..) {
+        for (copy, number) in copies.iter().zip(PARENT_DEATH..) {
             actions.add_dup2(copy.as_raw_fd(), number)?;
         }
         fault_call!("process.spawn")?;
@@ -62,19 +66,20 @@ impl Child {
             &actions,
             &PosixSpawnAttr::init()?,
             &[c_string(name)],
-            &environment(variable, hand_over.len()),
+            &environment(variable, pass.len()),
         )?;
-        // On the child's behalf, since both share the open pipe: it may never come to do this itself.
-        kill_on_close(&parent_death_end, pid.as_raw());
-        drop((parent_death_end, liveness_end, copies));
-        Ok(Self::watched(pid, ProcessWatch::of_process, parent_death_pipe, liveness))
+        // On the child's behalf, since both share the open pipe: it may never get to do this itself.
+        child_ends.kill_at_parent_death(pid.as_raw());
+        drop((child_ends, copies));
+        Ok(Self::watched(pid, ProcessWatch::of_process, parent_ends))
     }
 }
 
-/// In the child of [`Child::respawn`]: the descriptors that were handed over; `None` in any other process.
+/// In the child of [`Child::respawn`]: the descriptors that were passed; `None` in any other process.
 ///
-/// Signals and their mask are as in a new program, the process is bound to its parent's life, every other descriptor is closed, and
-/// `variable` is gone again (unless there are other threads already), so that programs started from here are not taken for children.
+/// Signals and their mask are as in a new program, the process ends with its parent, every other
+/// descriptor is closed, and `variable` is removed (unless there are other threads already), so that
+/// programs started from here are not taken for children.
 ///
 /// # Safety
 /// To be called first thing in `main`, once: nothing in this process may own the descriptors from 3 on.
@@ -83,33 +88,33 @@ pub unsafe fn respawned(variable: &str) -> Result<Option<Vec<OwnedFd>>, NotRespa
     let refused =
         || NotRespawned { variable: variable.to_owned(), value: value.to_string_lossy().into_owned() };
     let count = value.to_str().and_then(|text| text.parse::<usize>().ok()).filter(|count| *count <= MOST);
-    let end = FIRST + (count.ok_or_else(refused)? + OWN) as RawFd;
-    if !is_pipe(FIRST) || !is_pipe(FIRST + 1) || !(FIRST..end).all(close_on_exec) {
+    let end = PASSED + count.ok_or_else(refused)? as RawFd;
+    if !is_pipe(PARENT_DEATH) || !is_pipe(LIVENESS) || !(PARENT_DEATH..end).all(close_on_exec) {
         return Err(refused());
     }
-    // SAFETY: all of them are open (checked), `Child::respawn` put them there for this process, and the caller promised that nothing
-    // else here owns them.
-    let mut given: Vec<OwnedFd> = (FIRST..end).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).collect();
-    let handed_over = given.split_off(OWN);
-    enter(&given[0], (FIRST..end).collect());
-    // Leash and liveness stay open for the life of the process.
-    given.into_iter().for_each(|fd| {
-        let _ = fd.into_raw_fd();
-    });
+    // SAFETY: all descriptors below `end` are open (checked), `Child::respawn` put them there for this
+    // process, and the caller promised that nothing else here owns them.
+    let own = |fd| unsafe { OwnedFd::from_raw_fd(fd) };
+    let ends = ChildEnds { parent_death: own(PARENT_DEATH), liveness: own(LIVENESS) };
+    let passed: Vec<OwnedFd> = (PASSED..end).map(own).collect();
+    enter(&ends, (PASSED..end).collect());
+    // Both pipes stay open for the life of the process.
+    let ChildEnds { parent_death, liveness } = ends;
+    let _ = (parent_death.into_raw_fd(), liveness.into_raw_fd());
     if std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1) {
-        // SAFETY: this is the only thread, so nobody reads the environment meanwhile.
+        // SAFETY: this is the only thread, so that no other reads the environment meanwhile.
         unsafe { std::env::remove_var(variable) };
     }
-    Ok(Some(handed_over))
+    Ok(Some(passed))
 }
 
 fn copy_above(fd: BorrowedFd<'_>, above: RawFd) -> nix::Result<OwnedFd> {
     let copy = fcntl(fd, FcntlArg::F_DUPFD_CLOEXEC(above))?;
-    // SAFETY: the kernel just made this descriptor for us; nobody else owns it.
+    // SAFETY: the kernel just made this descriptor for us; nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
-/// This process's environment, and `variable`, which says how many descriptors are handed over.
+/// This process's environment, and `variable`, which says how many descriptors are passed.
 fn environment(variable: &str, count: usize) -> Vec<CString> {
     let others = std::env::vars_os().filter(|(key, _)| key.as_os_str() != variable);
     let mark = (OsString::from(variable), OsString::from(count.to_string()));
@@ -123,7 +128,7 @@ fn environment(variable: &str, count: usize) -> Vec<CString> {
         .collect()
 }
 
-/// Arguments and variables come from C strings, so there is no NUL in them to cut at.
+/// Arguments and variables come from C strings, so that they contain no NUL.
 fn c_string(text: OsString) -> CString {
     let bytes = text.into_vec().into_iter().take_while(|byte| *byte != 0).collect::<Vec<u8>>();
     CString::new(bytes).unwrap_or_default()
@@ -146,13 +151,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_without_the_variable_is_nobodys_child() {
+    fn a_process_without_the_variable_is_not_a_child() {
         // SAFETY: nothing is taken without the variable.
         assert!(unsafe { respawned("CHIPCOMM_NEVER_SET") }.unwrap().is_none());
     }
 
     #[test]
-    fn the_environment_is_handed_on_with_one_more_variable() {
+    fn the_environment_is_passed_on_with_one_more_variable() {
         let found = environment("CHIPCOMM_TEST", 7);
         assert_eq!(found.len(), std::env::vars_os().count() + 1);
         assert_eq!(found.last().unwrap().to_bytes(), b"CHIPCOMM_TEST=7");

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
-/// The longest time that a wait may be given. Longer values are taken for mistakes (a unit mixed up, an overflow).
+/// The longest time limit of a wait. Longer values are taken for mistakes (a wrong unit, an overflow).
 pub const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A point on the monotonic clock by which a wait ends, and the point at which the waiting began.
 ///
-/// One deadline is made when an operation starts and handed down through all its steps, so that no step starts the
-/// time anew. The clock is `CLOCK_MONOTONIC`, which all processes of a machine share.
+/// One deadline is made when an operation starts and passed down through all its steps, so that no step
+/// restarts the clock. The clock is `CLOCK_MONOTONIC`, which all processes of a machine share.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Deadline {
     start_ns: u64,
@@ -37,8 +37,8 @@ pub enum DeadlineError {
 }
 
 impl Deadline {
-    /// The point `limit` from now. From a second on it is counted on the coarse clock, which is behind by at most a tick of the
-    /// system (10 ms) and read in a third of the time.
+    /// The point `limit` from now. Limits of a second and more are counted on the coarse clock, which
+    /// lags by at most a tick of the system (10 ms) and takes a third of the time to read.
     #[inline]
     pub fn after(limit: Duration) -> Result<Self, DeadlineError> {
         if limit.is_zero() {
@@ -113,7 +113,8 @@ pub fn monotonic_ns() -> u64 {
     crate::clock::monotonic_ns()
 }
 
-/// The same clock as of the system's last tick, some milliseconds ago at most: for tables that people read, at a tenth of the cost.
+/// The same clock as of the system's last tick, a few milliseconds ago at most: for tables that people
+/// read, at a tenth of the cost.
 #[inline]
 pub fn coarse_monotonic_ns() -> u64 {
     crate::clock::coarse_ns()
@@ -123,6 +124,7 @@ pub fn coarse_monotonic_ns() -> u64 {
 mod tests {
     use super::*;
 
+    /// DL-2
     #[test]
     fn f06_zero_past_and_absurd_limits_are_refused() {
         assert_eq!(Deadline::after(Duration::ZERO), Err(DeadlineError::Zero));
@@ -135,8 +137,9 @@ mod tests {
         assert!(matches!(Deadline::at_monotonic_ns(u64::MAX), Err(DeadlineError::TooFar { .. })));
     }
 
+    /// DL-1, DL-3
     #[test]
-    fn a_deadline_survives_the_trip_to_another_process_as_a_number() {
+    fn a_deadline_is_passed_on_as_a_number_and_does_not_move() {
         let here = Deadline::after(Duration::from_secs(60)).unwrap();
         let there = Deadline::at_monotonic_ns(here.monotonic_ns()).unwrap();
         assert_eq!(here.monotonic_ns(), there.monotonic_ns());

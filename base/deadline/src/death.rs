@@ -1,4 +1,4 @@
-//! How a process died, and who can tell.
+//! How a process died, and how that is reported to a waiter.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ pub enum HowDied {
     Exited(i32),
     /// A signal killed it.
     Signalled(i32),
-    /// It is gone; only its parent was told how.
+    /// It is gone; only its parent got the exit status.
     Unknown,
 }
 
@@ -43,9 +43,37 @@ impl fmt::Display for Death {
     }
 }
 
-/// Somebody who knows whether the peers of a wait live.
+/// Reports whether the peers that a wait depends on live. A closure is one too.
 pub trait Watch {
-    /// The first peer found dead, or `None` while all live. Called about 20 times a second by a parked waiter; must not
-    /// block.
+    /// The first peer found dead, or `None` while all live. Called about 20 times a second by a parked
+    /// waiter; must not block.
     fn first_death(&self) -> Option<Death>;
+}
+
+impl<F: Fn() -> Option<Death>> Watch for F {
+    fn first_death(&self) -> Option<Death> {
+        self()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f20_a_death_names_the_peer_its_process_and_how_it_died() {
+        // DL-4
+        let death = |how| Death { peer: 3, pid: 77, how }.to_string();
+        assert_eq!(death(HowDied::Exited(1)), "peer 3 (pid 77) died: exited with code 1");
+        assert_eq!(death(HowDied::Signalled(9)), "peer 3 (pid 77) died: killed by SIGKILL");
+        assert_eq!(death(HowDied::Signalled(99)), "peer 3 (pid 77) died: killed by signal 99");
+        assert_eq!(death(HowDied::Unknown), "peer 3 (pid 77) died: gone, exit status not known here");
+    }
+
+    #[test]
+    fn a_closure_is_a_watch() {
+        let dead = Death { peer: 0, pid: 1, how: HowDied::Unknown };
+        let watch: &dyn Watch = &|| Some(dead);
+        assert_eq!(watch.first_death(), Some(dead));
+    }
 }

@@ -1,12 +1,15 @@
 //! What every wait has to know: when it must end, and who has died meanwhile.
 //!
-//! A [`Deadline`] is one absolute point on the monotonic clock. A [`Death`] says which process ended and how, and a [`Watch`] is
-//! whoever can tell. Waiting itself is the business of `mailbox-atomics`, processes are that of `child-process`; both stand on these types.
+//! A [`Deadline`] is one absolute point on the monotonic clock. A [`Death`] says which process ended
+//! and how, and a [`Watch`] reports deaths to a waiter. `mailbox-atomics` waits, `child-process` starts
+//! and watches processes; both use these types.
 //!
 //! # Contract
-//! - **DL-1** A deadline is made once and passed down: no step of an operation starts the time anew.
-//! - **DL-2** A limit of zero, of more than [`LONGEST_WAIT`], or a point that has passed is refused before anything waits.
+//! - **DL-1** A deadline is made once and passed down: no step of an operation restarts the clock.
+//! - **DL-2** A limit of zero, a limit over [`LONGEST_WAIT`] and a point in the past are refused before
+//!   anything waits.
 //! - **DL-3** A deadline is the same number in every process of the machine.
+//! - **DL-4** A death names the peer, its process and how it ended.
 //!
 //! # Example
 //! ```
@@ -20,10 +23,9 @@
 //! ```
 //!
 //! # What it does not do
-//! It does not wait, and it watches nobody by itself.
+//! It does not wait, and it watches no process itself.
 
 mod clock;
-#[expect(clippy::module_inception, reason = "the crate is named after its first type")]
 mod deadline;
 mod death;
 

@@ -1,26 +1,29 @@
 //! Fault points: named places at which a test makes a process fail.
 //!
-//! A crate places [`fault_point!`] between two steps that a process may die between, and [`fault_call!`] just before a system call
-//! that may fail. Without the feature `inject`, which crates turn on in their dev-dependencies, the macros expand to nothing. With it a
-//! test arms a `Plan` in the process under test, or starts the process with one in `PLAN_VARIABLE`. A run that records lists every
-//! point that it passed, so that a sweep enumerates points instead of naming them. Whole programs are recorded and watched through
-//! `LOG_VARIABLE`.
+//! A crate places [`fault_point!`] between two steps that a process may die between, and
+//! [`fault_call!`] just before a system call that may fail. Without the feature `inject`, which crates
+//! turn on in their dev-dependencies, the macros expand to nothing. With it a test arms a `Plan` in the
+//! process under test, or starts the process with one in `PLAN_VARIABLE`. A run that records lists
+//! every point that it passed, so that a sweep enumerates points instead of naming them. Whole programs
+//! are recorded and watched through `LOG_VARIABLE`.
 //!
 //! # Contract
 //! - **FP-1** Without the feature `inject` a point costs nothing, not even a load.
-//! - **FP-2** A plan that cannot be read ends the process: it must not look like one under which nothing went wrong.
+//! - **FP-2** A malformed plan ends the process: it must not pass for one under which nothing went wrong.
 //! - **FP-3** A plan and a log line survive their text form.
+//! - **FP-4** A fault happens at the pass and in the rank that the plan names, and nowhere else.
 //!
 //! # The plan as text
-//! Entries separated by `;`, each `point@rank#hit=action`: `rendezvous.accepted@1#2=kill;region.reserve=error:12`. `@rank` is left
-//! out for any rank, `#hit` for the first time. Actions: `error:ERRNO` (at calls only), `panic`, `exit:CODE`, `kill`, `stop`, `term`,
-//! `delay:MILLISECONDS`.
+//! Entries separated by `;`, each `point@rank#hit=action`:
+//! `rendezvous.accepted@1#2=kill;region.reserve=error:12`. Without `@rank` it means any rank, without
+//! `#hit` the first pass. Actions: `error:ERRNO` (at calls only), `panic`, `exit:CODE`, `kill`, `stop`,
+//! `term`, `delay:MILLISECONDS`.
 //!
 //! # Example
 //! ```
 //! fn reserve() -> nix::Result<()> {
 //!     fault_points::fault_call!("example.reserve")?;
-//!     // The system call stands here.
+//!     // The system call comes here.
 //!     fault_points::fault_point!("example.reserved");
 //!     Ok(())
 //! }
@@ -28,7 +31,7 @@
 //! ```
 //!
 //! # What it does not do
-//! It injects nothing into other processes and knows nothing of what a point means.
+//! It injects nothing into other processes and does not know what a point means.
 
 #[cfg(feature = "inject")]
 mod inject;

@@ -1,6 +1,7 @@
-//! The macros that place fault points. Without the feature `inject` they are nothing.
+//! The macros that place fault points. Without the feature `inject` they expand to nothing.
 
-/// A point between two steps, at which a test can end or delay the process: `fault_point!("rendezvous.accepted")`.
+/// A point between two steps, at which a test can end or delay the process:
+/// `fault_point!("rendezvous.accepted")`.
 #[cfg(feature = "inject")]
 #[macro_export]
 macro_rules! fault_point {
@@ -9,7 +10,8 @@ macro_rules! fault_point {
     };
 }
 
-/// A point between two steps, at which a test can end or delay the process: `fault_point!("rendezvous.accepted")`.
+/// A point between two steps, at which a test can end or delay the process:
+/// `fault_point!("rendezvous.accepted")`.
 #[cfg(not(feature = "inject"))]
 #[macro_export]
 macro_rules! fault_point {
@@ -18,8 +20,8 @@ macro_rules! fault_point {
     };
 }
 
-/// A point before a system call, which a test can also make fail: `fault_call!("region.reserve").and_then(|()| …)`. Gives a
-/// `nix::Result<()>`.
+/// A point before a system call, which a test can also make fail:
+/// `fault_call!("region.reserve").and_then(|()| …)`. Its value is a `nix::Result<()>`.
 #[cfg(feature = "inject")]
 #[macro_export]
 macro_rules! fault_call {
@@ -28,8 +30,8 @@ macro_rules! fault_call {
     };
 }
 
-/// A point before a system call, which a test can also make fail: `fault_call!("region.reserve").and_then(|()| …)`. Gives a
-/// `nix::Result<()>`.
+/// A point before a system call, which a test can also make fail:
+/// `fault_call!("region.reserve").and_then(|()| …)`. Its value is a `nix::Result<()>`.
 #[cfg(not(feature = "inject"))]
 #[macro_export]
 macro_rules! fault_call {
@@ -38,7 +40,7 @@ macro_rules! fault_call {
     };
 }
 
-/// Says which rank this process is, for plans that name one.
+/// Sets the rank of this process, for plans that name one.
 #[cfg(feature = "inject")]
 #[macro_export]
 macro_rules! fault_rank {
@@ -47,7 +49,7 @@ macro_rules! fault_rank {
     };
 }
 
-/// Says which rank this process is, for plans that name one.
+/// Sets the rank of this process, for plans that name one.
 #[cfg(not(feature = "inject"))]
 #[macro_export]
 macro_rules! fault_rank {
@@ -56,7 +58,7 @@ macro_rules! fault_rank {
     };
 }
 
-/// Says which child of a Worker this process is, for plans that name one.
+/// Sets the number of this process as a Worker's child, for plans that name one.
 #[cfg(feature = "inject")]
 #[macro_export]
 macro_rules! fault_child {
@@ -65,7 +67,7 @@ macro_rules! fault_child {
     };
 }
 
-/// Says which child of a Worker this process is, for plans that name one.
+/// Sets the number of this process as a Worker's child, for plans that name one.
 #[cfg(not(feature = "inject"))]
 #[macro_export]
 macro_rules! fault_child {
@@ -74,9 +76,20 @@ macro_rules! fault_child {
     };
 }
 
-/// The call goes ahead.
+/// No fault: the call is made.
 #[doc(hidden)]
 #[inline(always)]
-pub fn no_fault() -> nix::Result<()> {
+pub const fn no_fault() -> nix::Result<()> {
     Ok(())
+}
+
+#[cfg(all(test, not(feature = "inject")))]
+mod tests {
+    /// FP-1: a constant expression neither loads nor calls anything.
+    #[test]
+    fn without_the_feature_a_point_is_a_constant() {
+        const POINT: () = fault_point!("test.point");
+        const CALL: nix::Result<()> = fault_call!("test.call");
+        assert_eq!((POINT, CALL), ((), Ok(())));
+    }
 }

@@ -1,26 +1,27 @@
-//! Pages of a sparse region, handed out and taken back.
+//! An allocator for the pages of a sparse region.
 
 use crate::region::{Region, RegionError};
 use std::ops::Range;
 
-/// What the pieces of an [`Arena`] are rounded up to.
+/// The unit of an [`Arena`]'s allocations.
 pub const PAGE: usize = 4096;
 
-/// Which pages of a part of a sparse [`Region`] are free. It is local to the one process that hands them out, so no other can confuse it.
+/// Which pages of a part of a sparse [`Region`] are free. It is local to the one process that allocates
+/// them, so that no other process can corrupt it.
 #[derive(Debug)]
 pub struct Arena {
-    /// Sorted, apart from each other.
+    /// Sorted, with gaps between them.
     free: Vec<Range<usize>>,
 }
 
 impl Arena {
-    /// All of `extent`, which starts and ends at a page, is free.
+    /// An arena in which all of `extent`, which starts and ends at a page, is free.
     pub fn new(extent: Range<usize>) -> Self {
         Self { free: vec![extent] }
     }
 
-    /// Takes `len` bytes, rounded up to pages, with memory behind them; they are zero.
-    pub fn take(&mut self, region: &Region, len: usize) -> Result<Range<usize>, RegionError> {
+    /// Allocates `len` bytes, rounded up to pages, with memory behind them; they are zero.
+    pub fn allocate(&mut self, region: &Region, len: usize) -> Result<Range<usize>, RegionError> {
         let len = len.next_multiple_of(PAGE);
         let at = self.free.iter().position(|free| free.len() >= len).ok_or(RegionError::OutOfMemory {
             label: "a window or buffer".to_owned(),
@@ -28,22 +29,23 @@ impl Arena {
             have: self.free.iter().map(ExactSizeIterator::len).max().unwrap_or(0) as u64,
             limit: "that is the largest free range of addresses; release something first",
         })?;
-        let taken = self.free[at].start..self.free[at].start + len;
-        if let Err(error) = region.reserve(taken.clone()) {
+        let allocated = self.free[at].start..self.free[at].start + len;
+        if let Err(error) = region.reserve(allocated.clone()) {
             // Part of it may have been reserved before memory ran out.
-            let _ = region.give_back(taken);
+            let _ = region.release(allocated);
             return Err(error);
         }
-        self.free[at].start = taken.end;
+        self.free[at].start = allocated.end;
         if self.free[at].is_empty() {
             self.free.remove(at);
         }
-        Ok(taken)
+        Ok(allocated)
     }
 
-    /// Gives a range back that [`take`](Self::take) returned. Its memory goes back to the system, so it is zero when taken again.
-    pub fn give_back(&mut self, region: &Region, range: Range<usize>) -> Result<(), RegionError> {
-        region.give_back(range.clone())?;
+    /// Frees a range that [`allocate`](Self::allocate) returned. Its memory goes back to the system, so
+    /// that it is zero when allocated again.
+    pub fn free(&mut self, region: &Region, range: Range<usize>) -> Result<(), RegionError> {
+        region.release(range.clone())?;
         let at = self.free.partition_point(|free| free.start < range.start);
         self.free.insert(at, range);
         if at + 1 < self.free.len() && self.free[at].end == self.free[at + 1].start {
@@ -56,17 +58,18 @@ impl Arena {
     }
 }
 
-#[cfg(test)]
+// Miri knows no memfd.
+#[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
 
     #[test]
-    fn pages_come_back_and_join_up_again() {
+    fn freed_pages_are_merged() {
         let region = Region::create_sparse("t", 64 * PAGE).unwrap();
         let mut arena = Arena::new(0..64 * PAGE);
         for round in 0..1000 {
             let mut held: Vec<_> =
-                (1..=8).map(|pages| arena.take(&region, pages * PAGE - 1).unwrap()).collect();
+                (1..=8).map(|pages| arena.allocate(&region, pages * PAGE - 1).unwrap()).collect();
             for (index, range) in held.iter().enumerate() {
                 assert_eq!(range.len(), (index + 1) * PAGE);
                 assert!(held.iter().enumerate().all(|(other, apart)| {
@@ -77,32 +80,34 @@ mod tests {
             held.rotate_left(round % 8);
             held.swap(round % 3, 5);
             for range in held {
-                arena.give_back(&region, range).unwrap();
+                arena.free(&region, range).unwrap();
             }
             assert!(arena.free.iter().eq([&(0..64 * PAGE)]));
         }
     }
 
+    /// SM-4
     #[test]
-    fn a_piece_taken_again_is_zero() {
+    fn a_range_allocated_again_is_zero() {
         let region = Region::create_sparse("t", 4 * PAGE).unwrap();
         let mut arena = Arena::new(0..4 * PAGE);
-        let first = arena.take(&region, PAGE).unwrap();
+        let first = arena.allocate(&region, PAGE).unwrap();
         region.write(first.start, &[7; PAGE]).unwrap();
-        arena.give_back(&region, first.clone()).unwrap();
-        let again = arena.take(&region, PAGE).unwrap();
+        arena.free(&region, first.clone()).unwrap();
+        let again = arena.allocate(&region, PAGE).unwrap();
         assert_eq!(again, first);
         let mut bytes = [1; PAGE];
         region.read(again.start, &mut bytes).unwrap();
         assert_eq!(bytes, [0; PAGE]);
     }
 
+    /// SM-2
     #[test]
     fn f22_more_than_there_is_says_need_and_have() {
         let region = Region::create_sparse("t", 4 * PAGE).unwrap();
         let mut arena = Arena::new(0..4 * PAGE);
-        let told = arena.take(&region, 5 * PAGE).unwrap_err();
-        assert!(matches!(told, RegionError::OutOfMemory { need: 20480, have: 16384, .. }), "{told}");
+        let error = arena.allocate(&region, 5 * PAGE).unwrap_err();
+        assert!(matches!(error, RegionError::OutOfMemory { need: 20480, have: 16384, .. }), "{error}");
         assert!(arena.free.iter().eq([&(0..4 * PAGE)]));
     }
 }

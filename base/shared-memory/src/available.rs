@@ -1,7 +1,8 @@
-//! How much memory there is, asked before it is needed.
+//! How much memory is available, checked before it is needed.
 //!
-//! A shared page that the machine cannot supply is a SIGBUS or the kernel's out-of-memory killer in the middle of a store. So a
-//! reservation first compares what it needs with what the machine, the control group and the process's limits have.
+//! A shared page that the machine cannot supply is a SIGBUS, or the kernel's out-of-memory killer, in the
+//! middle of a store. So a reservation first compares its need with what the machine, the control group
+//! and the process's limits have.
 
 use crate::region::RegionError;
 use deadline::monotonic_ns;
@@ -9,12 +10,13 @@ use nix::sys::resource::{Resource, getrlimit};
 use std::path::Path;
 use std::sync::Mutex;
 
-/// Memory that was seen to be there a moment ago: reading the limits costs more than a few pages do.
+/// Memory that was available a moment ago: reading the limits costs more than a few pages do.
 ///
-/// It is so small a part of what there was that a whole group of processes can spend theirs at once, and so short-lived
-/// that what others take in the meantime does not matter.
+/// It is a small enough part of what was available that all processes of a group can spend theirs at once,
+/// and expires soon enough that what others take in the meantime does not matter.
 ///
-/// A fresh process starts with a little that nobody looked for: bring-up should not pay for reading the limits.
+/// A fresh process starts with a little that was not checked, so that bring-up does not pay for reading
+/// the limits.
 static CREDIT: Mutex<Credit> = Mutex::new(Credit { pid: 0, bytes: 0, until_ns: 0 });
 const CREDIT_AT_FIRST: u64 = 1 << 20;
 const CREDIT_PART: u64 = 256;
@@ -22,17 +24,17 @@ const CREDIT_MOST: u64 = 16 << 20;
 const CREDIT_NS: u64 = 100_000_000;
 
 struct Credit {
-    /// Whose: a forked child starts anew.
+    /// The owner: a forked child starts with a credit of its own.
     pid: u32,
     bytes: u64,
     until_ns: u64,
 }
 
-/// Refuses what the machine, the control group or the process's limits do not have. The kernel would answer some of it with the
-/// out-of-memory killer.
+/// Refuses what the machine, the control group or the process's limits do not have. The kernel would answer
+/// some of it with the out-of-memory killer.
 pub(crate) fn check_available(label: &str, need: usize) -> Result<(), RegionError> {
     let need = need as u64;
-    // Never waited for: in a forked child the lock may be held by a thread that is no more.
+    // Without waiting: in a forked child the lock may be held by a thread that does not exist there.
     let mut credit = CREDIT.try_lock().ok();
     let now = monotonic_ns();
     if let Some(credit) = &mut credit {
@@ -60,20 +62,20 @@ pub(crate) fn check_available(label: &str, need: usize) -> Result<(), RegionErro
     }
 }
 
-/// The kernel itself said that there is no memory.
+/// The error for a kernel that has no memory.
 pub(crate) fn exhausted(label: &str, need: usize) -> RegionError {
     let (have, limit) = tightest().unwrap_or((0, MACHINE));
     RegionError::OutOfMemory { label: label.to_owned(), need: need as u64, have, limit }
 }
 
-/// The kernel would not map that much.
+/// The error for a kernel that does not map that much.
 pub(crate) fn address_space(label: &str, need: usize) -> RegionError {
     let have = getrlimit(Resource::RLIMIT_AS).map_or(0, |(soft, _)| soft).min(1 << 47);
     let limit = "that is the address space this process may use (ulimit -v, or what the processor has)";
     RegionError::OutOfMemory { label: label.to_owned(), need: need as u64, have, limit }
 }
 
-/// Growing a file beyond `RLIMIT_FSIZE` is answered with a deadly signal, so the limit is compared first.
+/// Growing a file beyond `RLIMIT_FSIZE` raises a fatal signal, so that the limit is checked first.
 pub(crate) fn check_file_size_limit(label: &str, need: usize) -> Result<(), RegionError> {
     let have = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);
     if need as u64 <= have {
@@ -86,7 +88,7 @@ pub(crate) fn check_file_size_limit(label: &str, need: usize) -> Result<(), Regi
 const MACHINE: &str = "that is the memory the machine has available";
 const GROUP: &str = "that is what the memory limit of this control group leaves";
 
-/// The smallest of the limits that can be read, and which it is.
+/// The smallest of the limits that can be read, and its name.
 fn tightest() -> Option<(u64, &'static str)> {
     let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| available_bytes(&text));
     let group = std::fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| group_bytes(&text));
@@ -99,7 +101,7 @@ fn available_bytes(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// What the control groups of `/proc/self/cgroup` leave: the least over this group and those around it.
+/// What the control groups of `/proc/self/cgroup` leave: the least over this group and its ancestors.
 fn group_bytes(cgroups: &str) -> Option<u64> {
     let mut least = None;
     for line in cgroups.lines() {
@@ -121,7 +123,7 @@ fn group_bytes(cgroups: &str) -> Option<u64> {
             let read = |file: &str| std::fs::read_to_string(Path::new(root).join(group).join(file)).ok();
             let number = |file: &str| read(file)?.trim().parse::<u64>().ok();
             if let (Some(limit), Some(used)) = (number(limit), number(used)) {
-                // What was read from files and not used lately counts as used, and goes when memory is needed.
+                // Cached file pages count as used, and are dropped when memory is needed.
                 let spare = read("memory.stat").and_then(|stat| counter(&stat, cache)).unwrap_or(0);
                 let left = limit.saturating_sub(used.saturating_sub(spare));
                 least = Some(least.map_or(left, |least: u64| least.min(left)));
@@ -156,7 +158,8 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_says_what_it_has() {
+    #[cfg_attr(miri, ignore = "reads /proc")]
+    fn this_machine_reports_what_it_has() {
         assert!(tightest().is_some_and(|(have, _)| have > 0));
     }
 }

@@ -1,12 +1,12 @@
-//! Numbers that tell one run from another and one layout from another.
+//! Numbers that identify a run or a layout.
 
 use core::num::NonZeroU64;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// A random number, never 0: tells this run's memory and messages from those of any other run.
+/// A random number, never 0: distinguishes this run's memory and messages from those of any other run.
 ///
-/// It is made of the standard library's random keys, the time and the process. The last two are there because forked processes inherit
-/// the keys. It is no secret.
+/// It is made of the standard library's random keys, the time and the process. The last two are
+/// there because forked processes inherit the keys. It is not a secret.
 pub fn nonce() -> u64 {
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u64(deadline::monotonic_ns());
@@ -19,7 +19,8 @@ pub const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 
 const FNV_PRIME: u64 = 0x0100_0000_01b3;
 
-/// 64-bit FNV-1a: goes on from `hash`, the hash of the bytes before, with `bytes`. For layout hashes and names, not against adversaries.
+/// 64-bit FNV-1a: goes on from `hash`, the hash of the bytes before, with `bytes`. For layout
+/// hashes and names, not against adversaries.
 pub const fn fnv1a(mut hash: u64, bytes: &[u8]) -> u64 {
     let mut at = 0;
     while at < bytes.len() {

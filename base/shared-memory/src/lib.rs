@@ -1,14 +1,18 @@
 //! Anonymous memory that several processes share.
 //!
-//! A [`Region`] is a sealed memfd: it has no name, cannot change its size, and has memory behind it before anybody writes to it. It is
-//! inherited by a fork at the same address, or handed on as a descriptor. An [`Arena`] hands out pages of a sparse region.
+//! A [`Region`] is a sealed memfd: it has no name, cannot change its size, and has memory behind it before
+//! it is written. It is inherited by a fork at the same address, or passed on as a descriptor. An
+//! [`Arena`] allocates pages of a sparse region. [`copy_from_shared`] and [`copy_to_shared`] are the one
+//! copy for bytes that others may write at the same time.
 //!
 //! # Contract
-//! - **SM-1** A region has no name, cannot be resized by anyone, and has its memory reserved before use: no leftovers, no SIGBUS.
+//! - **SM-1** A region has no name, cannot be resized by any process, and has its memory reserved before
+//!   use: nothing is left behind, and there is no SIGBUS.
 //! - **SM-2** Too little memory is an error that says need, have and which limit, never a signal.
 //! - **SM-3** A mapping never replaces another one.
-//! - **SM-4** A page that is taken is zero, whatever stood there before.
-//! - **SM-5** No safe call races. A copy of shared bytes reads or writes each of them once; what was checked in a copy stays as it was.
+//! - **SM-4** A page that is allocated is zero, whatever it held before.
+//! - **SM-5** No safe call races. A copy of shared bytes accesses each of them once; what was checked in a
+//!   copy stays as it was.
 //!
 //! # Example
 //! ```
@@ -23,8 +27,8 @@
 //! ```
 //!
 //! # What it does not do
-//! It orders nothing between processes: publish and wait with the words of `mailbox-atomics`. It does not protect bytes from a hostile
-//! peer: copy them out, then check the copy.
+//! It orders nothing between processes: publish and wait with the words of `mailbox-atomics`. It does not
+//! protect bytes from a hostile peer: copy them out, then check the copy.
 
 mod arena;
 mod available;

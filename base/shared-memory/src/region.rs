@@ -1,10 +1,11 @@
 //! Anonymous memory that several processes map.
 //!
 //! # Safety
-//! This file hands out references into mapped memory, to types that consist of atomic words only ([`Shared`]), and copies bytes in and out
-//! with [`copy_from_shared`] and [`copy_to_shared`] after checking the range. No other references into the memory exist, so that every
-//! access by safe code is atomic. The mapping lives as long as the [`Region`], and its size is sealed, so that no process can remove
-//! pages from below it.
+//! This file returns references into mapped memory, to types that consist of atomic words only
+//! ([`Shared`]), and copies bytes in and out with [`copy_from_shared`] and [`copy_to_shared`] after
+//! checking the range. No other references into the memory exist, so that every access by safe code
+//! is atomic. The mapping lives as long as the [`Region`], and its size is sealed, so that no
+//! process can remove pages from below it.
 #![allow(unsafe_code)]
 
 use crate::available;
@@ -20,13 +21,13 @@ use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Why a region could not be made, joined or used.
+/// Why a region could not be created, attached or used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegionError {
-    /// Nothing, or more than an address space holds.
-    #[error("a shared region of {len} bytes cannot be made; ask for 1 to {} bytes", isize::MAX)]
+    /// Zero, or more than an address space holds.
+    #[error("a shared region of {len} bytes is impossible; ask for 1 to {} bytes", isize::MAX)]
     BadLength {
-        /// What was asked for.
+        /// The length.
         len: usize,
     },
     /// The machine, or this process's share of it, has too little memory.
@@ -34,9 +35,9 @@ pub enum RegionError {
     OutOfMemory {
         /// What the memory was for.
         label: String,
-        /// What it takes.
+        /// How many bytes it takes.
         need: u64,
-        /// What there is.
+        /// How many bytes are available.
         have: u64,
         /// Which limit that is, and how to raise it.
         limit: &'static str,
@@ -46,18 +47,18 @@ pub enum RegionError {
         "the shared object has {found} bytes, {expected} were expected: the two sides disagree on the layout"
     )]
     WrongSize {
-        /// What the caller knows.
+        /// What the caller expects.
         expected: u64,
-        /// What the object says.
+        /// What the object has.
         found: u64,
     },
-    /// The object's size could still change below its users.
+    /// The object's size could still change.
     #[error("the shared object's size is not sealed; refusing to map what another process could shrink")]
     NotSealed,
-    /// It must have the addresses that it has in another process, and something else has them here.
+    /// It must have the same addresses as in another process, and they are taken here.
     #[error(
         "the addresses {at:#x} to {end:#x} of `{label}` are taken in process {pid}; \
-         it cannot share addresses with the process that made them"
+         the process cannot map it where the process that made it has it"
     )]
     AddressTaken {
         /// What the memory is for.
@@ -79,12 +80,12 @@ pub enum RegionError {
         /// The region.
         len: usize,
     },
-    /// A word at an address that its type does not allow.
+    /// A word at an offset that its type does not allow.
     #[error("offset {offset} is not a multiple of {align}")]
     Misaligned {
-        /// Where.
+        /// The offset in the region.
         offset: usize,
-        /// What it takes.
+        /// The alignment of its type.
         align: usize,
     },
     /// The system refused.
@@ -92,16 +93,16 @@ pub enum RegionError {
     System {
         /// The call.
         call: &'static str,
-        /// Its answer.
+        /// Its error.
         errno: Errno,
     },
 }
 
-/// Types that may stand in memory which other processes write at any time.
+/// Types that may be placed in memory which other processes write at any time.
 ///
 /// # Safety
-/// The type consists of atomic integers only (and padding that is never read), every byte pattern is a valid value, and the layout is
-/// `repr(C)` or `repr(transparent)`.
+/// The type consists of atomic integers only (and padding that is never read), every byte pattern is a
+/// valid value, and the layout is `repr(C)` or `repr(transparent)`.
 pub unsafe trait Shared {}
 
 // SAFETY: an atomic integer; every byte pattern is a value of it.
@@ -111,9 +112,9 @@ unsafe impl Shared for AtomicU32 {}
 // SAFETY: as above.
 unsafe impl Shared for AtomicU64 {}
 
-/// Anonymous shared memory: no name, no file, gone with its last user, however that one ends.
+/// Anonymous shared memory: no name, no file, freed with its last user, however that one ends.
 ///
-/// It is inherited by a fork at the same address, or handed on as a descriptor.
+/// It is inherited by a fork at the same address, or passed on as a descriptor.
 #[derive(Debug)]
 pub struct Region {
     map: Mapping,
@@ -123,19 +124,22 @@ pub struct Region {
 
 // SAFETY: a mapping belongs to the process and not to a thread: any thread may use and unmap it.
 unsafe impl Send for Region {}
-// SAFETY: every access through a `&Region` is atomic: references are to types of atomics only, and bytes are copied by `copy_from_shared`
-// and `copy_to_shared`. The other methods are system calls on the descriptor, which any number of threads may make.
+// SAFETY: every access through a `&Region` is atomic: references are to types of atomics only, and
+// bytes are copied by `copy_from_shared` and `copy_to_shared`. The other methods are system calls
+// on the descriptor, which any number of threads may make.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Zero-filled memory of `len` bytes, all of it reserved. `label` names it in errors and in the process's memory map.
+    /// Zero-filled memory of `len` bytes, all of it reserved. `label` names it in errors and in the
+    /// process's memory map.
     pub fn create(label: &str, len: usize) -> Result<Self, RegionError> {
         let region = Self::create_sparse(label, len)?;
         region.reserve(0..len)?;
         Ok(region)
     }
 
-    /// Like [`create`](Self::create), with addresses but no memory behind them until [`reserve`](Self::reserve).
+    /// Like [`create`](Self::create), with addresses but no memory behind them until
+    /// [`reserve`](Self::reserve).
     pub fn create_sparse(label: &str, len: usize) -> Result<Self, RegionError> {
         checked_len(len)?;
         available::check_file_size_limit(label, len)?;
@@ -145,18 +149,18 @@ impl Region {
         nix::unistd::ftruncate(&fd, len as i64).map_err(system("ftruncate"))?;
         let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
         fcntl(&fd, FcntlArg::F_ADD_SEALS(seals)).map_err(system("fcntl(F_ADD_SEALS)"))?;
-        Self::over(fd, label, len, Mapping::with_room)
+        Self::over(fd, label, len, Mapping::at_shared_address)
     }
 
-    /// Maps a region that another process made and handed over. Its size must be `len` and sealed.
+    /// Maps a region that another process created. Its size must be `len` and sealed.
     pub fn attach(fd: OwnedFd, label: &str, len: usize) -> Result<Self, RegionError> {
         check_sealed(&fd, len)?;
-        // Not where regions are made: it would be in the way of one that has to be at its address.
+        // Not among the shared addresses, where it could take the place of a region that must be there.
         Self::over(fd, label, len, Mapping::anywhere)
     }
 
-    /// Like [`attach`](Self::attach), at the address `at`, where the other process has it. Refused when something is there in this process;
-    /// nothing ever is replaced.
+    /// Like [`attach`](Self::attach), at the address `at`, where the other process has it. Refused if
+    /// something is mapped there in this process; nothing is ever replaced.
     pub fn attach_at(fd: OwnedFd, label: &str, len: usize, at: NonNull<u8>) -> Result<Self, RegionError> {
         check_sealed(&fd, len)?;
         Self::over(fd, label, len, |fd, len| Mapping::at(fd, len, at)).map_err(|error| match error {
@@ -183,7 +187,7 @@ impl Region {
         Ok(Self { map, fd, label: label.to_owned() })
     }
 
-    /// Puts memory behind `range`, so that later writes cannot fail. What is there already stays; new bytes are zero.
+    /// Puts memory behind `range`, so that later writes cannot fail. Existing bytes stay; new ones are zero.
     pub fn reserve(&self, range: Range<usize>) -> Result<(), RegionError> {
         let len = self.check(&range)?;
         available::check_available(&self.label, len)?;
@@ -195,27 +199,28 @@ impl Region {
         })
     }
 
-    /// Gives the memory behind the pages of `range` back to the system; they read as zero afterwards, in every process.
-    pub fn give_back(&self, range: Range<usize>) -> Result<(), RegionError> {
+    /// Returns the memory behind the pages of `range` to the system; they read as zero afterwards, in every
+    /// process.
+    pub(crate) fn release(&self, range: Range<usize>) -> Result<(), RegionError> {
         let len = self.check(&range)?;
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         fallocate(&self.fd, flags, range.start as i64, len as i64).map_err(system("fallocate(PUNCH_HOLE)"))
     }
 
-    /// How many bytes.
+    /// The length in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
     #[inline]
     pub fn len(&self) -> usize {
         self.map.len()
     }
 
-    /// Where it stands in this process.
+    /// Its address in this process.
     #[inline]
     pub fn base(&self) -> NonNull<u8> {
         self.map.base()
     }
 
-    /// The descriptor, to hand on.
+    /// The descriptor, to pass on.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -237,17 +242,20 @@ impl Region {
         if !offset.is_multiple_of(align_of::<T>()) {
             return Err(RegionError::Misaligned { offset, align: align_of::<T>() });
         }
-        // SAFETY: inside the mapping (checked), aligned (checked), lives as long as `self`; `T: Shared` consists of
-        // atomics for which any bytes are valid, so writes by other processes at any time are fine.
+        // SAFETY: inside the mapping (checked), aligned (checked), lives as long as `self`; `T:
+        // Shared` consists of atomics for which any bytes are valid, so writes by other processes
+        // at any time are fine.
         Ok(unsafe { core::slice::from_raw_parts(self.base().as_ptr().add(offset).cast(), count) })
     }
 
-    /// Copies bytes out, each of them once. They may be torn or hostile: check and decode the copy, never the memory.
+    /// Copies bytes out, each of them once. They may be torn or hostile: check and decode the copy,
+    /// never the memory.
     #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), RegionError> {
         self.check(&range_of(offset, into.len()))?;
-        // SAFETY: the range is inside the mapping (checked), which is readable, writable, initialized by the kernel, and lives as long as
-        // `self`. References into it are to atomics only (`word_slice`).
+        // SAFETY: the range is inside the mapping (checked), which is readable, writable,
+        // initialized by the kernel, and lives as long as `self`. References into it are to atomics
+        // only (`word_slice`).
         unsafe { copy_from_shared(self.base().as_ptr().add(offset), into) };
         Ok(())
     }
@@ -261,7 +269,7 @@ impl Region {
         Ok(())
     }
 
-    /// The length of `range` if it is inside.
+    /// The length of `range`, if it is inside the region.
     #[inline]
     fn check(&self, range: &Range<usize>) -> Result<usize, RegionError> {
         if range.start <= range.end && range.end <= self.len() {
@@ -278,7 +286,7 @@ fn checked_len(len: usize) -> Result<NonZeroUsize, RegionError> {
         .ok_or(RegionError::BadLength { len })
 }
 
-/// The object behind `fd` has `len` bytes, and nobody can change that.
+/// Checks that the object behind `fd` has `len` bytes, and that no process can change that.
 fn check_sealed(fd: &OwnedFd, len: usize) -> Result<(), RegionError> {
     let found = nix::sys::stat::fstat(fd).map_err(system("fstat"))?.st_size as u64;
     if found != len as u64 {
@@ -301,30 +309,33 @@ fn system(call: &'static str) -> impl FnOnce(Errno) -> RegionError {
     move |errno| RegionError::System { call, errno }
 }
 
-#[cfg(test)]
+// Miri knows no memfd.
+#[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
     use std::sync::atomic::Ordering;
 
     #[test]
-    fn lengths_that_cannot_be_are_refused_before_anything_is_made() {
+    fn impossible_lengths_are_refused_before_anything_is_made() {
         assert_eq!(Region::create("t", 0).unwrap_err(), RegionError::BadLength { len: 0 });
         assert_eq!(Region::create("t", usize::MAX).unwrap_err(), RegionError::BadLength { len: usize::MAX });
     }
 
+    /// SM-2
     #[test]
     fn f22_more_memory_than_there_is_says_need_and_have() {
         let need = 1 << 50;
         let region = Region::create_sparse("huge", need);
-        // Without an address space of that size the mapping itself is refused, in the same words.
+        // Without an address space of that size the mapping itself is refused, with the same error.
         let error = region.and_then(|region| region.reserve(0..need)).unwrap_err();
-        let RegionError::OutOfMemory { need: told, have, .. } = error else { panic!("{error}") };
-        assert_eq!(told, need as u64);
-        assert!(have > 0 && have < told, "have {have}");
+        let RegionError::OutOfMemory { need: reported, have, .. } = error else { panic!("{error}") };
+        assert_eq!(reported, need as u64);
+        assert!(have > 0 && have < reported, "have {have}");
     }
 
+    /// SM-1
     #[test]
-    fn f24_nobody_can_shrink_a_region() {
+    fn f24_no_process_can_resize_a_region() {
         let region = Region::create("t", 4096).unwrap();
         assert_eq!(nix::unistd::ftruncate(region.fd(), 0), Err(Errno::EPERM));
         assert_eq!(nix::unistd::ftruncate(region.fd(), 8192), Err(Errno::EPERM));
@@ -356,6 +367,7 @@ mod tests {
         assert_eq!(&copy, b"payload");
     }
 
+    /// SM-3
     #[test]
     fn a_region_attached_at_an_address_has_it_and_taken_addresses_are_refused() {
         let one = Region::create("t", 8192).unwrap();
@@ -373,8 +385,9 @@ mod tests {
         assert_eq!(wrong, RegionError::WrongSize { expected: 4096, found: 8192 });
     }
 
+    /// SM-3
     #[test]
-    fn regions_of_all_sizes_find_room_side_by_side() {
+    fn regions_of_all_sizes_do_not_overlap() {
         let regions: Vec<Region> =
             (0..40).map(|step| Region::create_sparse("t", (1 << step) + 1).unwrap()).collect();
         for (index, region) in regions.iter().enumerate() {
@@ -390,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn words_outside_or_askew_are_refused() {
+    fn words_outside_or_misaligned_are_refused() {
         let region = Region::create("t", 4096).unwrap();
         assert!(matches!(region.words::<AtomicU64>(4096), Err(RegionError::OutOfBounds { .. })));
         assert!(matches!(region.words::<AtomicU64>(4092), Err(RegionError::OutOfBounds { .. })));
@@ -404,11 +417,12 @@ mod tests {
         assert!(matches!(region.write(usize::MAX, &[1]), Err(RegionError::OutOfBounds { .. })));
     }
 
+    /// SM-4
     #[test]
-    fn memory_given_back_reads_as_zero() {
+    fn released_memory_reads_as_zero() {
         let region = Region::create("t", 8192).unwrap();
         region.write(0, &[1; 8192]).unwrap();
-        region.give_back(4096..8192).unwrap();
+        region.release(4096..8192).unwrap();
         let mut copy = [9; 8192];
         region.read(0, &mut copy).unwrap();
         assert_eq!((copy[4095], copy[4096], copy[8191]), (1, 0, 0));

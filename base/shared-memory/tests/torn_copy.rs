@@ -1,7 +1,8 @@
-//! One thread keeps changing two equal halves in shared memory; another copies them, checks the copy and then uses it.
+//! One thread keeps changing two equal halves in shared memory; another copies them, checks the
+//! copy and then uses it.
 //!
-//! SM-5: what passed the check still passes it when it is used. With a plain copy the compiler reads the shared bytes once for the check
-//! and once more for the use.
+//! SM-5: what passed the check still passes it when it is used. With a plain copy the compiler
+//! reads the shared bytes once for the check and once more for the use.
 
 use shared_memory::Region;
 use std::hint::black_box;
@@ -49,7 +50,8 @@ fn experiment<const LEN: usize>(copies: u64) -> Counts {
         });
         for _ in 0..copies {
             counts.copies += 1;
-            // As in every decoder, an acquire load of a word comes first. The compiler moves no later load before it.
+            // As in every decoder, an acquire load of a word comes first. The compiler moves no
+            // later load before it.
             black_box(published.load(Ordering::Acquire));
             match checked_copy::<LEN>(&region) {
                 None => counts.torn += 1,
@@ -68,7 +70,13 @@ const LONG: usize = 1024;
 
 #[test]
 fn f49_checked_bytes_cannot_change_after_the_check() {
-    let copies = if cfg!(miri) { 20 } else { 500_000 };
+    let copies = if cfg!(miri) {
+        20
+    } else if cfg!(tsan) {
+        20_000
+    } else {
+        200_000
+    };
     for counts in [experiment::<SHORT>(copies), experiment::<LONG>(copies)] {
         assert_eq!(counts.bad, 0, "{counts:?}");
     }

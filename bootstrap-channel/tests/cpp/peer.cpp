@@ -37,7 +37,7 @@ static_assert(offsetof(Mailbox, buffer_ptrs) == 64, "buffer_ptrs");
 static_assert(offsetof(Mailbox, error_message) == 3072, "error_message");
 
 static int read_reply(Mailbox *box) {
-    for (int looks = 0; looks < 60 * 1000; ++looks) {
+    for (int polls = 0; polls < 60 * 1000; ++polls) {
         int32_t state = box->state.load(std::memory_order_acquire);
         if (state == 1) {
             std::printf("success %llx %llx %llx", (unsigned long long)box->device_ctx,
@@ -67,7 +67,7 @@ int main(int argc, char **argv) {
     }
     Mailbox *box = static_cast<Mailbox *>(memory);
     if (std::strcmp(argv[1], "read") == 0) return read_reply(box);
-    // Late, so that the reader has gone to sleep: nothing here wakes it.
+    // Late, so that the reader is parked: nothing here wakes it.
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     if (std::strcmp(argv[1], "write-success") == 0) {
         box->device_ctx = 0x1122334455667788;

@@ -3,7 +3,7 @@
 use crate::dirty;
 use collectives::{Collectives, Op, Options, WindowTensor};
 use comm_context::comm::{CommError, Timeout};
-use comm_sim::{Prepared, SimComm, prepare};
+use comm_sim::{Prepared, SimComm};
 
 pub(crate) struct Rank {
     prepared: Prepared,
@@ -24,7 +24,7 @@ fn must<T, E: std::fmt::Display>(made: Result<T, E>) -> T {
 
 impl Rank {
     pub(crate) fn new(ranks: usize, bytes: usize) -> Result<Self, CommError> {
-        Ok(Self { prepared: prepare(ranks as u32)?, len: bytes / 4, made: None })
+        Ok(Self { prepared: SimComm::prepare_group(ranks as u32)?, len: bytes / 4, made: None })
     }
 
     fn made(&mut self, me: usize) -> &mut Made {

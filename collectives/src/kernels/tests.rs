@@ -170,12 +170,12 @@ fn source(random: &mut Random, dtype: DType, count: usize) -> Vec<u8> {
 
 #[test]
 fn every_build_of_every_kernel_gives_the_bits_of_a_plain_loop() {
-    // CO-3
+    // CO-2
     let mut random = Random(0x1234_5678_9abc_def1);
     let builds = Kernels::all();
     eprintln!("builds: {:?}", builds.iter().map(|kernels| kernels.name).collect::<Vec<_>>());
-    for dtype in DType::ALL {
-        for op in Op::ALL {
+    for dtype in DType::ALL.iter().copied() {
+        for op in Op::ALL.iter().copied() {
             assert_eq!(BASELINE.fold(dtype, op).is_some(), op.applies_to(dtype), "{dtype} {op}");
             if !op.applies_to(dtype) {
                 continue;

@@ -8,7 +8,7 @@
 use child_process::Child;
 use collectives::{Collectives, DType, Element, Options, bf16, f16};
 use comm_context::comm::Timeout;
-use comm_sim::{Prepared, SimComm, prepare};
+use comm_sim::{Prepared, SimComm};
 use deadline::{Deadline, HowDied};
 use shared_memory::Region;
 use std::time::Duration;
@@ -67,7 +67,7 @@ pub struct Ranks {
 impl Ranks {
     /// Starts `nranks` ranks. `body` returns what each has to say.
     pub fn start(nranks: usize, body: impl Fn(SimComm) -> String) -> Self {
-        let prepared = prepare(nranks as u32).unwrap();
+        let prepared = SimComm::prepare_group(nranks as u32).unwrap();
         let texts = Texts::new(nranks);
         let mut children = Vec::new();
         for rank in 0..nranks {

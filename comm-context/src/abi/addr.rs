@@ -4,14 +4,14 @@ use core::fmt;
 
 use bytemuck::{Pod, Zeroable};
 
-/// An address of device memory, as the rank that holds it reaches it. On the simulator it is a pointer of the
+/// An address of device memory, valid on the rank that holds it. In the simulation it is a pointer of the
 /// process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct DeviceAddr(pub u64);
 
 impl DeviceAddr {
-    /// The null address: nothing lies there.
+    /// The null address.
     pub const NULL: Self = Self(0);
 
     /// Whether this is the null address.

@@ -1,4 +1,4 @@
-//! `CommContext`: what a kernel knows of its group.
+//! `CommContext`: the group as a kernel sees it.
 
 use core::mem::{align_of, offset_of, size_of};
 
@@ -10,9 +10,9 @@ use super::{AbiError, DeviceAddr};
 /// The most ranks that a context has room for.
 pub const COMM_MAX_RANK_NUM: usize = 64;
 
-/// What a kernel gets: its rank, and where the window of every rank lies as this rank reaches it.
+/// What a kernel gets: its rank, and the address of every rank's window as this rank reaches it.
 ///
-/// Windows at and beyond `rank_num` are null in contexts made here; nobody may rely on it.
+/// Windows at and beyond `rank_num` are null in contexts built here; readers must not rely on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct CommContext {
@@ -28,7 +28,7 @@ pub struct CommContext {
     pub win_size: u64,
     /// `windowsIn`: where the window of each rank starts.
     pub windows_in: [u64; COMM_MAX_RANK_NUM],
-    /// `windowsOut`: the same shape; on the simulator a copy of `windows_in`.
+    /// `windowsOut`: the same shape; in the simulation a copy of `windows_in`.
     pub windows_out: [u64; COMM_MAX_RANK_NUM],
 }
 
@@ -42,12 +42,12 @@ const_assert_eq!(offset_of!(CommContext, win_size), 24);
 const_assert_eq!(offset_of!(CommContext, windows_in), 32);
 const_assert_eq!(offset_of!(CommContext, windows_out), 544);
 
-/// What `workSpace` points at: the word that ends the waits of a kernel.
+/// What `workSpace` points at: the abort word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct CommWorkspace {
-    /// Zero while the run goes on. Sticky: once it is not, every `comm_wait` of the kernel ends and returns
-    /// false.
+    /// Zero while the run goes on. While it is not zero, every `comm_wait` and barrier of the kernel returns
+    /// false. It is reset between runs, when no kernel is running.
     pub abort: u32,
     /// Zero.
     pub reserved: [u32; 15],
@@ -93,8 +93,8 @@ impl CommContext {
         self
     }
 
-    /// The view that the ranks `ranks` have of the slice `offset..offset + size` of every window, as rank
-    /// `domain_rank` of them. Keeps the workspace.
+    /// The view that a subset has of the slice `offset..offset + size` of every window: `ranks` in their new
+    /// order, of which this rank is number `domain_rank`. Keeps the workspace.
     pub fn subset(&self, ranks: &[u32], domain_rank: u32, offset: u64, size: u64) -> Result<Self, AbiError> {
         let inside = offset.checked_add(size).is_some_and(|end| end <= self.win_size);
         if !inside {
@@ -122,7 +122,7 @@ impl CommContext {
         Ok(context)
     }
 
-    /// Checks that the ranks are possible and that every window is.
+    /// Checks the ranks and every window.
     pub fn check(&self) -> Result<(), AbiError> {
         self.check_ranks()?;
         (0..self.rank_num).try_for_each(|rank| self.window_in(rank).map(drop))
@@ -152,14 +152,14 @@ impl CommContext {
         if possible { Ok(base) } else { Err(AbiError::Window { rank, base, size: self.win_size }) }
     }
 
-    /// Where `peer` has what this rank has at `local`, as this rank reaches it: the bounds-checked
+    /// The address in `peer`'s window that corresponds to `local` in this rank's: a bounds-checked
     /// `CommRemotePtr`.
     pub fn remote(&self, local: DeviceAddr, peer: u32) -> Result<DeviceAddr, AbiError> {
         let base = self.window_in(self.rank_id)?;
         let offset = local.0.checked_sub(base.0).filter(|offset| *offset < self.win_size);
         let offset = offset.ok_or(AbiError::NotInWindow { addr: local, base, size: self.win_size })?;
         let theirs = self.window_in(peer)?;
-        // `window_in` has shown that the peer's window does not run beyond the address space.
+        // `window_in` has checked that the peer's window lies in the address space.
         Ok(DeviceAddr(theirs.0 + offset))
     }
 

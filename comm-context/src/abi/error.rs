@@ -1,13 +1,13 @@
-//! What can be wrong with bytes that follow the ABI in size only.
+//! Errors of ABI values.
 
 use super::{COMM_MAX_RANK_NUM, DeviceAddr, TENSOR_MAX_DIMS};
 
-/// Why bytes are no context or tensor descriptor, or why one cannot be made.
+/// Why bytes are not a context or tensor descriptor, or why one cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AbiError {
     /// There are fewer bytes than the struct has.
-    #[error("{what} has {need} bytes, these are {have}")]
+    #[error("{what} has {need} bytes, but only {have} are given")]
     Length {
         /// The struct.
         what: &'static str,
@@ -120,15 +120,15 @@ pub enum AbiError {
         align: u64,
     },
 
-    /// The number of a data type has no meaning.
-    #[error("{code} is no data type")]
+    /// The number is not that of a data type.
+    #[error("unknown data type {code}")]
     DType {
         /// The number.
         code: u8,
     },
 
-    /// A byte that is 0 or 1 is something else.
-    #[error("{what} is {value}; it is 0 or 1")]
+    /// A byte that must be 0 or 1 is something else.
+    #[error("{what} is {value}; it must be 0 or 1")]
     Flag {
         /// Which byte.
         what: &'static str,

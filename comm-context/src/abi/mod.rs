@@ -1,8 +1,8 @@
 //! The bytes that kernels read: little endian, natural alignment, every offset pinned. No allocation, no
 //! `std`.
 //!
-//! The structs are plain old data, so any bytes are a value of them and no access may trust one: the
-//! accessors check what they use, and `decode` checks everything once.
+//! The structs are plain old data: any bytes are a value of them, so no value can be trusted. The accessors
+//! check what they use, and `decode` checks everything once.
 
 mod addr;
 mod context;

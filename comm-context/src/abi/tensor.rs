@@ -1,4 +1,4 @@
-//! `TensorDesc`: what a kernel knows of one tensor.
+//! `TensorDesc`: one tensor as a kernel sees it.
 
 use core::mem::{align_of, offset_of, size_of};
 
@@ -29,7 +29,7 @@ pub enum DType {
     Int8 = 4,
     /// Unsigned, 8 bits.
     Uint8 = 5,
-    /// The upper half of a single.
+    /// bfloat16: the upper half of an IEEE single.
     Bfloat16 = 6,
     /// Signed, 64 bits.
     Int64 = 7,
@@ -96,7 +96,7 @@ pub struct TensorDesc {
     pub ndims: u32,
     /// The number of the [`DType`].
     pub dtype: u8,
-    /// 1 when the dependencies are given by hand.
+    /// 1 when the dependencies are declared by the caller, not derived.
     pub manual_dep: u8,
     /// 1 when the elements lie without gaps in row-major order.
     pub is_contiguous: u8,
@@ -106,7 +106,7 @@ pub struct TensorDesc {
     pub shapes: [u32; TENSOR_MAX_DIMS],
     /// From the first element to just after the last, in elements; 0 for an empty tensor.
     pub extent: u64,
-    /// How far apart neighbours in each dimension are, in elements; more than 0.
+    /// The stride of each dimension in elements; more than 0.
     pub strides: [u32; TENSOR_MAX_DIMS],
     /// 0.
     pub reserved: [u8; 36],
@@ -166,8 +166,8 @@ impl TensorDesc {
         Ok(desc)
     }
 
-    /// Checks that the fields are possible and agree with each other. Shapes and strides beyond `ndims` are
-    /// not looked at.
+    /// Checks that the fields are valid and agree with each other. Shapes and strides beyond `ndims` are
+    /// ignored.
     pub fn check(&self) -> Result<(), AbiError> {
         let shape = self.shape()?;
         let strides = &self.strides[..shape.len()];
@@ -200,7 +200,7 @@ impl TensorDesc {
         DType::from_code(self.dtype)
     }
 
-    /// The shape, as long as there are dimensions.
+    /// The shape: one length for each dimension in use.
     pub fn shape(&self) -> Result<&[u32], AbiError> {
         let ndims = self.ndims as usize;
         self.shapes.get(..ndims).ok_or(AbiError::Dims { ndims, strides: ndims })
@@ -213,7 +213,7 @@ mod tests {
 
     // CC-7
     #[test]
-    fn every_data_type_survives_its_number_and_no_other_number_is_one() {
+    fn every_data_type_survives_its_number_and_every_other_number_is_refused() {
         for code in 0..=u8::MAX {
             match DType::from_code(code) {
                 Ok(dtype) => assert_eq!(dtype.code(), code),

@@ -1,4 +1,4 @@
-//! Making tensor descriptors whose fields agree.
+//! Builds tensor descriptors whose fields agree.
 
 use bytemuck::Zeroable;
 
@@ -58,13 +58,13 @@ impl<'a> TensorBuilder<'a> {
         self
     }
 
-    /// Says that the dependencies on this tensor are given by hand.
+    /// The dependencies on this tensor are declared by the caller, not derived.
     pub fn manual_dependencies(mut self) -> Self {
         self.manual_dep = 1;
         self
     }
 
-    /// Checks everything and makes the descriptor.
+    /// Checks everything and builds the descriptor.
     pub fn build(self) -> Result<TensorDesc, AbiError> {
         let ndims = self.shape.len();
         let given = self.strides.map_or(ndims, <[u32]>::len);
@@ -135,7 +135,7 @@ fn extent(shape: &[u32], strides: &[u32]) -> Result<u64, AbiError> {
     })
 }
 
-/// The stride of a dimension with at most one element says nothing.
+/// The stride of a dimension with at most one element does not matter.
 fn is_contiguous(shape: &[u32], strides: &[u32]) -> bool {
     let mut step: u64 = 1;
     shape.contains(&0)

@@ -6,8 +6,8 @@ use core::ffi::c_int;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Open communicators by number. Numbers are not used again, so a stale one is never somebody else's.
-pub struct Handles {
+/// Open communicators by number. Numbers are not reused, so a stale handle never names another communicator.
+pub(super) struct Handles {
     open: Mutex<Open>,
 }
 
@@ -38,7 +38,7 @@ impl Entry {
         self.domains().insert(id, shape);
     }
 
-    /// Forgets the domain `id` if it has this shape; an unknown one is left for the backend to refuse.
+    /// Removes the domain `id` if it has this shape; an unknown one is left for the backend to refuse.
     pub(super) fn released(&self, id: u64, given: Shape) -> Result<(), CommError> {
         let mut domains = self.domains();
         match domains.get(&id) {
@@ -57,7 +57,8 @@ impl Entry {
     }
 }
 
-/// Handles start here: no pointer of a real program looks like it, and small integers passed by mistake are refused.
+/// Handles start here: outside the range of user-space pointers, so that pointers and small integers passed
+/// by mistake are refused.
 const FIRST: u64 = 0xc41b_c033_0000_0001;
 
 impl Handles {

@@ -1,18 +1,20 @@
-//! The C API of DESIGN 2.4 for any backend: everything but the way in.
+//! The C API of `comm.h` for any backend, except how a communicator is opened. What it promises is in
+//! docs/ARCHITECTURE.md#c-api-of-a-backend.
 //!
-//! A backend calls [`export_c_api!`](crate::export_c_api) with the function that opens its communicator, and exports all symbols of `comm.h`.
-//! Handles are numbers, never addresses: a stale or foreign one is found missing in a table instead of being followed.
+//! A backend calls [`export_c_api!`](crate::export_c_api) with the function that opens its communicator, and
+//! exports all symbols of `comm.h`. Handles are numbers, never addresses: a stale or foreign one is found
+//! missing in a table instead of being followed.
 //!
 //! # Safety
-//! Reads and writes through pointers that a C caller passes. Each is checked for NULL first; that a pointer which is not NULL is valid is the
-//! caller's part of `comm.h`.
+//! Reads and writes through pointers that a C caller passes. Each is checked for NULL first; that a pointer
+//! which is not NULL is valid is the caller's part of `comm.h`.
 #![allow(unsafe_code)]
 
 mod handles;
 
 use crate::comm::{
-    AllocationId, ArgumentError, CommCode, CommError, Communicator, DomainSpec, Membership, PathProblem,
-    SubsetView, Timeout,
+    AllocationId, ArgumentError, CommError, Communicator, DomainSpec, Membership, PathProblem, SubsetView,
+    Timeout,
 };
 use core::ffi::{c_char, c_int, c_void};
 use handles::{Handles, Shape, with_handle};
@@ -21,36 +23,37 @@ use std::ffi::{CStr, CString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use worker_errors::ErrorCode;
 
-/// What a backend brings: joins the group at a path. The stream is the caller's.
+/// What a backend supplies: joins the group at a path. The stream is the caller's.
 pub type Open = fn(Membership, *mut c_void, &Path, Timeout) -> Result<Box<dyn Communicator>, CommError>;
 
 /// The open communicators of one library.
-pub static HANDLES: Handles = Handles::new();
+static HANDLES: Handles = Handles::new();
 
 std::thread_local!(static LAST_ERROR: RefCell<CString> = RefCell::default());
 
-/// Keeps and prints a failure.
+/// Stores and prints a failure.
 fn report(call: &str, error: &dyn core::fmt::Display) {
     let text = format!("{call}: {error}");
-    // Not `eprintln!`, which panics when nobody reads standard error any more.
+    // Not `eprintln!`, which panics when standard error is closed.
     let _ = writeln!(std::io::stderr(), "[chipcomm] {text}");
     let text = CString::new(text.replace('\0', "\\0")).unwrap_or_default();
-    // A thread that is ending has no text any more.
+    // A thread that is ending has no storage for the text any more.
     let _ = LAST_ERROR.try_with(|last| last.replace(text));
 }
 
-/// Runs a call: no panic crosses the border, every failure is reported.
+/// Runs a call. No panic crosses the border, and every failure is reported.
 fn guarded(call: &str, body: impl FnOnce() -> Result<(), CommError>) -> c_int {
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)) {
         Ok(Ok(())) => 0,
         Ok(Err(error)) => {
             report(call, &error);
-            error.code() as c_int
+            error.code().as_i32()
         }
         Err(_) => {
             report(call, &"a bug in the library: it panicked; see stderr above");
-            CommCode::Internal as c_int
+            ErrorCode::Internal.as_i32()
         }
     }
 }
@@ -68,8 +71,8 @@ impl<T> Out<T> {
     }
 
     fn set(self, value: T) {
-        // SAFETY: not NULL (checked in `new`), and by `comm.h` a pointer to a writable object of this type; an unaligned
-        // one is written bytewise.
+        // SAFETY: not NULL (checked in `new`), and by `comm.h` a pointer to a writable object of this type;
+        // an unaligned one is written bytewise.
         unsafe { self.0.write_unaligned(value) }
     }
 }
@@ -90,7 +93,7 @@ unsafe fn ranks(ranks: *const u32, count: usize) -> Result<Vec<u32>, CommError> 
             ArgumentError::TooManyRanks { count, nranks: crate::abi::COMM_MAX_RANK_NUM as u32 }.into()
         );
     }
-    // SAFETY: not NULL, `count` is small, and the caller vouches for that many numbers; read bytewise.
+    // SAFETY: not NULL, `count` is at most 64, and by contract there are that many numbers; read bytewise.
     Ok((0..count).map(|at| unsafe { ranks.add(at).read_unaligned() }).collect())
 }
 
@@ -103,7 +106,7 @@ pub unsafe fn init(open: Open, rank: c_int, nranks: c_int, stream: *mut c_void, 
         if path.is_null() {
             return Err(ArgumentError::RootinfoPath { problem: PathProblem::Null }.into());
         }
-        // SAFETY: not NULL, and NUL-terminated by the caller's word.
+        // SAFETY: not NULL, and NUL-terminated by the caller's contract.
         let path = Path::new(std::ffi::OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes()));
         crate::comm::validate::rootinfo_path(path)?;
         handle = HANDLES.add(open(me, stream, path, timeout()?)?);
@@ -155,7 +158,7 @@ pub unsafe fn derive_context(
 ) -> c_int {
     with_handle("comm_derive_context", handle, |comm, _| {
         let out = Out::new(context_out, "device_ctx_out")?;
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller's contract is passed on.
         let ranks = unsafe { ranks(rank_ids, rank_count) }?;
         out.set(comm.derive_context(&SubsetView { ranks: &ranks, domain_rank, offset, size })?.0);
         Ok(())
@@ -178,7 +181,7 @@ pub unsafe fn alloc_domain_windows(
     with_handle("comm_alloc_domain_windows", handle, |comm, entry| {
         let context = Out::new(context_out, "device_ctx_out")?;
         let base = Out::new(base_out, "local_window_base_out")?;
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller's contract is passed on.
         let ranks = unsafe { ranks(rank_ids, rank_count) }?;
         let spec = DomainSpec { id: AllocationId(id), ranks: &ranks, domain_rank, window_size };
         let window = comm.alloc_domain(&spec, timeout()?)?;
@@ -189,7 +192,7 @@ pub unsafe fn alloc_domain_windows(
     })
 }
 
-/// The members are known from the allocation; count and position must be those that it was made with.
+/// The members are known from the allocation; count and position must be the same as there.
 pub fn release_domain_windows(handle: u64, id: u64, rank_count: usize, domain_rank: u32) -> c_int {
     with_handle("comm_release_domain_windows", handle, |comm, entry| {
         if rank_count == 0 {
@@ -212,7 +215,7 @@ pub fn barrier(handle: u64) -> c_int {
     with_handle("comm_barrier", handle, |comm, _| comm.barrier(timeout()?))
 }
 
-/// Leaves and forgets the handle.
+/// Leaves the group and drops the handle.
 pub fn destroy(handle: u64) -> c_int {
     guarded("comm_destroy", || {
         let comm = HANDLES.remove(handle)?;
@@ -233,8 +236,8 @@ macro_rules! export_c_api {
         /// The symbols of `comm.h`.
         ///
         /// # Safety
-        /// Exported under their C names, which no other Rust code of this library defines; each hands its arguments on to the function
-        /// of the same name, with the contract that `comm.h` states.
+        /// Exported under their C names, which no other Rust code of this library defines. Each passes its
+        /// arguments on to the function of the same name, under the contract of `comm.h`.
         #[allow(
             unsafe_code,
             missing_docs,

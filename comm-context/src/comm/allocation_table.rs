@@ -1,17 +1,17 @@
-//! What a rank has allocated: the books of a communicator, the same for every backend.
+//! What a rank has allocated, the same for every backend.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Range;
 
-use super::reach::Reach;
+use super::reachable::ReachableRanges;
 use super::{AllocationId, ArgumentError, CommError, Membership, SubsetView, Window, validate};
 use crate::abi::{CommContext, DeviceAddr};
 
 /// The base window, or a domain's.
 pub type Key = Option<AllocationId>;
 
-/// A window that every member has: this rank's part of it, and the context that describes everybody's.
+/// A window that every member has: this rank's part of it, and the context that describes all parts.
 #[derive(Clone, Debug)]
 pub struct Allocated {
     /// This rank's part.
@@ -29,14 +29,14 @@ pub struct Released {
     pub window: Window,
 }
 
-/// The windows of a rank, and what it may touch because of them.
+/// The windows of a rank, and the memory that it may touch because of them.
 ///
-/// A window is in the books from [`begin`](Self::begin) on, so that a second thread cannot begin it too, and may be used from
-/// [`end`](Self::end) on. A backend keeps its books under a lock that it never holds while it waits, so that calls that concern other
-/// domains go on.
+/// A window is in the table from [`begin`](Self::begin) on, so that a second thread cannot begin it too, and
+/// usable from [`end`](Self::end) on. A backend keeps its table under a lock that it never holds while it
+/// waits, so that calls that concern other domains proceed.
 #[derive(Debug, Default)]
 pub struct AllocationTable {
-    reach: Reach,
+    reachable: ReachableRanges,
     /// `None` while it is being allocated or released.
     windows: BTreeMap<Key, Option<Held>>,
 }
@@ -48,7 +48,7 @@ struct Held {
 }
 
 impl AllocationTable {
-    /// An allocation begins: refused where there is one already.
+    /// Begins an allocation; refused when there is one under this key.
     pub fn begin(&mut self, key: Key) -> Result<(), CommError> {
         match (self.windows.entry(key), key) {
             (Entry::Vacant(place), _) => {
@@ -60,7 +60,7 @@ impl AllocationTable {
         }
     }
 
-    /// It ends: what was made is within reach, or it may begin again.
+    /// Ends an allocation: the window becomes reachable, or after a failure the key is free again.
     pub fn end(
         &mut self,
         key: Key,
@@ -69,7 +69,7 @@ impl AllocationTable {
     ) -> Result<Window, CommError> {
         let made = made.inspect_err(|_| drop(self.windows.remove(&key)))?;
         let window = made.window;
-        self.reach.add_windows(starts(&made.context), window.size);
+        self.reachable.add_windows(starts(&made.context), window.size);
         self.add_context(window.context);
         self.windows.insert(key, Some(Held { members: members.to_vec(), made }));
         Ok(window)
@@ -93,32 +93,33 @@ impl AllocationTable {
         base.context.subset(view.ranks, view.domain_rank, offset, size).map_err(CommError::impossible)
     }
 
-    /// A context that was placed may be read.
+    /// Makes a context readable that was written at `at`.
     pub fn add_context(&mut self, at: DeviceAddr) {
-        self.reach.add_context(context_range(at));
+        self.reachable.add_context(context_range(at));
     }
 
-    /// A domain's release begins: it is out of reach, and its id is taken until [`forget`](Self::forget).
+    /// Begins the release of a domain: it is no longer reachable, and its id stays taken until
+    /// [`forget`](Self::forget).
     pub fn release(&mut self, id: AllocationId) -> Result<Released, CommError> {
         let held = self.windows.get_mut(&Some(id)).and_then(Option::take);
         let Held { members, made } = held.ok_or(CommError::UnknownDomain { id })?;
-        self.reach.remove(starts(&made.context), &context_range(made.window.context));
+        self.reachable.remove(starts(&made.context), &context_range(made.window.context));
         Ok(Released { members, window: made.window })
     }
 
-    /// A domain's memory is gone, and its id is free.
+    /// Ends the release of a domain: its memory is gone, and its id is free.
     pub fn forget(&mut self, id: AllocationId) {
         self.windows.remove(&Some(id));
     }
 
     /// Whether all of a range may be read.
     pub fn check_read(&self, at: DeviceAddr, len: usize) -> Result<(), CommError> {
-        check(at, len, |range| self.reach.may_read(range))
+        check(at, len, |range| self.reachable.may_read(range))
     }
 
     /// Whether all of a range may be written.
     pub fn check_write(&self, at: DeviceAddr, len: usize) -> Result<(), CommError> {
-        check(at, len, |range| self.reach.may_write(range))
+        check(at, len, |range| self.reachable.may_write(range))
     }
 }
 
@@ -144,7 +145,8 @@ mod tests {
 
     const DOMAIN: AllocationId = AllocationId(7);
 
-    /// What rank 0 of two has: windows of 0x100 bytes at `at` and `at + 0x1000`, and a context at `at + 0x2000`.
+    /// What rank 0 of two has: windows of 0x100 bytes at `at` and `at + 0x1000`, and a context at
+    /// `at + 0x2000`.
     fn made(at: u64) -> Allocated {
         let bases = [DeviceAddr(at), DeviceAddr(at + 0x1000)];
         let window = Window { context: DeviceAddr(at + 0x2000), base: bases[0], size: 0x100 };
@@ -159,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_begins_once_and_again_after_it_failed() {
+    fn an_allocation_begins_once_and_again_after_a_failure() {
         let mut allocations = AllocationTable::default();
         for (key, taken) in
             [(None, CommError::WindowsExist), (Some(DOMAIN), CommError::DomainExists { id: DOMAIN })]
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_used_from_its_end_on_only() {
+    fn a_window_is_usable_only_after_its_allocation_ended() {
         let mut allocations = AllocationTable::default();
         allocations.begin(None).unwrap();
         let view = SubsetView { ranks: &[0], domain_rank: 0, offset: 0, size: 8 };
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_are_read_and_written_and_contexts_only_read() {
+    fn windows_are_writable_and_contexts_read_only() {
         let mut allocations = with_base();
         for at in [0x1_0000, 0x1_1000] {
             allocations.check_write(DeviceAddr(at), 0x100).unwrap();
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_released_domain_is_out_of_reach_at_once_and_its_id_free_when_forgotten() {
+    fn a_released_domain_is_unreachable_at_once_and_its_id_free_when_forgotten() {
         let mut allocations = with_base();
         assert!(matches!(allocations.release(DOMAIN), Err(CommError::UnknownDomain { id: DOMAIN })));
         allocations.begin(Some(DOMAIN)).unwrap();

@@ -1,16 +1,18 @@
-//! The backend-neutral communicator: what every backend does, in whose words, and with which errors.
+//! The backend-neutral communicator: the trait, its arguments and its errors.
 
 mod allocation_table;
+mod backend;
 mod error;
 mod host_windows;
 mod membership;
 mod phase;
-mod reach;
+mod reachable;
 mod timeout;
 pub mod validate;
 
 pub use allocation_table::{Allocated, AllocationTable, Key, Released};
-pub use error::{ArgumentError, CommCode, CommError, Death, PathProblem};
+pub use backend::{Backend, WindowRequest};
+pub use error::{ArgumentError, CommError, Death, PathProblem};
 pub use host_windows::{HostWindows, WordWait};
 pub use membership::Membership;
 pub use phase::Phase;
@@ -26,10 +28,10 @@ use crate::abi::DeviceAddr;
 ///
 /// # Failure
 /// A wrong argument ([`CommError::Argument`] and the five state errors after it) is refused before anything
-/// is created or any peer is told, and leaves the communicator as it was. So does a failed allocation on one
-/// member of a domain: the others get [`CommError::PeerFailed`] and nothing stays allocated. A deadline that
-/// passes, a peer that dies and an abort break the communicator: the first such error is kept, and every
-/// later call answers at once with [`CommError::Broken`] around it. [`destroy`](Self::destroy) works in
+/// is created or any peer is involved, and leaves the communicator as it was. So does an allocation that
+/// fails on one member: the others get [`CommError::PeerFailed`], and nothing stays allocated. A deadline
+/// that passes, a peer that dies and an abort break the communicator: the first such error is kept, and every
+/// later call returns at once with [`CommError::Broken`] around it. [`destroy`](Self::destroy) works in
 /// either state.
 pub trait Communicator: Send + Sync {
     /// This rank, `0..nranks`.
@@ -66,7 +68,7 @@ pub trait Communicator: Send + Sync {
     /// What this rank holds of the domain is released even when the call fails because a peer is gone.
     fn release_domain(&self, id: AllocationId, within: Timeout) -> Result<(), CommError>;
 
-    /// Waits until every rank has come here. What a rank wrote before its call, every rank sees after its
+    /// Waits until every rank has called it. What a rank wrote before its call, every rank sees after its
     /// own.
     fn barrier(&self, within: Timeout) -> Result<(), CommError>;
 
@@ -80,8 +82,9 @@ pub trait Communicator: Send + Sync {
     /// context.
     fn write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), CommError>;
 
-    /// Brings the word with which the parent of the ranks ends the waits of kernels to where this rank's kernels look at it. To be called
-    /// before a kernel is launched and now and then while it runs; does nothing where they look at the parent's word itself.
+    /// Copies the abort word, which the parent of the ranks writes, to the place where this rank's kernels
+    /// read it. Call it before a kernel is launched and repeatedly while it runs. Does nothing where kernels
+    /// read the parent's word directly.
     fn relay_abort(&self) -> Result<(), CommError> {
         Ok(())
     }
@@ -107,8 +110,8 @@ pub struct Window {
     pub size: usize,
 }
 
-/// Names one domain allocation. Chosen by the caller; the members agree on it, concurrent domains differ in
-/// it.
+/// Names one domain allocation. Chosen by the caller: the same on every member, different for concurrent
+/// domains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AllocationId(pub u64);
 

@@ -10,12 +10,12 @@ use super::ArgumentError;
 /// The longest wait of one call: more than zero, at most 24 hours.
 ///
 /// A bad value is refused here, before anything is created (F06). A call turns it into one absolute deadline
-/// at its start and hands that on; no inner step starts it again.
+/// at its start, which all inner steps share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timeout(Duration);
 
 impl Timeout {
-    /// What is used where nobody says otherwise: 120 s, as bring-up needs it.
+    /// The default: 120 s, enough for the bring-up of a large group.
     pub const DEFAULT: Self = Self(Duration::from_secs(120));
 
     /// The longest accepted value: 24 h.
@@ -49,8 +49,8 @@ impl Timeout {
     }
 }
 
-/// Seconds: digits with at most one point between them. `f64::from_str` alone would also take `inf`, `nan`, `1e3`
-/// and `+1`.
+/// Seconds: digits with at most one point between them. `f64::from_str` alone would also take `inf`, `nan`,
+/// `1e3` and `+1`.
 impl FromStr for Timeout {
     type Err = ArgumentError;
 

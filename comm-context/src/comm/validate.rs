@@ -1,4 +1,4 @@
-//! The checks of arguments that every backend makes before it creates anything.
+//! The checks of arguments before a backend creates anything.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -22,13 +22,13 @@ pub fn window_size(what: &'static str, size: usize) -> Result<(), ArgumentError>
     }
 }
 
-/// Checks a domain as the rank `me` asks for it.
+/// Checks a domain that the rank `me` asks for.
 pub fn domain(me: Membership, spec: &DomainSpec<'_>) -> Result<(), ArgumentError> {
     members(me, spec.ranks, spec.domain_rank)?;
     window_size("window_size", spec.window_size)
 }
 
-/// Checks a view as the rank `me` asks for it, on a base window of `window` bytes.
+/// Checks a view of a base window of `window` bytes that the rank `me` asks for.
 pub fn subset(me: Membership, view: &SubsetView<'_>, window: usize) -> Result<(), ArgumentError> {
     members(me, view.ranks, view.domain_rank)?;
     window_size("window_size", view.size)?;
@@ -39,8 +39,8 @@ pub fn subset(me: Membership, view: &SubsetView<'_>, window: usize) -> Result<()
     Ok(())
 }
 
-/// Checks the path at which independent ranks meet, as far as its text tells. What lies there is the
-/// rendezvous's task.
+/// Checks the text of the path at which independent ranks rendezvous. What lies at the path is checked by the
+/// rendezvous.
 pub fn rootinfo_path(path: &Path) -> Result<(), ArgumentError> {
     let bytes = path.as_os_str().as_bytes();
     let problem = if bytes.is_empty() {

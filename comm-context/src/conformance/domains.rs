@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use super::Seat;
-use super::kit::{
-    During, Outcome, context_of, ensure, ensure_refused, ensure_stamp, ensure_zero, spot, stamp,
+use super::TestRank;
+use super::support::{
+    During, Outcome, address_in, context_of, ensure, ensure_pattern, ensure_refused, ensure_zero, pattern,
 };
 use crate::comm::{AllocationId, ArgumentError, CommError, Communicator, DomainSpec, Timeout, Window};
 
@@ -33,51 +33,51 @@ fn release(comm: &dyn Communicator, id: u64, within: Timeout) -> Outcome {
     comm.release_domain(AllocationId(id), within).during("release_domain")
 }
 
-/// A ring of pairs: every rank is in two domains, and every two neighbours share one. Everybody allocates in
-/// the order of the ids, which is the order that cannot lock.
-pub(super) fn overlapping_domains_have_windows_of_their_own(seat: &Seat<'_>) -> Outcome {
-    let comm = seat.join()?;
-    let base = comm.alloc_windows(4096, seat.timeout).during("alloc_windows")?;
-    let pairs: Vec<[u32; 2]> = (0..seat.nranks).map(|rank| [rank, (rank + 1) % seat.nranks]).collect();
+/// A ring of pairs: every rank is in two domains, and every two neighbours share one. All ranks allocate in
+/// the order of the ids, so that no cycle of waits can form.
+pub(super) fn overlapping_domains_have_windows_of_their_own(test: &TestRank<'_>) -> Outcome {
+    let comm = test.join()?;
+    let base = comm.alloc_windows(4096, test.timeout).during("alloc_windows")?;
+    let pairs: Vec<[u32; 2]> = (0..test.nranks).map(|rank| [rank, (rank + 1) % test.nranks]).collect();
     let mut held = Vec::new();
     for (id, pair) in pairs.iter().enumerate() {
-        if let Some(spec) = seat.domain(id as u64, pair, SIZE) {
-            let window = allocate(comm.as_ref(), &spec, seat.timeout)?;
+        if let Some(spec) = test.domain(id as u64, pair, SIZE) {
+            let window = allocate(comm.as_ref(), &spec, test.timeout)?;
             ensure_zero(comm.as_ref(), window.base, window.size, &format!("the window of domain {id}"))?;
             held.push((id as u64, spec.domain_rank, window, context_of(comm.as_ref(), &window)?));
         }
     }
-    seat.meet(comm.as_ref(), "the barrier after allocating")?;
+    test.barrier(comm.as_ref(), "the barrier after allocating")?;
     for (id, me, _, context) in &held {
-        comm.write(spot(context, 1 - me, 64)?, &stamp(*me, 1 - me, *id as u32))
+        comm.write(address_in(context, 1 - me, 64)?, &pattern(*me, 1 - me, *id as u32))
             .during("writing to the neighbour")?;
     }
-    seat.meet(comm.as_ref(), "the barrier after writing")?;
+    test.barrier(comm.as_ref(), "the barrier after writing")?;
     for (id, me, window, _) in &held {
         let inbox = window.base.checked_add(64).ok_or("overflow")?;
-        ensure_stamp(comm.as_ref(), inbox, (1 - me, *me, *id as u32))?;
-        ensure_zero(comm.as_ref(), window.base, 64, "what nobody wrote")?;
+        ensure_pattern(comm.as_ref(), inbox, (1 - me, *me, *id as u32))?;
+        ensure_zero(comm.as_ref(), window.base, 64, "bytes that no rank wrote")?;
     }
     ensure_zero(comm.as_ref(), base.base, base.size, "the base window")?;
-    seat.meet(comm.as_ref(), "the barrier after reading")?;
+    test.barrier(comm.as_ref(), "the barrier after reading")?;
     for (id, ..) in &held {
-        release(comm.as_ref(), *id, seat.timeout)?;
+        release(comm.as_ref(), *id, test.timeout)?;
     }
-    seat.part(comm)
+    test.leave(comm)
 }
 
-/// Even ranks begin with one domain, odd ranks with the other, each from a thread of its own. A backend that
-/// lets one allocation hold up another waits for ever here.
-pub(super) fn two_domains_are_made_at_once_in_opposite_order(seat: &Seat<'_>) -> Outcome {
-    let comm = seat.join()?;
-    let (comm_ref, within) = (comm.as_ref(), seat.timeout);
-    let everybody = seat.everybody();
+/// Even ranks start with one domain, odd ranks with the other, each from its own thread. A backend in which
+/// one allocation blocks another deadlocks here.
+pub(super) fn two_domains_are_allocated_at_once_in_opposite_order(test: &TestRank<'_>) -> Outcome {
+    let comm = test.join()?;
+    let (comm_ref, within) = (comm.as_ref(), test.timeout);
+    let all_ranks = test.all_ranks();
     for round in 0..5 {
         let mut ids = [2 * round, 2 * round + 1];
-        if !seat.rank.is_multiple_of(2) {
+        if !test.rank.is_multiple_of(2) {
             ids.reverse();
         }
-        let [Some(first), Some(second)] = ids.map(|id| seat.domain(id, &everybody, SIZE)) else {
+        let [Some(first), Some(second)] = ids.map(|id| test.domain(id, &all_ranks, SIZE)) else {
             return Err("not a member".into());
         };
         both(&|| allocate(comm_ref, &first, within).map(drop), &|| {
@@ -85,11 +85,11 @@ pub(super) fn two_domains_are_made_at_once_in_opposite_order(seat: &Seat<'_>) ->
         })?;
         both(&|| release(comm_ref, ids[0], within), &|| release(comm_ref, ids[1], within))?;
     }
-    seat.part(comm)
+    test.leave(comm)
 }
 
-/// Runs `second` on a thread while `first` most likely waits for its peers on another, and fails when either
-/// does.
+/// Runs both on threads of their own, `second` when `first` most likely waits for its peers. Fails when
+/// either fails.
 fn both(first: &(dyn Fn() -> Outcome + Sync), second: &(dyn Fn() -> Outcome + Sync)) -> Outcome {
     thread::scope(|scope| {
         let first = scope.spawn(first);
@@ -102,59 +102,59 @@ fn both(first: &(dyn Fn() -> Outcome + Sync), second: &(dyn Fn() -> Outcome + Sy
     })
 }
 
-/// Memory that is used again must be clean again (F25), and the id free again.
-pub(super) fn a_domain_is_zeroed_again_on_every_of_two_hundred_cycles(seat: &Seat<'_>) -> Outcome {
-    let comm = seat.join()?;
-    let everybody = seat.everybody();
-    let spec = seat.domain(7, &everybody, SIZE).ok_or("not a member")?;
+/// Reused memory is zeroed again (F25), and the id can be used again.
+pub(super) fn a_domain_is_zeroed_in_each_of_two_hundred_cycles(test: &TestRank<'_>) -> Outcome {
+    let comm = test.join()?;
+    let all_ranks = test.all_ranks();
+    let spec = test.domain(7, &all_ranks, SIZE).ok_or("not a member")?;
     for cycle in 0..200 {
         let window =
-            allocate(comm.as_ref(), &spec, seat.timeout).map_err(|why| format!("cycle {cycle}: {why}"))?;
+            allocate(comm.as_ref(), &spec, test.timeout).map_err(|why| format!("cycle {cycle}: {why}"))?;
         ensure_zero(comm.as_ref(), window.base, window.size, &format!("the window of cycle {cycle}"))?;
         comm.write(window.base, &vec![0x5a; window.size]).during("filling the window")?;
-        release(comm.as_ref(), 7, seat.timeout).map_err(|why| format!("cycle {cycle}: {why}"))?;
+        release(comm.as_ref(), 7, test.timeout).map_err(|why| format!("cycle {cycle}: {why}"))?;
     }
-    seat.part(comm)
+    test.leave(comm)
 }
 
-/// The last rank makes no call while the others work.
-pub(super) fn ranks_outside_a_domain_are_not_involved(seat: &Seat<'_>) -> Outcome {
-    let comm = seat.join()?;
-    let last = seat.nranks - 1;
+/// The last rank makes no call while the others allocate and release.
+pub(super) fn ranks_outside_a_domain_are_not_involved(test: &TestRank<'_>) -> Outcome {
+    let comm = test.join()?;
+    let last = test.nranks - 1;
     let others: Vec<u32> = (0..last).collect();
-    match seat.domain(1, &others, SIZE) {
+    match test.domain(1, &others, SIZE) {
         Some(spec) => {
-            allocate(comm.as_ref(), &spec, seat.timeout)?;
-            release(comm.as_ref(), 1, seat.timeout)?;
+            allocate(comm.as_ref(), &spec, test.timeout)?;
+            release(comm.as_ref(), 1, test.timeout)?;
         }
         None => {
             let spec = DomainSpec { id: AllocationId(1), ranks: &others, domain_rank: 0, window_size: SIZE };
             ensure_refused!(
-                comm.alloc_domain(&spec, seat.timeout),
+                comm.alloc_domain(&spec, test.timeout),
                 CommError::Argument(ArgumentError::NotThisRank { listed: 0, .. })
             );
         }
     }
-    seat.part(comm)
+    test.leave(comm)
 }
 
-/// F28: nobody keeps half a domain, and the communicator and the id stay usable.
-pub(super) fn members_that_disagree_are_all_refused_and_may_try_again(seat: &Seat<'_>) -> Outcome {
-    let comm = seat.join()?;
-    let everybody = seat.everybody();
-    let mine = if seat.rank == 0 { SIZE } else { 2 * SIZE };
-    let differing = seat.domain(3, &everybody, mine).ok_or("not a member")?;
+/// F28: no member keeps its part of the domain, and the communicator and the id stay usable.
+pub(super) fn members_that_disagree_are_all_refused_and_may_try_again(test: &TestRank<'_>) -> Outcome {
+    let comm = test.join()?;
+    let all_ranks = test.all_ranks();
+    let mine = if test.rank == 0 { SIZE } else { 2 * SIZE };
+    let differing = test.domain(3, &all_ranks, mine).ok_or("not a member")?;
     ensure_refused!(
-        comm.alloc_domain(&differing, seat.timeout),
+        comm.alloc_domain(&differing, test.timeout),
         CommError::Mismatch { .. } | CommError::PeerFailed { .. }
     );
     ensure_refused!(
-        comm.release_domain(AllocationId(3), seat.timeout),
+        comm.release_domain(AllocationId(3), test.timeout),
         CommError::UnknownDomain { id: AllocationId(3) }
     );
-    seat.meet(comm.as_ref(), "the barrier after the refusal")?;
+    test.barrier(comm.as_ref(), "the barrier after the refusal")?;
     let same = DomainSpec { window_size: SIZE, ..differing };
-    allocate(comm.as_ref(), &same, seat.timeout)?;
-    release(comm.as_ref(), 3, seat.timeout)?;
-    seat.part(comm)
+    allocate(comm.as_ref(), &same, test.timeout)?;
+    release(comm.as_ref(), 3, test.timeout)?;
+    test.leave(comm)
 }

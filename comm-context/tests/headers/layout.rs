@@ -5,7 +5,7 @@ use std::fs;
 use std::mem::{align_of, offset_of, size_of};
 
 use comm_context::abi::{COMM_MAX_RANK_NUM, CommContext, CommWorkspace, DType, TENSOR_MAX_DIMS, TensorDesc};
-use comm_context::comm::CommCode;
+use worker_errors::ErrorCode;
 
 use crate::build::{Language, compile, compilers, output_of, source};
 
@@ -58,22 +58,28 @@ fn rust_layout() -> Layout {
         constant(format!("TENSOR_{}", format!("{dtype:?}").to_uppercase()), dtype.code().into());
     }
     constant("COMM_SUCCESS".into(), 0);
-    for (name, code) in [
-        ("INVALID", CommCode::Invalid),
-        ("TIMED_OUT", CommCode::TimedOut),
-        ("PEER_DIED", CommCode::PeerDied),
-        ("PEER_LEFT", CommCode::PeerLeft),
-        ("PEER_FAILED", CommCode::PeerFailed),
-        ("ABORTED", CommCode::Aborted),
-        ("OUT_OF_MEMORY", CommCode::OutOfMemory),
-        ("MISMATCH", CommCode::Mismatch),
-        ("SYSTEM", CommCode::System),
-        ("VENDOR", CommCode::Vendor),
-        ("INTERNAL", CommCode::Internal),
-    ] {
-        constant(format!("COMM_E_{name}"), code as usize);
+    for code in ErrorCode::ALL.iter().filter(|code| of_communicators(**code)) {
+        constant(format!("COMM_E_{}", upper_case(code)), code.as_i32() as usize);
     }
     layout
+}
+
+/// Codes that a communicator never returns are not in `comm.h`.
+fn of_communicators(code: ErrorCode) -> bool {
+    use ErrorCode::{Exited, Killed, Load, Panic, Protocol, Task};
+    !matches!(code, Protocol | Panic | Exited | Killed | Task | Load)
+}
+
+/// `TIMED_OUT` for `TimedOut`.
+fn upper_case(code: &ErrorCode) -> String {
+    let mut name = String::new();
+    for c in format!("{code:?}").chars() {
+        if c.is_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(c.to_ascii_uppercase());
+    }
+    name
 }
 
 fn parse(printed: &str) -> Layout {
@@ -103,35 +109,21 @@ fn every_offset_is_the_same_in_c_cpp_and_rust() {
 #[test]
 fn each_header_stands_alone_and_may_be_included_twice() {
     let dir = tempfile::tempdir().unwrap();
-    for header in comm_context::headers() {
+    let headers: Vec<String> = fs::read_dir(comm_context::INCLUDE_DIR)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert!(headers.len() >= 4, "{headers:?}");
+    for header in headers {
         let unit = dir.path().join("unit.c");
-        let include = format!("#include \"{}\"\n", header.name);
+        let include = format!("#include \"{header}\"\n");
         fs::write(&unit, format!("{include}{include}int main(void) {{ return 0; }}\n")).unwrap();
-        let languages: &[Language] = if header.name == "comm_kernel.h" {
-            &[Language::Cpp17]
-        } else {
-            &[Language::C11, Language::Cpp17]
-        };
+        let languages: &[Language] =
+            if header == "comm_kernel.h" { &[Language::Cpp17] } else { &[Language::C11, Language::Cpp17] };
         for language in languages {
             for compiler in compilers(*language) {
                 output_of(compile(compiler, *language, &unit).arg("-fsyntax-only"));
             }
         }
-    }
-}
-
-#[test]
-fn the_texts_are_the_files_that_kernels_include() {
-    let mut files: Vec<_> = fs::read_dir(comm_context::INCLUDE_DIR)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    files.sort();
-    let mut names: Vec<_> = comm_context::headers().iter().map(|header| header.name).collect();
-    names.sort_unstable();
-    assert_eq!(files, names);
-    for header in comm_context::headers() {
-        let file = fs::read_to_string(format!("{}/{}", comm_context::INCLUDE_DIR, header.name)).unwrap();
-        assert_eq!(file, header.text, "{}", header.name);
     }
 }

@@ -1,8 +1,11 @@
 //! `libcomm_hccl.so`: the C API of `comm.h` on Ascend.
 //!
-//! The caller owns the device and the stream: before `comm_init` it has called `aclInit` and `aclrtSetDevice` in the
-//! calling thread, and it destroys the stream and resets the device after `comm_destroy`. A NULL stream makes the
-//! library use one of its own. Nothing of this has run on hardware.
+//! `cargo build --release -p comm-hccl-c` builds `target/release/libcomm_hccl.so`; the headers are in
+//! `comm-context/include`.
+//!
+//! The caller owns the device and the stream: it calls `aclInit` and `aclrtSetDevice` in the calling thread before
+//! `comm_init`, and destroys the stream and resets the device after `comm_destroy`. With a NULL stream the library makes one
+//! of its own. Nothing of this has run on hardware.
 
 mod open;
 

@@ -1,7 +1,7 @@
-//! The way in for C.
+//! Opens the communicator of a C caller.
 //!
 //! # Safety
-//! Takes the stream on the C caller's word.
+//! Relies on the C caller for the validity of its stream.
 #![allow(unsafe_code)]
 
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
@@ -25,7 +25,7 @@ pub(crate) fn open(
         return Ok(Box::new(HcclComm::rendezvous(&device, path, me, within)?));
     }
     // SAFETY: by comm.h the stream is one of the device that the caller has set, and outlives the communicator.
-    Ok(Box::new(unsafe { HcclComm::meet_on_stream(&device, stream, path, me, within) }?))
+    Ok(Box::new(unsafe { HcclComm::rendezvous_on_stream(&device, stream, path, me, within) }?))
 }
 
 /// Why the caller's device cannot be used.

@@ -1,11 +1,12 @@
 //! A process's place in the session, and the gate that every vendor function goes through.
 //!
-//! Counters are relaxed: a test reads them after the process has ended, and nothing else hangs on them.
+//! Counters are relaxed: a test reads them after the process has ended, and nothing else depends on them.
 
 use crate::config::Config;
 use crate::control::{ControlFile, ControlLock, ProcessSlot};
 use crate::faults::{Effect, Script};
 use crate::objects::Kind;
+use crate::session::SessionError;
 use crate::shared::{kill_self, process_start};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -19,12 +20,12 @@ pub(crate) const ENV_RANK: &str = "CANN_SIM_RANK";
 /// More fault rules for this process.
 const ENV_FAULTS: &str = "CANN_SIM_FAULTS";
 
-/// What the gate says to a call.
+/// How the gate answers a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
     /// Do it.
     Proceed,
-    /// Answer with this code and do nothing.
+    /// Return this code and do nothing.
     Return(i32),
 }
 
@@ -43,53 +44,73 @@ pub struct Attachment {
 /// The attachment of this process, made at the first vendor call.
 ///
 /// # Errors
-/// Why there is none: no session, or one that makes no sense. The reason is also on standard error, once.
-pub fn attach() -> Result<&'static Attachment, &'static str> {
-    static ATTACHMENT: OnceLock<Result<Attachment, String>> = OnceLock::new();
+/// Without a session, or with a malformed one. The error is also printed on standard error, once.
+pub fn attach() -> Result<&'static Attachment, &'static AttachError> {
+    static ATTACHMENT: OnceLock<Result<Attachment, AttachError>> = OnceLock::new();
     ATTACHMENT
         .get_or_init(|| {
             let made = Attachment::new();
             match &made {
-                Ok(a) => say(&format!(
+                Ok(a) => log(&format!(
                     "test double of the Ascend libraries, no hardware; session {}",
                     a.dir.display()
                 )),
-                Err(why) => say(why),
+                Err(error) => log(&error.to_string()),
             }
             made
         })
         .as_ref()
-        .map_err(String::as_str)
+}
+
+/// Why a process cannot take part in a session.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// No session is named.
+    #[error("{ENV_DIR} is not set; it names the session's directory")]
+    NoSession,
+    /// The rank is malformed.
+    #[error("{ENV_RANK}={text:?} is not a number")]
+    Rank {
+        /// The value.
+        text: String,
+    },
+    /// The session cannot be read.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// `/proc` does not show when this process started.
+    #[error("the start time of this process cannot be read from /proc")]
+    NoStartTime,
+    /// All slots are taken.
+    #[error("the session has no slot for another process; start a new session")]
+    Full,
 }
 
 /// Prints a line of the double on standard error.
-pub fn say(text: &str) {
+pub fn log(text: &str) {
     eprintln!("cann-sim[{}]: {text}", std::process::id());
 }
 
 impl Attachment {
-    fn new() -> Result<Self, String> {
-        let dir = std::env::var_os(ENV_DIR)
-            .map(PathBuf::from)
-            .ok_or_else(|| format!("{ENV_DIR} is not set; it names the session's directory"))?;
+    fn new() -> Result<Self, AttachError> {
+        let dir = std::env::var_os(ENV_DIR).map(PathBuf::from).ok_or(AttachError::NoSession)?;
         let read = |name: &str| read_optional(&dir.join(name));
-        let config = read("config")?.parse::<Config>().map_err(|e| e.to_string())?;
-        let mut script = read("faults")?.parse::<Script>().map_err(|e| e.to_string())?;
+        let config = read("config")?.parse().map_err(SessionError::from)?;
+        let mut script: Script = read("faults")?.parse().map_err(SessionError::from)?;
         if let Ok(more) = std::env::var(ENV_FAULTS) {
-            script.extend(more.parse().map_err(|e: crate::faults::ScriptError| e.to_string())?);
+            script.extend(more.parse().map_err(SessionError::from)?);
         }
-        let control = ControlFile::open(&dir).map_err(|e| format!("{}/control: {e}", dir.display()))?;
+        let control = ControlFile::open(&dir).map_err(|source| control_error(&dir, source))?;
         let pid = std::process::id() as i32;
-        let slot = claim_slot(&control, pid)?;
+        let slot = claim_slot(&control, &dir, pid)?;
         let this = Self { dir, config, script, control, slot, pid, calls: Mutex::default() };
         if let Ok(text) = std::env::var(ENV_RANK) {
-            let rank = text.parse().map_err(|_| format!("{ENV_RANK}={text:?} is not a number"))?;
+            let rank = text.parse().map_err(|_| AttachError::Rank { text })?;
             this.process().rank.store(rank, Relaxed);
         }
         Ok(this)
     }
 
-    /// The machine.
+    /// What the machine is like.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -119,13 +140,12 @@ impl Attachment {
         self.control.control()
     }
 
-    /// Uses the device id as the rank when the environment did not say one.
+    /// Uses the device id as the rank unless the environment has set one.
     pub fn device_is_rank(&self, device: i32) {
         let _ = self.process().rank.compare_exchange(-1, device, Relaxed, Relaxed);
     }
 
-    /// Counts the call and does what the script says; a call that is to go wrong by hanging or dying does not
-    /// return.
+    /// Counts the call and applies the script. A call that hangs or dies by the script does not return.
     pub fn enter(&self, function: &'static str) -> Entry {
         self.process().calls.fetch_add(1, Relaxed);
         let call = {
@@ -138,7 +158,7 @@ impl Attachment {
         let Some(effect) = self.script.effect(rank, function, call) else {
             return Entry::Proceed;
         };
-        say(&format!("fault: call {call} of {function}: {effect:?}"));
+        log(&format!("fault: call {call} of {function}: {effect:?}"));
         match effect {
             Effect::Return(code) => Entry::Return(code),
             Effect::Hang => loop {
@@ -146,7 +166,7 @@ impl Attachment {
             },
             Effect::Kill => {
                 kill_self();
-                // SIGKILL is on its way.
+                // The signal may arrive a moment later.
                 loop {
                     std::thread::park();
                 }
@@ -165,30 +185,34 @@ impl Attachment {
         self.process().live[kind as usize].fetch_sub(1, Relaxed);
     }
 
-    /// All objects of this kind, which the sibling library made, went because everything went.
+    /// All objects of this kind, which the sibling library made, were cleaned up by a reset or the end of the runtime.
     pub fn reclaimed_all(&self, kind: Kind) {
         let count = self.process().live[kind as usize].swap(0, Relaxed);
         self.process().reclaimed[kind as usize].fetch_add(count, Relaxed);
     }
 
-    /// An object of this kind went because everything went.
+    /// An object of this kind was cleaned up by a reset or the end of the runtime.
     pub fn reclaimed(&self, kind: Kind) {
         self.destroyed(kind);
         self.process().reclaimed[kind as usize].fetch_add(1, Relaxed);
     }
 }
 
-fn read_optional(path: &Path) -> Result<String, String> {
+fn read_optional(path: &Path) -> Result<String, SessionError> {
     match std::fs::read_to_string(path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
-        other => other.map_err(|e| format!("{}: {e}", path.display())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+        other => other.map_err(|source| SessionError::File { path: path.to_owned(), source }),
     }
 }
 
+fn control_error(dir: &Path, source: std::io::Error) -> SessionError {
+    SessionError::File { path: dir.join("control"), source }
+}
+
 /// The slot of this process: the one that the sibling library took, or the first free one.
-fn claim_slot(control: &ControlFile, pid: i32) -> Result<usize, String> {
-    let start = process_start(pid).ok_or("cannot read this process's start time from /proc")?;
-    let lock = control.lock().map_err(|e| format!("lock of the session: {e}"))?;
+fn claim_slot(control: &ControlFile, dir: &Path, pid: i32) -> Result<usize, AttachError> {
+    let start = process_start(pid).ok_or(AttachError::NoStartTime)?;
+    let lock = control.lock().map_err(|source| control_error(dir, source))?;
     for (index, slot) in lock.control().processes.iter().enumerate() {
         match slot.pid.load(Relaxed) {
             0 => {
@@ -201,5 +225,5 @@ fn claim_slot(control: &ControlFile, pid: i32) -> Result<usize, String> {
             _ => {}
         }
     }
-    Err("the session has no room for another process; start a new one".into())
+    Err(AttachError::Full)
 }

@@ -1,17 +1,17 @@
-//! What the simulated machine is like.
+//! The simulated machine.
 
 use std::str::FromStr;
 
 /// The machine of a session. The file holds `key = value` lines; `#` starts a comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// `devices`: cards in the machine (default 8).
+    /// `devices`: how many the machine has (default 8).
     pub devices: u32,
-    /// `memory`: MiB that a card has; more is refused when it is asked for at once (default 16384).
+    /// `memory`: MiB of a device; a single allocation of more is refused (default 16384).
     pub memory: u32,
-    /// `physical-base`: physical id of card 0 (default 0).
+    /// `physical-base`: physical id of visible device 0 (default 0).
     pub physical_base: u32,
-    /// `acl-version`: what `aclrtGetVersion` answers (default 1.17.0).
+    /// `acl-version`: what `aclrtGetVersion` returns (default 1.17.0).
     pub acl_version: [i32; 3],
     /// `fabric = on|off`: whether Fabric handles can be exported.
     pub fabric: bool,
@@ -41,7 +41,7 @@ impl Default for Config {
     }
 }
 
-/// A line of `config` that makes no sense.
+/// A malformed line of `config`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("config line {line}: {text:?}: {why}")]
 pub struct ConfigError {
@@ -105,7 +105,7 @@ fn switch(value: &str, yes: &str, no: &str) -> Result<bool, &'static str> {
     match value {
         v if v == yes => Ok(true),
         v if v == no => Ok(false),
-        _ => Err("expected one of the two words that this key takes"),
+        _ => Err("expected one of the two words that this key accepts"),
     }
 }
 
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn every_key_is_read() {
-        let text = "devices = 2 # cards\nmemory = 32\nphysical-base=8\nacl-version = 1.9.0\nfabric = off\nshareable = off\nipc = off\n\
+        let text = "devices = 2 # a comment\nmemory = 32\nphysical-base=8\nacl-version = 1.9.0\nfabric = off\nshareable = off\nipc = off\n\
                     peer-access = off\nroot-port = taken\n";
         let expected = Config {
             devices: 2,

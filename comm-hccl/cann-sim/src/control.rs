@@ -1,9 +1,8 @@
 //! The session's shared tables.
 //!
-//! Everything is an atomic word, so that no process ever holds a plain reference into bytes that another one
-//! writes. Counters are touched freely; the tables of exports and communicators only under the file lock,
-//! which the kernel drops when its holder dies. The orderings are therefore relaxed but for the words that
-//! ranks wait on.
+//! Everything is an atomic word, so that no process holds a plain reference to bytes that another one writes. Counters are
+//! accessed without a lock; the tables of exports and communicators only under the file lock, which the kernel releases when
+//! its holder dies. The orderings are therefore relaxed, except for the words that ranks wait on.
 //!
 //! # Safety
 //! The only unsafe code views the mapped file as `Control`, and maps the file.
@@ -75,7 +74,7 @@ pub struct ExportSlot {
     pub fd: AtomicI32,
     /// Bytes.
     pub size: AtomicU64,
-    /// The card, driver-visible.
+    /// The device, driver-visible.
     pub device: AtomicU32,
     /// 1: anyone may import.
     pub open_to_all: AtomicU32,
@@ -127,7 +126,7 @@ pub(crate) struct ControlFile {
     threads: Mutex<()>,
 }
 
-/// Holds the session's lock: no other thread and no other process is in the tables.
+/// The session's lock: no other thread and no other process uses the tables.
 #[derive(Debug)]
 pub struct ControlLock<'a> {
     file: &'a ControlFile,
@@ -160,9 +159,9 @@ impl ControlFile {
         }
         let map = MmapOptions::new().len(size).map_raw(&file)?;
         let this = Self { file, map, threads: Mutex::new(()) };
-        // Also when whoever made it was killed before it came here: the magic is the last thing written, and the lock is free again.
+        // Also when the process that made it was killed in between: the magic is written last, and the lock is free again.
         if this.control().magic.load(Relaxed) == 0 {
-            this.control().next_nonce.store(first_nonce(), Relaxed);
+            this.control().next_nonce.store(shared_memory::nonce(), Relaxed);
             this.control().magic.store(MAGIC, Relaxed);
         }
         // SAFETY: unlocking a descriptor that we own cannot touch memory.
@@ -173,15 +172,14 @@ impl ControlFile {
         Ok(this)
     }
 
-    /// The tables. What the type does not make safe (tables of exports and communicators) is for holders of
-    /// the lock.
+    /// The tables. Those of exports and communicators are for holders of the lock.
     pub(crate) fn control(&self) -> &Control {
         // SAFETY: the mapping is page-aligned, as long as `Control`, lives as long as `self`, and `Control`
         // is made of atomic words only, for which any bytes are valid and concurrent writers are allowed.
         unsafe { &*self.map.as_ptr().cast::<Control>() }
     }
 
-    /// Takes the lock of the tables.
+    /// Locks the tables.
     pub(crate) fn lock(&self) -> io::Result<ControlLock<'_>> {
         let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         lock(&self.file)?;
@@ -195,7 +193,7 @@ impl ControlLock<'_> {
         self.file.control()
     }
 
-    /// A number that this session has not used before and that is hard to guess by accident.
+    /// A number that this session has not used before.
     pub fn nonce(&self) -> u64 {
         self.control().next_nonce.fetch_add(0x9E37_79B9_7F4A_7C15, Relaxed) | 1
     }
@@ -214,25 +212,19 @@ fn lock(file: &File) -> io::Result<()> {
     }
 }
 
-fn first_nonce() -> u64 {
-    let now =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64);
-    now.rotate_left(32) ^ u64::from(std::process::id())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn tables_that_a_killed_process_left_half_made_are_finished() {
+    fn tables_that_a_killed_process_left_unfinished_are_completed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("control");
         File::create(&path).unwrap().set_len(size_of::<Control>() as u64).unwrap();
         let first = ControlFile::open(dir.path()).unwrap();
         let nonce = first.control().next_nonce.load(Relaxed);
         assert_ne!(nonce, 0);
-        // Who comes later finds them as they are.
+        // A process that comes later finds them unchanged.
         let second = ControlFile::open(dir.path()).unwrap();
         assert_eq!(second.control().next_nonce.load(Relaxed), nonce);
         std::fs::write(&path, "something else").unwrap();

@@ -1,4 +1,4 @@
-//! The script of faults: which call of which function goes wrong, on which rank, and how.
+//! The script of faults: which call of which function fails, on which rank, and how.
 //!
 //! One rule a line (or between `;`): `[rank=R] FUNCTION#N WHAT`, where N counts the calls of that function in
 //! a process from 1 (`*` is every call) and WHAT is `return CODE` (without doing anything), `hang`, `kill`
@@ -15,12 +15,12 @@
 use comm_hccl::sys::{AscendCl, Hccl};
 use std::str::FromStr;
 
-/// How a call goes wrong.
+/// How a call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// It does nothing and answers with this code. A function that answers with text answers null.
+    /// It does nothing and returns this code. A function that returns a text returns null.
     Return(i32),
-    /// It never comes back.
+    /// It never returns.
     Hang,
     /// The process is killed.
     Kill,
@@ -44,7 +44,7 @@ pub struct Script {
     rules: Vec<Rule>,
 }
 
-/// A rule that makes no sense.
+/// A malformed rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("fault rule {rule:?}: {why}; a rule reads `[rank=R] FUNCTION#N return CODE|hang|kill|abort`")]
 pub struct ScriptError {
@@ -109,7 +109,7 @@ fn parse_rule(rule: &str) -> Result<Rule, &'static str> {
         .chain(Hccl::FUNCTIONS)
         .map(|f| f.name)
         .find(|&known| known == name)
-        .ok_or("no vendor function has this name")?;
+        .ok_or("unknown vendor function")?;
     let call = match call {
         "*" => None,
         n => Some(n.parse().ok().filter(|&n| n > 0).ok_or("calls are counted from 1")?),
@@ -121,7 +121,7 @@ fn parse_rule(rule: &str) -> Result<Rule, &'static str> {
         (Some("hang"), None, None) => Effect::Hang,
         (Some("kill"), None, None) => Effect::Kill,
         (Some("abort"), None, None) => Effect::Abort,
-        _ => return Err("expected what happens"),
+        _ => return Err("expected what the call does"),
     };
     Ok(Rule { rank, function, call, effect })
 }
@@ -143,7 +143,7 @@ mod tests {
 
     // CN-4
     #[test]
-    fn a_rule_that_makes_no_sense_is_refused() {
+    fn a_malformed_rule_is_refused() {
         for rule in [
             "aclNoSuch#1 hang",
             "aclInit#0 hang",

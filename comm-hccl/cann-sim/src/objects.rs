@@ -47,7 +47,7 @@ impl Kind {
         Self::Communicator,
     ];
 
-    /// In words, for reports.
+    /// Its name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Runtime => "runtime",

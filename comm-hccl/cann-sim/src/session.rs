@@ -1,4 +1,4 @@
-//! The test's side of a session: make one, script it, start ranks in it, and ask what is left.
+//! The test's side of a session: make one, script it, start ranks in it, and report what is left.
 //!
 //! Counters are read relaxed: a figure of a process that still runs is a snapshot anyway.
 
@@ -27,13 +27,13 @@ pub enum SessionError {
     File {
         /// Which.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// The machine makes no sense.
+    /// The description of the machine is malformed.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The faults make no sense.
+    /// The script of faults is malformed.
     #[error(transparent)]
     Script(#[from] ScriptError),
 }
@@ -58,7 +58,7 @@ pub struct ProcessReport {
 /// All processes that ever attached, in that order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionReport {
-    /// One entry a process.
+    /// One entry for each process.
     pub processes: Vec<ProcessReport>,
 }
 
@@ -71,20 +71,20 @@ impl Session {
         Ok(session)
     }
 
-    /// Says what the machine is like; for processes that start later.
+    /// Sets what the machine is like, for processes that start later.
     pub fn configure(&self, config: &str) -> Result<(), SessionError> {
         config.parse::<Config>()?;
         self.write("config", config)
     }
 
-    /// Sets the script of faults; for processes that start later.
+    /// Sets the script of faults, for processes that start later.
     pub fn script(&self, faults: &str) -> Result<(), SessionError> {
         faults.parse::<Script>()?;
         self.write("faults", faults)
     }
 
     /// Prepares a program, and what it starts, to run in this session, with the double's libraries as its
-    /// vendor libraries. A process's rank, for the faults, is then the card that it opens.
+    /// vendor libraries. For the faults, a process's rank is then the device that it opens.
     pub fn enlist<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command
             .env(ENV_DIR, &self.dir)
@@ -140,7 +140,7 @@ impl Session {
 }
 
 impl ProcessReport {
-    /// Nothing alive, and nothing that something else had to clean up.
+    /// No object is alive, and a reset or the end of the runtime had none to clean up.
     pub fn is_clean(&self) -> bool {
         self.live.is_empty() && self.reclaimed.is_empty()
     }
@@ -152,7 +152,7 @@ impl SessionReport {
         self.processes.iter().all(ProcessReport::is_clean)
     }
 
-    /// Objects that exist now: those of processes that still run. What a dead process held died with it.
+    /// Objects that exist now: those of processes that still run. The objects of a dead process are gone.
     pub fn live_now(&self) -> i64 {
         self.processes.iter().filter(|p| p.running).flat_map(|p| &p.live).map(|(_, n)| n).sum()
     }

@@ -1,8 +1,8 @@
-//! Anonymous shared memory, peers' memory, and a futex.
+//! Anonymous shared memory, the memory of peers, and a futex.
 //!
 //! # Safety
-//! `SharedMemory` owns a file descriptor and maps it where the caller says; the unsafe calls are the system
-//! calls for that. Mapped bytes are never given out as references.
+//! `SharedMemory` owns a file descriptor; the unsafe calls are the system calls that make and map it. No reference to mapped
+//! bytes is ever returned.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -20,7 +20,7 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// New memory of `size` bytes, filled with something that is not zero, as device memory is (CN-2).
+    /// New memory of `size` bytes. It is not zero, like new device memory (CN-2).
     pub fn create(size: usize) -> io::Result<Self> {
         // SAFETY: the name is a NUL-terminated literal; the flags are valid.
         let fd = unsafe { libc::memfd_create(c"cann-sim".as_ptr(), libc::MFD_CLOEXEC) };
@@ -31,11 +31,11 @@ impl SharedMemory {
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let memory = Self { fd, size };
         File::from(memory.fd.try_clone()?).set_len(size as u64)?;
-        memory.soil()?;
+        memory.fill_with_pattern()?;
         Ok(memory)
     }
 
-    /// What a living process `pid` holds as descriptor `fd`.
+    /// The memory that the living process `pid` has as descriptor `fd`.
     pub fn open_peer(pid: i32, fd: i32, size: usize) -> io::Result<Self> {
         let file = File::options().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}"))?;
         if file.metadata()?.len() != size as u64 {
@@ -49,12 +49,12 @@ impl SharedMemory {
         self.size
     }
 
-    /// The descriptor's number, which is what a peer needs to open it.
+    /// The descriptor's number, which a peer needs to open it.
     pub fn raw_fd(&self) -> i32 {
         self.fd.as_raw_fd()
     }
 
-    /// Maps all of it, readable and writable, at an address of the system's choice.
+    /// Maps all of it, readable and writable, at an address that the system chooses.
     pub fn map(&self) -> io::Result<usize> {
         // SAFETY: a new mapping at an address that the system picks touches no existing memory.
         let base = unsafe {
@@ -70,12 +70,12 @@ impl SharedMemory {
         if base == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(base as usize) }
     }
 
-    fn soil(&self) -> io::Result<()> {
+    fn fill_with_pattern(&self) -> io::Result<()> {
         const ALL_UP_TO: usize = 16 << 20;
         const ENDS: usize = 1 << 20;
         let base = self.map()? as *mut u8;
-        // SAFETY: `base` is a fresh mapping of `size` writable bytes; both ends lie inside it because a
-        // memory that is not written whole is larger than 16 MiB.
+        // SAFETY: `base` is a new mapping of `size` writable bytes that no other process has yet; both ends lie inside it,
+        // because only memory above 16 MiB is not written as a whole.
         unsafe {
             if self.size <= ALL_UP_TO {
                 ptr::write_bytes(base, 0xA5, self.size);
@@ -89,8 +89,7 @@ impl SharedMemory {
     }
 }
 
-/// Waits until `word` is no longer `value`, a wake-up, or the time is over; the caller looks again in every
-/// case.
+/// Waits until `word` is no longer `value`, for a wake-up, or until the time is over. The caller checks the word again.
 pub fn futex_wait(word: &AtomicU32, value: u32, limit: Duration) {
     let time = libc::timespec { tv_sec: limit.as_secs() as _, tv_nsec: limit.subsec_nanos() as _ };
     // SAFETY: `word` outlives the call, and `time` too; a shared futex (no FUTEX_PRIVATE_FLAG) only reads
@@ -98,7 +97,7 @@ pub fn futex_wait(word: &AtomicU32, value: u32, limit: Duration) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, &time) };
 }
 
-/// Wakes everyone who waits on `word`.
+/// Wakes all threads that wait on `word`.
 pub fn futex_wake(word: &AtomicU32) {
     // SAFETY: `word` outlives the call, which does not touch its value.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
@@ -110,11 +109,11 @@ pub(crate) fn kill_self() {
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
 }
 
-/// When a process started, in clock ticks since boot; `None` when there is no such process (a zombie is
-/// none). Together with the pid it names a process for good.
+/// When a process started, in clock ticks since boot; `None` when it does not run any more, also as a zombie. Together with
+/// the pid it identifies a process.
 pub fn process_start(pid: i32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command name may hold blanks and brackets; the fields after the last bracket do not.
+    // The command name may contain blanks and brackets; the fields after the last bracket do not.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     if matches!(fields.next()?, "Z" | "X") {
         return None;
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_has_a_start_time_and_a_gone_one_has_none() {
+    fn only_a_running_process_has_a_start_time() {
         assert!(process_start(std::process::id() as i32).is_some());
         assert_eq!(process_start(i32::MAX), None);
     }

@@ -1,17 +1,17 @@
-//! What a communicator holds of the vendor's: made, used and released on its lane.
+//! The vendor's objects of a communicator: made, used and released on its vendor thread.
 
 use crate::device::{Device, VendorPid};
 use crate::error::DeviceError;
 use crate::group::{Group, RootInfo};
 use crate::memory::DeviceMemory;
 use crate::stream::Stream;
-use crate::window::{LocalWindow, PeerWindow, WindowTicket, WindowWay};
+use crate::window::{LocalWindow, PeerWindow, ShareMode, WindowTicket};
 use comm_context::abi::{CommContext, CommWorkspace, DeviceAddr};
 use comm_context::comm::{Allocated, Key, Window};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// The vendor's objects, in no particular order; [`Objects::release`] has the order.
+/// The vendor's objects; [`Objects::release`] defines the order of their release.
 #[derive(Debug)]
 pub(crate) struct Objects {
     device: Device,
@@ -20,11 +20,11 @@ pub(crate) struct Objects {
     group: Option<Group>,
     windows: BTreeMap<Key, Windows>,
     contexts: Vec<DeviceMemory>,
-    /// What every context of this rank points at; made with the first.
+    /// What every context of this rank points at; made with the first context.
     workspace: Option<DeviceMemory>,
 }
 
-/// One allocation: this rank's window, the peers' as this rank reaches them, and the context that describes them.
+/// One allocation: this rank's window, the peers' windows as this rank reaches them, and the context that describes all.
 #[derive(Debug)]
 struct Windows {
     own: LocalWindow,
@@ -60,15 +60,15 @@ impl Objects {
         }
     }
 
-    /// Makes this rank's window and lets the peers open it.
+    /// Allocates this rank's window and allows the peers to open it.
     pub(crate) fn make(
         &mut self,
         key: Key,
-        way: WindowWay,
+        mode: ShareMode,
         size: usize,
         peers: &[VendorPid],
     ) -> Result<WindowTicket, DeviceError> {
-        let own = LocalWindow::create(&self.device, way, size)?;
+        let own = LocalWindow::create(&self.device, mode, size)?;
         if !peers.is_empty() {
             own.allow(peers)?;
         }
@@ -77,7 +77,7 @@ impl Objects {
         Ok(ticket)
     }
 
-    /// Opens the peers' windows (`None` stands for this rank's own, at position `me`) and puts the context on the device.
+    /// Opens the peers' windows (`None` stands for this rank's own, at position `me`) and copies the context to the device.
     pub(crate) fn open(
         &mut self,
         key: Key,
@@ -99,8 +99,9 @@ impl Objects {
                 }
             });
         }
-        let context = CommContext::new(me, &bases, windows.own.size() as u64)
-            .map_err(|_| DeviceError::Nonsense { function: "aclrtMapMem", what: "an impossible address" })?;
+        let context = CommContext::new(me, &bases, windows.own.size() as u64).map_err(|_| {
+            DeviceError::Unexpected { function: "aclrtMapMem", what: "an impossible address" }
+        })?;
         let context = context.with_workspace(workspace);
         let memory = self.device.place(&context)?;
         let own = &windows.own;
@@ -118,14 +119,14 @@ impl Objects {
         Ok(self.workspace.insert(memory).addr())
     }
 
-    /// Ends the waits of this rank's kernels, or lets them wait again. Whether there is anything that they could look at yet.
+    /// Writes the abort word that this rank's kernels poll. Returns whether there is one yet.
     pub(crate) fn set_abort(&self, word: u32) -> Result<bool, DeviceError> {
         let Some(workspace) = &self.workspace else { return Ok(false) };
         workspace.write(std::mem::offset_of!(CommWorkspace, abort), &word.to_le_bytes())?;
         Ok(true)
     }
 
-    /// Lets go of the peers' windows; their owners may then free them.
+    /// Closes the peers' windows; their owners may then free them.
     pub(crate) fn close_peers(&mut self, key: Key) -> Result<(), DeviceError> {
         let Some(windows) = self.windows.get_mut(&key) else { return Ok(()) };
         windows.close_peers()
@@ -139,7 +140,7 @@ impl Objects {
         }
     }
 
-    /// Puts a further context on the device.
+    /// Copies a further context to the device.
     pub(crate) fn place(&mut self, context: &CommContext) -> Result<DeviceAddr, DeviceError> {
         let memory = self.device.place(context)?;
         let at = memory.addr();
@@ -157,7 +158,7 @@ impl Objects {
         self.device.write(to, bytes)
     }
 
-    /// Releases everything, the peers' windows first, and gives the first error.
+    /// Releases everything, the peers' windows first. Returns the first error.
     pub(crate) fn release(&mut self) -> Result<(), DeviceError> {
         let mut first = Ok(());
         let mut keep = |result: Result<(), DeviceError>| {

@@ -1,246 +1,242 @@
-//! Allocation of windows: prepare, exchange, open, exchange, and commit or undo on every member.
+//! Allocation of windows. Each attempt has the stages make, open and, when it failed, close; the members exchange results
+//! after each, so that all of them commit, try the next mode, or fail.
 
-use super::note::{Note, Refusal, Verdict, settle};
-use super::{BASE, DOMAIN, HcclComm, LaneError, device_error, in_time, refusal_text};
-use crate::window::{WindowTicket, WindowWay};
-use comm_context::comm::{Allocated, CommError, Key, Phase};
+use super::message::{Message, Outcome, Refusal};
+use super::{BASE, CallError, DOMAIN, HcclComm, device_error, with_grace};
+use crate::window::{ShareMode, WindowTicket};
+use comm_context::comm::{Allocated, CommError, WindowRequest};
 use rendezvous::{Step, Tag};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
+use worker_errors::cursor::{Reader, Writer};
 
-/// The stages of an allocation, in the low bits of its tag.
+/// The stages of an attempt, in the low bits of its tag.
 const MADE: u32 = 0;
 const OPENED: u32 = 1;
 const CLOSED: u32 = 2;
 
-/// No way to share windows is there.
+/// No mode of sharing windows works for every rank.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no way to share a window works for every rank ({}); check the driver, ASCEND_RT_VISIBLE_DEVICES and the CANN version of every rank", .refusals.join("; "))]
-pub struct NoWay {
-    /// One text for each way, best first.
-    pub refusals: Vec<String>,
+#[error(
+    "windows cannot be shared in any mode ({}); check the driver, ASCEND_RT_VISIBLE_DEVICES and the CANN version of every rank",
+    Joined(.refusals)
+)]
+pub struct NotShareable {
+    /// One for each mode, in the order of [`ShareMode::ALL`].
+    pub refusals: Vec<Refusal>,
 }
 
-/// One try of one way.
-enum Tried {
-    Made(Box<Allocated>),
-    /// It does not work for everybody: who refused, if anybody did, and which way is next, in the order of the ways.
+struct Joined<'a>(&'a [Refusal]);
+
+impl fmt::Display for Joined<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, refusal) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{refusal}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What an attempt led to.
+enum Attempt<T> {
+    /// It worked for every member.
+    Done(T),
+    /// It did not. The first refusal, if there was one, and the position of the mode to try next.
     Next(Option<Refusal>, usize),
 }
 
-/// What the notes about the windows that were made mean.
-enum Agreed {
-    /// Everybody has one, by one way.
-    On(Vec<WindowTicket>),
-    /// As in [`Tried`].
-    Next(Option<Refusal>, usize),
-}
-
-/// What is being allocated.
-struct Allocation<'a> {
-    phase: Phase,
-    tag: Tag,
-    key: Key,
-    members: &'a [u32],
-    /// The position of this rank among the members.
-    position: u32,
-    asked: usize,
-}
+/// This rank's result of a stage, as the other members get it.
+type StageResult = Result<Vec<u8>, CommError>;
 
 impl HcclComm {
-    /// Allocates a window on every member, by the best way that all of them have.
-    pub(super) fn allocate(
+    /// Allocates a window on every member, in the best mode that all of them support.
+    pub(super) fn allocate_window(
         &self,
         step: &Step<'_>,
-        key: Key,
-        members: &[u32],
-        position: u32,
-        asked: usize,
+        request: &WindowRequest<'_>,
     ) -> Result<Allocated, CommError> {
-        let (tag, phase) = match key {
-            None => (Tag { kind: BASE, id: 0 }, Phase::AllocWindows),
-            Some(id) => (Tag { kind: DOMAIN, id: id.0 }, Phase::AllocDomain),
-        };
-        let allocation = Allocation { phase, tag, key, members, position, asked };
-        // What was refused once is not tried again. Members may know different things, and then agree.
+        // A mode that was refused once is not tried again. Members may know different refusals; they then agree.
         let (mut at, mut refusals) = {
             let state = self.state();
-            let known = WindowWay::ALL.iter().position(|way| Some(*way) == state.way);
-            (known.unwrap_or(0), state.refusals.clone())
+            (state.mode.map_or(0, ShareMode::position), state.refusals.clone())
         };
-        while let Some(way) = WindowWay::ALL.get(at).copied() {
-            match self.try_way(step, &allocation, way)? {
-                Tried::Next(refusal, next) => {
-                    refusals.extend(refusal.map(|refusal| (way, refusal)));
+        while let Some(mode) = ShareMode::ALL.get(at).copied() {
+            match self.try_mode(step, request, mode)? {
+                Attempt::Next(refusal, next) => {
+                    refusals.extend(refusal);
                     at = next;
                 }
-                Tried::Made(made) => {
+                Attempt::Done(made) => {
                     let mut state = self.state();
-                    state.way = Some(way);
+                    state.mode = Some(mode);
                     state.refusals = refusals;
-                    return Ok(*made);
+                    return Ok(made);
                 }
             }
         }
-        let refusals = refusals.iter().map(|(way, refusal)| refusal_text(*way, refusal)).collect();
-        let what = format!("{phase} on rank {}", self.me());
-        Err(CommError::Backend { what, source: Arc::new(NoWay { refusals }) })
+        let what = format!("{} on rank {}", request.phase(), self.me());
+        Err(CommError::Backend { what, source: Arc::new(NotShareable { refusals }) })
     }
 
-    fn try_way(
+    fn try_mode(
         &self,
         step: &Step<'_>,
-        allocation: &Allocation<'_>,
-        way: WindowWay,
-    ) -> Result<Tried, CommError> {
-        let Allocation { phase, key, asked, members, .. } = *allocation;
-        let peers = members.iter().filter(|rank| **rank != self.me());
+        request: &WindowRequest<'_>,
+        mode: ShareMode,
+    ) -> Result<Attempt<Allocated>, CommError> {
+        let (key, size, phase) = (request.key, request.size, request.phase());
+        let peers = request.members.iter().filter(|rank| **rank != self.me());
         let peers: Vec<_> = peers.map(|rank| self.pids[*rank as usize]).collect();
-        let made = self.on_lane(phase, step.deadline(), move |objects| objects.make(key, way, asked, &peers));
-        let (note, own) = self.word(phase, way, made, |ticket| {
-            [&(asked as u64).to_le_bytes()[..], &ticket.to_bytes()].concat()
+        let made = self
+            .on_vendor_thread(phase, step.deadline(), move |objects| objects.make(key, mode, size, &peers));
+        let own = self.stage_result(request, mode, made, |ticket| {
+            let mut to = Writer::default();
+            to.u64(size as u64).raw(&ticket.to_bytes());
+            to.into_bytes()
         })?;
-        let verdict = self.tell(step, allocation, MADE, &note, own);
-        match verdict.and_then(|verdict| self.agree(allocation, verdict)) {
-            Ok(Agreed::On(tickets)) => self.open(step, allocation, way, tickets),
-            Ok(Agreed::Next(refusal, next)) => {
-                self.undo(step, allocation)?;
-                Ok(Tried::Next(refusal, next))
+        match self.exchange_stage(step, request, MADE, own).and_then(|made| agree(request, made)) {
+            Ok(Attempt::Done(tickets)) => self.open(step, request, mode, tickets),
+            Ok(Attempt::Next(refusal, next)) => {
+                self.discard(step, request)?;
+                Ok(Attempt::Next(refusal, next))
             }
             Err(error) => {
-                let _ = self.undo(step, allocation);
+                let _ = self.discard(step, request);
                 Err(error)
             }
         }
     }
 
-    /// Opens what the others made, and commits when everybody could.
+    /// Opens the windows of the others, and commits when every member could.
     fn open(
         &self,
         step: &Step<'_>,
-        allocation: &Allocation<'_>,
-        way: WindowWay,
+        request: &WindowRequest<'_>,
+        mode: ShareMode,
         tickets: Vec<WindowTicket>,
-    ) -> Result<Tried, CommError> {
-        let Allocation { phase, key, position, .. } = *allocation;
+    ) -> Result<Attempt<Allocated>, CommError> {
+        let (key, position, phase) = (request.key, request.position, request.phase());
         let others: Vec<_> = tickets
             .into_iter()
             .enumerate()
             .map(|(at, ticket)| (at != position as usize).then_some(ticket))
             .collect();
         let until = Instant::now() + step.deadline().left();
-        let opened =
-            self.on_lane(phase, step.deadline(), move |objects| objects.open(key, position, &others, until));
+        let opened = self.on_vendor_thread(phase, step.deadline(), move |objects| {
+            objects.open(key, position, &others, until)
+        });
         let mut made = None;
-        let (note, own) = self.word(phase, way, opened, |opened| {
+        let own = self.stage_result(request, mode, opened, |opened| {
             made = Some(opened);
             Vec::new()
         })?;
-        // Also the failed ones say so before anybody frees its window: a slower member would find it gone.
-        let verdict = self.tell(step, allocation, OPENED, &note, own);
-        let refused = match (verdict, made) {
-            (Ok(Verdict::Done(_)), Some(made)) => return Ok(Tried::Made(Box::new(made))),
-            (Ok(Verdict::Refused { next, first, .. }), _) => Ok(Tried::Next(Some(first), next)),
-            (Ok(Verdict::Failed(error)) | Err(error), _) => Err(error),
-            (Ok(Verdict::Done(_)), None) => Err(CommError::Closed),
+        // A member that failed says so before any member frees its window, which a slower one may still want to open.
+        let failed = match (self.exchange_stage(step, request, OPENED, own), made) {
+            (Ok(Outcome { refusal: None, .. }), Some(made)) => return Ok(Attempt::Done(made)),
+            (Ok(Outcome { refusal: None, .. }), None) => Err(CommError::Closed),
+            (Ok(Outcome { refusal, next, .. }), _) => Ok(Attempt::Next(refusal, next)),
+            (Err(error), _) => Err(error),
         };
-        let phase = allocation.phase;
-        let _ = self.on_lane(phase, in_time(step.deadline())?, move |objects| objects.close_peers(key));
+        let until = with_grace(step.deadline())?;
+        let _ = self.on_vendor_thread(phase, until, move |objects| objects.close_peers(key));
         let undone = self
-            .tell(step, allocation, CLOSED, &Note::Done(Vec::new()), None)
+            .exchange_stage(step, request, CLOSED, Ok(Message::Done(Vec::new()).encode()))
             .map(drop)
-            .and(self.undo(step, allocation));
-        // Why it failed counts before what went wrong in undoing it.
-        let refused = refused?;
-        undone.map(|()| refused)
+            .and(self.discard(step, request));
+        // The cause of the failure takes precedence over an error while undoing it.
+        let next = failed?;
+        undone.map(|()| next)
     }
 
-    /// Frees this rank's part. What goes wrong here stays with the device, which tells when it is closed.
-    fn undo(&self, step: &Step<'_>, allocation: &Allocation<'_>) -> Result<(), CommError> {
-        let key = allocation.key;
-        match self.on_lane(allocation.phase, in_time(step.deadline())?, move |objects| objects.free(key)) {
+    /// Frees this rank's window. An error of the device is kept, and [`Device::close`](crate::Device::close) returns it.
+    fn discard(&self, step: &Step<'_>, request: &WindowRequest<'_>) -> Result<(), CommError> {
+        let (key, until) = (request.key, with_grace(step.deadline())?);
+        match self.on_vendor_thread(request.phase(), until, move |objects| objects.free(key)) {
             Ok(()) => Ok(()),
-            Err(LaneError::Device(error)) => {
+            Err(CallError::Device(error)) => {
                 self.device.keep_first_error(Err(error));
                 Ok(())
             }
-            Err(LaneError::Broken(error)) => Err(error),
+            Err(CallError::Broken(error)) => Err(error),
         }
     }
 
-    /// This rank's note about what its lane answered, and its own error if it failed.
-    fn word<T>(
+    /// Turns the answer of the vendor thread into this rank's result of a stage.
+    fn stage_result<T>(
         &self,
-        phase: Phase,
-        way: WindowWay,
-        answer: Result<T, LaneError>,
+        request: &WindowRequest<'_>,
+        mode: ShareMode,
+        answer: Result<T, CallError>,
         payload: impl FnOnce(T) -> Vec<u8>,
-    ) -> Result<(Note, Option<CommError>), CommError> {
-        Ok(match answer {
-            Ok(value) => (Note::Done(payload(value)), None),
-            Err(LaneError::Device(error)) if error.is_unsupported() => {
-                (Note::Refused(way, error.to_string()), None)
+    ) -> Result<StageResult, CommError> {
+        match answer {
+            Ok(value) => Ok(Ok(Message::Done(payload(value)).encode())),
+            Err(CallError::Device(error)) if error.is_unsupported() => {
+                Ok(Ok(Message::Refused(mode, error.to_string()).encode()))
             }
-            Err(LaneError::Device(error)) => {
-                let error = device_error(error, self.me(), &self.device, phase);
-                (Note::Failed(error.to_string()), Some(error))
+            Err(CallError::Device(error)) => {
+                Ok(Err(device_error(error, self.me(), &self.device, request.phase())))
             }
-            Err(LaneError::Broken(error)) => return Err(error),
-        })
+            Err(CallError::Broken(error)) => Err(error),
+        }
     }
 
-    fn tell(
+    fn exchange_stage(
         &self,
         step: &Step<'_>,
-        allocation: &Allocation<'_>,
+        request: &WindowRequest<'_>,
         stage: u32,
-        note: &Note,
-        own: Option<CommError>,
-    ) -> Result<Verdict, CommError> {
-        let tag = Tag { kind: allocation.tag.kind + stage, ..allocation.tag };
-        let notes = self.group.exchange(step, tag, allocation.members, &note.encode())?;
-        Ok(settle(&notes, allocation.members, own, allocation.phase))
-    }
-
-    /// The tickets of all members, if they agree on everything. Nothing of them is believed unchecked.
-    fn agree(&self, allocation: &Allocation<'_>, verdict: Verdict) -> Result<Agreed, CommError> {
-        let Allocation { phase, members, position, asked, .. } = *allocation;
-        let (payloads, refused) = match verdict {
-            Verdict::Done(payloads) => (payloads, None),
-            Verdict::Refused { payloads, first, next } => (payloads, Some((first, next))),
-            Verdict::Failed(error) => return Err(error),
+        own: StageResult,
+    ) -> Result<Outcome, CommError> {
+        let tag = match request.key {
+            None => Tag { kind: BASE + stage, id: 0 },
+            Some(id) => Tag { kind: DOMAIN + stage, id: id.0 },
         };
-        let mut tickets: Vec<WindowTicket> = Vec::with_capacity(payloads.len());
-        let told = |(_, payload): &(&u32, &Vec<u8>)| refused.is_none() || !payload.is_empty();
-        for (rank, payload) in members.iter().zip(&payloads).filter(told) {
-            let nonsense = |message: String| CommError::PeerFailed { rank: *rank, phase, message };
-            let (wanted, ticket) = payload
-                .split_first_chunk::<8>()
-                .and_then(|(asked, ticket)| Some((u64::from_le_bytes(*asked), ticket.first_chunk()?)))
-                .ok_or_else(|| nonsense("it sent half a window ticket".to_owned()))?;
-            if wanted != asked as u64 {
-                return Err(self.mismatch("the size of the window", *rank, asked as u64, wanted));
-            }
-            tickets.push(WindowTicket::from_bytes(ticket).map_err(|error| nonsense(error.to_string()))?);
-        }
-        // Whoever knows that a way does not work began with a later one; there all meet.
-        let latest = tickets.iter().map(|ticket| ticket.way().position()).max().unwrap_or(0);
-        if let Some((first, next)) = refused {
-            return Ok(Agreed::Next(Some(first), next.max(latest)));
-        }
-        if tickets.iter().any(|ticket| ticket.way().position() != latest) {
-            return Ok(Agreed::Next(None, latest));
-        }
-        let mine = tickets[position as usize].size;
-        match members.iter().zip(&tickets).find(|(_, ticket)| ticket.size != mine) {
-            Some((rank, ticket)) => {
-                Err(self.mismatch("the rounded size of the window", *rank, mine as u64, ticket.size as u64))
-            }
-            None => Ok(Agreed::On(tickets)),
-        }
+        let messages = self.group.exchange_results(step, tag, request.members, own)?;
+        Outcome::of(&messages, request.members, request.phase())
     }
+}
 
-    fn mismatch(&self, what: &'static str, rank: u32, mine: u64, theirs: u64) -> CommError {
-        CommError::Mismatch { what, rank, mine: format!("{mine} bytes"), theirs: format!("{theirs} bytes") }
+/// The tickets of all members, if they agree on everything. Nothing that a peer sent is trusted unchecked.
+fn agree(request: &WindowRequest<'_>, made: Outcome) -> Result<Attempt<Vec<WindowTicket>>, CommError> {
+    let Outcome { payloads, refusal, next } = made;
+    let mut tickets: Vec<WindowTicket> = Vec::with_capacity(payloads.len());
+    let sent = |(_, payload): &(&u32, &Vec<u8>)| refusal.is_none() || !payload.is_empty();
+    for (&rank, payload) in request.members.iter().zip(&payloads).filter(sent) {
+        let malformed = |message: String| CommError::PeerFailed { rank, phase: request.phase(), message };
+        let (size, ticket) =
+            decode(payload).ok_or_else(|| malformed("it sent half a window ticket".to_owned()))?;
+        if size != request.size as u64 {
+            return Err(mismatch("the size of the window", rank, request.size as u64, size));
+        }
+        tickets.push(WindowTicket::from_bytes(ticket).map_err(|error| malformed(error.to_string()))?);
     }
+    // A member that knows of an earlier refusal started with a later mode; all continue there.
+    let latest = tickets.iter().map(|ticket| ticket.mode().position()).max().unwrap_or(0);
+    if refusal.is_some() {
+        return Ok(Attempt::Next(refusal, next.max(latest)));
+    }
+    if tickets.iter().any(|ticket| ticket.mode().position() != latest) {
+        return Ok(Attempt::Next(None, latest));
+    }
+    let mine = tickets[request.position as usize].size();
+    match request.members.iter().zip(&tickets).find(|(_, ticket)| ticket.size() != mine) {
+        Some((rank, ticket)) => {
+            Err(mismatch("the rounded size of the window", *rank, mine as u64, ticket.size() as u64))
+        }
+        None => Ok(Attempt::Done(tickets)),
+    }
+}
+
+/// The size that the member asked for, and its ticket.
+fn decode(payload: &[u8]) -> Option<(u64, &[u8; WindowTicket::LEN])> {
+    let mut from = Reader::new(payload);
+    let size = from.u64()?;
+    Some((size, from.rest().try_into().ok()?))
+}
+
+fn mismatch(what: &'static str, rank: u32, mine: u64, theirs: u64) -> CommError {
+    CommError::Mismatch { what, rank, mine: format!("{mine} bytes"), theirs: format!("{theirs} bytes") }
 }

@@ -1,8 +1,8 @@
 //! `libascendcl.so`: device life cycle, memory, sharing, kernels.
 //!
 //! # Safety
-//! The only unsafe code is `resolve`, which turns symbol addresses into typed pointers; its own contract says
-//! what the caller vouches for.
+//! The only unsafe code is `resolve`, which turns symbol addresses into typed pointers; its contract says what the caller
+//! vouches for.
 #![allow(unsafe_code)]
 
 use super::types::*;
@@ -10,8 +10,8 @@ use super::vendor_functions;
 use core::ffi::{c_char, c_void};
 
 vendor_functions! {
-    /// The functions of `libascendcl.so`. What a window way needs beyond plain memory is optional: a library
-    /// without it still serves the other ways.
+    /// The functions of `libascendcl.so`. What a share mode needs beyond plain memory is optional: a library without it still
+    /// supports the other modes.
     table AscendCl of "libascendcl.so";
 
     /// Initialises the runtime of this process.
@@ -46,12 +46,12 @@ vendor_functions! {
     required fn aclrtCreateStream(stream: *mut aclrtStream) -> aclError;
     /// Destroys a stream.
     required fn aclrtDestroyStream(stream: aclrtStream) -> aclError;
-    /// Waits until a stream has run dry.
+    /// Waits until everything queued on a stream is done.
     required fn aclrtSynchronizeStream(stream: aclrtStream) -> aclError;
 
     /// Allocates device memory.
     required fn aclrtMalloc(pointer: *mut *mut c_void, size: usize, policy: aclrtMemMallocPolicy) -> aclError;
-    /// Frees what `aclrtMalloc` gave.
+    /// Frees memory of `aclrtMalloc`.
     required fn aclrtFree(pointer: *mut c_void) -> aclError;
     /// Copies `count` bytes and returns when they have arrived.
     required fn aclrtMemcpy(
@@ -77,7 +77,7 @@ vendor_functions! {
         prop: *const aclrtPhysicalMemProp,
         flags: u64,
     ) -> aclError;
-    /// Lets go of physical memory, own or imported.
+    /// Frees physical memory, own or imported.
     optional fn aclrtFreePhysical(handle: aclrtDrvMemHandle) -> aclError;
     /// Reserves a range of addresses.
     optional fn aclrtReserveMemAddress(
@@ -87,9 +87,9 @@ vendor_functions! {
         expected: *mut c_void,
         flags: u64,
     ) -> aclError;
-    /// Gives a range of addresses back.
+    /// Releases a range of addresses.
     optional fn aclrtReleaseMemAddress(pointer: *mut c_void) -> aclError;
-    /// Puts physical memory behind a reserved range.
+    /// Maps physical memory to a reserved range.
     optional fn aclrtMapMem(
         pointer: *mut c_void,
         size: usize,
@@ -97,9 +97,9 @@ vendor_functions! {
         handle: aclrtDrvMemHandle,
         flags: u64,
     ) -> aclError;
-    /// Takes physical memory out of a reserved range.
+    /// Unmaps physical memory from a reserved range.
     optional fn aclrtUnmapMem(pointer: *mut c_void) -> aclError;
-    /// Says which devices may use a mapped range; ids are driver-visible ones.
+    /// Sets which devices may use a mapped range; ids are driver-visible ones.
     optional fn aclrtMemSetAccess(
         pointer: *mut c_void,
         size: usize,
@@ -146,12 +146,12 @@ vendor_functions! {
 
     /// Whether one device can reach another.
     optional fn aclrtDeviceCanAccessPeer(can: *mut i32, device: i32, peer: i32) -> aclError;
-    /// Lets the current device reach another.
+    /// Enables access from the current device to another.
     optional fn aclrtDeviceEnablePeerAccess(peer: i32, flags: u32) -> aclError;
     /// Whether the path to a peer is up; the peer is a physical id.
     optional fn aclrtDevicePeerAccessStatus(device: i32, peer: i32, status: *mut i32) -> aclError;
 
-    /// Gives device memory a key that other processes can open.
+    /// Makes a key for device memory that other processes can open.
     optional fn aclrtIpcMemGetExportKey(
         pointer: *mut c_void,
         size: usize,

@@ -1,6 +1,6 @@
 //! Constants: error codes of ACL, flags, sizes.
 //!
-//! `HcclResult` is an enumeration and lives in [`types`](super::types).
+//! `HcclResult` is an enumeration; see [`types`](super::types).
 
 macro_rules! vendor_constants {
     ( $( $name:ident: $ty:ty = $value:literal; )* ) => {

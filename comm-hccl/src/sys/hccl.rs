@@ -1,8 +1,8 @@
 //! `libhccl.so`: communicators and collectives.
 //!
 //! # Safety
-//! The only unsafe code is `resolve`, which turns symbol addresses into typed pointers; its own contract says
-//! what the caller vouches for.
+//! The only unsafe code is `resolve`, which turns symbol addresses into typed pointers; its contract says what the caller
+//! vouches for.
 #![allow(unsafe_code)]
 
 use super::types::*;
@@ -26,9 +26,9 @@ vendor_functions! {
     required fn HcclGetCommName(comm: HcclComm, name: *mut c_char) -> HcclResult;
     /// Waits for every rank. It switches the calling thread's ACL context.
     required fn HcclBarrier(comm: HcclComm, stream: aclrtStream) -> HcclResult;
-    /// An error that a queued operation met.
+    /// The error of a queued operation.
     required fn HcclGetCommAsyncError(comm: HcclComm, error: *mut HcclResult) -> HcclResult;
-    /// A code in words.
+    /// The text of a code.
     required fn HcclGetErrorString(code: HcclResult) -> *const c_char;
     /// Leaves the communicator.
     required fn HcclCommDestroy(comm: HcclComm) -> HcclResult;

@@ -1,13 +1,12 @@
-//! Everything that [`sys`](super) declares, as data, and the C++ that holds it against the vendor's headers.
+//! Everything that [`sys`](super) declares, as data, and the C++ that compares it with the vendor's headers.
 //!
 //! Sizes, offsets and values are measured from the compiled Rust items; types are the tokens of the tables.
-//! Each entry becomes one check with a `#line` of its own, so that whatever the compiler complains about
-//! carries the entry's name.
+//! Each entry becomes one check with its own `#line`, so that every compiler error names its entry.
 
 use super::{AscendCl, FunctionDecl, Hccl, codes, types};
 use std::fmt::Write;
 
-/// What stands behind a type name.
+/// The kind of a named type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TypeKind {
     /// `void *`.
@@ -77,12 +76,12 @@ pub struct Manifest {
     pub constants: Vec<(&'static str, i64)>,
 }
 
-/// Whether the checks state the declarations or something else.
+/// Whether the checks state the declarations as they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Truth {
     /// As declared: every check must compile.
     AsDeclared,
-    /// Each changed a little: no check may compile. This proves that each one can fail.
+    /// Each one slightly wrong: no check may compile. This proves that every check can fail.
     Distorted,
 }
 

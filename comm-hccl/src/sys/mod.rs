@@ -3,8 +3,7 @@
 //! Every item here comes out of one of four tables: [`ascendcl`] and [`hccl`] (functions), [`types`]
 //! (handles, integers, enumerations, structs) and [`codes`] (constants). A table writes each declaration once
 //! and makes two things of it: the Rust item and its entry in the [`manifest`], which `cargo xtask abi-check`
-//! compiles against the vendor's own headers. So nothing can be declared here without being checked there
-//! (HC-1).
+//! compiles against the vendor's own headers. So every declaration is checked (HC-1).
 //!
 //! Nothing in this module calls the vendor; `load` resolves the tables and `result` reads the codes.
 
@@ -72,7 +71,7 @@ macro_rules! vendor_functions {
                 }, )*
             ];
 
-            /// Fills the table from `symbol`, or names every required function that it does not give.
+            /// Fills the table from `symbol`, or returns every required function that it does not find.
             ///
             /// # Safety
             /// A non-null pointer given for a name must be the address of that vendor function, with the type

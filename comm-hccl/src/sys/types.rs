@@ -1,7 +1,7 @@
 //! Handles, integers, enumerations and structs of both libraries.
 //!
-//! The enumerations are plain 32-bit integers here: a vendor may answer with a value that we do not know, and
-//! a Rust `enum` of an unknown value is undefined behaviour.
+//! The enumerations are plain 32-bit integers: a vendor may return a value that is not listed, and a Rust `enum` with an
+//! unlisted value is undefined behaviour.
 #![allow(non_camel_case_types, non_snake_case, reason = "the vendor's names")]
 
 use super::manifest::{FieldDecl, StructDecl, TypeDecl, TypeKind};
@@ -25,13 +25,13 @@ macro_rules! vendor_types {
               pub const $value: $enumeration = $number; )* )*
         $(
             $(#[$smeta])*
-            // No `Debug`: a handle in a log is a handle that anyone can import.
+            // No `Debug`: a handle in a log could be imported by anyone who reads it.
             #[repr(C)]
             #[derive(Clone, Copy)]
             pub struct $record { $( $(#[$fmeta])* pub $field: $fty, )* }
 
-            // With size and offsets equal to the vendor's, a field that we do not list would show as a hole
-            // wider than padding can be.
+            // With size and offsets equal to the vendor's, a field that is not listed shows as a hole that is wider than
+            // padding can be.
             const _: () = {
                 let mut end = 0_usize;
                 $(
@@ -172,7 +172,7 @@ vendor_types! {
         HCCL_REDUCE_MIN = 3,
     }
 
-    /// Where memory lives. Whether `id` is a logical or a driver-visible id depends on the struct around it.
+    /// Where memory is. Whether `id` is a logical or a driver-visible id depends on the struct around it.
     record aclrtMemLocation {
         /// The device.
         id: u32,
@@ -187,7 +187,7 @@ vendor_types! {
         allocationType: aclrtMemAllocationType,
         /// Page kind.
         memAttr: aclrtMemAttr,
-        /// The device that gives the memory.
+        /// The device that has the memory.
         location: aclrtMemLocation,
         /// 0.
         reserve: u64,

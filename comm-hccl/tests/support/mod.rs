@@ -1,11 +1,11 @@
-//! Runs parts of a test as ranks of their own: the test program starts itself again, as one process per rank.
+//! Runs parts of a test as ranks: the test program starts itself again, as one process for each rank.
 //!
-//! A rank's part is an ignored test; the driver names it, and `CHIPCOMM_TEST_RANK` tells the process that it
-//! is one. The two ranks of a pair talk over a socket that is their standard input.
+//! The part of a rank is an ignored test, which the driver names. `CHIPCOMM_TEST_RANK` is set in the process of a rank. The
+//! two ranks of a pair exchange bytes over a socket that is their standard input.
 
 #![allow(dead_code, reason = "each test program uses a part of this")]
 
-pub(crate) mod life;
+pub(crate) mod scenario;
 
 use cann_sim::{Kind, Session};
 use comm_hccl::{Device, LogicalDevice, Runtime, Vendor, VisibleDevices};
@@ -15,7 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Far above what any part takes, even on a loaded machine; a hang is then a failure and not a stuck run.
+/// Far above what any part takes, even on a loaded machine, so that a hang is a failure.
 const LIMIT: Duration = Duration::from_secs(400);
 
 /// A session in a directory of its own.
@@ -44,7 +44,7 @@ pub(crate) fn rank_command(double: &Double, part: &str, rank: u32) -> Command {
 /// Waits for a child, and kills it when it takes far too long.
 pub(crate) fn finish(mut child: Child) -> Output {
     let deadline = Instant::now() + LIMIT;
-    // The output of a part is short enough for the pipes to hold.
+    // The output of a part fits into the pipes.
     while child.try_wait().unwrap().is_none() {
         if Instant::now() > deadline {
             child.kill().unwrap();
@@ -54,7 +54,7 @@ pub(crate) fn finish(mut child: Child) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// Runs one part as rank 0 and gives its output.
+/// Runs one part as rank 0 and returns its output.
 pub(crate) fn run_part(double: &Double, part: &str, environment: &[(&str, &str)]) -> Output {
     let mut command = rank_command(double, part, 0);
     command.envs(environment.iter().copied());
@@ -74,7 +74,7 @@ pub(crate) fn run_pair(double: &Double, part: &str, environment: &[(&str, &str)]
 
 pub(crate) fn assert_success(output: &Output) {
     assert!(output.status.success(), "{}\n{}", output.status, text(output));
-    // A filter that matches nothing also ends well; the part must really have run.
+    // A filter that matches nothing succeeds too; the part must really have run.
     assert!(text(output).contains("1 passed"), "{}", text(output));
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// Inside a part: this process's rank. `None` when someone runs the ignored tests by hand.
+/// Inside a part: this process's rank. `None` when a user runs the ignored tests.
 pub(crate) fn my_rank() -> Option<u32> {
     std::env::var("CHIPCOMM_TEST_RANK").ok().map(|rank| rank.parse().unwrap())
 }
@@ -92,7 +92,7 @@ pub(crate) fn other_rank() -> UnixStream {
     UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap())
 }
 
-/// Sends bytes to the other rank and gets as many back.
+/// Sends bytes to the other rank and receives as many.
 pub(crate) fn swap<const N: usize>(socket: &mut UnixStream, mine: &[u8; N]) -> [u8; N] {
     socket.write_all(mine).unwrap();
     let mut theirs = [0; N];
@@ -107,13 +107,13 @@ pub(crate) fn open_device(rank: u32) -> (Runtime, Device) {
     (runtime, device)
 }
 
-/// What cannot be released by its own call when that very call fails; the reset of the device, or the end of
-/// the runtime, must then have cleaned it up.
+/// Objects that stay when the function fails, because it is the one that releases them. The reset of the device or the end
+/// of the runtime cleans them up.
 pub(crate) fn excused(function: &str) -> &'static [Kind] {
     match function {
         "aclrtFree" => &[Kind::Memory],
         "aclrtFreePhysical" => &[Kind::Physical, Kind::Imported],
-        // A range cannot be given back while something is mapped there.
+        // A range cannot be released while something is mapped there.
         "aclrtUnmapMem" => &[Kind::Mapping, Kind::Reservation],
         "aclrtReleaseMemAddress" => &[Kind::Reservation],
         "aclrtIpcMemClose" => &[Kind::IpcKey, Kind::IpcImport],

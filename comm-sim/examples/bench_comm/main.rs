@@ -1,4 +1,5 @@
-//! How fast a group comes up, meets at a barrier and makes domains, each beside its limit and beside MPI. `cargo xtask bench comm`.
+//! Time of a group's start, of a barrier and of allocating a domain, each compared with its limit and with MPI:
+//! `cargo xtask bench comm`.
 //!
 //! # Safety
 //! Forks; the children use the communicator only.
@@ -9,7 +10,7 @@ mod mpi;
 use bench_support::{Bench, Contestant, Figure, Samples, SpinPingPong, alternate, fork_and_wait};
 use child_process::Child;
 use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec, Timeout};
-use comm_sim::{Prepared, SimComm, prepare};
+use comm_sim::{Prepared, SimComm};
 use deadline::{Deadline, HowDied};
 use mpi::{Mpi, Times};
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 const WINDOW: usize = 65536;
-/// Rounds that take some tenths of a millisecond: most batches then end before the scheduler has another idea.
+/// Rounds that take some tenths of a millisecond: most batches then end within one time slice.
 const SHORT: u64 = 300;
 const FORKS: &str = "fork and wait of as many";
 const SPIN: &str = "bare spin round trip";
@@ -44,11 +45,11 @@ fn median(times: &[f64]) -> Option<f64> {
     sorted.get(sorted.len() / 2).copied()
 }
 
-/// From nothing to windows on every rank, and the end of the processes, as `fork_and_wait` has it too.
+/// From nothing to windows on every rank, and until the processes have ended, as `fork_and_wait` measures it too.
 fn group_from_fork(ranks: usize) -> Result<Duration, Box<dyn std::error::Error>> {
     let started = Instant::now();
-    let prepared = prepare(ranks as u32)?;
-    let crew: Result<Vec<Child>, _> = (0..ranks)
+    let prepared = SimComm::prepare_group(ranks as u32)?;
+    let children: Result<Vec<Child>, _> = (0..ranks)
         .map(|rank| {
             let body = || {
                 let up = SimComm::join(&prepared, rank as u32, Timeout::DEFAULT).and_then(|comm| {
@@ -61,8 +62,8 @@ fn group_from_fork(ranks: usize) -> Result<Duration, Box<dyn std::error::Error>>
         })
         .collect();
     let end = Deadline::after(Duration::from_secs(60))?;
-    let fine = crew?.iter().all(|child| child.reap(end) == Some(HowDied::Exited(0)));
-    if fine { Ok(started.elapsed()) } else { Err("a rank failed".into()) }
+    let ok = children?.iter().all(|child| child.reap(end) == Some(HowDied::Exited(0)));
+    if ok { Ok(started.elapsed()) } else { Err("a rank failed".into()) }
 }
 
 fn init(bench: &Bench, others: &[Mpi], ranks: usize) -> Outcome {
@@ -79,7 +80,7 @@ fn init(bench: &Bench, others: &[Mpi], ranks: usize) -> Outcome {
     }
     let value = median(&ours).unwrap_or(0.0);
     bench.print(&Figure { case: &case, value, unit: "us", limit: FORKS, limit_value: median(&forks) });
-    // 64 ranks of MPI take minutes on a small machine and say nothing new.
+    // 64 ranks of MPI take minutes on a small machine.
     for other in others.iter().filter(|_| ranks <= 16) {
         let limit = format!("{}: MPI_Init and window", other.name);
         let times: Vec<f64> = (0..bench.amount(3))
@@ -91,15 +92,15 @@ fn init(bench: &Bench, others: &[Mpi], ranks: usize) -> Outcome {
     Ok(())
 }
 
-/// One rank's seat in each process of a benchmark, taken when it first plays.
-struct Seat<'a> {
+/// A rank of the group in each process of a benchmark. It joins in its first round.
+struct Member<'a> {
     prepared: &'a Prepared,
     comm: Option<SimComm>,
-    /// What each round took in process 0, where it is asked for.
+    /// The time of each round in process 0, where it is wanted.
     rounds: Option<Vec<f64>>,
 }
 
-impl<'a> Seat<'a> {
+impl<'a> Member<'a> {
     fn new(prepared: &'a Prepared, rounds: Option<Vec<f64>>) -> Self {
         Self { prepared, comm: None, rounds }
     }
@@ -110,7 +111,7 @@ impl<'a> Seat<'a> {
             || SimComm::join(prepared, me as u32, Timeout::DEFAULT).unwrap_or_else(|error| panic!("{error}"));
         let comm = self.comm.get_or_insert_with(join);
         for round in 0..rounds {
-            // The first rounds of a batch find the others still on their way from the gate.
+            // In the first rounds of a batch the others are still on their way from the starting gate.
             let started = self.rounds.as_ref().filter(|_| round >= 10).map(|_| Instant::now());
             act(comm, me as u32).unwrap_or_else(|error| panic!("rank {me}: {error}"));
             if let (Some(times), Some(started)) = (&mut self.rounds, started) {
@@ -120,28 +121,29 @@ impl<'a> Seat<'a> {
     }
 }
 
-/// What ours took, beside the bare spin in the same run.
-struct Beside {
-    /// Averages of batches, without a look at the clock between the rounds.
+/// Times of the communicator, and of the bare spin in the same run.
+struct Compared {
+    /// Of averages of batches; the clock is not read between the rounds.
     median: f64,
     /// Of single rounds.
     p99: f64,
-    /// The faster of its paces.
+    /// The faster of the two spins.
     spin: f64,
 }
 
-fn beside_spin(
+fn compare_with_spin(
     ranks: usize,
     batches: usize,
     rounds: u64,
     act: &dyn Fn(&SimComm, u32) -> Result<(), CommError>,
-) -> Result<Beside, Box<dyn std::error::Error>> {
-    let prepared = [prepare(ranks as u32)?, prepare(ranks as u32)?];
-    let (mut seat, mut timed) = (Seat::new(&prepared[0], None), Seat::new(&prepared[1], Some(Vec::new())));
+) -> Result<Compared, Box<dyn std::error::Error>> {
+    let prepared = [SimComm::prepare_group(ranks as u32)?, SimComm::prepare_group(ranks as u32)?];
+    let (mut member, mut timed) =
+        (Member::new(&prepared[0], None), Member::new(&prepared[1], Some(Vec::new())));
     let (eager, patient) = (SpinPingPong::new()?, SpinPingPong::patient()?);
     let (mut played, mut played_too) = (0, 0);
     let samples = {
-        let mut ours = |me: usize, rounds: u64| seat.play(me, rounds, act);
+        let mut ours = |me: usize, rounds: u64| member.play(me, rounds, act);
         let mut each = |me: usize, rounds: u64| timed.play(me, rounds, act);
         let mut one = |me: usize, rounds: u64| eager.play(me, rounds, &mut played);
         let mut two = |me: usize, rounds: u64| patient.play(me, rounds, &mut played_too);
@@ -153,7 +155,7 @@ fn beside_spin(
         ];
         alternate(ranks, batches, &mut games)?
     };
-    Ok(Beside {
+    Ok(Compared {
         median: samples[0].median(),
         p99: Samples::from_iter(timed.rounds.unwrap_or_default()).p99(),
         spin: samples[2].median().min(samples[3].median()),
@@ -169,9 +171,9 @@ fn barrier(bench: &Bench, others: &[Mpi], ranks: usize) -> Outcome {
     let act = |comm: &SimComm, _| comm.barrier(Timeout::DEFAULT);
     let mut theirs: Vec<Vec<Times>> = others.iter().map(|_| Vec::new()).collect();
     let (mut medians, mut p99s, mut spins) = (Vec::new(), Vec::new(), Vec::new());
-    // In turns, so that a load that comes and goes meets all of them.
+    // In turns, so that a load that comes and goes affects all of them.
     for _ in 0..bench.amount(5) {
-        let ours = beside_spin(ranks, bench.amount(batches), rounds, &act)?;
+        let ours = compare_with_spin(ranks, bench.amount(batches), rounds, &act)?;
         medians.push(ours.median);
         p99s.push(ours.p99);
         spins.push(ours.spin);
@@ -191,8 +193,8 @@ fn barrier(bench: &Bench, others: &[Mpi], ranks: usize) -> Outcome {
     for (other, times) in others.iter().zip(theirs) {
         let limit = format!("{}: MPI_Barrier", other.name);
         let of = |pick: fn(&Times) -> f64| median(&times.iter().map(pick).collect::<Vec<_>>());
-        let held = [(&names[0], value, of(|t| t.median)), (&names[1], p99, of(|t| t.p99))];
-        for (case, value, limit_value) in held {
+        let rows = [(&names[0], value, of(|t| t.median)), (&names[1], p99, of(|t| t.p99))];
+        for (case, value, limit_value) in rows {
             bench.print(&Figure { case, value, unit: "ns", limit: &limit, limit_value });
         }
     }
@@ -211,7 +213,7 @@ fn domain(bench: &Bench, others: &[Mpi], ranks: usize) -> Outcome {
         comm.alloc_domain(&spec, Timeout::DEFAULT)?;
         comm.release_domain(id, Timeout::DEFAULT)
     };
-    let Beside { median: value, spin, .. } = beside_spin(ranks, bench.amount(40), 20, &act)?;
+    let Compared { median: value, spin, .. } = compare_with_spin(ranks, bench.amount(40), 20, &act)?;
     bench.print(&Figure { case: &case, value, unit: "ns", limit: SPIN, limit_value: Some(spin) });
     for other in others {
         let limit = format!("{}: window and free", other.name);

@@ -1,9 +1,9 @@
-//! The same work done with MPI, where it is installed.
+//! The same work with MPI, where it is installed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// One MPI, with the program that does the work in it.
+/// One MPI library, with the program that does the work.
 pub(crate) struct Mpi {
     pub(crate) name: &'static str,
     launcher: &'static str,
@@ -54,7 +54,7 @@ const KINDS: &[Kind] = &[
     },
 ];
 
-/// The MPIs of this machine. Says on standard error which there are, and how to get the others.
+/// The MPI libraries of this machine. Prints on standard error which there are, and how to install the others.
 pub(crate) fn installed(folder: &Path) -> Vec<Mpi> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("bench/mpi.c");
     let mut found = Vec::new();
@@ -83,7 +83,7 @@ pub(crate) fn installed(folder: &Path) -> Vec<Mpi> {
 }
 
 impl Mpi {
-    /// Lets `ranks` ranks do `work`; `None`, with the reason on standard error, when that fails.
+    /// Runs `work` with `ranks` ranks; `None`, with the reason on standard error, when that fails.
     pub(crate) fn run(&self, ranks: usize, work: &[&str]) -> Option<Times> {
         let mut command = Command::new(self.launcher);
         command.args(self.flags).args(["-n", &ranks.to_string()]).arg(&self.program).args(work);
@@ -93,8 +93,8 @@ impl Mpi {
         match numbers[..] {
             [median, p99] if out.status.success() => Some(Times { median, p99 }),
             _ => {
-                let why = String::from_utf8_lossy(&out.stderr);
-                eprintln!("{} with {ranks} ranks, {work:?}: {} {}", self.name, out.status, why.trim());
+                let stderr = String::from_utf8_lossy(&out.stderr);
+                eprintln!("{} with {ranks} ranks, {work:?}: {} {}", self.name, out.status, stderr.trim());
                 None
             }
         }

@@ -1,4 +1,5 @@
-//! `comm-inspect PATH | PID`: who is at the meeting at a path, or where the ranks are of the groups that a process belongs to.
+//! `comm-inspect PATH | PID`: which ranks have come to the rendezvous at a path, or the ranks of the groups that a process
+//! belongs to.
 
 use comm_context::comm::Timeout;
 use std::path::Path;
@@ -6,10 +7,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 const HELP: &str = "\
-comm-inspect PATH   who is at the meeting at PATH, and who is missing
-comm-inspect PID    the groups that the process PID is a rank of: every rank, its phase, and for how long
+comm-inspect PATH   which ranks have come to the rendezvous at PATH, and which are missing
+comm-inspect PID    the groups that the process PID is a rank of: every rank, its phase, and since when
 
-A path that looks like a number is written ./123. Exit status: 0 something was found, 1 nothing was, 2 wrong use.";
+Write a path that looks like a number as ./123. Exit status: 0 found, 1 nothing found, 2 wrong use.";
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
@@ -23,7 +24,7 @@ fn main() -> ExitCode {
     }
     let found = match target.to_str().and_then(|text| text.parse().ok()) {
         Some(pid) => groups(pid),
-        None => meeting(Path::new(target)),
+        None => rendezvous_at(Path::new(target)),
     };
     match found {
         Ok(text) => {
@@ -43,25 +44,24 @@ fn groups(pid: u32) -> Result<String, String> {
         std::io::ErrorKind::PermissionDenied => {
             format!("process {pid} belongs to another user; run this as that user")
         }
-        _ => format!("cannot look into process {pid}: {error}"),
+        _ => format!("cannot inspect process {pid}: {error}"),
     })?;
     if tables.is_empty() {
-        return Err(format!("process {pid} is a rank of no group: it has not joined yet, or has left"));
+        return Err(format!("process {pid} does not belong to a group: it has not joined yet, or has left"));
     }
     let number = |at: usize| if tables.len() == 1 { String::new() } else { format!(" {}", at + 1) };
     let group = |(at, table): (usize, &String)| format!("group{} of process {pid}:\n{table}", number(at));
     Ok(tables.iter().enumerate().map(group).collect())
 }
 
-fn meeting(path: &Path) -> Result<String, String> {
+fn rendezvous_at(path: &Path) -> Result<String, String> {
     let within = Timeout::new(Duration::from_secs(5)).map_err(|error| error.to_string())?;
-    let nobody = || {
+    let none = || {
         format!(
-            "no meeting at {}: nobody has come, or all have and the group is under way (then give a pid)",
+            "no rendezvous at {}: no rank has come yet, or all have joined (then give the pid of one)",
             path.display()
         )
     };
-    let table =
-        rendezvous::who_is_there(path, within).map_err(|error| error.to_string())?.ok_or_else(nobody)?;
-    Ok(format!("meeting at {}:\n{table}", path.display()))
+    let table = rendezvous::ranks_at(path, within).map_err(|error| error.to_string())?.ok_or_else(none)?;
+    Ok(format!("rendezvous at {}:\n{table}", path.display()))
 }

@@ -1,16 +1,17 @@
 /*
  * comm_kernel.h for a vector core of Atlas A2 and A3: the same names as on the simulation, so that a kernel's
- * source does not change. Of comm_kernel.h it has what the kernels in this folder use.
+ * source does not change. It has the part of comm_kernel.h that the kernels in this folder use.
  *
- * STATE: written from the vendor's public documentation. It was compiled with stand-ins for the vendor's
- * keywords, never with the vendor's compiler, and it has never run.
+ * STATE: written from the vendor's public documentation. It was compiled with stubs for the vendor's
+ * keywords, never with the vendor's compiler, and it has never run on a device.
  *
- * A core reads and writes memory through a data cache that no other core sees. Data is written back before a
- * signal is given, and dropped from the cache before a signal or a peer's data is read. All of it is scalar code:
- * it is meant to be right, and a kernel that must be fast replaces comm_copy and comm_add by vector moves.
+ * A core reads and writes memory through a data cache that is not coherent with other cores. Data is written
+ * back before a signal is set, and invalidated before a signal or a peer's data is read. All of it is scalar
+ * code: it aims at correctness, and a kernel that must be fast replaces comm_copy and comm_add by vector
+ * moves.
  *
- * There is no abort word on a chip. A wait ends when it is satisfied; if that never happens the host's deadline
- * ends the run, and the task has failed.
+ * There is no abort word on a chip. A wait ends when it is satisfied; if that never happens, the host's
+ * deadline ends the run and the task fails.
  */
 #ifndef CHIPCOMM_COMM_KERNEL_H
 #define CHIPCOMM_COMM_KERNEL_H
@@ -29,7 +30,7 @@ namespace comm_detail {
 
 constexpr uint64_t kLine = 64;
 
-/* Writes the cache lines of a range back and drops them. */
+/* Writes the cache lines of a range back and invalidates them. */
 COMM_DEVICE inline void sync_lines(uint64_t start, uint64_t bytes) {
     for (uint64_t line = start / kLine * kLine; line < start + bytes; line += kLine) {
         dcci(reinterpret_cast<COMM_GM uint64_t *>(line), SINGLE_CACHE_LINE);
@@ -67,7 +68,7 @@ COMM_DEVICE inline COMM_GM T *CommRemotePtr(COMM_GM const CommContext *ctx, COMM
     return reinterpret_cast<COMM_GM T *>(ctx->windowsIn[pe] + offset);
 }
 
-/* As on the simulation: slot r is written by rank r only, and only grows. */
+/* As on the simulation: slot r is written by rank r only, and its epoch only increases. */
 typedef struct CommPhaseBarrier {
     struct {
         uint32_t epoch;

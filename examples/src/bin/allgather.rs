@@ -1,33 +1,26 @@
 //! Gathers the inputs of all chips on every chip, in rank order.
 //!
-//! Rank r's input is `100 r + i`. The kernel is `kernels/allgather.cpp`.
+//! Rank r's input is `i + 100 r`. The kernel is `kernels/allgather.cpp`.
 
-use chipcomm_examples::{Collective, Job, Options, main as run};
-use clap::Parser;
+use chipcomm_examples::{Collective, CommandLine, FLAGS, KERNEL_NOTE, input};
 use std::process::ExitCode;
 
-/// Gathers the inputs of all chips on every chip, 64 floats from each
-#[derive(Parser)]
-#[command(after_help = "Example: on four chips\n  cargo run --release --bin allgather -- -d 0-3")]
-struct Cli {
-    #[command(flatten)]
-    options: Options,
-}
+const LINE: CommandLine = CommandLine {
+    program: "allgather",
+    about: "Gathers the inputs of all chips on every chip, 64 floats from each",
+    flags: &[FLAGS],
+    examples: "Example: on four chips\n  cargo run --release --bin allgather -- -d 0-3",
+    notes: &[KERNEL_NOTE],
+};
 
 fn main() -> ExitCode {
-    run(|cli: &Cli| {
-        let options = &cli.options;
-        let (devices, count) = (options.devices_or(2)?, options.count_or(64));
-        let input = |rank: usize, i: usize| 100.0 * rank as f64 + i as f64;
-        let allgather = Collective {
-            kernel: "allgather",
+    Collective::main(&LINE, 64, |_, n, count| {
+        Ok(Collective {
             input_len: count,
-            output_len: devices.ids().len() * count,
-            scalars: &[],
-            input: &input,
-            expected: &|_, i| Some(input(i / count, i % count)),
+            output_len: n * count,
+            scalars: Vec::new(),
+            expected: Box::new(move |_, i| Some(input(i / count, i % count))),
             gain: 1.0,
-        };
-        allgather.run(options, Job::new("allgather", options, devices, count)?)
+        })
     })
 }

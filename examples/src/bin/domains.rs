@@ -1,57 +1,59 @@
 //! Two domains that overlap, in one run: the front half of the chips, and the back half in reverse.
 //!
-//! The chip in the middle is in both, with another rank in each. Both domains sum their members' inputs with the
-//! allreduce kernel, each in its own window.
+//! The chip in the middle is a member of both, with a different rank in each. Both domains sum their members'
+//! inputs with the allreduce kernel, each in its own window.
 
-use chipcomm_examples::{Job, Options, Rows, SIGNAL_BYTES, Stop, UNTOUCHED, main as run, rows_that_fit};
-use clap::Parser;
+use chipcomm_examples::{
+    CommandLine, Error, FLAGS, Job, KERNEL_NOTE, Options, Rows, SIGNAL_BYTES, UNTOUCHED, input, main as run,
+    rows_that_fit,
+};
 use comm_context::abi::DType;
 use std::process::ExitCode;
 use worker_orch::{Access, Args, Domain, Failure, Orchestrator, Program};
 
-/// Sums inside two overlapping groups of chips, 256 floats each
-#[derive(Parser)]
-#[command(after_help = "Example: {0, 1, 2} and {4, 3, 2} of five chips\n  \
-    cargo run --release --bin domains -- -d 0-4")]
-struct Cli {
-    #[command(flatten)]
-    options: Options,
-}
+const LINE: CommandLine = CommandLine {
+    program: "domains",
+    about: "Sums inside two overlapping groups of chips, 256 floats each",
+    flags: &[FLAGS],
+    examples: "Example: {0, 1, 2} and {4, 3, 2} of five chips\n  cargo run --release --bin domains -- -d 0-4",
+    notes: &[KERNEL_NOTE],
+};
 
-/// A domain to be.
+/// What a domain will be.
 struct Plan {
     name: &'static str,
     /// Its members, in the order of their ranks.
     chips: Vec<usize>,
-    /// What each of them gets: a row for each iteration of a batch.
+    /// The output of each: a row for each iteration of a batch.
     outputs: Vec<Rows>,
 }
 
-/// Inputs of odd iterations are greater by 1, so that what is left of the last iteration cannot pass for the next.
+/// Inputs of odd iterations are greater by 1, so that stale output of the last iteration is not right.
 const VARIANTS: u32 = 2;
 /// Sums of more floats than this would round.
 const MOST_FLOATS: usize = 200_000;
 
 fn main() -> ExitCode {
-    run(|cli: &Cli| {
-        let (devices, count) = (cli.options.devices_or(3)?, cli.options.count_or(256));
+    run(&LINE, |arguments| {
+        let options = Options::read(arguments)?;
+        let (devices, count) = (options.devices_or(3)?, options.count_or(256));
         let n = devices.ids().len();
         if n < 2 || count > MOST_FLOATS {
-            return Err(Stop::Usage(format!("give two chips or more, and {MOST_FLOATS} floats or fewer")));
+            return Err(Error::Usage(format!("give two chips or more, and {MOST_FLOATS} floats or fewer")));
         }
-        let mut job = Job::new("domains", &cli.options, devices, count)?;
-        let mut worker = job.worker().build().map_err(Stop::before_start)?;
+        let mut job = Job::new(LINE.program, &options, devices, count)?;
+        let mut worker = job.worker().build().map_err(Error::before_start)?;
         let kernel = job.kernel(&mut worker, "allreduce")?;
-        let most = rows_that_fit(2 * n * count * size_of::<f32>()).min(cli.options.iters.get());
+        let most = rows_that_fit(2 * n * count * size_of::<f32>()).min(options.iters.get());
         let rows = |members: usize, rows| {
             (0..members).map(|_| Rows::new(&worker, rows, count)).collect::<Result<Vec<_>, Failure>>()
         };
         let inputs = rows(n, VARIANTS)?;
-        for (chip, input) in inputs.iter().enumerate() {
-            input.fill(|variant, i| i as f64 + 100.0 * chip as f64 + f64::from(variant))?;
+        for (chip, input_rows) in inputs.iter().enumerate() {
+            input_rows.fill(|variant, i| input(chip, i) + f64::from(variant))?;
         }
         let front: Vec<usize> = (0..=n / 2).collect();
-        // Of two chips both are in both.
+        // Of two chips both are members of both domains.
         let back: Vec<usize> = (if n == 2 { 0 } else { n / 2 }..n).rev().collect();
         let plans = [
             Plan { name: "front", outputs: rows(front.len(), most)?, chips: front },
@@ -62,7 +64,7 @@ fn main() -> ExitCode {
         job.batches(most, |job, batch| {
             plans.iter().flat_map(|plan| &plan.outputs).try_for_each(|output| output.reset(UNTOUCHED))?;
             job.run(&mut worker, |orch| {
-                // They live until this run is over.
+                // Domains live until the end of this run.
                 let domains = [plans[0].allocate(orch, count)?, plans[1].allocate(orch, count)?];
                 for iteration in batch.clone() {
                     for (plan, domain) in plans.iter().zip(&domains) {
@@ -118,7 +120,6 @@ impl Plan {
     }
 
     fn sum(&self, i: usize, iteration: u32) -> f64 {
-        let of_chip = |chip: &usize| i as f64 + 100.0 * *chip as f64 + f64::from(iteration % VARIANTS);
-        self.chips.iter().map(of_chip).sum()
+        self.chips.iter().map(|chip| input(*chip, i) + f64::from(iteration % VARIANTS)).sum()
     }
 }

@@ -1,35 +1,27 @@
-//! Sums the inputs of all chips and gives every chip its chunk of the sum.
+//! Sums the inputs of all chips and leaves one chunk of the sum on each chip.
 //!
-//! Rank r's input is `i + 100 r`, n chunks of it; rank d gets chunk d of the sum. The kernel is
+//! Rank r's input is `i + 100 r`, n chunks long; rank d gets chunk d of the sum. The kernel is
 //! `kernels/reduce_scatter.cpp`.
 
-use chipcomm_examples::{Collective, Job, Options, main as run};
-use clap::Parser;
+use chipcomm_examples::{Collective, CommandLine, FLAGS, KERNEL_NOTE, sum_of_inputs};
 use std::process::ExitCode;
 
-/// Sums the inputs of all chips and gives each its chunk of the sum, 64 floats
-#[derive(Parser)]
-#[command(after_help = "Example: on four chips\n  cargo run --release --bin reduce_scatter -- -d 0-3")]
-struct Cli {
-    #[command(flatten)]
-    options: Options,
-}
+const LINE: CommandLine = CommandLine {
+    program: "reduce_scatter",
+    about: "Sums the inputs of all chips and leaves one chunk of the sum on each, 64 floats",
+    flags: &[FLAGS],
+    examples: "Example: on four chips\n  cargo run --release --bin reduce_scatter -- -d 0-3",
+    notes: &[KERNEL_NOTE],
+};
 
 fn main() -> ExitCode {
-    run(|cli: &Cli| {
-        let options = &cli.options;
-        let (devices, chunk) = (options.devices_or(2)?, options.count_or(64));
-        let chips = devices.ids().len();
-        let n = chips as f64;
-        let reduce_scatter = Collective {
-            kernel: "reduce_scatter",
-            input_len: chips * chunk,
+    Collective::main(&LINE, 64, |_, n, chunk| {
+        Ok(Collective {
+            input_len: n * chunk,
             output_len: chunk,
-            scalars: &[],
-            input: &|rank, i| i as f64 + 100.0 * rank as f64,
-            expected: &|rank, j| Some(n * (chunk * rank + j) as f64 + 100.0 * n * (n - 1.0) / 2.0),
-            gain: n,
-        };
-        reduce_scatter.run(options, Job::new("reduce_scatter", options, devices, chunk)?)
+            scalars: Vec::new(),
+            expected: Box::new(move |rank, i| Some(sum_of_inputs(n, rank * chunk + i))),
+            gain: n as f64,
+        })
     })
 }

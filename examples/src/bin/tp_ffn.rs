@@ -6,35 +6,36 @@
 //!            other chips' partials ────┘          other chips' columns ─────────────┘
 //! ```
 //!
-//! Nobody says who waits for whom: it follows from the tensors that the tasks read and write. The kernels are
-//! `kernels/tp_ffn.cpp` and `kernels/allreduce.cpp`; the result is checked against plain Rust.
+//! The order of the tasks is given nowhere: it follows from the tensors that they read and write. The kernels
+//! are `kernels/tp_ffn.cpp` and `kernels/allreduce.cpp`; the result is checked against plain Rust.
 
-use chipcomm_examples::{Job, Options, Rows, SIGNAL_BYTES, Stop, UNTOUCHED, main as run, rows_that_fit};
-use clap::Parser;
+use chipcomm_examples::{
+    CommandLine, Error, FLAGS, Job, KERNEL_NOTE, Options, Rows, SIGNAL_BYTES, UNTOUCHED, main as run,
+    rows_that_fit, usage,
+};
 use comm_context::abi::{DType, DeviceAddr, TensorDesc};
 use comm_context::comm::Membership;
 use std::process::ExitCode;
 use worker_orch::{Access, Args, ChipConfig, ErrorCode, Failure, Orchestrator, Program, Task};
 
-/// Linear, AllReduce, FFN on two to eight chips; each has 16 of the layer's columns, or --count
-#[derive(Parser)]
-#[command(after_help = "Example: a layer spread over four chips\n  \
-    cargo run --release --bin tp_ffn -- -d 0-3 --iters 100")]
-struct Cli {
-    #[command(flatten)]
-    options: Options,
-}
+const LINE: CommandLine = CommandLine {
+    program: "tp_ffn",
+    about: "Linear, AllReduce, FFN on two to eight chips; each has 16 of the layer's columns, or --count",
+    flags: &[FLAGS],
+    examples: "Example: a layer spread over four chips\n  cargo run --release --bin tp_ffn -- -d 0-3 --iters 100",
+    notes: &[KERNEL_NOTE, "It takes the place of allreduce in the layer; the other kernels stay."],
+};
 
 /// Rows of x, and so of everything that is computed from it.
 const TOKENS: usize = 8;
 /// Columns of y.
 const HIDDEN: usize = 64;
-/// Odd iterations have another x, so that what is left of the last iteration cannot pass for the next.
+/// Odd iterations have another x, so that stale output of the last iteration is not right.
 const VARIANTS: usize = 2;
-/// All numbers are small and whole, so that any order of summing gives the same; with more columns they would round.
+/// All numbers are small and whole, so that sums are exact in any order; more columns would round.
 const MOST_COLUMNS: usize = 4096;
 
-/// A matrix of small whole numbers that looks random and is not.
+/// A matrix of small pseudo-random whole numbers.
 struct Matrix {
     columns: usize,
     values: Vec<f32>,
@@ -68,7 +69,7 @@ impl Matrix {
     }
 }
 
-/// On the host: the chips' columns beside each other. The last tensor is the whole.
+/// On the host: puts the chips' columns side by side. The last tensor is the whole matrix.
 fn collect(task: &mut Task<'_>) -> Result<(), Failure> {
     let parts = (0..task.tensors().len() - 1).map(|part| task.read::<f32>(part));
     let parts = parts.collect::<Result<Vec<_>, _>>()?;
@@ -110,7 +111,7 @@ struct Part {
     window: [u64; 3],
 }
 
-/// The whole layer once. Who waits for whom follows from the tensors.
+/// The whole layer once. The order of its tasks follows from their tensors.
 fn submit_layer(
     orch: &mut Orchestrator<'_>,
     programs: &Programs,
@@ -143,22 +144,22 @@ fn submit_layer(
 }
 
 fn main() -> ExitCode {
-    run(|cli: &Cli| {
-        let (devices, count) = (cli.options.devices_or(2)?, cli.options.count_or(16));
+    run(&LINE, |arguments| {
+        let options = Options::read(arguments)?;
+        let (devices, count) = (options.devices_or(2)?, options.count_or(16));
         let n = devices.ids().len();
         if !(2..=8).contains(&n) || count > MOST_COLUMNS {
-            let text = format!(
+            return Err(usage(format!(
                 "{n} chips with {count} columns each; give 2 to 8 chips and 1 to {MOST_COLUMNS} columns"
-            );
-            return Err(Stop::Usage(text));
+            )));
         }
         let (columns, sum_len) = (n * count, TOKENS * HIDDEN);
         let xs: Vec<Matrix> = (0..VARIANTS).map(|variant| Matrix::new(TOKENS, columns, variant)).collect();
         let (w, v) = (Matrix::new(columns, HIDDEN, 7), Matrix::new(HIDDEN, columns, 11));
         let reference: Vec<Matrix> = xs.iter().map(|x| x.times(&w).times(&v)).collect();
 
-        let mut job = Job::new("tp_ffn", &cli.options, devices, count)?;
-        let mut worker = job.worker().sub_workers(1).build().map_err(Stop::before_start)?;
+        let mut job = Job::new(LINE.program, &options, devices, count)?;
+        let mut worker = job.worker().sub_workers(1).build().map_err(Error::before_start)?;
         let programs = Programs {
             linear: job.own_kernel(&mut worker, "tp_ffn", "linear")?,
             allreduce: job.kernel(&mut worker, "allreduce")?,
@@ -166,8 +167,7 @@ fn main() -> ExitCode {
             collect: worker.register_function("collect", collect),
         };
         let chip = |(rank, device): (usize, &i32)| {
-            let member =
-                Membership::new(rank as u32, n as u32).map_err(|error| Stop::Usage(error.to_string()))?;
+            let member = Membership::new(rank as u32, n as u32).map_err(usage)?;
             Ok(ChipConfig::new(*device)
                 .communicator(member)
                 .window(SIGNAL_BYTES + 3 * sum_len * size_of::<f32>())
@@ -175,14 +175,14 @@ fn main() -> ExitCode {
                 .buffer("data", DType::Float32, 2 * sum_len)
                 .buffer("partial", DType::Float32, sum_len))
         };
-        let chips = job.devices().iter().enumerate().map(chip).collect::<Result<Vec<_>, Stop>>()?;
-        worker.configure_chips(chips).map_err(Stop::before_start)?;
+        let chips = job.devices().iter().enumerate().map(chip).collect::<Result<Vec<_>, Error>>()?;
+        worker.configure_chips(chips).map_err(Error::before_start)?;
 
         job.bring_up(&mut worker)?;
         let contexts = worker.chip_contexts()?.to_vec();
-        let most = rows_that_fit(TOKENS * columns * size_of::<f32>()).min(cli.options.iters.get());
+        let most = rows_that_fit(TOKENS * columns * size_of::<f32>()).min(options.iters.get());
         let outputs = Rows::new(&worker, most, TOKENS * columns)?;
-        // The memory behind the tensors of the parts: it goes when it is dropped.
+        // The memory behind the tensors of the parts, which is freed on drop.
         let (mut on_host, mut on_chip) = (Vec::new(), Vec::new());
         let mut parts = Vec::with_capacity(n);
         for (chip, context) in contexts.iter().enumerate() {

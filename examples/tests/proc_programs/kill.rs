@@ -1,4 +1,4 @@
-//! Programs and chips that are killed, stuck or wrong in the middle: a clean error, and nothing is left.
+//! Programs and chips that are killed, hang or crash: a clean error, and nothing is left behind.
 
 use crate::support::{Ended, children_of, command, compile, ended, eventually, is_alive, kill_9, run};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 const CHIPS: usize = 4;
 
-/// A program that goes on for ever, its chips, and a temporary folder of its own.
+/// A program that runs for ever, its chips, and a temporary folder of its own.
 struct Running {
     program: Child,
     chips: Vec<u32>,
@@ -27,7 +27,7 @@ fn start(name: &str) -> Running {
     Running { program, chips, temp }
 }
 
-/// Ends within half a minute, whatever happens.
+/// The result of a program that must end within half a minute.
 fn end_of(mut program: Child) -> Ended {
     let code = eventually("the program's end", || program.try_wait().unwrap());
     let output = program.wait_with_output().unwrap();
@@ -39,7 +39,7 @@ fn is_empty(folder: &Path) -> bool {
     std::fs::read_dir(folder).unwrap().next().is_none()
 }
 
-/// Memory that a process shares and that others could find by a name.
+/// Shared memory of a process that others could open by a name.
 fn named_memory(pid: u32) -> Vec<String> {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let shared =
@@ -50,7 +50,7 @@ fn named_memory(pid: u32) -> Vec<String> {
 }
 
 #[test]
-fn f02_a_killed_chip_is_told_and_nothing_is_left() {
+fn f02_a_killed_chip_is_reported_and_nothing_is_left() {
     for (name, victim) in [("allreduce", 0), ("allreduce", 3), ("treduce", 1), ("domains", 2), ("tp_ffn", 1)]
     {
         let running = start(name);
@@ -62,7 +62,7 @@ fn f02_a_killed_chip_is_told_and_nothing_is_left() {
         let end = end_of(running.program);
         assert!(killed.elapsed() < Duration::from_secs(10), "{:?}", killed.elapsed());
         assert_eq!(end.code, Some(3), "{name}\n{}{}", end.out, end.err);
-        // The parent says which chip died, a peer that waited for it in a collective says which rank.
+        // The parent reports which chip died; a peer that waited for it in a collective reports which rank.
         let named =
             ["chip", "rank"].map(|who| format!("{who} {victim} (pid {}) died", running.chips[victim]));
         assert!(named.iter().any(|named| end.err.contains(named)), "{named:?}\n{}", end.err);
@@ -73,7 +73,7 @@ fn f02_a_killed_chip_is_told_and_nothing_is_left() {
 }
 
 #[test]
-fn f03_chips_go_with_a_killed_program() {
+fn f03_chips_die_with_a_killed_program() {
     for name in ["allreduce", "domains"] {
         let mut running = start(name);
         kill_9(running.program.id());
@@ -86,8 +86,8 @@ fn f03_chips_go_with_a_killed_program() {
 }
 
 #[test]
-fn a_killed_rank_is_told_by_all_others() {
-    let mut command = command("ranks_by_hand", &["--spawn", "4", "--iters", "4000000000"]);
+fn a_killed_rank_is_reported_by_all_others() {
+    let mut command = command("independent_ranks", &["--spawn", "4", "--iters", "4000000000"]);
     let program = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = program.id();
     let ranks = eventually("all ranks", || Some(children_of(pid)).filter(|ranks| ranks.len() == 3));
@@ -102,7 +102,7 @@ fn a_killed_rank_is_told_by_all_others() {
 #[test]
 fn f44_a_kernel_that_waits_for_ever_ends_at_the_deadline_with_a_table() {
     let folder = tempfile::tempdir().unwrap();
-    // Rank 1 waits for a signal that nobody gives; everybody else waits for rank 1.
+    // Rank 1 waits for a signal that never comes; all others wait for rank 1.
     let stuck = compile(
         folder.path(),
         "stuck",
@@ -114,7 +114,7 @@ fn f44_a_kernel_that_waits_for_ever_ends_at_the_deadline_with_a_table() {
     );
     let end = run("allreduce", &["-d", "3", "--timeout", "1", "--kernel", stuck.to_str().unwrap()]);
     assert_eq!(end.code, Some(3), "{}{}", end.out, end.err);
-    assert!(end.err.contains("chip 1") && end.err.contains("in frame"), "{}", end.err);
+    assert!(end.err.contains("chip 1") && end.err.contains("in task"), "{}", end.err);
     assert!(end.err.lines().count() >= 4, "the table has a line for each chip:\n{}", end.err);
 }
 
@@ -134,14 +134,14 @@ fn f33_a_kernel_that_crashes_fails_the_program() {
     assert!(end.err.contains("chip 1") && end.err.contains("SIG"), "{}", end.err);
 }
 
-/// Ranks that a launcher starts; says so where it is not installed.
+/// Ranks that a launcher starts; prints a line where it is not installed.
 fn under(launcher: &str, options: &[&str], known_as: &str) {
     if Command::new(launcher).arg("--version").output().is_err() {
         println!("{launcher} is not installed; nothing was tested with it");
         return;
     }
     let mut command = Command::new(launcher);
-    command.args(options).args(["-n", "4", crate::support::program("ranks_by_hand"), "--iters", "50"]);
+    command.args(options).args(["-n", "4", crate::support::program("independent_ranks"), "--iters", "50"]);
     for variable in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] {
         command.env(variable, "1");
     }
@@ -152,11 +152,35 @@ fn under(launcher: &str, options: &[&str], known_as: &str) {
 }
 
 #[test]
-fn ranks_meet_under_open_mpi() {
+fn ranks_find_each_other_under_open_mpi() {
     under("mpirun.openmpi", &["--oversubscribe"], "Open MPI");
 }
 
 #[test]
-fn ranks_meet_under_mpich() {
+fn ranks_find_each_other_under_mpich() {
     under("mpirun.mpich", &[], "PMI");
+}
+
+/// With the variables that torchrun and Slurm set, from one parent, as their ranks have.
+#[test]
+fn ranks_find_each_other_by_the_variables_of_torchrun_and_slurm() {
+    for (launcher, rank, size) in
+        [("torchrun", "RANK", "WORLD_SIZE"), ("Slurm", "SLURM_PROCID", "SLURM_NTASKS")]
+    {
+        let start = |number: u32| {
+            let mut ranks = command("independent_ranks", &["--iters", "50"]);
+            ranks.env(rank, number.to_string()).env(size, "4");
+            ranks.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let ranks: Vec<Child> = (0..4).map(start).collect();
+        for program in ranks {
+            let end = ended(program.wait_with_output().unwrap());
+            assert_eq!(end.code, Some(0), "{}{}", end.out, end.err);
+            assert!(
+                end.out.contains(launcher) && end.out.contains("is right after 50 rounds"),
+                "{}",
+                end.out
+            );
+        }
+    }
 }

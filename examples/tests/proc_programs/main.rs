@@ -1,7 +1,8 @@
 //! The programs as their users run them: right results, refusals, and what happens when something dies.
 
-mod ccl;
+mod first;
 mod kill;
+mod output;
 mod right;
 mod support;
 mod usage;

@@ -5,8 +5,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 /// The programs that run on a Worker with any number of chips from 2.
-pub(crate) const COLLECTIVES: [&str; 6] =
-    ["allreduce", "allgather", "reduce_scatter", "treduce", "domains", "hello"];
+pub(crate) const COLLECTIVES: [&str; 5] = ["allreduce", "allgather", "reduce_scatter", "treduce", "domains"];
 
 /// Where cargo put a program.
 pub(crate) fn program(name: &str) -> &'static str {
@@ -18,17 +17,18 @@ pub(crate) fn program(name: &str) -> &'static str {
         "tp_ffn" => env!("CARGO_BIN_EXE_tp_ffn"),
         "domains" => env!("CARGO_BIN_EXE_domains"),
         "hello" => env!("CARGO_BIN_EXE_hello"),
-        "ranks_by_hand" => env!("CARGO_BIN_EXE_ranks_by_hand"),
-        "ccl_allreduce" => env!("CARGO_BIN_EXE_ccl_allreduce"),
+        "hello_kernel" => env!("CARGO_BIN_EXE_hello_kernel"),
+        "hello_collective" => env!("CARGO_BIN_EXE_hello_collective"),
+        "independent_ranks" => env!("CARGO_BIN_EXE_independent_ranks"),
         _ => panic!("there is no program {name}"),
     }
 }
 
-/// A program with its arguments, away from the settings of whoever runs the tests.
+/// A program with its arguments, without settings from the environment of the tests.
 pub(crate) fn command(name: &str, args: &[&str]) -> Command {
     let mut command = Command::new(program(name));
     command.args(args);
-    for variable in ["CHIPCOMM_TIMEOUT_S", "RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS"] {
+    for variable in ["CHIPCOMM_TIMEOUT_S", "RUST_LOG", "RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS"] {
         command.env_remove(variable);
     }
     command
@@ -54,24 +54,21 @@ pub(crate) fn ended(output: Output) -> Ended {
     }
 }
 
-/// Compiles a kernel and gives the path of its shared object.
+/// Compiles a kernel and returns the path of its shared object.
 pub(crate) fn compile(folder: &Path, name: &str, source: &str) -> PathBuf {
     let (from, to) = (folder.join(format!("{name}.cpp")), folder.join(format!("{name}.so")));
     std::fs::write(&from, source).unwrap();
-    let mut compiler = cc::Build::new();
-    compiler.cpp(true).cargo_metadata(false).opt_level(2).host(TARGET).target(TARGET);
-    let mut command = Command::new(compiler.get_compiler().path());
+    let mut compiler = env!("KERNEL_COMPILER").split_whitespace();
+    let mut command = Command::new(compiler.next().unwrap());
     let kernels = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels");
+    command.args(compiler);
     command.args(["-std=c++17", "-O2", "-fPIC", "-shared", "-I", comm_context::INCLUDE_DIR, "-I", kernels]);
-    let ran = command.arg(&from).arg("-o").arg(&to).output().expect("a C++ compiler");
-    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let output = command.arg(&from).arg("-o").arg(&to).output().expect("a C++ compiler");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     to
 }
 
-/// Any target of the host's family names the same compiler, and a test has no build script to ask.
-const TARGET: &str = "x86_64-unknown-linux-gnu";
-
-/// Waits until `found` gives something; panics with `what` after half a minute.
+/// Polls `found` until it returns something; panics with `what` after half a minute.
 pub(crate) fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -83,14 +80,14 @@ pub(crate) fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) ->
     }
 }
 
-/// The children of a process, by `/proc`.
+/// The children of a process, from `/proc`.
 pub(crate) fn children_of(parent: u32) -> Vec<u32> {
     let all = std::fs::read_dir("/proc").unwrap();
     let pids = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
     pids.filter(|pid| stat(*pid).is_some_and(|(state, of)| state != 'Z' && of == parent)).collect()
 }
 
-/// Whether a process is there and not only waiting to be reaped.
+/// Whether a process exists and is not a zombie.
 pub(crate) fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state != 'Z')
 }

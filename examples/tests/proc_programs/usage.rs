@@ -1,8 +1,8 @@
-//! What cannot be done is refused in one line, with exit code 2, before anything starts.
+//! Impossible requests are refused in one line, with exit code 2, before anything starts.
 
 use crate::support::{command, compile, ended, run};
 
-/// Refused with exit code 2, in one line of stderr that says `reason`; nothing else was printed.
+/// Refused with exit code 2 and one line of stderr that contains `reason`; nothing else is printed.
 fn refused(name: &str, args: &[&str], reason: &str) {
     let ended = run(name, args);
     assert_eq!(ended.code, Some(2), "{name} {args:?}\n{}{}", ended.out, ended.err);
@@ -22,37 +22,39 @@ fn wrong_flags_and_values_are_refused() {
     refused("allreduce", &["-p", "tpu"], "choose sim");
     refused("allreduce", &["extra"], "extra");
     refused("allreduce", &["-q", "--json"], "--json");
+    refused("independent_ranks", &["--rank", "1"], "'--nranks'");
+    refused("independent_ranks", &["--spawn", "2", "--rank", "1", "--nranks", "2"], "exclude each other");
 }
 
 #[test]
-fn devices_that_are_not_there_and_too_many_ranks_are_refused() {
+fn unknown_devices_and_too_many_ranks_are_refused() {
     refused("allreduce", &["-d", "64,1"], "there is no device 64");
     refused("allreduce", &["-d", "65"], "at most 64");
-    refused("allreduce", &["-d", "0"], "at least one");
+    refused("allreduce", &["-d", "0"], "for device 0 alone write 0-0");
     refused("allgather", &["-d", "1,1"], "twice");
-    refused("hello", &["-d", "x"], "0,2,5");
+    refused("allgather", &["-d", "x"], "0,2,5");
     refused("domains", &["-d", "1"], "two chips");
     refused("tp_ffn", &["-d", "9"], "2 to 8");
     refused("tp_ffn", &["-d", "1"], "2 to 8");
-    refused("ranks_by_hand", &["--spawn", "65"], "at most 64");
-    refused("ranks_by_hand", &["--rank", "4", "--nranks", "4"], "4");
+    refused("independent_ranks", &["--spawn", "65"], "at most 64");
+    refused("independent_ranks", &["--rank", "4", "--nranks", "4"], "4");
 }
 
 #[test]
-fn a_root_that_is_no_rank_is_refused() {
+fn a_root_beyond_the_ranks_is_refused() {
     refused("treduce", &["--root", "2"], "ranks are 0 to 1");
     refused("treduce", &["-d", "0,5", "--root", "5"], "ranks are 0 to 1");
     refused("treduce", &["--root", "-1"], "-1");
 }
 
 #[test]
-fn a_kernel_that_is_not_there_is_refused() {
+fn a_kernel_that_does_not_exist_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let text = folder.path().join("kernel.txt");
     std::fs::write(&text, "no code").unwrap();
     let real = compile(folder.path(), "k", "extern \"C\" void entry(long *) {}\n");
     let real = real.to_str().unwrap();
-    for name in ["allreduce", "treduce", "domains", "tp_ffn", "hello"] {
+    for name in ["allreduce", "treduce", "domains", "tp_ffn"] {
         refused(name, &["--kernel", "no/such.so"], "there is no file \"no/such.so\"");
         refused(name, &["--kernel", text.to_str().unwrap()], "kernel.txt");
         refused(name, &["--kernel", real], "has no `kernel_entry`");
@@ -67,7 +69,7 @@ fn a_trace_that_cannot_be_written_is_refused() {
 
 #[test]
 fn a_bad_timeout_in_the_environment_is_refused() {
-    for name in ["allreduce", "ranks_by_hand"] {
+    for name in ["allreduce", "independent_ranks"] {
         let args: &[&str] = if name == "allreduce" { &[] } else { &["--spawn", "2"] };
         let ended = ended(command(name, args).env("CHIPCOMM_TIMEOUT_S", "soon").output().unwrap());
         assert_eq!(ended.code, Some(2), "{}", ended.err);
@@ -76,20 +78,41 @@ fn a_bad_timeout_in_the_environment_is_refused() {
 }
 
 #[test]
-fn a_rank_that_does_not_know_which_one_it_is_explains_itself() {
-    refused("ranks_by_hand", &[], "--spawn 4");
+fn a_rank_without_a_number_explains_how_to_start_it() {
+    refused("independent_ranks", &[], "--spawn 4");
+}
+
+/// As a user does who follows the help: the command that it prints makes a kernel that it runs.
+#[test]
+fn the_help_compiles_a_kernel_that_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let kernel = folder.path().join("mine.so");
+    let help = run("allreduce", &["--help"]).out;
+    let line = help.lines().find(|line| line.contains("my_kernel.cpp")).unwrap();
+    let mut words = line.split_whitespace();
+    assert_eq!(words.next(), Some("g++"));
+    let mut compiler = env!("KERNEL_COMPILER").split_whitespace();
+    let mut command = std::process::Command::new(compiler.next().unwrap());
+    command.args(compiler).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let ran = command.args(words.map(|word| match word {
+        "my_kernel.cpp" => "examples/kernels/allreduce.cpp",
+        "my_kernel.so" => kernel.to_str().unwrap(),
+        other => other,
+    }));
+    assert!(ran.status().unwrap().success());
+    assert_eq!(run("allreduce", &["-d", "3", "--kernel", kernel.to_str().unwrap()]).code, Some(0));
 }
 
 #[test]
 fn every_program_helps_with_an_example() {
     for name in
-        ["allreduce", "allgather", "reduce_scatter", "treduce", "tp_ffn", "domains", "hello", "ranks_by_hand"]
+        ["allreduce", "allgather", "reduce_scatter", "treduce", "tp_ffn", "domains", "independent_ranks"]
     {
         let ended = run(name, &["--help"]);
         assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""));
         assert!(ended.out.contains("Example"), "{}", ended.out);
         let flags: &[&str] = match name {
-            "ranks_by_hand" => &["--iters", "--count", "--timeout", "--json", "--quiet"],
+            "independent_ranks" => &["--iters", "--count", "--timeout", "--json", "--quiet"],
             _ => &[
                 "--platform",
                 "--devices",
@@ -102,6 +125,16 @@ fn every_program_helps_with_an_example() {
                 "--quiet",
             ],
         };
+        if name == "independent_ranks" {
+            for launcher in ["mpirun", "torchrun", "srun", "comm-inspect -- PATH"] {
+                assert!(ended.out.contains(launcher), "{name} does not explain {launcher}");
+            }
+        } else {
+            assert!(ended.out.contains("args[4]  const CommContext *"), "{}", ended.out);
+        }
+        assert!(
+            ended.out.lines().skip_while(|line| !line.starts_with("Example")).all(|line| line.len() < 110)
+        );
         flags.iter().for_each(|flag| assert!(ended.out.contains(flag), "{name} has no {flag}"));
     }
 }

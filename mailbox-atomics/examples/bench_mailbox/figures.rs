@@ -3,9 +3,9 @@
 use bench_support::{
     Bench, Contestant, Figure, FutexPingPong, Samples, SpinPingPong, alternate, processor_time,
 };
-use child_process::{Child, Peers, ProcessWatch};
-use deadline::Deadline;
-use mailbox_atomics::{Barrier, Listener, Place, SpinBudget, Wait, WordU32, WordU64};
+use child_process::{Child, ProcessWatch};
+use deadline::{Deadline, Death, Watch};
+use mailbox_atomics::{Barrier, Listener, ParkFlag, Place, SpinBudget, Wait, WordU32, WordU64};
 use shared_memory::Region;
 use std::io::{Error, Result};
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
 /// Publish to observe and back, both sides spinning.
 fn spin_round_trip(bench: &Bench) -> Result<()> {
     let (mail, [eager, patient]) = (PingPong::new()?, bare_spin()?);
-    // Before the processes are sent to a core each: the budget counts the cores that it finds.
+    // Before the processes are pinned: the budget counts the cores that it finds.
     let budget = SpinBudget::for_parties(2);
     let wait = Wait::until(far()?).spinning(&budget);
     let (mut sent, mut played, mut played2) = (0, 0, 0);
@@ -54,8 +54,8 @@ fn spin_round_trip(bench: &Bench) -> Result<()> {
 /// The same, both sides parked in the kernel and watching each other's process.
 fn parked_round_trip(bench: &Bench) -> Result<()> {
     let (mail, bare) = (PingPong::new()?, FutexPingPong::new()?);
-    let peers = watching(std::process::id() as i32)?;
-    let wait = Wait::until(far()?).watching(&peers);
+    let watch = watch(std::process::id() as i32)?;
+    let wait = Wait::until(far()?).watching(&watch);
     let (mut sent, mut played) = (0, 0);
     let samples = alternate(
         2,
@@ -69,7 +69,7 @@ fn parked_round_trip(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// One barrier as a party sees it. Every one is timed, so a look at the clock is part of each figure.
+/// One barrier as a party sees it. Every one is timed, so that reading the clock is part of each figure.
 fn barrier(bench: &Bench, parties: usize) -> Result<()> {
     let region = Region::create("bench", parties * size_of::<Place>()).map_err(Error::other)?;
     let places = region.word_slice::<Place>(0, parties).map_err(Error::other)?;
@@ -77,11 +77,11 @@ fn barrier(bench: &Bench, parties: usize) -> Result<()> {
     let budget = SpinBudget::for_parties(parties);
     let wait = Wait::until(far()?).spinning(&budget);
     let (mut times, mut played, mut played2) = (Vec::new(), 0, 0);
-    let mut meet = |me: usize, rounds: u64| {
+    let mut arrive = |me: usize, rounds: u64| {
         let barrier = Barrier::new(places, me);
         for _ in 0..rounds {
             let started = Instant::now();
-            barrier.wait(&wait).expect("all parties come");
+            barrier.wait(&wait).expect("all parties arrive");
             times.push(started.elapsed().as_nanos() as f64);
         }
     };
@@ -89,7 +89,7 @@ fn barrier(bench: &Bench, parties: usize) -> Result<()> {
         parties,
         bench.amount(50),
         &mut [
-            Contestant { rounds: 2_000 / parties as u64, play: &mut meet },
+            Contestant { rounds: 2_000 / parties as u64, play: &mut arrive },
             Contestant { rounds: 2_000, play: &mut |me, rounds| eager.play(me, rounds, &mut played) },
             Contestant { rounds: 2_000, play: &mut |me, rounds| patient.play(me, rounds, &mut played2) },
         ],
@@ -112,11 +112,11 @@ fn parked_waiter(bench: &Bench) -> Result<()> {
     let time = Duration::from_millis(bench.amount(3_000) as u64);
     let parent = std::process::id() as i32;
     let body = || {
-        let (Ok(peers), Ok(deadline)) = (watching(parent), Deadline::after(time)) else { return 1 };
+        let (Ok(watch), Ok(deadline)) = (watch(parent), Deadline::after(time)) else { return 1 };
         let budget = SpinBudget::for_parties(2);
-        let wait = Wait::until(deadline).watching(&peers).spinning(&budget);
+        let wait = Wait::until(deadline).watching(&watch).spinning(&budget);
         let before = processor_time();
-        let ended = wait.on(word, Some(Listener::new(flag)), |value| (value > 0).then_some(()));
+        let ended = wait.on(word, Some(&mut ParkFlag::new(flag)), |value| (value > 0).then_some(()));
         used.store((processor_time() - before).as_nanos() as u64);
         i32::from(ended.is_ok())
     };
@@ -150,20 +150,23 @@ impl PingPong {
         let side = |line: usize| {
             let word = self.region.words::<WordU64>(line * 256).expect("inside");
             let flag = self.region.words::<WordU32>(line * 256 + 128).expect("inside");
-            (word, Listener::new(flag))
+            (word, flag)
         };
         // A flag belongs to the waiter, a word to the writer.
-        let ((ping, asked), (pong, asking)) = (side(0), side(1));
+        let ((ping, ping_flag), (pong, pong_flag)) = (side(0), side(1));
+        let (sends, awaits) = if me == 0 { ((ping, ping_flag), pong) } else { ((pong, pong_flag), ping) };
+        let mut parked = ParkFlag::new(if me == 0 { pong_flag } else { ping_flag });
         for _ in 0..rounds {
             *sent += 1;
             let number = *sent;
-            let come = |found: u64| (found == number).then_some(());
+            let send = || sends.0.store_and_notify(number, [Listener::new(sends.1)]);
             if me == 0 {
-                ping.store_and_notify(number, [asked]);
-                wait.on(pong, Some(asking), come).expect("the other side answers");
-            } else {
-                wait.on(ping, Some(asked), come).expect("the other side asks");
-                pong.store_and_notify(number, [asking]);
+                send();
+            }
+            let arrived = |found: u64| (found == number).then_some(());
+            wait.on(awaits, Some(&mut parked), arrived).expect("the other side sends");
+            if me == 1 {
+                send();
             }
         }
     }
@@ -186,8 +189,7 @@ fn far() -> Result<Deadline> {
     Deadline::after(Duration::from_secs(600)).map_err(Error::other)
 }
 
-fn watching(pid: i32) -> Result<Peers> {
-    let mut peers = Peers::new();
-    peers.add(0, ProcessWatch::of_process(pid)?);
-    Ok(peers)
+fn watch(pid: i32) -> Result<impl Watch> {
+    let process = ProcessWatch::of_process(pid)?;
+    Ok(move || process.death().map(|how| Death { peer: 0, pid, how }))
 }

@@ -8,7 +8,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 use mailbox_atomics::{
-    Credit, Halves, Observed, PROGRESS_LINES, PairLines, PairReceiver, PairSender, PairTaken, Progress,
+    Credit, Halves, Observed, PROGRESS_LINES, PairLines, PairReceiver, PairSender, PairTaken, ParkFlag, Progress,
     ProgressWords, RecordRing, Use, Wait, WordU32,
 };
 use std::time::Duration;
@@ -79,10 +79,10 @@ impl<'a> Side<'a> {
     fn free(&mut self, used: Use) {
         while let Some(rank) = self.progress.first_unfinished(used) {
             let (word, tag) = self.progress.credit_word(rank, used);
-            let listener = self.progress.listener(0, tag);
+            let mut flag = self.progress.park_flag(0, tag);
             let progress = &mut self.progress;
             long()
-                .on(word, Some(listener), |_| match progress.credit(rank, used) {
+                .on(word, Some(&mut flag), |_| match progress.credit(rank, used) {
                     Credit::Missing => None,
                     Credit::OtherCall => panic!("all make the same calls"),
                     Credit::Given => Some(()),
@@ -117,10 +117,10 @@ impl<'a> Side<'a> {
 
     fn wait_for_any(&mut self, rank: usize, step: u64) -> Observed {
         let (word, tag) = self.progress.step_word(rank, step);
-        let listener = self.progress.listener(0, tag);
+        let mut flag = self.progress.park_flag(0, tag);
         let progress = &mut self.progress;
         long()
-            .on(word, Some(listener), |_| match progress.observe(rank, step) {
+            .on(word, Some(&mut flag), |_| match progress.observe(rank, step) {
                 Observed::NotYet => None,
                 other => Some(other),
             })
@@ -156,7 +156,7 @@ fn play(count: usize, body: fn(&mut Side<'_>)) {
     others.into_iter().for_each(|other| other.join().unwrap());
 }
 
-/// MA-10: whoever observes a step observes its payload, and what was written before it.
+/// MA-11: whoever observes a step observes its payload, and what was written before it.
 pub fn a_step_carries_its_payload() {
     play(2, |side| {
         if side.me == 0 {
@@ -172,7 +172,7 @@ pub fn a_step_carries_its_payload() {
     });
 }
 
-/// MA-10, MA-11: an exchange of pieces, back to back. Finishing one piece proves that everybody has left the one before it.
+/// MA-11, MA-12: an exchange of pieces, back to back. Finishing one piece proves that everybody has left the one before it.
 pub fn pieces_are_not_overwritten_while_they_are_read() {
     play(2, |side| {
         for step in 1..=3 {
@@ -184,7 +184,7 @@ pub fn pieces_are_not_overwritten_while_they_are_read() {
     });
 }
 
-/// MA-11: rank 0 starts two calls before it reads the first. Its second step does not say that it has read the first one.
+/// MA-12: rank 0 starts two calls before it reads the first. Its second step does not say that it has read the first one.
 pub fn a_started_call_keeps_its_half() {
     play(2, |side| {
         let other = 1 - side.me;
@@ -206,7 +206,7 @@ pub fn a_started_call_keeps_its_half() {
     });
 }
 
-/// MA-11: a root that runs ahead, in lines that it uses again.
+/// MA-12: a root that runs ahead, in lines that it uses again.
 pub fn lines_are_not_overwritten_while_they_are_read() {
     play(2, |side| {
         for step in [1, 1 + PROGRESS_LINES as u64] {
@@ -226,7 +226,7 @@ pub fn lines_are_not_overwritten_while_they_are_read() {
     });
 }
 
-/// MA-11 for a writer with two readers.
+/// MA-12 for a writer with two readers.
 pub fn the_slowest_of_two_readers_holds_a_line() {
     play(3, |side| {
         for step in [1, 1 + PROGRESS_LINES as u64] {
@@ -243,7 +243,7 @@ pub fn the_slowest_of_two_readers_holds_a_line() {
     });
 }
 
-/// MA-12: the record of a call is there as long as somebody may still make that call.
+/// MA-13: the record of a call is there as long as somebody may still make that call.
 pub fn a_record_outlives_the_next_calls() {
     play(2, |side| {
         if side.me == 0 {
@@ -289,7 +289,7 @@ pub fn giving_up_takes_nothing_back() {
     });
 }
 
-/// MA-13: messages between two ranks arrive once, in order, with their bytes.
+/// MA-14: messages between two ranks arrive once, in order, with their bytes.
 pub fn a_pair_ring_carries_messages_in_order() {
     struct Pair {
         lines: PairLines,
@@ -308,8 +308,8 @@ pub fn a_pair_ring_carries_messages_in_order() {
         let mut ring = PairReceiver::new(&there.lines, &there.taken, 1, 0);
         for number in 1..=2 {
             let (word, tag) = ring.word();
-            let listener = mailbox_atomics::Listener::tagged(&there.parked[1], tag);
-            let (_, words) = long().on(word, Some(listener), |_| ring.filled_slot()).unwrap();
+            let mut flag = ParkFlag::tagged(&there.parked[1], tag);
+            let (_, words) = long().on(word, Some(&mut flag), |_| ring.filled_slot()).unwrap();
             assert_eq!((words[0], there.slot.get()), (number, 10 * number), "another message");
             ring.finish();
             ring.notify([&there.parked[0]].into_iter());
@@ -318,8 +318,8 @@ pub fn a_pair_ring_carries_messages_in_order() {
     let mut ring = PairSender::new(&pair.lines, &pair.taken, 0, 1);
     for number in 1..=2 {
         let (word, tag) = ring.word();
-        let listener = mailbox_atomics::Listener::tagged(&pair.parked[0], tag);
-        long().on(word, Some(listener), |_| ring.free_slot()).unwrap();
+        let mut flag = ParkFlag::tagged(&pair.parked[0], tag);
+        long().on(word, Some(&mut flag), |_| ring.free_slot()).unwrap();
         pair.slot.set(10 * number);
         ring.publish([number; 7]);
         ring.notify([&pair.parked[1]].into_iter());

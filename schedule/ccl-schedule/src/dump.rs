@@ -1,4 +1,4 @@
-//! A schedule written out as JSON, rank by rank, as it is generated.
+//! A schedule as JSON, written rank by rank as it is generated.
 
 use crate::op::{Dir, Op, Tile};
 use crate::program::Program;

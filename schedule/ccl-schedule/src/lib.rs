@@ -1,22 +1,27 @@
 //! Collectives between processing elements as schedules: written once, proved, and dumped.
 //!
-//! A chip has many processing elements (PEs); each has queues to its neighbours with a few slots. A collective is a
-//! [`Program`]: a function from (rank, step) to one [`Op`] (send, recv, copy, reduce, store), so a schedule of a million
-//! ranks stores nothing. [`prove`] runs it once without time and says whether every rank ends with every contribution
-//! exactly once, and whether it can deadlock with the slots that the queues have. How long it takes is the business of
-//! `ipcq-sim`.
+//! A chip has many processing elements (PEs); each has queues to its neighbours with a few slots. A
+//! collective is a [`Program`]: a function from (rank, step) to one [`Op`] (send, recv, copy, reduce, store),
+//! so a schedule of a million ranks stores nothing. [`prove`] runs it once without time and decides whether
+//! every rank ends with every contribution exactly once, and whether it can deadlock with the slots that the
+//! queues have. `ipcq-sim` computes how long it takes.
 //!
 //! # Contract
-//! - **SC-1** A channel is one (source, direction) → (destination, direction) pair with one id; a pairing that is not one
-//!   to one is refused, and two ranks that reach each other in both directions have two channels.
-//! - **SC-2** The contribution proof is exact up to [`EXACT_RANKS`] ranks, and wrong with a chance below 2^-100 beyond.
-//! - **SC-3** The deadlock verdict holds for every timing: it does not depend on the order in which ranks run.
+//! - **SC-1** A channel is one (source, direction) → (destination, direction) pair with one id; a pairing
+//!   that is not one to one is refused, and two ranks that send to each other in both directions have two
+//!   channels.
+//! - **SC-2** The contribution proof is exact up to [`EXACT_RANKS`] ranks, and wrong with a chance below
+//!   2^-100 beyond.
+//! - **SC-3** Whether a schedule deadlocks is decided for every timing: it does not depend on the order in
+//!   which ranks run.
 //! - **SC-4** The smallest slot count is exact: one less blocks.
-//! - **SC-5** Data of one chunk never counts for another; every token is received, every held slot is released.
+//! - **SC-5** Data of one chunk never counts for another; every token is received, every held slot is
+//!   released.
 //! - **SC-6** [`Program::messages`] of every algorithm here is what a run counts.
 //!
 //! # An algorithm in 30 lines
-//! Every rank passes its tile to the east and adds what comes from the west, n − 1 times. This is all of it:
+//! Every rank passes its tile to the east and adds what arrives from the west, n − 1 times. The
+//! whole program:
 //! ```
 //! use ccl_schedule::{CreditPoint, Dir, Goal, Land, Op, Program, Tile, prove};
 //!
@@ -49,20 +54,21 @@
 //!
 //! let proof = prove(&PassAround(8), 4, CreditPoint::LastUse).unwrap();
 //! assert_eq!(proof.messages, 56);
-//! // Forwarding out of a slot needs a second one; the proof knows.
+//! // Forwarding out of a slot needs a second one, and the proof finds that.
 //! let error = prove(&PassAround(8), 1, CreditPoint::LastUse).unwrap_err().to_string();
 //! assert!(error.ends_with("the smallest n_slots that works is 2"));
 //! ```
 //!
 //! # What it does not do
-//! No time, no data types, no rounding: a contribution is a rank, not a number. Programs cannot choose by arrival order
-//! (there is no "receive from anyone"), which is what makes one run decide. Nothing here starts a thread or does I/O but
-//! [`dump`].
+//! No time, no data types, no rounding: a contribution is a rank, not a number. Programs cannot choose by
+//! arrival order (there is no receive from any source), which is why one run decides for all. Nothing here
+//! starts a thread, and only [`dump`] does I/O.
 
 #![forbid(unsafe_code)]
 
 pub mod algo;
 mod dump;
+mod listed;
 mod multiset;
 pub mod mutate;
 mod op;
@@ -72,6 +78,7 @@ mod untimed;
 mod wiring;
 
 pub use dump::dump;
+pub use listed::ListedProgram;
 pub use multiset::EXACT_RANKS;
 pub use op::{Dir, Land, Op, Tile};
 pub use program::{Expect, Goal, Program};

@@ -1,11 +1,11 @@
-//! Contributions of a tile: exact multisets of ranks, or sums of random field elements where those get too large.
+//! Contributions of a tile: exact multisets of ranks, or for many ranks sums of random field elements.
 
 use crate::untimed::Algebra;
 use std::collections::HashMap;
 
 /// A multiset of ranks in 32 bits: empty, one circular run of ranks, or a number in the table of other sets.
 ///
-/// Rings, meshes and hierarchies only ever build circular runs, so a proof of a ring costs a few instructions per
+/// Rings, meshes and hierarchies build only circular runs, so a proof of a ring costs a few instructions per
 /// message; trees and broken schedules use the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Set(u32);
@@ -115,7 +115,7 @@ impl Multisets {
         Set(TABLE | id)
     }
 
-    /// Which ranks are missing from `set` and which are there too often, against `wanted`.
+    /// Which ranks are missing from `set` and which are counted too often, compared with `wanted`.
     pub(crate) fn difference(&self, set: Set, wanted: Set) -> (Vec<u32>, Vec<(u32, u32)>) {
         let mut times = vec![0u32; self.ranks as usize];
         for p in self.pieces(set) {

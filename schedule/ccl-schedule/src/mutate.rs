@@ -1,26 +1,26 @@
-//! Schedules that are broken on purpose, to see that a checker notices.
+//! Schedules with deliberate faults, to test that a checker finds them.
 
 use crate::op::{Dir, Land, Op, Tile};
 use crate::program::{Goal, Program};
 
-/// How a schedule is broken.
+/// A deliberate fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// `rank` throws away what its `nth` addition should have added.
+    /// `rank` drops the operand of its `nth` addition.
     Drop {
-        /// The rank that goes wrong.
+        /// The faulty rank.
         rank: u32,
         /// Which of its additions, from 0.
         nth: u32,
     },
-    /// `rank` adds what its `nth` addition adds a second time.
+    /// `rank` adds the operand of its `nth` addition twice.
     Duplicate {
-        /// The rank that goes wrong.
+        /// The faulty rank.
         rank: u32,
         /// Which of its additions, from 0.
         nth: u32,
     },
-    /// What `first` sends in `dir` reaches the peer of `second`, and the other way round.
+    /// Sends of `first` in `dir` go to the peer of `second`, and vice versa.
     Swap {
         /// One sender.
         first: u32,
@@ -29,7 +29,7 @@ pub enum Fault {
         /// The direction.
         dir: Dir,
     },
-    /// `rank` sends in `dir` to the peer of the next rank, which is then reached twice.
+    /// `rank` sends in `dir` to the peer of the next rank, which then has two senders.
     WrongPeer {
         /// The sender.
         rank: u32,
@@ -42,7 +42,7 @@ pub enum Fault {
 pub struct Broken<P> {
     inner: P,
     fault: Fault,
-    /// Step of the addition that goes wrong.
+    /// Step of the faulty addition.
     at: Option<u32>,
 }
 
@@ -117,12 +117,12 @@ impl<P: Program> Program for Broken<P> {
                     op => op,
                 })
             }
-            // The data is kept in the spare tile on its way and added from there twice.
+            // The data goes to the spare tile first and is added from there twice.
             Fault::Duplicate { rank: r, .. } if r == rank && step >= at => {
                 let (first, tile) = match self.inner.op(rank, at)? {
                     Op::Recv { dir, tile, .. } => (Op::Recv { dir, tile: spare, land: Land::Copy }, tile),
                     Op::Reduce { from, to } => (Op::Copy { from, to: spare }, to),
-                    // Posted receives land at their wait, one step further on.
+                    // Posted receives land at their wait, one step later.
                     Op::RecvAsync { dir, tile, land } => {
                         return match step - at {
                             0 => Some(Op::RecvAsync { dir, tile, land }),

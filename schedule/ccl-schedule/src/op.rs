@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A direction of a processing element: the name of one queue pair.
 ///
-/// Names are those that `ccl.yaml` users know. `up`/`down` serve the third level of a hierarchy, `x0`..`x31` the
+/// Names are those of `ccl.yaml`. `up`/`down` serve the third level of a hierarchy, `x0`..`x31` the
 /// partner across bit k in recursive doubling.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Dir(u8);
@@ -71,7 +71,7 @@ pub enum Tile {
     Mem(u32),
     /// The slot that a `recv` with [`Land::Forward`] holds in this direction; it stays held.
     Held(Dir),
-    /// The same slot for the last time: its credit goes back when this use is over.
+    /// The same slot for the last time: its credit is returned after this use.
     Take(Dir),
 }
 
@@ -89,7 +89,7 @@ pub enum Land {
 /// One operation of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Send a tile; returns at once unless the peer's slots are full. The token carries `chunk` as its label.
+    /// Send a tile; blocks only while the peer's slots are full. The token carries `chunk` as its label.
     Send {
         /// The direction to send in.
         dir: Dir,
@@ -107,7 +107,8 @@ pub enum Op {
         /// What to do with the data.
         land: Land,
     },
-    /// Post a receive and go on; the slot is read as soon as the token is visible. One per direction at a time.
+    /// Start a receive without blocking; the slot is read as soon as the token is visible. One per direction
+    /// at a time.
     RecvAsync {
         /// The direction to receive from.
         dir: Dir,

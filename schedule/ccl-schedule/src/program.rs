@@ -1,4 +1,4 @@
-//! What a schedule is: a function from (rank, step) to an operation, and who is wired to whom.
+//! What a schedule is: a function from (rank, step) to an operation, and the channels between ranks.
 
 use crate::op::{Dir, Op};
 use std::any::Any;
@@ -6,7 +6,8 @@ use std::fmt;
 
 /// A schedule for a number of ranks. It stores nothing per rank: every method is a function of its arguments.
 ///
-/// A rank runs `op(rank, 0)`, `op(rank, 1)`, … until `None`. The same arguments must always give the same answer.
+/// A rank runs `op(rank, 0)`, `op(rank, 1)`, … until `None`. The same arguments must always yield the same
+/// result.
 pub trait Program: Sync {
     /// The algorithm's name.
     fn name(&self) -> &str;
@@ -28,7 +29,7 @@ pub trait Program: Sync {
     /// The directions in use, each once.
     fn dirs(&self) -> &[Dir];
 
-    /// Whom a send of `rank` in direction `dir` reaches, and from which direction that rank receives it.
+    /// The destination of a send of `rank` in direction `dir`, and the direction from which it receives.
     /// `None` when `rank` never sends in that direction.
     fn peer(&self, rank: u32, dir: Dir) -> Option<(u32, Dir)>;
 
@@ -38,8 +39,8 @@ pub trait Program: Sync {
     /// How many messages all ranks send together.
     fn messages(&self) -> u64;
 
-    /// The program as a value of its own type, for runners that compile the operations of the types they know into
-    /// themselves: behind `dyn Program`, the call of [`Self::op`] is a good part of what a message costs.
+    /// The program as a value of its concrete type, so that a runner can be compiled for the types that it
+    /// recognises: behind `dyn Program`, the call of [`Self::op`] is a large part of the cost of a message.
     fn known(&self) -> Option<&dyn Any> {
         None
     }
@@ -91,7 +92,7 @@ pub enum Goal {
         /// Chunks that a rank owns.
         per_rank: u32,
     },
-    /// Rank r starts with its chunks `r·per_rank ..` only; at the end every rank holds every chunk of its owner.
+    /// Rank r starts with its chunks `r·per_rank ..` only; at the end every rank holds all chunks.
     AllGather {
         /// Chunks that a rank owns.
         per_rank: u32,

@@ -1,4 +1,4 @@
-//! The two proofs: every contribution exactly once, and no deadlock with the slots that there are.
+//! The two proofs: every contribution exactly once, and no deadlock with the given number of slots.
 
 use crate::multiset::{EXACT_RANKS, Fingerprints, Multisets};
 use crate::op::{Dir, Op};
@@ -42,7 +42,7 @@ impl fmt::Display for Method {
     }
 }
 
-/// An operation that has no meaning where it stands.
+/// Why an operation is invalid at its step.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Misuse {
     /// The direction has no peer.
@@ -56,7 +56,7 @@ pub enum Misuse {
     OtherChunk {
         /// What the data is.
         holds: u32,
-        /// What it is taken for.
+        /// What it is used as.
         wants: u32,
     },
     /// A receive while the direction holds a slot or a posted receive, or an asynchronous forward.
@@ -82,10 +82,10 @@ pub enum ProofError {
     /// Queues without slots.
     #[error("n_slots is 0; a queue needs at least one slot")]
     NoSlots,
-    /// Too large to keep.
+    /// Too large for memory.
     #[error(
-        "{ranks} ranks with {cells} tiles and slots each are more than the {MAX_CELLS} that a proof keeps; prove a smaller \
-         world"
+        "{ranks} ranks with {cells} tiles and slots each are more than the {MAX_CELLS} that a proof keeps; prove fewer \
+         ranks"
     )]
     TooLarge {
         /// Ranks.
@@ -93,7 +93,7 @@ pub enum ProofError {
         /// Tiles and slots of a rank.
         cells: u64,
     },
-    /// An operation has no meaning where it stands.
+    /// An operation is invalid at its step.
     #[error("rank {rank}, step {step}, {op}: {what}")]
     Misuse {
         /// Rank.
@@ -105,7 +105,7 @@ pub enum ProofError {
         /// What is wrong.
         what: Misuse,
     },
-    /// Nobody can go on.
+    /// No rank can proceed.
     #[error(transparent)]
     Deadlock(#[from] Deadlock),
     /// Tokens are left over.
@@ -142,7 +142,7 @@ pub struct Wrong {
     pub chunk: u32,
     /// Ranks whose contribution is missing (empty for fingerprints).
     pub missing: Vec<u32>,
-    /// Ranks that are there too often, with their count (empty for fingerprints).
+    /// Ranks that are counted too often, with their count (empty for fingerprints).
     pub extra: Vec<(u32, u32)>,
 }
 
@@ -181,13 +181,13 @@ pub struct Blocked {
     pub peer: u32,
 }
 
-/// A run that cannot go on, with the reason.
+/// A run in which no rank can proceed, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub struct Deadlock {
     /// Slots per queue in the run that blocked.
     pub slots: u32,
-    /// The ranks that wait for each other, in order. If the last one's peer is not the first rank, that peer has
-    /// already finished.
+    /// The ranks that wait for each other, in order. If the last one's peer is not the first rank, that peer
+    /// has already finished.
     pub cycle: Vec<Blocked>,
     /// The smallest slot count that works; `None` when no count does.
     pub smallest: Option<u32>,
@@ -212,7 +212,10 @@ impl fmt::Display for Deadlock {
         }
         match self.smallest {
             Some(slots) => write!(f, "; the smallest n_slots that works is {slots}"),
-            None => write!(f, "; no n_slots helps, the schedule itself waits in a circle or for nobody"),
+            None => write!(
+                f,
+                "; no n_slots helps: the schedule itself waits in a cycle or for a message that is never sent"
+            ),
         }
     }
 }
@@ -243,7 +246,8 @@ pub fn prove<P: Program + ?Sized>(program: &P, slots: u32, credit: CreditPoint) 
         let run = finished(program, &wiring, Fingerprints::new(), slots, credit)?;
         let prints = &run.algebra;
         let (mut sum_of, mut sum) = (u32::MAX, [0; 2]);
-        // By chunk, so that the sum over all ranks is made once per chunk; the first wrong rank still wins.
+        // By chunk, so that the sum over all ranks is computed once per chunk; the lowest wrong rank is
+        // reported.
         let mut wrong: Option<Wrong> = None;
         for chunk in 0..program.chunks() {
             for rank in 0..program.ranks() {
@@ -300,7 +304,7 @@ fn used_slots<P: Program + ?Sized>(program: &P, slots: u32) -> u32 {
     slots.min(program.messages().clamp(1, 1 << 16) as u32)
 }
 
-/// Runs to the end, or says why not.
+/// Runs to the end, or returns why that is impossible.
 fn finished<'a, P: Program + ?Sized, A: Algebra>(
     program: &'a P,
     wiring: &'a Wiring,
@@ -334,7 +338,7 @@ fn finished<'a, P: Program + ?Sized, A: Algebra>(
     Ok(run)
 }
 
-/// Decides whether a schedule completes with `slots` slots per queue, without looking at the data.
+/// Decides whether a schedule completes with `slots` slots per queue, without its data.
 pub fn completes<P: Program + ?Sized>(
     program: &P,
     slots: u32,
@@ -349,7 +353,7 @@ pub fn completes<P: Program + ?Sized>(
 
 /// The smallest slot count with which a schedule completes, `None` if no count does.
 ///
-/// More slots never block a run that went on with fewer, so a binary search finds the border.
+/// More slots never block a run that completes with fewer, so a binary search finds the smallest.
 pub fn smallest_slots<P: Program + ?Sized>(
     program: &P,
     credit: CreditPoint,
@@ -371,7 +375,7 @@ pub fn smallest_slots<P: Program + ?Sized>(
     Ok(Some(high))
 }
 
-/// Follows "waits for" from the lowest blocked rank until a rank comes up again or has finished.
+/// Follows the wait-for edges from the lowest blocked rank until a rank repeats or has finished.
 fn cycle<P: Program + ?Sized>(program: &P, wiring: &Wiring, step_of: impl Fn(u32) -> u32) -> Vec<Blocked> {
     let blocked = |rank: u32| -> Option<Blocked> {
         let step = step_of(rank);

@@ -1,14 +1,14 @@
-//! One untimed run of a program: every rank goes on until it blocks, over values of any algebra.
+//! One untimed run of a program: every rank runs until it blocks, over values of any algebra.
 //!
-//! Channels have one producer and one consumer and programs make no choice that depends on time, so whether a run
-//! completes, and with which values, does not depend on the order in which ranks are looked at.
+//! Channels have one producer and one consumer and programs make no choice that depends on time, so whether a
+//! run completes, and with which values, does not depend on the order in which ranks are scheduled.
 
 use crate::op::{Dir, Land, Op, Tile};
 use crate::program::Program;
 use crate::prove::{Misuse, ProofError};
 use crate::wiring::{NONE, Wiring};
 
-/// When a slot that a `recv` holds gives its credit back.
+/// When the credit of a slot that a `recv` holds is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreditPoint {
     /// At the `recv`: held data has been copied out, or is at risk.
@@ -21,7 +21,7 @@ pub enum CreditPoint {
 pub(crate) trait Algebra {
     type Value: Copy;
     const EMPTY: Self::Value;
-    /// Whether tiles and tokens are worth storing.
+    /// Whether tiles and tokens are stored.
     const CARRIES: bool = true;
     fn initial(&mut self, rank: u32, chunk: u32) -> Self::Value;
     fn add(&mut self, a: Self::Value, b: Self::Value) -> Self::Value;
@@ -131,7 +131,7 @@ impl<'a, P: Program + ?Sized, A: Algebra> Run<'a, P, A> {
         }
     }
 
-    /// Runs until every rank is done (true) or none can go on (false).
+    /// Runs until every rank is done (true) or none can proceed (false).
     pub(crate) fn run(&mut self) -> Result<bool, ProofError> {
         loop {
             while let Some(rank) = self.ready.pop() {
@@ -142,7 +142,7 @@ impl<'a, P: Program + ?Sized, A: Algebra> Run<'a, P, A> {
             if self.next.is_empty() {
                 break;
             }
-            // In the order in which they were woken.
+            // In wake-up order.
             std::mem::swap(&mut self.ready, &mut self.next);
             self.ready.reverse();
         }
@@ -217,11 +217,11 @@ impl<'a, P: Program + ?Sized, A: Algebra> Run<'a, P, A> {
                             self.held[id] = token;
                         }
                         if self.credit == CreditPoint::Recv {
-                            self.give_credit(id);
+                            self.return_credit(id);
                         }
                     } else {
                         self.write(rank, tile, token, land)?;
-                        self.give_credit(id);
+                        self.return_credit(id);
                     }
                 }
                 Op::RecvAsync { dir, tile, land } => {
@@ -284,7 +284,7 @@ impl<'a, P: Program + ?Sized, A: Algebra> Run<'a, P, A> {
         }
     }
 
-    /// Completes a posted receive whose token is there.
+    /// Completes a posted receive whose token has arrived.
     fn land(&mut self, id: usize) {
         let q = &self.queues[id];
         if q.posted.is_some() && !q.landed && q.received < q.sent {
@@ -293,11 +293,11 @@ impl<'a, P: Program + ?Sized, A: Algebra> Run<'a, P, A> {
                 self.held[id] = token;
             }
             self.queues[id].landed = true;
-            self.give_credit(id);
+            self.return_credit(id);
         }
     }
 
-    fn give_credit(&mut self, id: usize) {
+    fn return_credit(&mut self, id: usize) {
         let q = &mut self.queues[id];
         q.credited += 1;
         if std::mem::take(&mut q.sender_waits) {
@@ -318,7 +318,7 @@ impl<'a, P: Program + ?Sized, A: Algebra> Run<'a, P, A> {
                 return Err(self.misuse(rank, Misuse::NothingHeld(dir)));
             }
             if self.credit == CreditPoint::LastUse {
-                self.give_credit(id);
+                self.return_credit(id);
             }
         }
         Ok(())
@@ -361,7 +361,7 @@ impl<'a, P: Program + ?Sized, A: Algebra> Run<'a, P, A> {
             return Err(self.misuse(rank, Misuse::NoTile(tile)));
         }
         let holds = self.label(rank, tile);
-        // A copy gives a scratch tile a new label; everything else must stay within one chunk.
+        // A copy relabels a scratch tile; every other operation must stay within one chunk.
         let relabel = land == Land::Copy && tile >= self.chunks;
         if !relabel && token.label != NONE && holds != NONE && token.label != holds {
             return Err(self.misuse(rank, Misuse::OtherChunk { holds: token.label, wants: holds }));
@@ -387,12 +387,12 @@ impl<'a, P: Program + ?Sized, A: Algebra> Run<'a, P, A> {
         self.tiles[rank as usize * self.per_rank + chunk as usize]
     }
 
-    /// The step at which a rank stands.
+    /// The current step of a rank.
     pub(crate) fn at_step(&self, rank: u32) -> u32 {
         self.step[rank as usize]
     }
 
-    /// Tokens of a channel that nobody received.
+    /// Tokens of a channel that were not received.
     pub(crate) fn unreceived(&self, id: usize) -> u32 {
         self.queues[id].sent - self.queues[id].received
     }
@@ -402,7 +402,7 @@ impl<'a, P: Program + ?Sized, A: Algebra> Run<'a, P, A> {
         self.queues[id].held || self.queues[id].posted.is_some()
     }
 
-    /// The most tokens that were ever sent on one channel.
+    /// The most tokens sent on one channel.
     pub(crate) fn most_sent(&self) -> u32 {
         self.queues.iter().map(|q| q.sent).max().unwrap_or(0)
     }

@@ -1,4 +1,4 @@
-//! Installing a program: every (rank, direction) that is sent in becomes one channel with one id.
+//! The channels of a program: every (rank, direction) that is sent in becomes one channel with one id.
 
 use crate::op::Dir;
 use crate::program::Program;
@@ -26,14 +26,14 @@ pub enum WiringError {
     /// The program has no rank.
     #[error("a schedule needs at least one rank")]
     NoRanks,
-    /// A send reaches a rank that does not exist.
+    /// A send to a rank that does not exist.
     #[error("rank {rank} sends {dir} to rank {peer}, but there are only {ranks} ranks")]
     NoSuchRank {
         /// Sender.
         rank: u32,
         /// Its direction.
         dir: Dir,
-        /// Where the program points.
+        /// The destination.
         peer: u32,
         /// Ranks in the program.
         ranks: u32,
@@ -48,7 +48,7 @@ pub enum WiringError {
         /// Receiver.
         peer: u32,
     },
-    /// Two senders reach the same receive queue.
+    /// Two senders share one receive queue.
     #[error(
         "ranks {first} ({first_dir}) and {second} ({second_dir}) both send into direction {dst_dir} of rank {dst}; \
          a queue has exactly one sender"
@@ -64,7 +64,7 @@ pub enum WiringError {
         second_dir: Dir,
         /// Receiver.
         dst: u32,
-        /// The direction that both reach.
+        /// The direction that both send into.
         dst_dir: Dir,
     },
 }

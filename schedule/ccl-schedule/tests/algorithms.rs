@@ -1,4 +1,4 @@
-//! Every algorithm is right for every rank count that makes sense, and refuses the others.
+//! Every algorithm is right for every rank count that it supports, and refuses the others.
 
 use ccl_schedule::algo::{self, BuildError, Shape};
 use ccl_schedule::{CreditPoint, Method, Op, Program, prove, smallest_slots};
@@ -16,7 +16,8 @@ fn counted(program: &dyn Program) -> u64 {
 fn check(name: &str, ranks: u32, shape: &Shape, slots: u32) {
     let program = algo::build(name, ranks, shape).unwrap_or_else(|e| panic!("{name} {ranks}: {e}"));
     for point in POINTS {
-        // A rank that forwards out of a slot holds it while it waits for room: whole-tile rings need a second slot.
+        // A rank that forwards out of a slot holds it while it waits for a free one: whole-tile rings need a
+        // second slot.
         let holds = ["ring_accumulate", "mesh_allreduce"].contains(&program.name());
         let slots = if holds && point == CreditPoint::LastUse { slots.max(2) } else { slots };
         let proof =
@@ -84,7 +85,7 @@ fn hierarchies_of_every_shape_are_right() {
 }
 
 #[test]
-fn the_names_of_the_seed_are_known() {
+fn the_names_of_kernbench2_are_known() {
     for (name, ranks) in [
         ("ring_allreduce_tcm", 8),
         ("ring_allreduce_hbm", 16),

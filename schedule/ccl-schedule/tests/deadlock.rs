@@ -1,43 +1,16 @@
-//! Deadlock verdicts against brute force over all interleavings, and the texts that explain them.
+//! Deadlock decisions compared with a search over all interleavings, and the texts that explain them.
 
 use ccl_schedule::algo::{self, Shape};
 use ccl_schedule::{
-    CreditPoint, Dir, Goal, Land, Misuse, Op, Program, ProofError, Tile, Wiring, completes, prove,
-    smallest_slots,
+    CreditPoint, Dir, Goal, Land, ListedProgram, Misuse, Op, Program, ProofError, Tile, Wiring, completes,
+    prove, smallest_slots,
 };
 use proptest::prelude::*;
 use std::collections::HashSet;
 
-/// A program given as lists, on a ring of E/W channels in both directions.
-#[derive(Clone, Debug)]
-struct Listed(Vec<Vec<Op>>);
-
-impl Program for Listed {
-    fn name(&self) -> &str {
-        "listed"
-    }
-    fn goal(&self) -> Goal {
-        Goal::AllReduce
-    }
-    fn ranks(&self) -> u32 {
-        self.0.len() as u32
-    }
-    fn chunks(&self) -> u32 {
-        1
-    }
-    fn dirs(&self) -> &[Dir] {
-        &[Dir::E, Dir::W]
-    }
-    fn peer(&self, rank: u32, dir: Dir) -> Option<(u32, Dir)> {
-        let n = self.ranks();
-        Some(if dir == Dir::E { ((rank + 1) % n, Dir::W) } else { ((rank + n - 1) % n, Dir::E) })
-    }
-    fn op(&self, rank: u32, step: u32) -> Option<Op> {
-        self.0[rank as usize].get(step as usize).copied()
-    }
-    fn messages(&self) -> u64 {
-        self.0.iter().flatten().filter(|op| matches!(op, Op::Send { .. })).count() as u64
-    }
+/// Lists of operations on a ring with channels in both directions.
+fn listed(lists: Vec<Vec<Op>>) -> ListedProgram {
+    ListedProgram::new("listed", Goal::AllReduce, 1, lists).on_two_way_ring()
 }
 
 fn send(dir: Dir) -> Op {
@@ -62,7 +35,7 @@ struct Queue {
     landed: bool,
 }
 
-/// What can come of a program.
+/// What a program can end in.
 #[derive(Default)]
 struct Outcomes {
     stuck: bool,
@@ -70,8 +43,9 @@ struct Outcomes {
     misused: bool,
 }
 
-/// Visits every state that any interleaving reaches; a posted receive takes its token at any time after it has come.
-fn brute_force(program: &Listed, slots: u32, credit: CreditPoint) -> Outcomes {
+/// Visits every reachable state of every interleaving; a posted receive takes its token at any time after its
+/// arrival.
+fn brute_force(program: &ListedProgram, slots: u32, credit: CreditPoint) -> Outcomes {
     let wiring = Wiring::install(program).unwrap();
     let ranks = program.ranks();
     let start = (vec![0u32; ranks as usize], vec![Queue::default(); wiring.channels().len()]);
@@ -109,7 +83,7 @@ fn brute_force(program: &Listed, slots: u32, credit: CreditPoint) -> Outcomes {
     found
 }
 
-/// Does one operation, or not (false) if it has to wait; `None` if it makes no sense.
+/// Executes one operation, or returns false if it has to wait; `None` if it is invalid.
 fn act(
     op: Op,
     rank: u32,
@@ -187,24 +161,24 @@ fn any_op() -> impl Strategy<Value = Op> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    /// SC-3: one run decides for all interleavings, with held slots and posted receives too. SC-4: the smallest slot count
-    /// is the smallest.
+    /// SC-3: one run decides for all interleavings, with held slots and posted receives too. SC-4: the
+    /// smallest slot count is the smallest.
     #[test]
-    fn sc_3_verdicts_agree_with_brute_force(
+    fn sc_3_one_run_agrees_with_a_search_over_all_interleavings(
         lists in prop::collection::vec(prop::collection::vec(any_op(), 0..6), 2..5),
         slots in 1u32..4,
         credit in prop_oneof![Just(CreditPoint::Recv), Just(CreditPoint::LastUse)],
     ) {
-        let program = Listed(lists);
+        let program = listed(lists);
         let found = brute_force(&program, slots, credit);
-        let verdict = completes(&program, slots, credit);
-        prop_assert_eq!(verdict.is_err(), found.misused);
+        let completed = completes(&program, slots, credit);
+        prop_assert_eq!(completed.is_err(), found.misused);
         if found.misused {
             return Ok(());
         }
         prop_assert_ne!(found.stuck, found.done, "the outcome depends on the interleaving");
-        prop_assert_eq!(verdict.unwrap(), found.done);
-        // With more slots it may get as far as an operation that makes no sense.
+        prop_assert_eq!(completed.unwrap(), found.done);
+        // With more slots it may get as far as an invalid operation.
         match smallest_slots(&program, credit) {
             Err(_) => prop_assert!(brute_force(&program, 9, credit).misused),
             Ok(None) => prop_assert!(brute_force(&program, 9, credit).stuck),
@@ -219,7 +193,7 @@ proptest! {
 #[test]
 fn a_ring_that_sends_too_much_names_the_cycle_and_the_smallest_slot_count() {
     let rank = [vec![send(Dir::E); 5], vec![recv(Dir::W); 5]].concat();
-    let program = Listed(vec![rank; 3]);
+    let program = listed(vec![rank; 3]);
     let Err(ProofError::Deadlock(deadlock)) = prove(&program, 4, CreditPoint::LastUse) else { panic!() };
     assert_eq!(deadlock.cycle.iter().map(|b| b.rank).collect::<Vec<_>>(), [0, 1, 2]);
     assert_eq!(deadlock.smallest, Some(5));
@@ -232,22 +206,22 @@ fn a_ring_that_sends_too_much_names_the_cycle_and_the_smallest_slot_count() {
 }
 
 #[test]
-fn a_wait_for_a_rank_that_has_finished_is_told_apart_from_a_cycle() {
-    let program = Listed(vec![vec![recv(Dir::E)], vec![]]);
+fn a_wait_for_a_finished_rank_is_distinguished_from_a_cycle() {
+    let program = listed(vec![vec![recv(Dir::E)], vec![]]);
     let text = prove(&program, 4, CreditPoint::LastUse).unwrap_err().to_string();
     assert!(text.contains("-> rank 1, which has finished; no n_slots helps"), "{text}");
 }
 
 #[test]
-fn everyone_receiving_first_is_a_deadlock_for_every_slot_count() {
-    let program = Listed(vec![vec![recv(Dir::W), send(Dir::E)]; 4]);
+fn a_receive_first_on_every_rank_is_a_deadlock_for_every_slot_count() {
+    let program = listed(vec![vec![recv(Dir::W), send(Dir::E)]; 4]);
     let Err(ProofError::Deadlock(deadlock)) = prove(&program, 4, CreditPoint::LastUse) else { panic!() };
     assert_eq!((deadlock.cycle.len(), deadlock.smallest), (4, None));
 }
 
 #[test]
 fn sc_5_what_is_left_over_or_misused_is_an_error() {
-    let run = |lists: Vec<Vec<Op>>| prove(&Listed(lists), 4, CreditPoint::LastUse).unwrap_err();
+    let run = |lists: Vec<Vec<Op>>| prove(&listed(lists), 4, CreditPoint::LastUse).unwrap_err();
     assert!(matches!(run(vec![vec![send(Dir::E)], vec![]]), ProofError::Unreceived { dst: 1, count: 1, .. }));
     let hold = hold(Dir::W);
     assert!(matches!(
@@ -264,17 +238,17 @@ fn sc_5_what_is_left_over_or_misused_is_an_error() {
     let take = Op::Reduce { from: Tile::Take(Dir::W), to: 0 };
     assert_eq!(misuse(vec![vec![take], vec![]]), Misuse::NothingHeld(Dir::W));
     assert_eq!(misuse(vec![vec![Op::Copy { from: Tile::Mem(3), to: 0 }], vec![]]), Misuse::NoTile(3));
-    assert_eq!(prove(&Listed(vec![vec![]]), 0, CreditPoint::Recv), Err(ProofError::NoSlots));
+    assert_eq!(prove(&listed(vec![vec![]]), 0, CreditPoint::Recv), Err(ProofError::NoSlots));
     assert!(matches!(
-        prove(&Listed(vec![]), 4, CreditPoint::Recv),
+        prove(&listed(vec![]), 4, CreditPoint::Recv),
         Err(ProofError::Wiring(ccl_schedule::WiringError::NoRanks))
     ));
 }
 
 #[test]
-fn sc_1_two_ranks_that_reach_each_other_twice_have_two_channels_each_way() {
-    // With two ranks, E and W lead to the same peer; pairing by sender would mix them up.
-    let wiring = Wiring::install(&Listed(vec![vec![], vec![]])).unwrap();
+fn sc_1_two_ranks_that_send_to_each_other_twice_have_two_channels_each_way() {
+    // With two ranks, E and W have the same peer; pairing by sender would confuse them.
+    let wiring = Wiring::install(&listed(vec![vec![], vec![]])).unwrap();
     assert_eq!(wiring.channels().len(), 4);
     for rank in [0, 1] {
         assert_ne!(wiring.rx(rank, Dir::E), wiring.rx(rank, Dir::W));
@@ -286,9 +260,10 @@ fn sc_1_two_ranks_that_reach_each_other_twice_have_two_channels_each_way() {
 
 #[test]
 fn a_forwarded_slot_needs_its_slot_until_the_last_use() {
-    // Rank 1 holds the only slot while it waits for a second token: fine if the credit goes back at the recv.
+    // Rank 1 holds the only slot while it waits for a second token: fine if the credit is returned at the
+    // recv.
     let hold = hold(Dir::W);
-    let program = Listed(vec![
+    let program = listed(vec![
         vec![send(Dir::E), send(Dir::E), send(Dir::W)],
         vec![hold, recv(Dir::E), Op::Reduce { from: Tile::Take(Dir::W), to: 0 }, recv(Dir::W)],
     ]);

@@ -1,16 +1,16 @@
 //! The speed figures of the simulator, each beside its limit. `--json` prints one object per line.
 //!
-//! Times are wall time by the monotonic clock, the best of several runs: what else the machine does only adds to a run, so
-//! the best one is the closest to the cost of the work itself.
+//! Times are wall time by the monotonic clock, the best of several runs: other load on the machine only adds
+//! time, so the best run is the closest to the cost of the work itself.
 
 use ccl_schedule::algo::{self, Ring, RingKind, Shape, TreeAllReduce};
 use ccl_schedule::{CreditPoint, Program, prove};
 use ipcq_sim::bound::bounds;
 use ipcq_sim::config::{Config, Fabric, Settings, Topology};
 use ipcq_sim::engine::{Engine, Timing, run};
+use ipcq_sim::kernbench;
 use ipcq_sim::plan::Plan;
-use ipcq_sim::probe::Quiet;
-use ipcq_sim::seed;
+use ipcq_sim::probe::NoProbe;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
@@ -22,7 +22,7 @@ enum Limit {
 }
 
 fn main() -> ExitCode {
-    // Started by itself under the name of the program, it is the program: so its whole process can be timed.
+    // `process` runs this executable under the name of the program, to time the whole process.
     if std::env::args().next().as_deref() == Some(PROGRAM) {
         return ipcq_sim::cli::ccl_allreduce();
     }
@@ -39,12 +39,12 @@ fn main() -> ExitCode {
                  \"limit_value\":{bound},\"ratio\":{ratio:.4},\"held\":{held}}}"
             );
         } else {
-            let verdict = if held { "ok" } else { "MISSED" };
-            println!("{case:<58} {value:>10.3} {unit:<14} {word} {bound:<6} {ratio:>6.2}x {verdict}");
+            let result = if held { "ok" } else { "MISSED" };
+            println!("{case:<58} {value:>10.3} {unit:<14} {word} {bound:<6} {ratio:>6.2}x {result}");
         }
     };
 
-    // First, while nothing else has raised the peak of memory.
+    // First, before anything else raises the peak of memory.
     let (seconds, _) = tree(1_000_000, 1);
     line("engine A, tree of 10^6 PEs, with planning", seconds, "s", Limit::AtMost(5.0));
     if let Some(peak) = peak_memory() {
@@ -80,12 +80,12 @@ fn main() -> ExitCode {
     );
     let (seconds, _) = self::best(60, || {
         let start = Instant::now();
-        let run = seed::run(&topology, &entry, Engine::Auto).expect("the bench runs");
-        assert_eq!(run.line(), SEED_LINE);
+        let run = kernbench::run(&topology, &entry, Engine::Auto).expect("the bench runs");
+        assert_eq!(run.line(), BENCH_LINE);
         drop(run);
         (start.elapsed().as_secs_f64(), ())
     });
-    line("the seed's bench, 256 ranks, from settings to line", seconds * 1e3, "ms", Limit::AtMost(20.0));
+    line("kernbench2's bench, 256 ranks, from settings to line", seconds * 1e3, "ms", Limit::AtMost(20.0));
     if let Some(seconds) = process() {
         line("the same, the whole process of ccl_allreduce", seconds * 1e3, "ms", Limit::AtMost(20.0));
     }
@@ -105,7 +105,7 @@ fn main() -> ExitCode {
     let spread = costs.iter().copied().fold(0.0, f64::max) / costs.iter().copied().fold(f64::MAX, f64::min);
     line("cost per message, largest over smallest, 10^3 to 10^6 PEs", spread, "x", Limit::AtMost(3.0));
 
-    // Both readings of "1 MiB": per rank, where latency decides, and per chunk (4 GiB per rank), where bandwidth does.
+    // 1 MiB per rank, where latency decides, and 1 MiB per chunk (4 GiB per rank), where bandwidth does.
     for (case, elems, split) in [
         ("optimal ring of 4096, 1 MiB per rank", 1 << 19, 1),
         ("optimal ring of 4096, chunks of 1 MiB in 256 KiB messages", 1 << 31, 4),
@@ -118,16 +118,16 @@ fn main() -> ExitCode {
 }
 
 const PROGRAM: &str = "ccl_allreduce";
-const SEED_LINE: &str = " ring_allreduce_tcm (ws=256): 256 OK";
+const BENCH_LINE: &str = " ring_allreduce_tcm (ws=256): 256 OK";
 
-/// From the start of the program to its end, seen from outside.
+/// The time of the whole process.
 fn process() -> Option<f64> {
     let this = std::env::current_exe().ok()?;
     let run = || -> Option<f64> {
         let start = Instant::now();
         let output = Command::new(&this).arg0(PROGRAM).args(["--world-size", "256"]).output().ok()?;
         let seconds = start.elapsed().as_secs_f64();
-        String::from_utf8_lossy(&output.stdout).ends_with(&format!("{SEED_LINE}\n")).then_some(seconds)
+        String::from_utf8_lossy(&output.stdout).ends_with(&format!("{BENCH_LINE}\n")).then_some(seconds)
     };
     (0..60).map(|_| run()).reduce(|best, next| Some(best?.min(next?)))?
 }
@@ -144,13 +144,13 @@ fn direct() -> Topology {
 fn timed(program: &dyn Program, topology: &Topology, settings: &Settings, engine: Engine) -> (f64, Timing) {
     let plan = Plan::new(program, topology, settings, u64::MAX).expect("a plan");
     let start = Instant::now();
-    let timing = run(&plan, engine, &mut Quiet).expect("a run");
+    let timing = run(&plan, engine, &mut NoProbe).expect("a run");
     (start.elapsed().as_secs_f64(), timing)
 }
 
 fn efficiency(ring: &Ring, topology: &Topology, settings: &Settings) -> f64 {
     let plan = Plan::new(ring, topology, settings, u64::MAX).expect("a plan");
-    let timing = run(&plan, Engine::A, &mut Quiet).expect("a run");
+    let timing = run(&plan, Engine::A, &mut NoProbe).expect("a run");
     bounds(&plan).most() as f64 / timing.time() as f64
 }
 
@@ -165,7 +165,7 @@ fn tree(ranks: u32, chunks: u32) -> (f64, Timing) {
     let settings = Settings { n_elem: 32, ..Settings::default() };
     let program = algo::build("tree_allreduce", ranks, &shape(chunks)).expect("a tree");
     let plan = Plan::new(&*program, &direct(), &settings, u64::MAX).expect("a plan");
-    let timing = run(&plan, Engine::Auto, &mut Quiet).expect("a run");
+    let timing = run(&plan, Engine::Auto, &mut NoProbe).expect("a run");
     (start.elapsed().as_secs_f64(), timing)
 }
 
@@ -180,7 +180,7 @@ fn best<T>(times: u32, mut run: impl FnMut() -> (f64, T)) -> (f64, T) {
     best
 }
 
-/// The most memory that this process has had, in GiB.
+/// The peak memory of this process, in GiB.
 fn peak_memory() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find(|line| line.starts_with("VmHWM"))?;

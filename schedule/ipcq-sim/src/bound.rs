@@ -1,5 +1,5 @@
-//! Lower bounds: no schedule with the same goal, channels and chunk size on the same links is faster, if it sends no more
-//! messages.
+//! Lower bounds: no schedule with the same goal, channels and chunk size on the same links is faster, if it
+//! sends no more messages.
 
 use crate::config::Fabric;
 use crate::net::LinkRole;
@@ -21,7 +21,7 @@ pub struct Bounds {
     pub cut: Ps,
     /// The additions, over all PEs.
     pub reduction: Ps,
-    /// On a one-way ring: a chunk that crosses some channel only once has gone round it nearly twice.
+    /// On a one-way ring: a chunk that crosses some channel only once has travelled around it nearly twice.
     pub ring: Ps,
 }
 
@@ -66,7 +66,7 @@ fn time(bytes: u128, micro: u128) -> Ps {
     (bytes * 1000 * 1_000_000).checked_div(micro).unwrap_or(0) as Ps
 }
 
-/// Reducing an element takes n − 1 transfers of it, and bringing the result to all others n − 1 more.
+/// Reducing an element takes n − 1 transfers of it, and sending the result to all others takes n − 1 more.
 fn port(plan: &Plan<'_>) -> Ps {
     let n = u128::from(plan.program.ranks());
     let total = match plan.program.goal() {
@@ -88,20 +88,20 @@ fn port(plan: &Plan<'_>) -> Ps {
 /// The least time that the smallest message takes from the send on a channel until its slot has been read.
 fn weight(plan: &Plan<'_>, channel: u32) -> Ps {
     let costs = if plan.costs[1].bytes > 0 { &plan.costs[1] } else { &plan.costs[0] };
-    let way: Ps = plan.net.path(channel).map(|hop| u64::from(hop.over) + u64::from(hop.prop)).sum();
+    let latency: Ps = plan.net.path(channel).map(|hop| u64::from(hop.over) + u64::from(hop.prop)).sum();
     let drain = plan.net.path(channel).map(|hop| costs.link[hop.rate as usize]).max().unwrap_or(0);
-    way + drain + costs.write + costs.read
+    latency + drain + costs.write + costs.read
 }
 
-/// Bytes of the chunks that a range of ranks owns, in a goal that gives every rank chunks of its own. With fewer elements
-/// than chunks some own nothing.
+/// Bytes of the chunks that a range of ranks owns, in a goal in which every rank owns chunks. With fewer
+/// elements than chunks some own nothing.
 fn owned(plan: &Plan<'_>, per_rank: u32, ranks: Range<u32>) -> u128 {
     let elems = plan.cut.start(ranks.end * per_rank) - plan.cut.start(ranks.start * per_rank);
     u128::from(elems) * u128::from(plan.cut.elem_bytes)
 }
 
-/// The shortest way over channels for the smallest message, from the rank that starts last and has something to send to
-/// the rank farthest from it that wants something.
+/// The shortest path over channels for the smallest message, from the last rank to start that has something
+/// to send to the rank farthest from it that must receive something.
 fn latency(plan: &Plan<'_>) -> Ps {
     let (ranks, goal) = (plan.program.ranks(), plan.program.goal());
     let owns = |per_rank, rank| owned(plan, per_rank, rank..rank + 1) > 0;
@@ -109,7 +109,7 @@ fn latency(plan: &Plan<'_>) -> Ps {
         Goal::AllGather { per_rank } => owns(per_rank, rank),
         _ => true,
     };
-    let wants = |rank| match goal {
+    let receives = |rank| match goal {
         Goal::ReduceScatter { per_rank } => owns(per_rank, rank),
         _ => true,
     };
@@ -143,23 +143,24 @@ fn latency(plan: &Plan<'_>) -> Ps {
     let reached = |rank: u32| Some(at[rank as usize]).filter(|&time| time != Ps::MAX);
     match goal {
         Goal::Shift => reached((source + 1) % ranks).unwrap_or(0),
-        _ => (0..ranks).filter(|&rank| wants(rank)).filter_map(reached).max().unwrap_or(0),
+        _ => (0..ranks).filter(|&rank| receives(rank)).filter_map(reached).max().unwrap_or(0),
     }
 }
 
-/// All-reduce on channels that form one ring, 0 to 1 to … to n − 1 in its order, with fewer than two messages per chunk and
-/// channel: then some chunk crosses some channel, from i to i + 1, at most once. All but i + 1 have that channel on their
-/// way to somebody, so this one message holds the contributions of all of them. That of i + 2 has come n − 2 channels to
-/// get into it; that of i goes on over n − 2 more, to i − 1. Which i it is nobody knows: the least of all counts.
+/// All-reduce on channels that form one ring, 0 to 1 to … to n − 1 in its order, with fewer than two messages
+/// per chunk and channel: then some chunk crosses some channel, from i to i + 1, at most once. Every rank but
+/// i + 1 has that channel on its path to some other rank, so this one message holds the contributions of all
+/// of them. That of i + 2 has crossed n − 2 channels to get into it; that of i crosses n − 2 more, to i − 1.
+/// Since i is unknown, the minimum over all i is the bound.
 fn ring(plan: &Plan<'_>) -> Option<Ps> {
     let (program, channels) = (plan.program, plan.wiring.channels());
     let (n, chunks) = (program.ranks() as usize, u64::from(program.chunks()));
     let sparse = program.messages() < 2 * n as u64 * chunks;
-    // An empty chunk need not be sent by anybody, so it would prove nothing.
+    // An empty chunk need not be sent at all, so it would prove nothing.
     if program.goal() != Goal::AllReduce || channels.len() != n || !sparse || plan.cut.elems < chunks {
         return None;
     }
-    // One channel per rank in the order of ranks, and following them passes every rank: one ring.
+    // One channel per rank, in rank order, and following them visits every rank: one ring.
     let mut order = Vec::with_capacity(n);
     let mut at = 0;
     for _ in 0..n {
@@ -235,11 +236,11 @@ fn cut(plan: &Plan<'_>) -> Ps {
                         (crate::config::SipLinks::Switch, _) => [None, Some(s)],
                         _ => [Some(s), Some(neighbour(t.sips, s, dir))],
                     };
-                    // SIP links hang on cube 0.
-                    for (way, end) in ends.into_iter().enumerate() {
+                    // SIP links are attached to cube 0.
+                    for (direction, end) in ends.into_iter().enumerate() {
                         if let Some(end) = end {
-                            sip[end as usize][way] += rate;
-                            cube[end as usize * cubes][way] += rate;
+                            sip[end as usize][direction] += rate;
+                            cube[end as usize * cubes][direction] += rate;
                         }
                     }
                 }

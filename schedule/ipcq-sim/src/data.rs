@@ -38,7 +38,7 @@ fn add_eight(a: [u8; 16], b: [u8; 16]) -> [u8; 16] {
     std::array::from_fn(|i| sums[i / 2].to_le_bytes()[i % 2])
 }
 
-/// An f16 as f32, exactly: the bits are shifted into place, and a product moves the exponent from bias 15 to 127.
+/// An f16 as f32, exactly: a shift moves the bits, and a product the exponent from bias 15 to 127.
 #[inline]
 fn widen(half: u16) -> f32 {
     const MOVE: f32 = f32::from_bits((127 + 112) << 23);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn f16_overflows_to_infinity_and_the_limit_is_known() {
+    fn half_overflows_to_infinity_and_the_limit_is_known() {
         let mut to = encode(DType::F16, &[65504.0]);
         add(DType::F16, &mut to, &encode(DType::F16, &[65504.0]));
         assert!(decode(DType::F16, &to)[0].is_infinite());

@@ -1,13 +1,13 @@
 //! Host code in the shape of torch.distributed: a process group, tensors in shards, `all_reduce`.
 //!
-//! One controller drives all ranks, as in kernbench2: there is no process per rank, and [`ProcessGroup::get_rank`] is the
-//! controller's.
+//! One controller drives all ranks, as in kernbench2: there is no process per rank, and
+//! [`ProcessGroup::get_rank`] is the controller's.
 
 use crate::config::{DType, Fabric, Grid, Settings, Topology};
 use crate::data;
 use crate::engine::Engine;
 use crate::placement::{Part, Placement, PlacementError};
-use crate::probe::Quiet;
+use crate::probe::NoProbe;
 use crate::sim::{Outcome, Simulation, SimulationError, build};
 use crate::units::Ps;
 use ccl_schedule::Goal;
@@ -43,7 +43,7 @@ pub(crate) fn data_fits(simulation: &Simulation<'_>) -> Result<(), DistError> {
 #[derive(Debug, Error)]
 pub enum DistError {
     /// An unknown backend.
-    #[error("backend {0:?} is not known; use \"{BACKEND}\"")]
+    #[error("unknown backend {0:?}; use \"{BACKEND}\"")]
     Backend(String),
     /// The tensor cannot be placed.
     #[error(transparent)]
@@ -58,8 +58,8 @@ pub enum DistError {
         /// Columns.
         cols: u64,
     },
-    /// The group's algorithm reduces nothing.
-    #[error("{0} is no all-reduce; choose another algorithm")]
+    /// The group's algorithm is another collective.
+    #[error("{0} is not an all-reduce; choose another algorithm")]
     NotAllReduce(String),
     /// The data is too large to be carried.
     #[error(
@@ -74,7 +74,7 @@ pub enum DistError {
         /// Bytes that they move.
         moved: u64,
     },
-    /// A sum left the format.
+    /// A sum exceeds the format.
     #[error(
         "dtype = {dtype}: the sum of rank {rank}, element {element} exceeds the largest number {largest}; use fewer ranks, \
          smaller values, or bf16 or f32"
@@ -186,7 +186,7 @@ impl ProcessGroup {
         for rank in 0..self.world_size {
             start.tensor_mut(rank).copy_from_slice(tensor.shard(rank));
         }
-        let (outcome, memory) = simulation.time_with_data(self.engine, start, None, &mut Quiet)?;
+        let (outcome, memory) = simulation.time_with_data(self.engine, start, None, &mut NoProbe)?;
         for rank in 0..self.world_size {
             self.check_overflow(tensor, rank, memory.tensor(rank))?;
         }
@@ -222,7 +222,7 @@ impl ProcessGroup {
         };
         let program = build(&settings, &self.topology)?;
         let simulation = Simulation::new(&*program, &self.topology, &settings)?;
-        let outcome = simulation.time(self.engine, &mut Quiet).map_err(SimulationError::from)?;
+        let outcome = simulation.time(self.engine, &mut NoProbe).map_err(SimulationError::from)?;
         Ok(outcome.report.time_ps)
     }
 }

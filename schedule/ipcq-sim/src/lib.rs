@@ -1,14 +1,15 @@
 //! Times collectives between processing elements (PEs), link by link, beside the lower bound.
 //!
-//! A schedule of `ccl-schedule` is put on a topology of SIPs, cubes and PEs (or on a wire per channel), and run: each PE has
-//! queues with slots, a send takes its token over the links of a path, a recv waits, reads the slot and gives a credit
-//! back. The result is the finish time of every rank, the use of every link, and a bound that no schedule can beat. The data
-//! itself can be carried along: every movement is logged and replayed on real f16, bf16 or f32 memory.
+//! A schedule of `ccl-schedule` is put on a topology of SIPs, cubes and PEs (or on a wire per channel), and
+//! run: each PE has queues with slots, a send moves its token over the links of a path, a recv waits, reads
+//! the slot and returns a credit. The result is the finish time of every rank, the use of every link, and a
+//! bound that no schedule can beat. The data itself can be carried along: every movement is logged and
+//! replayed on real f16, bf16 or f32 memory.
 //!
 //! ```
 //! use ipcq_sim::config::{Settings, Topology};
 //! use ipcq_sim::engine::Engine;
-//! use ipcq_sim::probe::Quiet;
+//! use ipcq_sim::probe::NoProbe;
 //! use ipcq_sim::sim::{Simulation, build};
 //!
 //! let topology = Topology::default(); // 2 SIPs x 4x4 cubes x 8 PEs
@@ -16,31 +17,33 @@
 //! let program = build(&settings, &topology)?;
 //! let simulation = Simulation::new(&*program, &topology, &settings)?;
 //! simulation.prove()?;
-//! let outcome = simulation.time(Engine::Auto, &mut Quiet)?;
+//! let outcome = simulation.time(Engine::Auto, &mut NoProbe)?;
 //! assert!(outcome.report.time_ps >= outcome.report.lower_bound_ps);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # Timing rules
 //! Times are integer picoseconds, bandwidths fractions; a transfer time rounds up to the next picosecond.
-//! 1. A *send* waits until fewer than `n_slots` tokens of its queue are out (woken, or looking again every poll interval),
-//!    then issues and returns at once. A tile is captured at issue. A held slot is read once more, by the DMA engine.
-//! 2. *Hop* i of the path: start = max(head + overhead, link free at); link free at = start + bytes / bandwidth; the head
-//!    moves on at start + propagation. Each direction of a wire is a link of its own.
-//! 3. A token is *visible* when its slowest hop has drained and the rest of the path is done, plus the write into the slot
-//!    memory: data, metadata and queue head in one step, in order per queue.
-//! 4. A *recv* waits for visible, reads the slot, and lands it (copy, add, or hold to forward). The credit leaves at the
-//!    recv, after the read, or after the last use; it takes its bytes over the bottleneck, or the whole path; the recv
-//!    waits for it or not. Credits use no data link.
+//! 1. A *send* waits until fewer than `n_slots` tokens of its queue are out (woken, or polling every poll
+//!    interval), then issues and returns at once. A tile is captured at issue. A held slot is read once more,
+//!    by the DMA engine.
+//! 2. *Hop* i of the path: start = max(head + overhead, link free at); link free at = start + bytes /
+//!    bandwidth; the head moves on at start + propagation. Each direction of a wire is a link of its own.
+//! 3. A token is *visible* when its slowest hop has drained and the rest of the path is done, plus the write
+//!    into the slot memory: data, metadata and queue head in one step, in order per queue.
+//! 4. A *recv* waits for visible, reads the slot, and lands it (copy, add, or hold to forward). The credit
+//!    leaves at the recv, after the read, or after the last use; it takes its bytes over the bottleneck, or
+//!    the whole path; the recv waits for it or not. Credits use no data link.
 //! 5. *Math* takes setup + bytes / rate. All PEs start together unless a skew is given.
 //!
-//! Worked example, with the built-in topology: PE 7 (cube 0) sends 1024 bytes to PE 8 (cube 1), which adds them.
+//! Worked example, with the built-in topology: PE 7 (cube 0) sends 1024 bytes to PE 8 (cube 1), which adds
+//! them.
 //!
 //! | part | ps |
 //! |---|---|
-//! | PE CPU 2 ns + scheduler 1 ns, before the PE's way out | 3 000 |
+//! | PE CPU 2 ns + scheduler 1 ns, before the PE's outgoing link | 3 000 |
 //! | crossbar 2 ns + UCIe port 8 ns out + 8 ns in, before the UCIe link | 18 000 |
-//! | crossbar 2 ns, before the way into PE 8 | 2 000 |
+//! | crossbar 2 ns, before PE 8's incoming link | 2 000 |
 //! | propagation 2 + 10 + 2 mm at 10 ps/mm | 140 |
 //! | drain: 1024 bytes at 128 GB/s, the slowest of 256, 128, 256 | 8 000 |
 //! | slot write: 1024 bytes into TCM at 512 GB/s | 2 000 |
@@ -48,40 +51,48 @@
 //! | slot read 2 000, addition 2 000 | 4 000 |
 //! | **PE 8 is done** | **37 140** |
 //!
-//! # What the lower bound says of a ring
-//! The bandwidth-optimal ring of n ranks takes 2(n − 1) rounds, and every round costs the latency of a wire. On 4096 ranks
-//! with a wire of 128 GB/s per channel:
+//! # The lower bound of a ring
+//! The bandwidth-optimal ring of n ranks takes 2(n − 1) rounds, and every round costs the latency of a wire.
+//! On 4096 ranks with a wire of 128 GB/s per channel:
 //!
 //! | per rank | chunk | messages | time | port | latency | ring | of the bound |
 //! |---|---|---|---|---|---|---|---|
 //! | 1 MiB | 256 bytes | 256 bytes | 52.0 µs | 16.4 µs | 25.0 µs | 50.0 µs | 96 % |
 //! | 4 GiB | 1 MiB | 4 x 256 KiB | 67.1 ms | 67.1 ms | 12.6 ms | 25.2 ms | over 99.9 % |
 //!
-//! With 1 MiB per rank latency decides: a round takes 6.35 ns on average, and only 2 ns of them drain the chunk. The plain
-//! latency bound counts the n − 1 wires between the two ranks that are the farthest apart, and half of the time is missing
-//! from it. The *ring* bound finds the other half: who sends a chunk fewer than two times per wire, as the port bound wants,
-//! sends it over some wire only once; that one message holds what has come n − 2 wires, and goes on over n − 2 more
-//! ([`bound::Bounds::ring`]). It holds for schedules that send no more messages than this one. A schedule that sends more
-//! may be faster here: bandwidth is to spare.
+//! With 1 MiB per rank latency decides: a round takes 6.35 ns on average, and only 2 ns of them drain the
+//! chunk. The plain latency bound counts the n − 1 wires between the two ranks that are the farthest apart,
+//! and half of the time is missing from it. The *ring* bound finds the other half: a schedule that sends a
+//! chunk fewer than two times per wire, as the port bound requires, sends it over some wire only once; that
+//! one message holds a contribution that has crossed n − 2 wires, and its result crosses n − 2 more
+//! ([`bound::Bounds::ring`]). It holds for schedules that send no more messages than this one. A schedule
+//! that sends more may be faster here, because bandwidth is left over.
 //!
-//! With chunks of 1 MiB, cut in four so that sending, receiving and adding overlap, the port decides and the ring reaches
-//! it; with unsplit messages of 1 MiB it reaches 61.5 %. `cargo xtask bench ipcq` holds both lines to 95 %.
+//! With chunks of 1 MiB, cut in four so that sending, receiving and adding overlap, the port decides and the
+//! ring reaches it; with unsplit messages of 1 MiB it reaches 61.5 %. `cargo xtask bench ipcq` requires 95 %
+//! for both lines.
 //!
 //! # Contract
-//! - **IQ-1** Where no two channels share a link (but the way out of one PE), engines A and B give every rank the same times.
-//! - **IQ-2** An uncontended token takes propagation + overheads + bytes / bottleneck, plus slot write and read.
+//! - **IQ-1** Where no two channels share a link (except the outgoing link of one PE), engines A and B
+//!   compute the same times for every rank.
+//! - **IQ-2** An uncontended token takes propagation + overheads + bytes / bottleneck, plus slot write and
+//!   read.
 //! - **IQ-3** The same input gives the same times and the same hash, on every run and machine.
-//! - **IQ-4** Engine B processes events in the order (time, PE, number of the token); nothing depends on addresses or threads.
+//! - **IQ-4** Engine B processes events in the order (time, PE, number of the token); nothing depends on
+//!   addresses or threads.
 //! - **IQ-5** No run is faster than its lower bound.
-//! - **IQ-6** Slot memories differ by exactly setup + bytes / bandwidth + bytes / bank, once per write and once per read.
-//! - **IQ-7** Replay of the log gives the same bytes as direct execution, or names a slot that was used after its credit.
+//! - **IQ-6** Slot memories differ by exactly setup + bytes / bandwidth + bytes / bank, once per write and
+//!   once per read.
+//! - **IQ-7** Replay of the log gives the same bytes as direct execution, or names a slot that was used after
+//!   its credit.
 //! - **IQ-8** Bad input is one sentence with file, key and value; nothing is written and the exit code is 2.
 //!
 //! # What it does not model
-//! Compute traffic beside the collective, HBM refresh and efficiency, packet headers, retransmission, routing around a busy
-//! link, finite buffers inside the network (a token waits at a link without blocking the link before it), contention of
-//! slot memory between queues, and the host's launch of the kernels. `vc_chunk_size` is read and not used. The bounds hold
-//! for the channels, the chunk size and the number of messages of the schedule, not for every possible wiring.
+//! Compute traffic beside the collective, HBM refresh and efficiency, packet headers, retransmission, routing
+//! around a busy link, finite buffers inside the network (a token waits at a link without blocking the link
+//! before it), contention of slot memory between queues, and the host's launch of the kernels.
+//! `vc_chunk_size` is read and not used. The bounds hold for the channels, the chunk size and the number of
+//! messages of the schedule, not for every possible wiring.
 
 #![forbid(unsafe_code)]
 
@@ -92,6 +103,7 @@ pub mod config;
 pub mod data;
 pub mod dist;
 pub mod engine;
+pub mod kernbench;
 pub mod memory;
 pub mod net;
 pub mod oplog;
@@ -100,7 +112,6 @@ pub mod placement;
 pub mod plan;
 pub mod probe;
 pub mod schedule_file;
-pub mod seed;
 pub mod sim;
 pub mod stats;
 pub mod units;

@@ -1,4 +1,4 @@
-//! The memory of all ranks, and a program run on it without time: what the data must be at the end.
+//! The memory of all ranks, and an untimed run of a program on it: what the data must be at the end.
 
 use crate::config::DType;
 use crate::data;
@@ -13,7 +13,8 @@ use std::ops::Range;
 pub struct Memory {
     dtype: DType,
     cut: Cut,
-    /// Bytes of the larger and the smaller kind of chunk, and how many are larger: a tile is found without dividing.
+    /// Bytes of the larger and the smaller kind of chunk, and how many are larger: a tile is found without
+    /// dividing.
     tile: usize,
     small: usize,
     larger: u32,
@@ -82,8 +83,8 @@ impl Memory {
         &mut self.bytes[base..base + self.tensor]
     }
 
-    /// Runs a program on this memory, without time or slots. Returns whether every rank came to its end; one whose next
-    /// operation has no peer stops there.
+    /// Runs a program on this memory, without time or slots. Returns whether every rank finished; a rank
+    /// whose next operation has no peer stops there.
     pub fn execute(&mut self, plan: &Plan<'_>) -> bool {
         with_known!(plan.program, program => Execution::new(self, plan, program).run())
     }
@@ -100,7 +101,8 @@ struct Execution<'a, G: Program + ?Sized> {
     /// The data of tokens, a cell of the larger chunk size each.
     cells: Vec<u8>,
     spare: Vec<u32>,
-    /// Per channel: tokens on their way, the one that is held, the receive that is posted, whether the receiver waits.
+    /// Per channel: tokens in flight, the one that is held, the receive that is posted, whether the receiver
+    /// waits.
     queues: Vec<VecDeque<Token>>,
     held: Vec<Option<Token>>,
     posted: Vec<(u32, Land)>,
@@ -185,7 +187,7 @@ impl<'a, G: Program + ?Sized> Execution<'a, G> {
         token
     }
 
-    /// A cell that nobody uses.
+    /// An unused cell.
     fn cell(&mut self) -> u32 {
         self.spare.pop().unwrap_or_else(|| {
             let cell = self.cells.len().checked_div(self.memory.tile).unwrap_or(0);
@@ -225,7 +227,7 @@ impl<'a, G: Program + ?Sized> Execution<'a, G> {
         }
     }
 
-    /// The held slot of a direction, no data if there is none.
+    /// The held slot of a direction; empty if there is none.
     fn held(&self, rank: u32, dir: Dir) -> Token {
         self.held.get(self.wiring.rx(rank, dir) as usize).copied().flatten().unwrap_or((0, 0))
     }

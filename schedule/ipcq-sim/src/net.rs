@@ -1,6 +1,7 @@
 //! The links of a system and the path of every channel over them.
 //!
-//! A wire has two ends and two directions; every direction is a link of its own, with its own time at which it is free.
+//! A wire has two ends and two directions; every direction is a link of its own, with its own time at which
+//! it is free.
 
 use crate::config::{Fabric, Grid, SipLinks, Topology};
 use crate::units::{Ps, Rate};
@@ -51,9 +52,9 @@ pub struct Place {
 /// What a link is, for reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkRole {
-    /// A PE's way out.
+    /// A PE's outgoing link.
     PeOut(u32),
-    /// A PE's way in.
+    /// A PE's incoming link.
     PeIn(u32),
     /// From a cube to its neighbour: SIP, cube, direction (0 E, 1 W, 2 N, 3 S).
     Ucie(u32, u32, u32),
@@ -87,7 +88,7 @@ pub struct Net {
 /// Whether links are shared, which decides the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exclusive {
-    /// No link serves two channels, but for the way out of one PE: engine A is exact.
+    /// No link serves two channels, except the outgoing link of a PE: engine A is exact.
     Yes,
     /// This link serves several channels.
     No(u32),
@@ -176,7 +177,8 @@ impl Net {
         self.steps.push(Step { link: hop.link, kind: index as u16, last: 0 });
     }
 
-    /// With a wire per channel: the one hop that every path is, but for the link, which is the channel's number.
+    /// With a wire per channel: the one hop of every path, except for the link, which is the channel's
+    /// number.
     #[inline]
     pub(crate) fn wire(&self) -> Option<Hop> {
         self.wire
@@ -272,18 +274,18 @@ impl Net {
         }
     }
 
-    /// A link with two channels breaks engine A, unless all of them start there at one PE: then the PE's own order
-    /// is the order on the link.
+    /// Engine A is not exact for a link with two channels, unless all of them start there at one PE: then
+    /// they use the link in that PE's order.
     fn find_shared(&self, channels: &[Channel]) -> Exclusive {
-        const NOBODY: u32 = u32::MAX;
+        const UNUSED: u32 = u32::MAX;
         if self.topology.fabric == Fabric::Direct {
             return Exclusive::Yes;
         }
-        let mut user = vec![NOBODY; self.links as usize];
+        let mut user = vec![UNUSED; self.links as usize];
         for (id, channel) in channels.iter().enumerate() {
             for (i, hop) in self.path(id as u32).enumerate() {
                 let own_port = i == 0 && hop.link == 2 * channel.src;
-                if user[hop.link as usize] != NOBODY && !own_port {
+                if user[hop.link as usize] != UNUSED && !own_port {
                     return Exclusive::No(hop.link);
                 }
                 user[hop.link as usize] = id as u32;
@@ -322,18 +324,18 @@ impl Net {
 
     /// A link's name in reports.
     pub fn name(&self, link: u32, wiring: &Wiring) -> String {
-        const WAY: [char; 4] = ['E', 'W', 'N', 'S'];
+        const NAMES: [char; 4] = ['E', 'W', 'N', 'S'];
         match self.role(link) {
             LinkRole::PeOut(pe) => format!("pe{pe}.out"),
             LinkRole::PeIn(pe) => format!("pe{pe}.in"),
             LinkRole::Ucie(sip, cube, dir) => {
                 let w = self.topology.cubes.w;
-                format!("sip{sip}.cube{}_{}.{}", cube % w, cube / w, WAY[dir as usize])
+                format!("sip{sip}.cube{}_{}.{}", cube % w, cube / w, NAMES[dir as usize])
             }
             LinkRole::Sip(sip, dir) if self.topology.sip_links == SipLinks::Switch => {
                 format!("sip{sip}.{}", if dir == 0 { "up" } else { "down" })
             }
-            LinkRole::Sip(sip, dir) => format!("sip{sip}.{}", WAY[dir as usize]),
+            LinkRole::Sip(sip, dir) => format!("sip{sip}.{}", NAMES[dir as usize]),
             LinkRole::Wire(channel) => {
                 let c = wiring.channels()[channel as usize];
                 format!("pe{}.{}-pe{}.{}", c.src, c.src_dir, c.dst, c.dst_dir)
@@ -342,8 +344,8 @@ impl Net {
     }
 }
 
-/// Steps through a grid, first along x, then along y, the shorter way round where it wraps; `step` gets the place that
-/// is left and the direction.
+/// Walks through a grid, first along x, then along y, in the shorter direction where it wraps; `step` gets
+/// the place that is left and the direction.
 pub(crate) fn walk(grid: Grid, from: u32, to: u32, mut step: impl FnMut(u32, u32)) {
     let (mut x, mut y) = (from % grid.w, from / grid.w);
     let (tx, ty) = (to % grid.w, to / grid.w);
@@ -382,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torus_takes_the_shorter_way_round() {
+    fn a_torus_is_walked_in_the_shorter_direction() {
         let grid = Grid { w: 5, h: 3, wraps: true };
         assert_eq!(steps(grid, 0, 4), [(0, W)]);
         assert_eq!(steps(grid, 0, 2), [(0, E), (1, E)]);

@@ -1,9 +1,10 @@
-//! The log of everything that moves data, replayed in the order of start times while the engine still runs.
+//! The log of all data movements, replayed in the order of start times while the engine still runs.
 //!
-//! An engine tells of movements in the order of causes, which is not that of time: PEs run ahead of each other. When the
-//! log has grown, the engine lets those behind catch up and says up to which time nothing more will come
-//! ([`Probe::until`]); the log then sorts what lies before, replays it and forgets it. So its size follows how far PEs must
-//! run ahead of each other, not how long the run is.
+//! An engine reports movements in causal order, which is not the order of time: PEs run ahead of each other.
+//! When the log has grown, the engine lets the slower PEs catch up and reports a time before which no further
+//! movement will start ([`Probe::watermark`]). The log then sorts the movements before it, replays them and
+//! drops them. Its size therefore depends on how far PEs must run ahead of each other, not on the length of
+//! the run.
 
 use crate::memory::Memory;
 use crate::plan::Plan;
@@ -16,7 +17,7 @@ use thiserror::Error;
 /// Where data goes.
 #[derive(Clone, Copy, Debug)]
 enum Target {
-    /// On its way: channel, sequence number and size.
+    /// In flight: channel, sequence number and size.
     Wire(u32, u32, Size),
     /// Into a slot: channel, sequence number and size.
     Slot(u32, u32, Size),
@@ -29,13 +30,13 @@ enum Target {
 /// The two sizes of chunks.
 #[derive(Clone, Copy, Debug)]
 enum Size {
-    /// With the element that does not come out even.
+    /// With one element of the remainder.
     Larger,
     /// Without.
     Smaller,
 }
 
-/// One movement of data, but for its start. Half a cache line: replay jumps from one to another.
+/// One movement of data, without its start. Half a cache line, because replay accesses them in random order.
 #[derive(Clone, Copy, Debug)]
 struct Move {
     /// When the source is no longer read, or the target written.
@@ -49,7 +50,7 @@ struct Move {
 /// What replay finds wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ReplayError {
-    /// A slot was read after it had been given back and written again.
+    /// A slot was read after its credit was returned and it was written again.
     #[error(
         "use after credit: slot {slot} of channel {channel} (rank {src} {dir} to rank {dst}) is overwritten by token {by} \
          at {at} ps while token {seq} is in use until {until} ps; set credit_at to last_use or copy"
@@ -76,10 +77,11 @@ pub enum ReplayError {
     },
 }
 
-/// Movements that are kept before the first are replayed: with what replay touches, they fit a second-level cache.
+/// Movements that are kept before the first are replayed: with what replay touches, they fit a second-level
+/// cache.
 const KEPT: usize = 1 << 13;
 
-/// Logs what an engine tells, and replays it on a memory.
+/// Logs what an engine reports, and replays it on a memory.
 pub struct OpLog<'a> {
     plan: &'a Plan<'a>,
     starts: Vec<Ps>,
@@ -101,8 +103,8 @@ struct Csv<'a> {
 }
 
 impl<'a> OpLog<'a> {
-    /// For one run of a plan on `memory`, which holds what the ranks start with. The log is written to `csv`, if given, in
-    /// the order of start times.
+    /// For one run of a plan on `memory`, which holds what the ranks start with. The log is written to `csv`,
+    /// if given, in the order of start times.
     pub fn new(plan: &'a Plan<'a>, memory: Memory, csv: Option<Box<dyn Write + 'a>>) -> OpLog<'a> {
         let room = KEPT + KEPT / 2;
         let csv = csv.map(|mut out| {
@@ -122,7 +124,7 @@ impl<'a> OpLog<'a> {
         }
     }
 
-    /// Replays what is left and gives the memory, or says what is wrong. The outer result is that of writing.
+    /// Replays the rest and returns the memory, or what is wrong. The outer result is that of writing.
     pub fn finish(mut self) -> io::Result<Result<Memory, ReplayError>> {
         self.drain(Ps::MAX);
         if let Some(Csv { mut out, result }) = self.csv {
@@ -137,7 +139,7 @@ impl<'a> OpLog<'a> {
         self.moves.push(Move { end, from, to });
     }
 
-    /// Replays and forgets everything before `until`.
+    /// Replays and drops everything before `until`.
     fn drain(&mut self, until: Ps) {
         self.order.sort(&self.starts, self.replayed, until);
         self.replayed = until;
@@ -162,7 +164,8 @@ impl<'a> OpLog<'a> {
         }
         self.starts.truncate(kept);
         self.moves.truncate(kept);
-        // What is kept is looked at again: seldom enough that this stays a small part of the work.
+        // What is kept is scanned again; the limit grows with it, so that this stays a small part of the
+        // work.
         self.enough = KEPT.max(2 * kept);
     }
 }
@@ -183,7 +186,7 @@ fn line(out: &mut dyn Write, start: Ps, moved: Move, bytes: usize) -> io::Result
     }
 }
 
-/// Sorts numbers by time; its lists are used again and again.
+/// Sorts numbers by time; its lists are reused.
 #[derive(Default)]
 struct Order {
     keys: Vec<u64>,
@@ -194,8 +197,7 @@ struct Order {
 }
 
 impl Order {
-    /// Puts the numbers of the times before `until` into the order of times; equal ones stay as they are. No time is before
-    /// `first`.
+    /// Sorts the numbers of the times before `until` by time; the sort is stable. No time is before `first`.
     fn sort(&mut self, times: &[Ps], first: Ps, until: Ps) {
         let last = if until == Ps::MAX { times.iter().copied().max().unwrap_or(first) } else { until };
         let time_bits = Ps::BITS - (last - first).leading_zeros();
@@ -207,7 +209,7 @@ impl Order {
             self.keys.extend(chosen.map(|(_, i)| i));
             return self.keys.sort_by_key(|&i| times[i as usize]);
         }
-        // By radix over the time. Time and number share a word, and a pass keeps the order of the one before.
+        // A radix sort by time. Time and number share a word, and every pass is stable.
         self.mask = (1 << index_bits) - 1;
         self.keys.extend(chosen.map(|(time, i)| (time - first) << index_bits | i));
         let passes = time_bits.div_ceil(11);
@@ -240,8 +242,8 @@ impl Order {
 
 /// The memories of all ranks, and the data of tokens from their issue until their slot is written again.
 ///
-/// A channel has room for twice as many tokens as slots (rounded up to a power of two): token q + 2 n is not issued before
-/// token q + n has taken the slot of token q, and from then on reading q is an error.
+/// A channel has room for twice as many tokens as slots (rounded up to a power of two): token q + 2 n is not
+/// issued before token q + n has taken the slot of token q, and from then on reading q is an error.
 struct Replay {
     memory: Memory,
     sizes: [usize; 2],
@@ -416,11 +418,11 @@ impl Probe for OpLog<'_> {
     }
 
     #[inline]
-    fn asks(&self) -> bool {
+    fn wants_watermark(&self) -> bool {
         self.starts.len() >= self.enough
     }
 
-    fn until(&mut self, time: Ps) {
+    fn watermark(&mut self, time: Ps) {
         self.drain(time);
     }
 }

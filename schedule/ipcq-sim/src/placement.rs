@@ -40,7 +40,7 @@ pub struct Placement {
 pub enum PlacementError {
     /// An unknown policy.
     #[error(
-        "{0:?} is no placement policy; use replicate, column_wise or row_wise, with an optional count: row_wise:4"
+        "unknown placement policy {0:?}; use replicate, column_wise or row_wise, with an optional count: row_wise:4"
     )]
     Unknown(String),
     /// More members than the level has.
@@ -50,7 +50,7 @@ pub enum PlacementError {
         level: &'static str,
         /// Members asked for.
         count: u32,
-        /// Members there are.
+        /// Members of the level.
         have: u32,
     },
     /// Not exactly one shard per rank.
@@ -69,7 +69,7 @@ pub enum PlacementError {
         world_size: u32,
     },
     /// A level does not divide the tensor.
-    #[error("{level} splits {size} {what} in {parts} parts, which does not come out even")]
+    #[error("{level} cannot split {size} {what} into {parts} equal parts")]
     Uneven {
         /// The level.
         level: &'static str,
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_come_out_even_is_refused() {
+    fn unequal_parts_are_refused() {
         let topology = Topology::default();
         let fail = |world, rows| {
             Placement::uniform(Policy::RowWise, &topology, world)
@@ -217,7 +217,7 @@ mod tests {
             "the placement makes 1 x 1 x 8 = 8 shards, world_size = 9 needs exactly as many; give counts that multiply \
              to it"
         );
-        assert_eq!(fail(8, 9), "pe splits 9 rows in 8 parts, which does not come out even");
+        assert_eq!(fail(8, 9), "pe cannot split 9 rows into 8 equal parts");
         assert_eq!(fail(1024, 1024), "sip count = 8: the topology has 2");
         assert!("diagonal".parse::<Level>().unwrap_err().to_string().contains("row_wise"));
     }

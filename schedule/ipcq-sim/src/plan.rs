@@ -30,7 +30,7 @@ pub enum PlanError {
     TooManyRanks {
         /// Ranks asked for.
         ranks: u32,
-        /// PEs there are.
+        /// PEs of the topology.
         pes: u32,
         /// PEs per cube, cubes per SIP, SIPs.
         levels: [u32; 3],
@@ -55,12 +55,12 @@ pub enum PlanError {
     /// Queues without slots.
     #[error("n_slots = 0: a queue needs at least one slot")]
     NoSlots,
-    /// The straggler is no rank.
+    /// The straggler's rank does not exist.
     #[error("skew_rank = {rank}: there are only {ranks} ranks")]
     NoSuchStraggler {
         /// Rank given.
         rank: u32,
-        /// Ranks there are.
+        /// Ranks of the schedule.
         ranks: u32,
     },
     /// Too many channels.
@@ -159,7 +159,7 @@ pub struct Plan<'p> {
     pub slots: u32,
     /// How a PE waits.
     pub backpressure: Backpressure,
-    /// When a credit goes back.
+    /// When a credit is returned.
     pub credit_at: CreditAt,
     /// Whether a receive waits for its credit.
     pub credit_wait: CreditWait,
@@ -225,10 +225,11 @@ impl<'p> Plan<'p> {
                 let slowest = net.path(channel).map(|hop| net.rates()[hop.rate as usize]);
                 let drain =
                     slowest.reduce(|a, b| a.min(b)).map_or(0, |rate| rate.time(settings.credit_bytes));
-                let way: u64 = net.path(channel).map(|hop| u64::from(hop.over) + u64::from(hop.prop)).sum();
+                let latency: u64 =
+                    net.path(channel).map(|hop| u64::from(hop.over) + u64::from(hop.prop)).sum();
                 match settings.credit_latency {
                     CreditLatency::Drain => drain,
-                    CreditLatency::Path => drain + way,
+                    CreditLatency::Path => drain + latency,
                 }
             })
             .collect();

@@ -1,4 +1,4 @@
-//! What an engine tells those who watch it. Every method does nothing by default, so watching costs nothing unless used.
+//! What an engine reports to observers. Every method does nothing by default, so an unused one costs nothing.
 
 use crate::units::Ps;
 use ccl_schedule::Land;
@@ -29,7 +29,7 @@ pub enum Source {
     Landing(u32),
 }
 
-/// Receives everything that happens, in an order in which causes come before effects.
+/// Receives everything that happens, in causal order.
 pub trait Probe {
     /// A token was issued: its data is `from`, which is read during `span`.
     #[inline]
@@ -37,7 +37,7 @@ pub trait Probe {
     /// A link was busy with a token.
     #[inline]
     fn link(&mut self, _link: u32, _channel: u32, _from: Ps, _to: Ps) {}
-    /// A token was written to its slot from `from` on, and can be seen at `at`.
+    /// A token was written to its slot from `from` on, and is visible at `at`.
     #[inline]
     fn visible(&mut self, _channel: u32, _seq: u32, _class: usize, _from: Ps, _at: Ps) {}
     /// A token was moved out of its slot, for a posted receive or to be forwarded.
@@ -52,22 +52,22 @@ pub trait Probe {
     /// A credit of a channel reached the sender.
     #[inline]
     fn credit(&mut self, _channel: u32, _seq: u32, _at: Ps) {}
-    /// Whether [`Self::until`] is wanted soon. Finding it out costs the engine something.
+    /// Whether [`Self::watermark`] is wanted soon; computing it has a cost for the engine.
     #[inline]
-    fn asks(&self) -> bool {
+    fn wants_watermark(&self) -> bool {
         false
     }
-    /// No data will be told of any more whose movement starts before `time`.
+    /// No movement that starts before `time` will be reported any more.
     #[inline]
-    fn until(&mut self, _time: Ps) {}
+    fn watermark(&mut self, _time: Ps) {}
 }
 
-/// Watches nothing.
-pub struct Quiet;
+/// Ignores everything.
+pub struct NoProbe;
 
-impl Probe for Quiet {}
+impl Probe for NoProbe {}
 
-/// Both of two watchers.
+/// Both of two probes.
 impl<A: Probe, B: Probe> Probe for (A, B) {
     #[inline]
     fn issued(&mut self, channel: u32, seq: u32, class: usize, from: Source, span: (Ps, Ps)) {
@@ -105,13 +105,13 @@ impl<A: Probe, B: Probe> Probe for (A, B) {
         self.1.credit(channel, seq, at);
     }
     #[inline]
-    fn asks(&self) -> bool {
-        self.0.asks() || self.1.asks()
+    fn wants_watermark(&self) -> bool {
+        self.0.wants_watermark() || self.1.wants_watermark()
     }
     #[inline]
-    fn until(&mut self, time: Ps) {
-        self.0.until(time);
-        self.1.until(time);
+    fn watermark(&mut self, time: Ps) {
+        self.0.watermark(time);
+        self.1.watermark(time);
     }
 }
 
@@ -145,16 +145,16 @@ impl<P: Probe + ?Sized> Probe for &mut P {
         (**self).credit(channel, seq, at);
     }
     #[inline]
-    fn asks(&self) -> bool {
-        (**self).asks()
+    fn wants_watermark(&self) -> bool {
+        (**self).wants_watermark()
     }
     #[inline]
-    fn until(&mut self, time: Ps) {
-        (**self).until(time);
+    fn watermark(&mut self, time: Ps) {
+        (**self).watermark(time);
     }
 }
 
-/// Nothing, or a watcher: for outputs that were asked for or not.
+/// An optional probe: for outputs that may not be requested.
 impl<P: Probe> Probe for Option<P> {
     #[inline]
     fn issued(&mut self, channel: u32, seq: u32, class: usize, from: Source, span: (Ps, Ps)) {
@@ -199,13 +199,13 @@ impl<P: Probe> Probe for Option<P> {
         }
     }
     #[inline]
-    fn asks(&self) -> bool {
-        self.as_ref().is_some_and(Probe::asks)
+    fn wants_watermark(&self) -> bool {
+        self.as_ref().is_some_and(Probe::wants_watermark)
     }
     #[inline]
-    fn until(&mut self, time: Ps) {
+    fn watermark(&mut self, time: Ps) {
         if let Some(probe) = self {
-            probe.until(time);
+            probe.watermark(time);
         }
     }
 }

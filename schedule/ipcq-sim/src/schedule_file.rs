@@ -1,8 +1,7 @@
-//! A schedule read back from the JSON that `dump` writes, so that one can be edited and proved.
+//! Reads the JSON that `dump` writes, so that a schedule can be edited and proved.
 
-use ccl_schedule::{Dir, Goal, Land, Op, Program, Tile};
+use ccl_schedule::{Dir, Goal, Land, ListedProgram, Op, Program, Tile};
 use serde::Deserialize;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -25,7 +24,7 @@ pub enum ScheduleFileError {
         /// What is wrong, with line and column.
         source: serde_json::Error,
     },
-    /// A value that cannot be.
+    /// An invalid value.
     #[error("{}: {key} = {value}: {why}", file.display())]
     Value {
         /// The file.
@@ -73,149 +72,78 @@ enum Entry {
     Store { from: u32, to: u32 },
 }
 
-/// A program held as lists.
-#[derive(Clone, Debug)]
-pub struct ScheduleFile {
-    name: String,
-    goal: Goal,
-    ranks: u32,
-    chunks: u32,
-    scratch: u32,
-    dirs: Vec<Dir>,
-    peers: BTreeMap<(u32, Dir), (u32, Dir)>,
-    programs: Vec<Vec<Op>>,
-    messages: u64,
+/// Reads a file.
+pub fn load(file: &Path) -> Result<ListedProgram, ScheduleFileError> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|source| ScheduleFileError::Unreadable { file: file.to_owned(), source })?;
+    parse(&text, file)
 }
 
-impl ScheduleFile {
-    /// Reads a file.
-    pub fn load(file: &Path) -> Result<ScheduleFile, ScheduleFileError> {
-        let text = std::fs::read_to_string(file)
-            .map_err(|source| ScheduleFileError::Unreadable { file: file.to_owned(), source })?;
-        ScheduleFile::parse(&text, file)
+/// Parses a text; `file` is what errors name.
+pub fn parse(text: &str, file: &Path) -> Result<ListedProgram, ScheduleFileError> {
+    let document: Document = serde_json::from_str(text)
+        .map_err(|source| ScheduleFileError::Malformed { file: file.to_owned(), source })?;
+    let bad = |key: &'static str, value: &str, why: &str| ScheduleFileError::Value {
+        file: file.to_owned(),
+        key,
+        value: value.to_owned(),
+        why: why.to_owned(),
+    };
+    let dir = |text: &str| Dir::parse(text).ok_or_else(|| bad("dir", text, "no such direction"));
+    let goal = Goal::parse(&document.goal).filter(|_| document.ranks > 0 && document.chunks > 0).ok_or_else(
+        || {
+            bad(
+                "goal",
+                &document.goal,
+                "use all_reduce, reduce_scatter:N, all_gather:N or shift, with ranks and chunks above 0",
+            )
+        },
+    )?;
+    if document.programs.len() != document.ranks as usize {
+        let why = format!("there are {} programs", document.programs.len());
+        return Err(bad("ranks", &document.ranks.to_string(), &why));
     }
-
-    /// Parses a text; `file` is what errors name.
-    pub fn parse(text: &str, file: &Path) -> Result<ScheduleFile, ScheduleFileError> {
-        let document: Document = serde_json::from_str(text)
-            .map_err(|source| ScheduleFileError::Malformed { file: file.to_owned(), source })?;
-        let bad = |key: &'static str, value: &str, why: &str| ScheduleFileError::Value {
-            file: file.to_owned(),
-            key,
-            value: value.to_owned(),
-            why: why.to_owned(),
-        };
-        let dir = |text: &str| Dir::parse(text).ok_or_else(|| bad("dir", text, "no such direction"));
-        let goal = Goal::parse(&document.goal)
-            .filter(|_| document.ranks > 0 && document.chunks > 0)
-            .ok_or_else(|| {
-                bad(
-                    "goal",
-                    &document.goal,
-                    "use all_reduce, reduce_scatter:N, all_gather:N or shift, with ranks and chunks above 0",
-                )
-            })?;
-        if document.programs.len() != document.ranks as usize {
-            let why = format!("there are {} programs", document.programs.len());
-            return Err(bad("ranks", &document.ranks.to_string(), &why));
-        }
-        let mut dirs = Vec::new();
-        let mut peers = BTreeMap::new();
-        for wire in &document.channels {
-            let (out, back) = (dir(&wire.dir)?, dir(&wire.from)?);
-            dirs.extend([out, back]);
-            if peers.insert((wire.src, out), (wire.dst, back)).is_some() {
-                return Err(bad(
-                    "channels.src",
-                    &wire.src.to_string(),
-                    &format!("direction {out} is wired twice"),
-                ));
+    let tile = |from: Option<u32>, held: &Option<String>, take: &Option<String>| match (from, held, take) {
+        (Some(tile), None, None) => Ok(Tile::Mem(tile)),
+        (None, Some(held), None) => Ok(Tile::Held(dir(held)?)),
+        (None, None, Some(take)) => Ok(Tile::Take(dir(take)?)),
+        _ => Err(bad("from", "?", "give exactly one of from, held and take")),
+    };
+    let land = |text: &str| match text {
+        "copy" => Ok(Land::Copy),
+        "reduce" => Ok(Land::Reduce),
+        "forward" => Ok(Land::Forward),
+        _ => Err(bad("land", text, "use copy, reduce or forward")),
+    };
+    let op = |entry: &Entry| -> Result<Op, ScheduleFileError> {
+        Ok(match entry {
+            Entry::Send { dir: d, chunk, from, held, take } => {
+                Op::Send { dir: dir(d)?, chunk: *chunk, from: tile(*from, held, take)? }
             }
-        }
-        dirs.sort_unstable();
-        dirs.dedup();
-        let tile = |from: Option<u32>, held: &Option<String>, take: &Option<String>| match (from, held, take)
-        {
-            (Some(tile), None, None) => Ok(Tile::Mem(tile)),
-            (None, Some(held), None) => Ok(Tile::Held(dir(held)?)),
-            (None, None, Some(take)) => Ok(Tile::Take(dir(take)?)),
-            _ => Err(bad("from", "?", "give exactly one of from, held and take")),
-        };
-        let land = |text: &str| match text {
-            "copy" => Ok(Land::Copy),
-            "reduce" => Ok(Land::Reduce),
-            "forward" => Ok(Land::Forward),
-            _ => Err(bad("land", text, "use copy, reduce or forward")),
-        };
-        let op = |entry: &Entry| -> Result<Op, ScheduleFileError> {
-            Ok(match entry {
-                Entry::Send { dir: d, chunk, from, held, take } => {
-                    Op::Send { dir: dir(d)?, chunk: *chunk, from: tile(*from, held, take)? }
-                }
-                Entry::Recv { dir: d, tile, land: l } => {
-                    Op::Recv { dir: dir(d)?, tile: *tile, land: land(l)? }
-                }
-                Entry::RecvAsync { dir: d, tile, land: l } => {
-                    Op::RecvAsync { dir: dir(d)?, tile: *tile, land: land(l)? }
-                }
-                Entry::Wait { dir: d } => Op::Wait { dir: dir(d)? },
-                Entry::Copy { to, from, held, take } => Op::Copy { from: tile(*from, held, take)?, to: *to },
-                Entry::Reduce { to, from, held, take } => {
-                    Op::Reduce { from: tile(*from, held, take)?, to: *to }
-                }
-                Entry::Store { from, to } => Op::Store { from: *from, to: *to },
-            })
-        };
-        let programs: Vec<Vec<Op>> =
-            document.programs.iter().map(|list| list.iter().map(op).collect()).collect::<Result<_, _>>()?;
-        let sends = programs.iter().flatten().filter(|op| matches!(op, Op::Send { .. })).count() as u64;
-        if sends != document.messages {
-            return Err(bad(
-                "messages",
-                &document.messages.to_string(),
-                &format!("the programs send {sends}"),
-            ));
-        }
-        Ok(ScheduleFile {
-            name: document.name,
-            goal,
-            ranks: document.ranks,
-            chunks: document.chunks,
-            scratch: document.scratch,
-            dirs,
-            peers,
-            programs,
-            messages: sends,
+            Entry::Recv { dir: d, tile, land: l } => Op::Recv { dir: dir(d)?, tile: *tile, land: land(l)? },
+            Entry::RecvAsync { dir: d, tile, land: l } => {
+                Op::RecvAsync { dir: dir(d)?, tile: *tile, land: land(l)? }
+            }
+            Entry::Wait { dir: d } => Op::Wait { dir: dir(d)? },
+            Entry::Copy { to, from, held, take } => Op::Copy { from: tile(*from, held, take)?, to: *to },
+            Entry::Reduce { to, from, held, take } => Op::Reduce { from: tile(*from, held, take)?, to: *to },
+            Entry::Store { from, to } => Op::Store { from: *from, to: *to },
         })
+    };
+    let lists = document.programs.iter().map(|list| list.iter().map(op).collect());
+    let lists = lists.collect::<Result<Vec<Vec<Op>>, _>>()?;
+    let mut program =
+        ListedProgram::new(&document.name, goal, document.chunks, lists).with_scratch(document.scratch);
+    if program.messages() != document.messages {
+        let why = format!("the programs send {}", program.messages());
+        return Err(bad("messages", &document.messages.to_string(), &why));
     }
-}
-
-impl Program for ScheduleFile {
-    fn name(&self) -> &str {
-        &self.name
+    for wire in &document.channels {
+        let (out, back) = (dir(&wire.dir)?, dir(&wire.from)?);
+        if program.connect((wire.src, out), (wire.dst, back)).is_some() {
+            let why = format!("direction {out} is wired twice");
+            return Err(bad("channels.src", &wire.src.to_string(), &why));
+        }
     }
-    fn goal(&self) -> Goal {
-        self.goal
-    }
-    fn ranks(&self) -> u32 {
-        self.ranks
-    }
-    fn chunks(&self) -> u32 {
-        self.chunks
-    }
-    fn scratch(&self) -> u32 {
-        self.scratch
-    }
-    fn dirs(&self) -> &[Dir] {
-        &self.dirs
-    }
-    fn peer(&self, rank: u32, dir: Dir) -> Option<(u32, Dir)> {
-        self.peers.get(&(rank, dir)).copied()
-    }
-    fn op(&self, rank: u32, step: u32) -> Option<Op> {
-        self.programs[rank as usize].get(step as usize).copied()
-    }
-    fn messages(&self) -> u64 {
-        self.messages
-    }
+    Ok(program)
 }

@@ -15,7 +15,7 @@ use serde::Serialize;
 use std::io::Write;
 use thiserror::Error;
 
-/// Why a simulation gives no report.
+/// Why a simulation has no report.
 #[derive(Debug, Error)]
 pub enum SimulationError {
     /// It cannot be planned.
@@ -140,7 +140,7 @@ impl<'p> Simulation<'p> {
         prove(self.plan.program, self.plan.slots, self.plan.credit_point())
     }
 
-    /// Times the schedule; `probe` watches.
+    /// Times the schedule and reports to `probe`.
     pub fn time<P: Probe>(&self, engine: Engine, probe: &mut P) -> Result<Outcome, SimError> {
         let mut stats = Stats::new(&self.plan);
         let timing = engine::run(&self.plan, engine, &mut (&mut stats, probe))?;
@@ -192,10 +192,11 @@ impl<'p> Simulation<'p> {
         Memory::size(self.plan.program, &self.plan.cut)
     }
 
-    /// Times the schedule and carries data along: `start` is what the ranks begin with, the result is what they end with.
+    /// Times the schedule and carries data along: `start` is what the ranks begin with, the result is what
+    /// they end with.
     ///
-    /// Every movement of data is logged (and written to `csv`) and replayed in the order of time. Meanwhile another thread
-    /// runs the program on the same data without time; both must end with the same bytes.
+    /// Every movement of data is logged (and written to `csv`) and replayed in the order of time. Meanwhile
+    /// another thread runs the program on the same data without time; both must end with the same bytes.
     pub fn time_with_data<P: Probe>(
         &self,
         engine: Engine,

@@ -1,4 +1,4 @@
-//! What a run is reported by: slots in use, link use, and use over time.
+//! Statistics of a run: slots in use, link use, and use over time.
 
 use crate::net::{LinkRole, Net};
 use crate::plan::Plan;
@@ -16,13 +16,13 @@ pub const GROUP_NAMES: [&str; GROUPS] = ["PE ports", "UCIe", "SIP links", "wires
 
 /// Counts slots, links and time bins while an engine runs.
 pub struct Stats {
-    /// Times kept per channel: a power of two, so that a number finds its place by masking.
+    /// Times kept per channel: a power of two, so that a mask maps a number to its place.
     stride: usize,
     issues: Vec<Ps>,
     credits: Vec<Ps>,
     merges: Vec<Merge>,
     most_slots: u32,
-    /// As many as there are: once all were in use, there is nothing more to find out.
+    /// All slots of a queue: once `most_slots` is this many, counting stops.
     slots: u32,
     /// Busy time per link.
     pub busy: Vec<Ps>,
@@ -34,7 +34,7 @@ pub struct Stats {
     shift: u32,
 }
 
-/// Issues and credits of a channel are told in their own order; this merges them by time.
+/// Issues and credits of a channel are reported separately; this merges them by time.
 #[derive(Clone, Copy, Default)]
 struct Merge {
     issued: u32,
@@ -74,7 +74,8 @@ impl Stats {
             let credit = (merge.credits_done < merge.credited)
                 .then(|| self.credits[base + (merge.credits_done as usize & mask)]);
             match (issue, credit, last) {
-                // A send that waits for a credit goes out at the very time of the credit: the credit counts first.
+                // A send that waits for a credit is issued at the time of the credit: the credit counts
+                // first.
                 (Some(issue), Some(credit), _) if credit <= issue => merge.credits_done += 1,
                 (Some(_), Some(_), _) | (Some(_), None, Last::Yes) => {
                     merge.issues_done += 1;

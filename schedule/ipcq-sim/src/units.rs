@@ -12,7 +12,7 @@ pub struct Decimal {
     micro: u64,
 }
 
-/// Why a text is no [`Decimal`].
+/// The error of [`Decimal::parse`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a decimal from 0 to 10^12 with at most six digits after the point")]
 pub struct NotDecimal {

@@ -1,12 +1,13 @@
-//! IQ-5 for rings: the bound of a one-way ring holds for every schedule it speaks of, and the optimal ring comes close.
+//! IQ-5 for rings: the bound of a one-way ring holds for every schedule that it covers, and the optimal ring
+//! comes close.
 
 use ccl_schedule::algo::{self, Shape};
-use ccl_schedule::{CreditPoint, Dir, Goal, Land, Op, Program, Tile, prove};
+use ccl_schedule::{CreditPoint, Dir, Goal, Land, ListedProgram, Op, Program, Tile, prove};
 use ipcq_sim::bound::{Bounds, bounds};
 use ipcq_sim::config::{BufferKind, Fabric, Settings, Skew, Topology};
 use ipcq_sim::engine::{Engine, run};
 use ipcq_sim::plan::Plan;
-use ipcq_sim::probe::Quiet;
+use ipcq_sim::probe::NoProbe;
 use ipcq_sim::units::Rate;
 use proptest::prelude::*;
 
@@ -14,79 +15,44 @@ fn direct() -> Topology {
     Topology { fabric: Fabric::Direct, ..Topology::default() }
 }
 
-/// All-reduce by chains on a one-way ring: every chunk goes round once from a rank of its own, collecting, and once more,
-/// telling; `late` steps after the others.
-struct Chains {
-    chunks: u32,
-    programs: Vec<Vec<Op>>,
-}
-
-impl Chains {
-    fn new(ranks: u32, chains: &[(u32, u32)]) -> Chains {
-        let mut programs = vec![Vec::new(); ranks as usize];
-        let hops = 2 * (ranks - 1);
-        let last = chains.iter().map(|&(_, late)| late).max().unwrap_or(0) + hops;
-        for step in 0..last {
-            // All sends of a step, then all receives.
-            for receives in [false, true] {
-                for (chunk, &(first, late)) in (0..).zip(chains) {
-                    let Some(hop) = step.checked_sub(late).filter(|&hop| hop < hops) else { continue };
-                    let src = (first + hop) % ranks;
-                    let land = if hop < ranks - 1 { Land::Reduce } else { Land::Copy };
-                    if receives {
-                        let dst = (src + 1) % ranks;
-                        programs[dst as usize].push(Op::Recv { dir: Dir::W, tile: chunk, land });
-                    } else {
-                        let from = Tile::Mem(chunk);
-                        programs[src as usize].push(Op::Send { dir: Dir::E, chunk, from });
-                    }
+/// All-reduce by chains on a one-way ring: every chunk travels around once from a rank of its own to collect
+/// the sum, and once more to distribute it, `late` steps after the others.
+fn chains(ranks: u32, chains: &[(u32, u32)]) -> ListedProgram {
+    let mut lists = vec![Vec::new(); ranks as usize];
+    let hops = 2 * (ranks - 1);
+    let last = chains.iter().map(|&(_, late)| late).max().unwrap_or(0) + hops;
+    for step in 0..last {
+        // All sends of a step, then all receives.
+        for receives in [false, true] {
+            for (chunk, &(first, late)) in (0..).zip(chains) {
+                let Some(hop) = step.checked_sub(late).filter(|&hop| hop < hops) else { continue };
+                let src = (first + hop) % ranks;
+                let land = if hop < ranks - 1 { Land::Reduce } else { Land::Copy };
+                if receives {
+                    let dst = (src + 1) % ranks;
+                    lists[dst as usize].push(Op::Recv { dir: Dir::W, tile: chunk, land });
+                } else {
+                    lists[src as usize].push(Op::Send { dir: Dir::E, chunk, from: Tile::Mem(chunk) });
                 }
             }
         }
-        Chains { chunks: chains.len() as u32, programs }
     }
-}
-
-impl Program for Chains {
-    fn name(&self) -> &str {
-        "chains"
-    }
-    fn goal(&self) -> Goal {
-        Goal::AllReduce
-    }
-    fn ranks(&self) -> u32 {
-        self.programs.len() as u32
-    }
-    fn chunks(&self) -> u32 {
-        self.chunks
-    }
-    fn dirs(&self) -> &[Dir] {
-        &[Dir::E, Dir::W]
-    }
-    fn peer(&self, rank: u32, dir: Dir) -> Option<(u32, Dir)> {
-        (dir == Dir::E).then_some(((rank + 1) % self.ranks(), Dir::W))
-    }
-    fn op(&self, rank: u32, step: u32) -> Option<Op> {
-        self.programs[rank as usize].get(step as usize).copied()
-    }
-    fn messages(&self) -> u64 {
-        u64::from(self.chunks) * 2 * u64::from(self.ranks() - 1)
-    }
+    ListedProgram::new("chains", Goal::AllReduce, chains.len() as u32, lists).on_ring()
 }
 
 fn timed(program: &dyn Program, topology: &Topology, settings: &Settings) -> (u64, Bounds) {
     let plan = Plan::new(program, topology, settings, u64::MAX).unwrap();
-    (run(&plan, Engine::Auto, &mut Quiet).unwrap().time(), bounds(&plan))
+    (run(&plan, Engine::Auto, &mut NoProbe).unwrap().time(), bounds(&plan))
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
-    /// IQ-5: whatever the order of the chunks, sizes, wires, stragglers and slot memory, on wires and on the chip.
+    /// IQ-5: for any order of the chunks, sizes, wires, stragglers and slot memory, on wires and on the chip.
     #[test]
     fn iq_5_no_schedule_of_chains_beats_the_bound_of_the_ring(
         ranks in 2u32..14,
-        chains in prop::collection::vec((0u32..14, 0u32..12), 1..9),
+        starts in prop::collection::vec((0u32..14, 0u32..12), 1..9),
         elems in 1u64..400,
         on_chip in any::<bool>(),
         rate in 1u64..600,
@@ -100,8 +66,8 @@ proptest! {
         let settings = Settings {
             n_elem: elems, n_slots: 512, skew: Skew::Random(elems, late), buffer_kind: kind, ..Settings::default()
         };
-        let chains: Vec<(u32, u32)> = chains.iter().map(|&(first, late)| (first % ranks, late)).collect();
-        let program = Chains::new(ranks, &chains);
+        let starts: Vec<(u32, u32)> = starts.iter().map(|&(first, late)| (first % ranks, late)).collect();
+        let program = chains(ranks, &starts);
         prop_assert!(prove(&program, 512, CreditPoint::LastUse).is_ok());
         let (time, bounds) = timed(&program, &topology, &settings);
         prop_assert!(time >= bounds.most(), "{time} < {bounds:?}");
@@ -109,13 +75,15 @@ proptest! {
     }
 }
 
-/// One chunk that goes round twice but for one channel is as fast as the bound allows, but for its additions.
+/// One chunk that travels around twice except for one channel is as fast as the bound allows, except for its
+/// additions.
 #[test]
 fn iq_5_the_bound_of_the_ring_is_sharp() {
     let settings = Settings { n_elem: 128, ..Settings::default() };
     for ranks in 2..40 {
-        let (time, bounds) = timed(&Chains::new(ranks, &[(0, 0)]), &direct(), &settings);
-        // A wire: 3 ns overhead, 0.1 ns propagation, 2 ns drain; slot write and read 0.5 ns each; an addition 0.5 ns.
+        let (time, bounds) = timed(&chains(ranks, &[(0, 0)]), &direct(), &settings);
+        // A wire: 3 ns overhead, 0.1 ns propagation, 2 ns drain; slot write and read 0.5 ns each; an addition
+        // 0.5 ns.
         let hop = 3_000 + 100 + 2_000 + 500 + 500;
         let hops = u64::from(2 * ranks - 3);
         assert_eq!(bounds.ring, hops * hop, "{ranks}");
@@ -124,19 +92,19 @@ fn iq_5_the_bound_of_the_ring_is_sharp() {
 }
 
 #[test]
-fn the_bound_of_the_ring_says_nothing_of_schedules_with_more_messages_or_other_channels() {
+fn the_bound_of_the_ring_does_not_cover_more_messages_or_other_channels() {
     let settings = Settings { n_elem: 4096, slot_size: 1 << 20, ..Settings::default() };
     for name in ["ring_accumulate", "tree_allreduce", "mesh_allreduce", "recursive_doubling", "all_gather"] {
         let program = algo::build(name, 16, &Shape { window: 4, ..Shape::default() }).unwrap();
         assert_eq!(timed(&*program, &direct(), &settings).1.ring, 0, "{name}");
     }
-    // Fewer elements than chunks: an empty chunk need not go anywhere.
+    // Fewer elements than chunks: an empty chunk need not be sent.
     let ring = algo::build("ring_reduce_scatter_allgather", 16, &Shape::default()).unwrap();
     assert_eq!(timed(&*ring, &direct(), &Settings { n_elem: 15, ..settings.clone() }).1.ring, 0);
     assert!(timed(&*ring, &direct(), &settings).1.ring > 0);
 }
 
-/// IQ-5: with fewer elements than chunks some ranks own nothing, and nothing must come from them or go to them. Rank 12
+/// IQ-5: with fewer elements than chunks some ranks own nothing, and need not send or receive. Rank 12
 /// starts last by far and owns the last, empty chunks.
 #[test]
 fn iq_5_ranks_that_own_nothing_do_not_count() {
@@ -149,7 +117,7 @@ fn iq_5_ranks_that_own_nothing_do_not_count() {
             assert!(time >= bounds.most(), "{name}: {time} {bounds:?}");
         }
         let late = timed(&*program, &direct(), &settings).1.latency > 1_000_000;
-        assert_eq!(late, name == "reduce_scatter", "only the contribution to a sum has to come");
+        assert_eq!(late, name == "reduce_scatter", "only the contribution to a sum must be sent");
     }
 }
 
@@ -163,7 +131,8 @@ fn the_optimal_ring_comes_close_to_the_bound_when_latency_decides() {
     assert!(bounds.most() as f64 / time as f64 > 0.95, "{time} {bounds:?}");
 }
 
-/// As chunks of 1 MiB in messages of 256 KiB on 4096 ranks: each message takes long enough to hide its latency.
+/// As chunks of 1 MiB in messages of 256 KiB on 4096 ranks: each message takes long enough to hide its
+/// latency.
 #[test]
 fn the_optimal_ring_comes_close_to_the_bound_when_bandwidth_decides() {
     let mut topology = direct();

@@ -1,4 +1,4 @@
-//! Real data through the facade: sums, shards, replay, and what replay finds.
+//! Real data: sums, shards, replay, and what replay finds.
 
 use ccl_schedule::algo::{self, Shape};
 use ccl_schedule::mutate::{Broken, Fault};
@@ -7,18 +7,19 @@ use ipcq_sim::config::{BufferKind, CreditAt, DType, Fabric, Settings, Skew, Topo
 use ipcq_sim::data;
 use ipcq_sim::dist::{BACKEND, DistError, PAGE, ReduceOp, Tensor, init_process_group};
 use ipcq_sim::engine::{Engine, run};
+use ipcq_sim::kernbench;
 use ipcq_sim::memory::Memory;
 use ipcq_sim::oplog::{OpLog, ReplayError};
 use ipcq_sim::placement::{Placement, Policy};
 use ipcq_sim::plan::Plan;
-use ipcq_sim::seed;
 use proptest::prelude::*;
 
 fn direct() -> Topology {
     Topology { fabric: Fabric::Direct, ..Topology::default() }
 }
 
-/// IQ-7: for every algorithm, engine, credit rule and number format, replay and direct execution give the same bytes.
+/// IQ-7: for every algorithm, engine, credit rule and number format, replay and direct execution give the
+/// same bytes.
 #[test]
 fn iq_7_replay_gives_the_bytes_of_direct_execution() {
     for names in algo::NAMES {
@@ -49,10 +50,10 @@ fn iq_7_replay_gives_the_bytes_of_direct_execution() {
     }
 }
 
-/// IQ-7: a log that is replayed and forgotten on the way is the log: in the order of time, each movement once.
+/// IQ-7: a log that is replayed in parts has each movement once, in time order.
 #[test]
-fn iq_7_a_log_of_many_parts_is_one_log_in_the_order_of_time() {
-    // 64 ranks make 12,096 movements and more, and a straggler keeps those before it waiting.
+fn iq_7_a_log_of_many_parts_is_one_log_in_time_order() {
+    // 64 ranks make 12,096 movements and more, and stragglers keep others waiting.
     for (name, topology, engine) in [
         ("ring_accumulate", direct(), Engine::A),
         ("ring_accumulate", Topology::default(), Engine::B),
@@ -82,7 +83,8 @@ fn iq_7_a_log_of_many_parts_is_one_log_in_the_order_of_time() {
     }
 }
 
-/// IQ-7: a forwarded slot that is given back at the recv is overwritten while it is still in use; replay says so.
+/// IQ-7: a forwarded slot that is freed at the recv is overwritten while it is still in use, and replay
+/// reports that.
 #[test]
 fn iq_7_a_slot_used_after_its_credit_is_found() {
     // Two slots, and a slow slot memory: the next token but one arrives while the first is still being read.
@@ -106,7 +108,7 @@ fn iq_7_a_slot_used_after_its_credit_is_found() {
 }
 
 #[test]
-fn the_seven_cases_of_the_seed_and_the_full_ring_print_ok() {
+fn the_seven_cases_of_kernbench2_print_ok() {
     let config = ipcq_sim::config::Config::load(None, None).unwrap();
     let topology = config.topology.topology().unwrap();
     for (name, ranks) in [
@@ -119,12 +121,13 @@ fn the_seven_cases_of_the_seed_and_the_full_ring_print_ok() {
         ("tree_allreduce_7", 7),
     ] {
         let settings = config.ccl.settings(name).unwrap();
-        let run = seed::run(&topology, &settings, Engine::Auto).unwrap();
+        let run = kernbench::run(&topology, &settings, Engine::Auto).unwrap();
         assert_eq!(run.line(), format!(" {name} (ws={ranks}): {ranks} OK"));
     }
 }
 
-/// A first rank that is lost, or counted twice: the bench's tolerance passes from four ranks on, the proof never does.
+/// A first rank that is lost, or counted twice: the bench's tolerance passes from four ranks on, the proof
+/// never does.
 #[test]
 fn the_proof_finds_what_the_tolerance_passes() {
     for ranks in 2..=64u32 {
@@ -142,7 +145,9 @@ fn the_proof_finds_what_the_tolerance_passes() {
             assert!(memory.execute(&plan));
             let sum = (ranks * (ranks + 1) / 2) as f32;
             let passes = (0..ranks).all(|rank| {
-                data::decode(DType::F16, memory.tensor(rank)).iter().all(|&value| seed::close(value, sum))
+                data::decode(DType::F16, memory.tensor(rank))
+                    .iter()
+                    .all(|&value| kernbench::close(value, sum))
             });
             assert_eq!(passes, ranks >= 4, "{ranks} ranks, {fault:?}");
             assert!(prove(&broken, 4, CreditPoint::LastUse).is_err(), "{ranks} ranks, {fault:?}");
@@ -175,7 +180,7 @@ fn the_facade_scatters_reduces_and_gathers() {
     ));
 }
 
-/// A regression of the seed: shards smaller than a page lay on top of each other.
+/// A known bug of kernbench2: shards smaller than a page overlapped.
 #[test]
 fn small_shards_do_not_overwrite_each_other() {
     let settings = Settings { world_size: Some(8), ..Settings::default() };
@@ -207,7 +212,7 @@ fn an_f16_sum_that_overflows_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// Sums are exact for integers that the format holds, whatever the algorithm.
+    /// Sums are exact for integers that the format holds, for every algorithm.
     #[test]
     fn sums_are_exact(which in 0usize..9, ranks in 1u32..17, elems in 1u64..40, seed in 0u32..1000) {
         let Ok(program) = algo::build(algo::NAMES[which][0], ranks, &Shape { window: 4, ..Shape::default() }) else {

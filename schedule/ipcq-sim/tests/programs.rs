@@ -105,8 +105,8 @@ fn iq_8_bad_input_is_one_sentence_and_exit_code_2() {
 
 #[test]
 fn a_rounded_f16_sum_that_leaves_the_format_is_refused_too() {
-    // 1 + ... + 361 fits on paper; rounding at every addition carries some rank over the edge, or it does not: never a
-    // wrong answer either way.
+    // 1 + ... + 361 fits the format, but rounded sums may exceed it: the result is right or refused, never
+    // wrong.
     let output = ipcq(&["run", "--set", "fabric=direct", "--world-size", "361"]);
     match output.status.code() {
         Some(0) => assert!(text(&output.stdout).contains("(ws=361): 361 OK")),
@@ -160,13 +160,13 @@ fn a_schedule_file_with_a_missing_peer_is_refused_by_name() {
 }
 
 #[test]
-fn a_deadlock_is_told_with_the_cycle_and_exit_code_1() {
+fn a_deadlock_is_reported_with_the_cycle_and_exit_code_1() {
     let output = ipcq(&["verify", "--algorithm", "ring_16", "--set", "n_slots=1"]);
     assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stdout);
+    let out = text(&output.stdout);
     assert!(
-        said.contains("deadlock with n_slots = 1") && said.contains("smallest n_slots that works is 2"),
-        "{said}"
+        out.contains("deadlock with n_slots = 1") && out.contains("smallest n_slots that works is 2"),
+        "{out}"
     );
 }
 
@@ -181,7 +181,7 @@ fn iq_3_runs_write_the_same_files_every_time() {
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
         let names = ["summary.json", "ranks.csv", "links.csv", "links.svg", "trace.json", "oplog.csv"];
         let files: Vec<Vec<u8>> = names.iter().map(|name| fs::read(out.join(name)).unwrap()).collect();
-        assert_eq!(fs::read_dir(&out).unwrap().count(), names.len(), "nothing else is left there");
+        assert_eq!(fs::read_dir(&out).unwrap().count(), names.len(), "nothing else is left");
         assert!(seen.get_or_insert_with(|| files.clone()) == &files);
     }
     let files = seen.unwrap();
@@ -211,7 +211,7 @@ fn a_folder_that_cannot_be_written_is_refused() {
 }
 
 #[test]
-fn ctrl_c_leaves_nothing_half_written() {
+fn ctrl_c_leaves_no_partial_files() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("new/out");
     let long = ["run", "--set", "fabric=direct", "--algorithm", "ring_reduce_scatter_allgather", "--no-data"];
@@ -230,21 +230,32 @@ fn ctrl_c_leaves_nothing_half_written() {
 }
 
 #[test]
-fn a_reader_that_stops_reading_ends_the_program_quietly() {
-    for args in [&["run", "--algorithm", "all", "--json"][..], &["lint"], &["verify", "--algorithm", "all"]] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ipcq"));
-        command.args(args).args(SMALL).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        drop(child.stdout.take());
-        let output = child.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-        assert!(!text(&output.stderr).contains("panicked"), "{}", text(&output.stderr));
+fn f76_a_reader_that_stops_reading_ends_the_programs_quietly() {
+    let (ipcq, ccl_allreduce) = (env!("CARGO_BIN_EXE_ipcq"), env!("CARGO_BIN_EXE_ccl_allreduce"));
+    let quiet = |program: &str, args: &[&str]| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = Command::new(program).args(args).stdout(writer).output().unwrap();
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {error}");
+        assert!(!["panicked", "pipe"].iter().any(|word| error.contains(word)), "{args:?}: {error}");
+    };
+    for args in [
+        &["run", "--algorithm", "all", "--json"][..],
+        &["run"],
+        &["lint"],
+        &["verify", "--algorithm", "all"],
+        &["sweep", "--bytes", "256", "--ranks", "4"],
+    ] {
+        quiet(ipcq, &[args, &SMALL].concat());
     }
+    quiet(ipcq, &["--help"]);
+    quiet(ccl_allreduce, &[&["--algorithm", "all"], &SMALL[..]].concat());
 }
 
-/// What a viewer needs: named tracks, and slices that follow each other on each, with times that it can show.
+/// What a viewer needs: named tracks, non-overlapping slices on each, and times in whole nanoseconds.
 #[test]
-fn a_trace_is_what_viewers_read() {
+fn a_trace_is_readable_by_viewers() {
     let folder = tempfile::tempdir().unwrap();
     for algorithm in ["ring_16", "hierarchical", "tree_allreduce_7"] {
         let out = folder.path().join(algorithm);
@@ -255,7 +266,7 @@ fn a_trace_is_what_viewers_read() {
         let (mut named, mut ends) = (BTreeSet::new(), BTreeMap::new());
         for event in trace["traceEvents"].as_array().unwrap() {
             let track = (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
-            // In nanoseconds: a viewer cuts off what is finer.
+            // In nanoseconds, a viewer's finest unit.
             let time = |key: &str| {
                 let ns = event[key].as_f64().unwrap() * 1e3;
                 assert!((ns - ns.round()).abs() < 1e-3, "{event}");
@@ -302,7 +313,7 @@ fn a_trace_stays_within_its_limits() {
 }
 
 #[test]
-fn json_lint_and_sweep_answer() {
+fn json_lint_and_sweep_work() {
     let output = ipcq(&[&["run", "--json", "--algorithm", "all"], &SMALL[..]].concat());
     let lines = text(&output.stdout);
     assert!(lines.lines().count() >= 13);

@@ -1,19 +1,19 @@
-//! The timing rules in closed form, against numbers worked out by hand.
+//! The timing rules compared with closed forms.
 
 use ccl_schedule::algo::{self, Shape};
-use ccl_schedule::{Dir, Goal, Land, Op, Program, Tile};
+use ccl_schedule::{Dir, Goal, Land, ListedProgram, Op, Program, Tile};
 use ipcq_sim::config::{
     Backpressure, BufferKind, CreditAt, CreditLatency, CreditWait, Fabric, Settings, Skew, Topology,
 };
 use ipcq_sim::engine::{Engine, Timing, run};
 use ipcq_sim::plan::Plan;
-use ipcq_sim::probe::Quiet;
+use ipcq_sim::probe::NoProbe;
 use ipcq_sim::stats::Stats;
 use ipcq_sim::units::Rate;
 
 fn time(program: &dyn Program, topology: &Topology, settings: &Settings, engine: Engine) -> Timing {
     let plan = Plan::new(program, topology, settings, u64::MAX).unwrap();
-    run(&plan, engine, &mut Quiet).unwrap()
+    run(&plan, engine, &mut NoProbe).unwrap()
 }
 
 fn bytes(bytes: u64) -> Settings {
@@ -34,7 +34,8 @@ fn iq_2_uncontended_time_is_the_closed_form() {
     let t = Topology::default();
     let hello = build("hello_send", 2);
     for size in [2, 16, 256, 4096, 65_536] {
-        // Two PEs of one cube: PE out (2 mm) and PE in (2 mm) at 256 GB/s; PE CPU 2 ns, scheduler 1 ns, crossbar 2 ns.
+        // Two PEs of one cube: PE out (2 mm) and PE in (2 mm) at 256 GB/s; PE CPU 2 ns, scheduler 1 ns,
+        // crossbar 2 ns.
         let drain = Rate::whole(256).time(size);
         let slot = 2 * Rate::whole(512).time(size);
         let want = 20 + 20 + 5_000 + drain + slot;
@@ -48,40 +49,14 @@ fn iq_2_uncontended_time_is_the_closed_form() {
 #[test]
 fn the_worked_example_of_the_documentation_holds() {
     let topology = Topology::default();
-    // Rank 0 sends to rank 1 within its cube; only rank 7's token to rank 0 … crosses. Take PEs 7 and 8: two cubes.
-    struct OneToken;
-    impl Program for OneToken {
-        fn name(&self) -> &str {
-            "one_token"
-        }
-        fn goal(&self) -> Goal {
-            Goal::Shift
-        }
-        fn ranks(&self) -> u32 {
-            9
-        }
-        fn chunks(&self) -> u32 {
-            1
-        }
-        fn dirs(&self) -> &[Dir] {
-            &[Dir::E, Dir::W]
-        }
-        fn peer(&self, rank: u32, dir: Dir) -> Option<(u32, Dir)> {
-            (rank == 7 && dir == Dir::E).then_some((8, Dir::W))
-        }
-        fn op(&self, rank: u32, step: u32) -> Option<Op> {
-            match (rank, step) {
-                (7, 0) => Some(Op::Send { dir: Dir::E, chunk: 0, from: Tile::Mem(0) }),
-                (8, 0) => Some(Op::Recv { dir: Dir::W, tile: 0, land: Land::Reduce }),
-                _ => None,
-            }
-        }
-        fn messages(&self) -> u64 {
-            1
-        }
-    }
+    // PE 7 is in cube 0, PE 8 in cube 1.
+    let mut lists = vec![Vec::new(); 9];
+    lists[7].push(Op::Send { dir: Dir::E, chunk: 0, from: Tile::Mem(0) });
+    lists[8].push(Op::Recv { dir: Dir::W, tile: 0, land: Land::Reduce });
+    let mut program = ListedProgram::new("one_token", Goal::Shift, 1, lists);
+    program.connect((7, Dir::E), (8, Dir::W));
     for engine in [Engine::A, Engine::B] {
-        let timing = time(&OneToken, &topology, &bytes(1024), engine);
+        let timing = time(&program, &topology, &bytes(1024), engine);
         assert_eq!(timing.finish[7], 0, "send returns at once");
         //           overheads            propagation    drain   write   read   math
         assert_eq!(timing.finish[8], 3_000 + 18_000 + 2_000 + 140 + 8_000 + 2_000 + 2_000 + 2_000);
@@ -133,54 +108,23 @@ fn channels_that_share_a_link_queue_up() {
     let timing = time(&*tree, &t, &one, Engine::Auto);
     assert_eq!(timing.engine, Engine::B);
     let slot = Rate::whole(512).time(65_536);
-    let way = 5_000 + 40;
+    let latency = 5_000 + 40;
     // Up: the second child's token drains after the first. Reading and adding the first overlaps with that.
-    let up = way + 2 * drain + slot;
-    let ready = (way + drain + slot + slot + slot).max(up) + slot + slot;
+    let up = latency + 2 * drain + slot;
+    let ready = (latency + drain + slot + slot + slot).max(up) + slot + slot;
     // Down: both leave by the root's one port, the right child's second.
-    assert_eq!(timing.finish[2], ready + way + 2 * drain + 2 * slot);
-    assert_eq!(timing.finish[1], ready + way + drain + 2 * slot);
+    assert_eq!(timing.finish[2], ready + latency + 2 * drain + 2 * slot);
+    assert_eq!(timing.finish[1], ready + latency + drain + 2 * slot);
 }
 
-/// Sends `count` tokens to one rank that takes `slow` steps for each.
-struct Flood {
-    count: u32,
-    slow: u32,
-}
-
-impl Program for Flood {
-    fn name(&self) -> &str {
-        "flood"
-    }
-    fn goal(&self) -> Goal {
-        Goal::Shift
-    }
-    fn ranks(&self) -> u32 {
-        2
-    }
-    fn chunks(&self) -> u32 {
-        1
-    }
-    fn dirs(&self) -> &[Dir] {
-        &[Dir::E, Dir::W]
-    }
-    fn peer(&self, rank: u32, dir: Dir) -> Option<(u32, Dir)> {
-        (rank == 0 && dir == Dir::E).then_some((1, Dir::W))
-    }
-    fn op(&self, rank: u32, step: u32) -> Option<Op> {
-        let per = self.slow + 1;
-        match rank {
-            0 if step < self.count => Some(Op::Send { dir: Dir::E, chunk: 0, from: Tile::Mem(0) }),
-            1 if step < self.count * per && step.is_multiple_of(per) => {
-                Some(Op::Recv { dir: Dir::W, tile: 0, land: Land::Copy })
-            }
-            1 if step < self.count * per => Some(Op::Reduce { from: Tile::Mem(0), to: 0 }),
-            _ => None,
-        }
-    }
-    fn messages(&self) -> u64 {
-        u64::from(self.count)
-    }
+/// Sends `count` tokens to one rank that does `slow` additions after each.
+fn flood(count: usize, slow: usize) -> ListedProgram {
+    let sends = vec![Op::Send { dir: Dir::E, chunk: 0, from: Tile::Mem(0) }; count];
+    let mut receive = vec![Op::Reduce { from: Tile::Mem(0), to: 0 }; slow + 1];
+    receive[0] = Op::Recv { dir: Dir::W, tile: 0, land: Land::Copy };
+    let mut program = ListedProgram::new("flood", Goal::Shift, 1, vec![sends, receive.repeat(count)]);
+    program.connect((0, Dir::E), (1, Dir::W));
+    program
 }
 
 #[test]
@@ -188,8 +132,8 @@ fn a_full_queue_blocks_the_sender_until_a_credit_returns() {
     let (t, mut settings) = (direct(), bytes(512));
     settings.n_slots = 2;
     // Wire: 3 ns overhead + 0.1 ns propagation + 4 ns drain; slot write 1 ns; read 1 ns; an addition 1 ns.
-    let flood = Flood { count: 3, slow: 0 };
-    let timing = time(&flood, &t, &settings, Engine::A);
+    let program = flood(3, 0);
+    let timing = time(&program, &t, &settings, Engine::A);
     let visible = 3_000 + 4_000 + 100 + 1_000;
     let credit = Rate::whole(128).time(16);
     // The third send waits for the first credit: visible, read, 16 bytes at 128 GB/s.
@@ -197,23 +141,19 @@ fn a_full_queue_blocks_the_sender_until_a_credit_returns() {
     assert_eq!(timing.blocked[0], timing.finish[0]);
     // Whole path instead of drain: overhead and propagation on top.
     let path = Settings { credit_latency: CreditLatency::Path, ..settings.clone() };
-    assert_eq!(time(&flood, &t, &path, Engine::A).finish[0], visible + 1_000 + credit + 3_100);
+    assert_eq!(time(&program, &t, &path, Engine::A).finish[0], visible + 1_000 + credit + 3_100);
     // A receive that waits for its credit takes that much longer, token by token.
     let blocking = Settings { credit_wait: CreditWait::Blocking, ..settings.clone() };
-    let (fork, wait) = (time(&flood, &t, &settings, Engine::A), time(&flood, &t, &blocking, Engine::A));
+    let (fork, wait) = (time(&program, &t, &settings, Engine::A), time(&program, &t, &blocking, Engine::A));
     assert_eq!(wait.finish[1], fork.finish[1] + credit);
 }
 
 #[test]
 fn most_slots_used_counts_tokens_between_issue_and_credit() {
     let settings = Settings { n_slots: 8, ..bytes(512) };
-    for (flood, want) in [
-        (Flood { count: 1, slow: 0 }, 1),
-        (Flood { count: 5, slow: 0 }, 5),
-        (Flood { count: 40, slow: 9 }, 8),
-    ] {
+    for (program, want) in [(flood(1, 0), 1), (flood(5, 0), 5), (flood(40, 9), 8)] {
         let plan_topology = direct();
-        let plan = Plan::new(&flood, &plan_topology, &settings, u64::MAX).unwrap();
+        let plan = Plan::new(&program, &plan_topology, &settings, u64::MAX).unwrap();
         let mut stats = Stats::new(&plan);
         run(&plan, Engine::A, &mut stats).unwrap();
         assert_eq!(stats.most_slots(), want);
@@ -224,8 +164,8 @@ fn most_slots_used_counts_tokens_between_issue_and_credit() {
 fn a_credit_at_recv_frees_the_slot_before_it_is_read() {
     let t = direct();
     let base = Settings { n_slots: 1, ..bytes(65_536) };
-    let flood = Flood { count: 2, slow: 0 };
-    let at = |credit_at| time(&flood, &t, &Settings { credit_at, ..base.clone() }, Engine::A).finish[0];
+    let program = flood(2, 0);
+    let at = |credit_at| time(&program, &t, &Settings { credit_at, ..base.clone() }, Engine::A).finish[0];
     assert_eq!(at(CreditAt::Copy) - at(CreditAt::Recv), Rate::whole(512).time(65_536));
     assert_eq!(at(CreditAt::Copy), at(CreditAt::LastUse));
 }
@@ -241,7 +181,7 @@ fn polling_rounds_every_wait_up_to_the_interval() {
 }
 
 #[test]
-fn a_straggler_delays_everyone_by_as_much_as_it_is_late() {
+fn a_straggler_delays_all_ranks_by_at_most_its_lateness() {
     for name in ["ring_accumulate", "tree_allreduce", "recursive_doubling", "ring_reduce_scatter_allgather"] {
         let program = build(name, 8);
         let on_time = time(&*program, &direct(), &bytes(512), Engine::A);

@@ -1,10 +1,12 @@
-//! A group of ranks without a Worker for one cycle: forked into prepared memory, or meeting at a path.
+//! A group of ranks without a Worker for one cycle: forked into prepared memory, or with a rendezvous at a
+//! path.
 //!
 //! # Safety
-//! Forks the ranks. They use the communicator and shared memory, print straight to standard error, and take no lock of another thread.
+//! Forks the ranks. They use the communicator and shared memory, print straight to standard error, and take
+//! no lock of another thread.
 #![allow(unsafe_code)]
 
-use crate::cycle::{Fate, Soak, limit};
+use crate::cycle::{KillPlan, Soak, limit};
 use crate::random::Random;
 use child_process::Child;
 use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec, Membership};
@@ -18,54 +20,55 @@ use std::time::Duration;
 use worker_orch::{ErrorCode, Failure};
 
 /// A rank's exit codes besides 0.
-const TOLD_OF_DEATH: i32 = 10;
+const REPORTED_DEATH: i32 = 10;
 const OTHER_ERROR: i32 = 11;
 
 const KILLED: HowDied = HowDied::Signalled(Signal::SIGKILL as i32);
-const LOOK: Duration = Duration::from_micros(200);
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// How the ranks find each other.
-enum Way {
+enum Entry {
     Forked(Prepared),
     Path(PathBuf),
 }
 
-pub(crate) fn live(soak: &mut Soak, fate: &mut Fate, random: &mut Random) -> Result<(), Failure> {
+pub(crate) fn run(soak: &mut Soak, plan: &mut KillPlan, random: &mut Random) -> Result<(), Failure> {
     let nranks = random.among(2, 4) as u32;
-    let way = if random.chance(50) {
-        Way::Forked(comm_sim::prepare(nranks).map_err(|error| failure(&error))?)
+    let entry = if random.chance(50) {
+        Entry::Forked(SimComm::prepare_group(nranks).map_err(|error| failure(&error))?)
     } else {
-        Way::Path(soak.folder().join("meeting"))
+        Entry::Path(soak.folder().join("rootinfo"))
     };
     let words = Region::create("chipcomm-soak", 4096);
     let words = words.map_err(|error| Failure::new(ErrorCode::System, error.to_string()))?;
     let mut ranks = Vec::new();
     for rank in 0..nranks {
-        let body = || match work(&way, rank, nranks, &words) {
+        let body = || match work(&entry, rank, nranks, &words) {
             Ok(()) => 0,
-            Err(error) if tells_of_death(&error) => TOLD_OF_DEATH,
+            Err(error) if names_death(&error) => REPORTED_DEATH,
             Err(error) => {
                 eprintln!("rank {rank}: {error}");
                 OTHER_ERROR
             }
         };
-        let keep: Vec<_> = match &way {
-            Way::Forked(group) => vec![group.region().fd()],
-            Way::Path(_) => Vec::new(),
+        let keep: Vec<_> = match &entry {
+            Entry::Forked(group) => vec![group.region().fd()],
+            Entry::Path(_) => Vec::new(),
         };
         // SAFETY: see the head of this file.
         let child = unsafe { Child::fork(&keep, body) };
         ranks.push(child.map_err(|errno| Failure::new(ErrorCode::System, format!("fork: {errno}")))?);
     }
-    // Before it has come to a meeting nobody can know of a rank: only then may one be killed.
-    if let Way::Path(_) = way {
-        let is_in = |rank: u32| words.words::<WordU32>(4 * rank as usize).is_ok_and(|word| word.load() == 1);
-        while !(0..nranks).all(is_in) && ranks.iter().all(|rank| rank.try_reap().is_none()) {
-            std::thread::sleep(LOOK);
+    // Ranks are unknown to each other until they have joined: only then may one be killed.
+    if let Entry::Path(_) = entry {
+        let has_joined =
+            |rank: u32| words.words::<WordU32>(4 * rank as usize).is_ok_and(|word| word.load() == 1);
+        while !(0..nranks).all(has_joined) && ranks.iter().all(|rank| rank.try_reap().is_none()) {
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
-    let ends = soak.step(fate.phase(), fate, || reap(&ranks, &way));
-    let good = |end: &Option<HowDied>| matches!(end, Some(HowDied::Exited(0 | TOLD_OF_DEATH) | KILLED));
+    let ends = soak.step(plan.phase(), plan, || reap(&ranks, &entry));
+    let good = |end: &Option<HowDied>| matches!(end, Some(HowDied::Exited(0 | REPORTED_DEATH) | KILLED));
     if let Some(rank) = ends.iter().position(|end| !good(end)) {
         return Err(Failure::new(ErrorCode::Internal, format!("rank {rank} ended with {:?}", ends[rank])));
     }
@@ -74,14 +77,14 @@ pub(crate) fn live(soak: &mut Soak, fate: &mut Fate, random: &mut Random) -> Res
     }
     match ends.iter().position(|end| *end != Some(HowDied::Exited(0))) {
         Some(rank) => {
-            Err(Failure::new(ErrorCode::Internal, format!("rank {rank} told of a death, and nobody died")))
+            Err(Failure::new(ErrorCode::Internal, format!("rank {rank} reported a death, and no rank died")))
         }
         None => Ok(()),
     }
 }
 
 /// A peer's death, or a peer that left because of one.
-fn tells_of_death(error: &CommError) -> bool {
+fn names_death(error: &CommError) -> bool {
     matches!(error.root_cause(), CommError::PeerDied { .. }) || error.to_string().contains("died (")
 }
 
@@ -90,21 +93,21 @@ fn failure(error: &CommError) -> Failure {
 }
 
 /// What one rank does with its group.
-fn work(way: &Way, rank: u32, nranks: u32, words: &Region) -> Result<(), CommError> {
-    let comm = match way {
-        Way::Forked(group) => SimComm::join(group, rank, limit())?,
-        Way::Path(path) => SimComm::rendezvous(path, Membership::new(rank, nranks)?, limit())?,
+fn work(entry: &Entry, rank: u32, nranks: u32, words: &Region) -> Result<(), CommError> {
+    let comm = match entry {
+        Entry::Forked(group) => SimComm::join(group, rank, limit())?,
+        Entry::Path(path) => SimComm::rendezvous(path, Membership::new(rank, nranks)?, limit())?,
     };
     if let Ok(word) = words.words::<WordU32>(4 * rank as usize) {
         word.store_and_wake(1);
     }
     let window = comm.alloc_windows(1 << 16, limit())?;
     comm.write(window.base, &[rank as u8; 64])?;
-    let everybody: Vec<u32> = (0..nranks).collect();
+    let all: Vec<u32> = (0..nranks).collect();
     for round in 0..8 {
         comm.barrier(limit())?;
         let id = AllocationId(round);
-        let spec = DomainSpec { id, ranks: &everybody, domain_rank: rank, window_size: 8192 };
+        let spec = DomainSpec { id, ranks: &all, domain_rank: rank, window_size: 8192 };
         let domain = comm.alloc_domain(&spec, limit())?;
         comm.write(domain.base, &[round as u8; 64])?;
         comm.release_domain(id, limit())?;
@@ -113,19 +116,19 @@ fn work(way: &Way, rank: u32, nranks: u32, words: &Region) -> Result<(), CommErr
     Box::new(comm).destroy(limit())
 }
 
-/// Waits for all. The first death is told to the others, as a parent of forked ranks does.
-fn reap(ranks: &[Child], way: &Way) -> Vec<Option<HowDied>> {
+/// Waits for all. The first death is reported to the others, as a parent of forked ranks does.
+fn reap(ranks: &[Child], entry: &Entry) -> Vec<Option<HowDied>> {
     let mut ends: Vec<Option<HowDied>> = vec![None; ranks.len()];
     let Ok(deadline) = Deadline::after(limit().get()) else { return ends };
     while ends.contains(&None) && !deadline.has_passed() {
         for (rank, child) in ranks.iter().enumerate() {
             let end = child.try_reap();
-            if let (Some(how @ HowDied::Signalled(_)), Way::Forked(group)) = (end, way) {
+            if let (Some(how @ HowDied::Signalled(_)), Entry::Forked(group)) = (end, entry) {
                 group.report_death(rank as u32, how);
             }
             ends[rank] = end;
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     ends
 }

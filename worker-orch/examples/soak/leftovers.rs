@@ -11,13 +11,13 @@ const LAST_MOMENT: Duration = Duration::from_secs(1);
 /// Whether processes may be found here whose own parent was killed.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Orphans {
-    /// They may, and must go by themselves.
+    /// They may, and must end by themselves.
     Expected,
-    /// Nobody may be left, dead or alive.
+    /// No process may be left, dead or alive.
     None,
 }
 
-/// Fails unless this process has no child any more, dead or alive. All that come here are reaped.
+/// Fails unless this process has no children any more, dead or alive. Those that it finds are reaped.
 pub(crate) fn check(orphans: Orphans) -> Result<(), String> {
     let start = Instant::now();
     let mut left = Vec::new();

@@ -1,10 +1,11 @@
 //! A Worker of Workers for one cycle.
 
-use crate::cycle::{Fate, Phase, Soak, add, expect, limit, spread};
+use crate::cycle::{KillPlan, Phase, Soak, limit};
 use crate::random::Random;
+use crate::unit::{add, expect, spread};
 use worker_orch::{Access, Args, Failure, Program, Start, Worker};
 
-pub(crate) fn live(soak: &mut Soak, fate: &mut Fate, random: &mut Random) -> Result<(), Failure> {
+pub(crate) fn run(soak: &mut Soak, plan: &mut KillPlan, random: &mut Random) -> Result<(), Failure> {
     let workers = random.among(1, 2);
     let mut top = Worker::builder().level(4).init_within(limit()).run_within(limit()).build()?;
     let spread = top.register_orchestration("spread", spread);
@@ -18,11 +19,11 @@ pub(crate) fn live(soak: &mut Soak, fate: &mut Fate, random: &mut Random) -> Res
         top.add_worker(below)?;
     }
     let mut work = || {
-        soak.step(Phase::Init, fate, || top.init())?;
+        soak.step(Phase::Init, plan, || top.init())?;
         for phase in [Phase::Run, Phase::Control] {
             let times = random.among(1, 20);
             let x = top.host_buffer::<f32>(random.among(1, 2000))?;
-            soak.step(phase, fate, || {
+            soak.step(phase, plan, || {
                 let args = Args::new().tensor(&x.tensor(), Access::InOut);
                 let args = args.scalar(add_below.number().into()).scalar(times as u64);
                 top.run(|orch| {
@@ -34,6 +35,6 @@ pub(crate) fn live(soak: &mut Soak, fate: &mut Fate, random: &mut Random) -> Res
         Ok(())
     };
     let worked = work();
-    let closed = soak.step(Phase::Close, fate, || top.close());
+    let closed = soak.step(Phase::Close, plan, || top.close());
     worked.and(closed)
 }

@@ -24,7 +24,7 @@ impl Random {
         low + (self.next() % (high - low + 1) as u64) as usize
     }
 
-    /// Whether something happens that does in `percent` of the cases.
+    /// True in `percent` of the cases.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.next() % 100 < percent
     }

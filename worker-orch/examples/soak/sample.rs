@@ -5,15 +5,25 @@
 #![allow(unsafe_code)]
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::io::Result;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::cycle::Tally;
+/// What is sampled, and how far it may move without having grown. Memory comes and goes in pages and arenas
+/// of the allocator; everything else is exact.
+pub(crate) const FIGURES: [(&str, f64); 8] = [
+    ("heap bytes", 8192.0),
+    ("resident KiB", 256.0),
+    ("private KiB", 256.0),
+    ("shared memory KiB", 0.5),
+    ("mappings", 0.5),
+    ("descriptors", 0.5),
+    ("processes", 0.5),
+    ("files", 0.5),
+];
 
-/// The figures at one moment between two cycles, by name.
-pub(crate) struct Sample(Vec<(&'static str, u64)>);
+/// The figures at one moment between two cycles, in the order of [`FIGURES`].
+pub(crate) type Sample = [u64; FIGURES.len()];
 
 pub(crate) fn take(folder: &Path) -> Result<Sample> {
     let rollup = std::fs::read_to_string("/proc/self/smaps_rollup")?;
@@ -22,17 +32,17 @@ pub(crate) fn take(folder: &Path) -> Result<Sample> {
         let line = rollup.lines().find_map(|line| line.strip_prefix(name));
         line.and_then(|rest| rest.split_ascii_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0)
     };
-    Ok(Sample(vec![
-        ("heap bytes", heap_bytes()),
-        ("resident KiB", kib("Rss:")),
-        ("private KiB", kib("Private_Clean:") + kib("Private_Dirty:")),
+    Ok([
+        heap_bytes(),
+        kib("Rss:"),
+        kib("Private_Clean:") + kib("Private_Dirty:"),
+        shared_bytes(&maps)? / 1024,
+        maps.lines().count() as u64,
         // Without the folder that is being read.
-        ("descriptors", std::fs::read_dir("/proc/self/fd")?.count() as u64 - 1),
-        ("mappings", maps.lines().count() as u64),
-        ("processes", crate::killer::children().len() as u64),
-        ("shared memory KiB", shared_bytes(&maps)? / 1024),
-        ("files", std::fs::read_dir(folder)?.count() as u64),
-    ]))
+        std::fs::read_dir("/proc/self/fd")?.count() as u64 - 1,
+        crate::killer::children().len() as u64,
+        std::fs::read_dir(folder)?.count() as u64,
+    ])
 }
 
 /// Bytes that were allocated and not freed, in all arenas.
@@ -42,7 +52,8 @@ fn heap_bytes() -> u64 {
     info.uordblks as u64
 }
 
-/// The memory behind every memfd that this process has open or mapped, each counted once, and behind files in `/dev/shm` with our name.
+/// The memory behind every memfd that this process has open or mapped, each counted once, and behind our
+/// files in `/dev/shm`.
 fn shared_bytes(maps: &str) -> Result<u64> {
     let mut seen = BTreeSet::new();
     let mut bytes = 0;
@@ -71,31 +82,4 @@ fn shared_bytes(maps: &str) -> Result<u64> {
         }
     }
     Ok(bytes)
-}
-
-impl Sample {
-    pub(crate) fn json(&self, cycle: u64, tally: &Tally) -> String {
-        let mut values = String::new();
-        for (name, value) in &self.0 {
-            let _ = write!(values, "{}{}: {value}", if values.is_empty() { "" } else { ", " }, quoted(name));
-        }
-        let kills = tally.kills();
-        format!(r#"{{"event": "sample", "cycle": {cycle}, "kills": {kills}, "values": {{{values}}}}}"#)
-    }
-}
-
-/// A text as JSON has it.
-pub(crate) fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => quoted.extend(['\\', c]),
-            '\n' => quoted.push_str("\\n"),
-            c if c.is_control() => {
-                let _ = write!(quoted, "\\u{:04x}", c as u32);
-            }
-            c => quoted.push(c),
-        }
-    }
-    quoted + "\""
 }

@@ -1,4 +1,5 @@
-//! What the process tests share: Workers of a size, kernels compiled on the spot, and a look at what is left.
+//! Shared by the process tests: Workers of a size, kernels compiled on the spot, and what a test leaves
+//! behind.
 #![allow(dead_code, reason = "every test file uses its own part")]
 
 use comm_context::abi::DType;
@@ -12,12 +13,12 @@ pub(crate) fn secs(seconds: u64) -> Timeout {
     Timeout::new(Duration::from_secs(seconds)).unwrap()
 }
 
-/// What the tests run on: the simulation, or what `cargo xtask hw-test` says.
+/// What the tests run on: the simulation, or what `cargo xtask hw-test` chooses.
 pub(crate) fn platform() -> Platform {
     std::env::var("CHIPCOMM_PLATFORM").map_or(Platform::Sim, |name| name.parse().unwrap())
 }
 
-/// A Worker of so many chips, to be completed.
+/// A builder for a Worker of so many chips.
 pub(crate) fn builder(chips: usize) -> WorkerBuilder {
     let devices: Vec<i32> = (0..chips as i32).collect();
     Worker::builder().platform(platform()).devices(&devices).init_within(secs(60)).run_within(secs(60))
@@ -34,14 +35,15 @@ pub(crate) fn plain(chips: usize) -> Worker {
     builder(chips).build().unwrap()
 }
 
-/// A Worker whose chips form a group, each with a buffer `data` of `count` floats and room for a kernel barrier.
+/// A Worker whose chips form a group, each with a buffer `data` of `count` floats and room for a kernel
+/// barrier.
 pub(crate) fn grouped(chips: usize, count: usize) -> Worker {
     let mut worker = plain(chips);
     form_group(&mut worker, chips, count);
     worker
 }
 
-/// Makes a Worker's chips such a group.
+/// Configures a Worker's chips as such a group.
 pub(crate) fn form_group(worker: &mut Worker, chips: usize, count: usize) {
     let configs = (0..chips)
         .map(|rank| {

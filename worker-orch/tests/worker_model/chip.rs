@@ -1,85 +1,90 @@
 //! The steps of a chip's process. Each names the code that it stands for.
 
-use super::state::{At, Cause, Chip, End, Mail, Note, Pc, Slip, State, Wedge};
+use super::state::{At, Cause, Chip, End, Mail, Message, Pc, State, Violation, Wedge};
 use super::{Mutant, Worker};
 
 impl Worker {
     /// What chip `me` does next; `None` while it can only wait.
     pub(crate) fn chip_step(&self, state: &State, me: usize) -> Option<State> {
         let chip = state.chips[me];
-        if !chip.lives() || chip.wedge != Wedge::No {
+        if !chip.is_alive() || chip.wedge != Wedge::No {
             return None;
         }
         let mut next = *state;
         let mine = &mut next.chips[me];
         match chip.pc {
-            Pc::Unborn | Pc::Gone | Pc::Reaped => return None,
-            // mailbox-atomics, process.rs, `hang_on`: asks the kernel for the signal, then looks whether the parent was gone before.
-            Pc::Forked if state.at == At::Dead && self.mutant != Some(Mutant::LeashNotLookedAt) => {
+            Pc::NotForked | Pc::Gone | Pc::Reaped => return None,
+            // child-process, child.rs: asks the kernel for the signal, then checks whether the parent was
+            // gone before.
+            Pc::Forked if state.at == At::Dead && self.mutant != Some(Mutant::ParentDeathNotChecked) => {
                 mine.end(End::Forced);
             }
-            Pc::Forked => (mine.pc, mine.leashed) = (Pc::Started, state.at != At::Dead),
-            // rendezvous, group.rs, `enter_memory`: the pid on the card.
-            Pc::Started => (mine.pc, mine.signed_in) = (Pc::SignedIn, true),
-            // mailbox-atomics, barrier.rs, `wait`: its own place.
-            Pc::SignedIn => (mine.pc, mine.arrived) = (Pc::AtBarrier, true),
+            Pc::Forked => (mine.pc, mine.bound) = (Pc::Started, state.at != At::Dead),
+            // rendezvous, group.rs: writes its pid into its rank block.
+            Pc::Started => (mine.pc, mine.registered) = (Pc::Registered, true),
+            // mailbox-atomics, barrier.rs, `wait`: its own slot.
+            Pc::Registered => (mine.pc, mine.arrived) = (Pc::AtBarrier, true),
             Pc::AtBarrier => {
                 let missing = |peer: usize| !state.chips[peer].arrived;
                 return self.await_peers(state, me, missing, |mine| mine.pc = Pc::Joined);
             }
-            // rendezvous, notes.rs, `exchange`, called by comm-sim's `alloc_windows`.
+            // rendezvous, `exchange`, called by `alloc_windows`.
             Pc::Joined => {
-                mine.note = Note::Posted;
+                mine.message = Message::Sent;
                 mine.pc = Pc::Collecting(self.last());
             }
             Pc::Collecting(peer) if usize::from(peer) == me => self.count_down(mine, peer),
             Pc::Collecting(peer) => {
-                let missing =
-                    |other: usize| other == usize::from(peer) && !has_note(&state.chips[usize::from(peer)]);
+                let missing = |other: usize| {
+                    other == usize::from(peer) && !has_message(&state.chips[usize::from(peer)])
+                };
                 return self.await_peers(state, me, missing, |mine| self.count_down(mine, peer));
             }
-            Pc::AwaitingSeen(peer) if usize::from(peer) == me => self.count_down(mine, peer),
-            Pc::AwaitingSeen(peer) => {
-                let posted = state.chips[usize::from(peer)].note == Note::Posted;
+            Pc::AwaitingRead(peer) if usize::from(peer) == me => self.count_down(mine, peer),
+            Pc::AwaitingRead(peer) => {
+                let posted = state.chips[usize::from(peer)].message == Message::Sent;
                 let missing = |other: usize| other == usize::from(peer) && posted;
                 return self.await_peers(state, me, missing, |mine| self.count_down(mine, peer));
             }
             // chip-bootstrap, bring_up.rs, `bring_up_and_publish`.
-            Pc::Allocated => (mine.pc, mine.mail) = (Pc::Looking, Mail::Ready),
-            // worker-orch, serve.rs, `next_frame`: the slot first, then the shutdown word, then sleep.
-            Pc::Looking if chip.frame => mine.pc = Pc::Called,
-            // F32: one word for requests and replies, which the chip sets back to idle when its reply is out.
-            Pc::LookingAgain if self.mutant == Some(Mutant::ReplyErasesShutdown) => {
-                (mine.pc, mine.farewell) = (Pc::ParkedAgain, false);
+            Pc::Allocated => (mine.pc, mine.mail) = (Pc::Polling, Mail::Ready),
+            // child/serve.rs, `next_frame`: the slot first, then the shutdown word, then sleep.
+            Pc::Polling if chip.task_frame => mine.pc = Pc::InTask,
+            // F32: one word for requests and replies, which the chip resets to idle when its reply is out.
+            Pc::PollingAgain if self.mutant == Some(Mutant::ReplyErasesShutdown) => {
+                (mine.pc, mine.shutdown_frame) = (Pc::ParkedAgain, false);
                 next.shutdown = false;
             }
-            Pc::Looking | Pc::LookingAgain if chip.farewell || state.shutdown => mine.pc = Pc::GoingHome,
-            Pc::Looking => mine.pc = Pc::Parked,
-            Pc::LookingAgain => mine.pc = Pc::ParkedAgain,
-            // Asleep on the word of its next slot: only a frame wakes it, and the shutdown word is looked at then.
-            Pc::Parked if chip.frame => mine.pc = Pc::Called,
-            Pc::Parked | Pc::ParkedAgain if chip.farewell => mine.pc = Pc::GoingHome,
+            Pc::Polling | Pc::PollingAgain if chip.shutdown_frame || state.shutdown => {
+                mine.pc = Pc::TearingDown
+            }
+            Pc::Polling => mine.pc = Pc::Parked,
+            Pc::PollingAgain => mine.pc = Pc::ParkedAgain,
+            // Asleep on the word of its next slot: only a frame wakes it, and then it checks the shutdown
+            // word.
+            Pc::Parked if chip.task_frame => mine.pc = Pc::InTask,
+            Pc::Parked | Pc::ParkedAgain if chip.shutdown_frame => mine.pc = Pc::TearingDown,
             Pc::Parked | Pc::ParkedAgain => return None,
             // comm_kernel.h, `comm_phase_barrier`.
-            Pc::Called => (mine.pc, mine.reached) = (Pc::Meeting, true),
-            Pc::Meeting => {
+            Pc::InTask => (mine.pc, mine.reached) = (Pc::AtKernelBarrier, true),
+            Pc::AtKernelBarrier => {
                 let all = self.all().all(|peer| state.chips[peer].reached);
                 (all || state.abort || state.cancelled).then_some(())?;
                 mine.pc = Pc::Returned;
             }
-            // serve.rs, `serve`: progress is the chip's own word.
-            Pc::Returned => (mine.pc, mine.done) = (Pc::LookingAgain, true),
-            // life.rs, `chip_main`: `tear_down`, which leaves the group.
-            Pc::GoingHome => (mine.pc, mine.left, mine.end) = (Pc::Ending, true, End::Home),
-            // Dropping the communicator, if there is one, takes the note down and leaves the group.
+            // child/serve.rs, `serve`: progress is the chip's own word.
+            Pc::Returned => (mine.pc, mine.done) = (Pc::PollingAgain, true),
+            // child/roles.rs, `chip_main`: `tear_down`, which leaves the group.
+            Pc::TearingDown => (mine.pc, mine.left, mine.end) = (Pc::Ending, true, End::Clean),
+            // Dropping the communicator, if there is one, clears the message and leaves the group.
             Pc::Failing => {
-                if mine.note != Note::None {
-                    mine.note = Note::TakenDown;
+                if mine.message != Message::None {
+                    mine.message = Message::Cleared;
                 }
-                (mine.pc, mine.left) = (Pc::Telling, chip.signed_in);
+                (mine.pc, mine.left) = (Pc::Publishing, chip.registered);
             }
             // chip-bootstrap, bring_up.rs, `bring_up_and_publish`: the error.
-            Pc::Telling => {
+            Pc::Publishing => {
                 mine.mail = Mail::Failed(chip.cause?);
                 (mine.pc, mine.end) = (Pc::Ending, End::NotUp);
             }
@@ -93,18 +98,19 @@ impl Worker {
         mine.pc = match (mine.pc, peer.checked_sub(1)) {
             (Pc::Collecting(_), Some(next)) => Pc::Collecting(next),
             (Pc::Collecting(_), None) => {
-                mine.note = Note::Seen;
-                Pc::AwaitingSeen(self.last())
+                mine.message = Message::Read;
+                Pc::AwaitingRead(self.last())
             }
-            (_, Some(next)) => Pc::AwaitingSeen(next),
+            (_, Some(next)) => Pc::AwaitingRead(next),
             (_, None) => {
-                mine.note = Note::TakenDown;
+                mine.message = Message::Cleared;
                 Pc::Allocated
             }
         };
     }
 
-    /// mailbox-atomics, wait.rs, `Wait::on`, as rendezvous uses it: what was waited for wins, then whatever ends the wait.
+    /// mailbox-atomics, wait.rs, `Wait::on`, as rendezvous uses it: what was waited for wins over what ends
+    /// the wait.
     fn await_peers(
         &self,
         state: &State,
@@ -118,37 +124,38 @@ impl Worker {
         if missing.is_empty() {
             go_on(&mut next.chips[me]);
         } else {
-            let cause = self.look(state, me, &missing)?;
+            let cause = self.check(state, me, &missing)?;
             match state.chips[me].found {
-                None => next.chips[me].found = Some(self.glance(state)),
+                None => next.chips[me].found = Some(self.first_check(state)),
                 Some(_) => fail(&mut next, me, cause),
             }
         }
         Some(next)
     }
 
-    /// The first half of a look. Words and processes cannot be read at one moment, and others go on in between: the dead come first, since who is found dead and has
-    /// not left after that has died without leaving.
-    fn glance(&self, state: &State) -> u8 {
+    /// The first half of a check. Words and processes cannot be read at one moment, and others run in
+    /// between. The dead come first: a process that is found dead, and then has not left, has died without
+    /// leaving.
+    fn first_check(&self, state: &State) -> u8 {
         let seen = |chip: &Chip| match self.mutant {
-            Some(Mutant::LeftLookedAtFirst) => chip.left,
+            Some(Mutant::LeftCheckedFirst) => chip.left,
             _ => is_dead(chip),
         };
         self.all().filter(|chip| seen(&state.chips[*chip])).fold(0, |all, chip| all | 1 << chip)
     }
 
-    /// rendezvous, watch.rs, `Needed::look` and `first_dead`, and group.rs, `describe`: the parent's word, then who of the needed left or died.
-    fn look(&self, state: &State, me: usize, needed: &[usize]) -> Option<Cause> {
-        if let Some(dead) = state.verdict {
+    /// rendezvous, watch.rs: the death word of the parent, then which of the needed chips left or died.
+    fn check(&self, state: &State, me: usize, needed: &[usize]) -> Option<Cause> {
+        if let Some(dead) = state.death_word {
             return Some(Cause::Died(dead));
         }
         if state.abort {
             return Some(Cause::Aborted);
         }
-        let found = state.chips[me].found.unwrap_or_else(|| self.glance(state));
+        let found = state.chips[me].found.unwrap_or_else(|| self.first_check(state));
         let found = |chip: usize| found >> chip & 1 == 1;
         let died = |chip: usize| match self.mutant {
-            Some(Mutant::LeftLookedAtFirst) => is_dead(&state.chips[chip]) && !found(chip),
+            Some(Mutant::LeftCheckedFirst) => is_dead(&state.chips[chip]) && !found(chip),
             _ => found(chip) && !state.chips[chip].left,
         };
         let gone = |chip: &&usize| state.chips[**chip].left || died(**chip);
@@ -161,7 +168,7 @@ impl Worker {
         Some(explained.map_or(Cause::Left(peer as u8), |other| Cause::Died(other as u8)))
     }
 
-    /// chip-bootstrap, bring_up.rs, `steps`: the device cannot be taken, or no window be reserved.
+    /// chip-bootstrap, bring_up.rs: the device cannot be opened, or no window can be reserved.
     pub(crate) fn chip_fails(&self, state: &State, me: usize) -> Option<State> {
         let chip = &state.chips[me];
         (matches!(chip.pc, Pc::Started | Pc::Joined) && chip.wedge == Wedge::No && state.mishaps > 0)
@@ -171,10 +178,10 @@ impl Worker {
         Some(next)
     }
 
-    /// The deadline of its bring-up comes to a chip that waits.
+    /// The bring-up deadline of a chip that waits passes.
     pub(crate) fn chip_deadline(&self, state: &State, me: usize) -> Option<State> {
         let chip = state.chips[me];
-        let waits = matches!(chip.pc, Pc::AtBarrier | Pc::Collecting(_) | Pc::AwaitingSeen(_));
+        let waits = matches!(chip.pc, Pc::AtBarrier | Pc::Collecting(_) | Pc::AwaitingRead(_));
         (waits && chip.wedge == Wedge::No).then(|| {
             let mut next = *state;
             fail(&mut next, me, Cause::TimedOut);
@@ -183,24 +190,24 @@ impl Worker {
     }
 }
 
-/// Only a pid that is on a card can be watched.
+/// Only a pid that is in a rank block can be watched.
 fn is_dead(chip: &Chip) -> bool {
-    chip.signed_in && chip.pc >= Pc::Gone
+    chip.registered && chip.pc >= Pc::Gone
 }
 
-fn has_note(chip: &Chip) -> bool {
-    matches!(chip.note, Note::Posted | Note::Seen)
+fn has_message(chip: &Chip) -> bool {
+    matches!(chip.message, Message::Sent | Message::Read)
 }
 
 fn fail(next: &mut State, me: usize, cause: Cause) {
     let beside = matches!(cause, Cause::TimedOut) || (matches!(cause, Cause::Left(_)) && !next.own);
     if next.crashed.is_some() && beside {
-        next.slipped(Slip::CauseLost);
+        next.record(Violation::CauseLost);
     }
     if let Cause::Died(dead) = cause
-        && matches!(next.chips[usize::from(dead)].end, End::Home | End::NotUp)
+        && matches!(next.chips[usize::from(dead)].end, End::Clean | End::NotUp)
     {
-        next.slipped(Slip::CalledDead);
+        next.record(Violation::CalledDead);
     }
     (next.chips[me].pc, next.chips[me].cause) = (Pc::Failing, Some(cause));
 }

@@ -1,6 +1,6 @@
 //! The steps of the parent. Each names the code that it stands for.
 
-use super::state::{At, Cause, End, Mail, Pc, Slip, State, Wedge};
+use super::state::{At, Cause, End, Mail, Pc, State, Violation, Wedge};
 use super::{Mutant, Worker};
 
 impl Worker {
@@ -8,15 +8,15 @@ impl Worker {
     pub(crate) fn parent_step(&self, state: &State) -> Option<State> {
         let mut next = *state;
         let gone = |chip: usize| state.chips[chip].pc >= Pc::Gone;
-        // hands.rs, `Watch for Hands`: the first that is dead.
+        // children, `Watch for Children`: the first that is dead.
         let dead = || self.all().find(|chip| gone(*chip));
         let after = |chip: u8, step: fn(u8) -> At, then: At| {
             if chip == self.last() { then } else { step(chip + 1) }
         };
         match state.at {
-            // start.rs, `start`: channels, board and the group's memory, all fresh.
+            // bring_up.rs, `bring_up`: channels, control block and the group's memory, all fresh.
             At::Preparing => next.at = At::Forking(0),
-            // start.rs, `fork_all`.
+            // fork.rs, `fork_all`.
             At::Forking(k) => {
                 next.chips[usize::from(k)].pc = Pc::Forked;
                 next.at = after(k, At::Forking, At::Gathering);
@@ -37,7 +37,7 @@ impl Worker {
                     self.explain(&mut next, Cause::Died(dead as u8));
                 }
             }
-            // mailbox-atomics, process.rs, `Drop for Child`: SIGKILL, then wait.
+            // child-process, child.rs, `Drop for Child`: SIGKILL, then wait.
             At::Dropping(k) => {
                 if !gone(usize::from(k)) {
                     next.chips[usize::from(k)].end(End::Forced);
@@ -45,44 +45,46 @@ impl Worker {
                 next.chips[usize::from(k)].pc = Pc::Reaped;
                 next.at = after(k, At::Dropping, At::Down);
             }
-            // The user calls `init` again: on the same Worker, with nothing left of the last time.
+            // The user calls `init` again on the same Worker.
             At::Down | At::Closed if state.outcome.is_some() && state.attempt == 1 => {
                 return Some(state.again());
             }
             At::Down | At::Closed | At::Dead => return None,
-            // run.rs, `submit_group`.
+            // orchestrator, `submit_group`.
             At::Sending(k) => {
-                next.chips[usize::from(k)].frame = true;
+                next.chips[usize::from(k)].task_frame = true;
                 next.at = after(k, At::Sending, At::Draining(0));
             }
-            // hands.rs, `drain`: each in turn, but whoever dies ends it.
-            At::Draining(k) if state.chips[usize::from(k)].done || !state.chips[usize::from(k)].frame => {
+            // children, `drain`: each in turn; any death ends it.
+            At::Draining(k)
+                if state.chips[usize::from(k)].done || !state.chips[usize::from(k)].task_frame =>
+            {
                 next.at = after(k, At::Draining, At::Closing);
             }
             At::Draining(_) => {
                 let chip = dead()? as u8;
-                // `lost`, `death_of`: the first thing is to tell the others who died.
-                next.verdict = Some(chip);
+                // `lose`, `death_of`: first the death is reported to the others.
+                next.death_word = Some(chip);
                 lose(&mut next, Cause::Died(chip));
             }
-            // `stop_everybody`: abort and halt.
-            At::Told => {
-                next.abort = self.mutant != Some(Mutant::NobodyIsToldToStop);
+            // `stop_all`: abort and halt.
+            At::Reported => {
+                next.abort = self.mutant != Some(Mutant::StopsNobody);
                 next.at = At::Grace(0);
             }
-            // A moment for each that is still at its task.
+            // Grace for each that is still in its task.
             At::Grace(k) => {
                 let chip = &state.chips[usize::from(k)];
-                (chip.done || !chip.frame || gone(usize::from(k))).then_some(())?;
+                (chip.done || !chip.task_frame || gone(usize::from(k))).then_some(())?;
                 next.at = after(k, At::Grace, At::Closing);
             }
             // `close`: the sticky word first.
-            At::Closing => (next.shutdown, next.at) = (true, At::Ringing(0)),
-            // A frame wakes whoever is parked; none is sent when the Worker lost a hand.
-            At::Ringing(k) => {
+            At::Closing => (next.shutdown, next.at) = (true, At::Notifying(0)),
+            // A frame wakes a parked child; none is sent when the Worker lost a child.
+            At::Notifying(k) => {
                 let rings = state.lost.is_none() && self.mutant != Some(Mutant::ShutdownWakesNobody);
-                next.chips[usize::from(k)].farewell = rings;
-                next.at = after(k, At::Ringing, At::Reaping(0));
+                next.chips[usize::from(k)].shutdown_frame = rings;
+                next.at = after(k, At::Notifying, At::Reaping(0));
             }
             At::Reaping(k) => {
                 let chip = usize::from(k);
@@ -110,73 +112,75 @@ impl Worker {
                 stuck.iter().for_each(|chip| next.chips[*chip].pc = Pc::Reaped);
                 next.at = At::Closed;
                 if state.lost.is_none() {
-                    next.tell(Cause::TimedOut);
+                    next.report(Cause::TimedOut);
                 }
             }
         }
         if next.at == At::Closed && next.crashed.is_some() && next.outcome.is_none() {
-            next.slipped(Slip::Untold);
+            next.record(Violation::Unreported);
         }
         Some(next)
     }
 
-    /// start.rs, `explain`: a process that died explains what the others then said. Dropping the hands ends everybody.
+    /// bring_up_error.rs, `explain`: a process that died explains what the others then reported. Dropping the
+    /// children ends them.
     fn explain(&self, next: &mut State, said: Cause) {
         let dead = self.all().find(|chip| {
             let chip = &next.chips[*chip];
             chip.pc >= Pc::Gone && chip.end != End::NotUp
         });
-        next.tell(dead.map_or(said, |chip| Cause::Died(chip as u8)));
+        next.report(dead.map_or(said, |chip| Cause::Died(chip as u8)));
         next.at = At::Dropping(0);
     }
 
-    /// hands.rs, `close`: how a hand ended.
+    /// children/close.rs, `close`: how a child ended.
     fn reap(&self, next: &mut State, chip: usize) {
         next.chips[chip].pc = Pc::Reaped;
-        if next.chips[chip].end != End::Home && next.lost.is_none() {
-            next.tell(Cause::Died(chip as u8));
+        if next.chips[chip].end != End::Clean && next.lost.is_none() {
+            next.report(Cause::Died(chip as u8));
         }
     }
 
-    /// A signal ends a process, if it is one that this process takes.
+    /// A signal ends a process, if the process handles it.
     fn force(&self, next: &mut State, chip: usize, takes: impl Fn(Wedge) -> bool) {
         let one = &mut next.chips[chip];
-        if !one.lives() || !takes(one.wedge) {
+        if !one.is_alive() || !takes(one.wedge) {
             return;
         }
-        // After a lost hand those who wait for work may be killed at once; who is at work was given a moment to return.
+        // After a loss idle children may be killed at once; busy ones had the grace period to return.
         let idle = matches!(
             one.pc,
-            Pc::Looking | Pc::Parked | Pc::LookingAgain | Pc::ParkedAgain | Pc::GoingHome | Pc::Ending
+            Pc::Polling | Pc::Parked | Pc::PollingAgain | Pc::ParkedAgain | Pc::TearingDown | Pc::Ending
         );
         let excused = one.wedge != Wedge::No || (next.lost.is_some() && idle);
         one.end(End::Forced);
         if !excused {
-            next.slipped(Slip::ForcedForNothing);
+            next.record(Violation::KilledNeedlessly);
         }
     }
 
-    /// worker.rs, `run`: the user's closure fails or panics in the middle of its submits.
-    pub(crate) fn body_fails(&self, state: &State) -> Option<State> {
+    /// up/run.rs, `run`: the user's closure fails or panics in the middle of its submits.
+    pub(crate) fn closure_fails(&self, state: &State) -> Option<State> {
         matches!(state.at, At::Sending(1..)).then_some(())?;
-        let cancelled = self.mutant != Some(Mutant::FailedBodyCancelsNothing);
+        let cancelled = self.mutant != Some(Mutant::FailedClosureCancelsNothing);
         Some(State { cancelled, at: At::Draining(0), ..*state })
     }
 
     /// Time passes for the parent, and a wait of its own ends.
     pub(crate) fn parent_deadline(&self, state: &State) -> Option<State> {
         let mut next = *state;
-        let stuck = self.all().any(|chip| state.chips[chip].wedge != Wedge::No && state.chips[chip].lives());
-        let untold = state.crashed.is_some() && state.outcome.is_none() && state.at < At::Closing;
-        if !stuck || untold {
-            next.slipped(Slip::WaitedOut);
+        let stuck =
+            self.all().any(|chip| state.chips[chip].wedge != Wedge::No && state.chips[chip].is_alive());
+        let unreported = state.crashed.is_some() && state.outcome.is_none() && state.at < At::Closing;
+        if !stuck || unreported {
+            next.record(Violation::WaitedOut);
         }
         match state.at {
             At::Gathering => self.explain(&mut next, Cause::TimedOut),
             At::Draining(_) => lose(&mut next, Cause::TimedOut),
             At::Grace(k) => next.at = if k == self.last() { At::Closing } else { At::Grace(k + 1) },
             At::Reaping(_) if self.mutant != Some(Mutant::ReapsWithoutDeadline) => next.late = true,
-            // hands.rs, `close`: SIGKILL, which nobody escapes.
+            // children/close.rs, `end_by_signals`: SIGKILL.
             At::TermGrace => {
                 for chip in self.all().filter(|chip| state.stuck >> chip & 1 == 1) {
                     self.force(&mut next, chip, |_| true);
@@ -188,9 +192,9 @@ impl Worker {
     }
 }
 
-/// hands.rs, `lost`.
+/// children/failures.rs, `lose`.
 fn lose(next: &mut State, cause: Cause) {
     next.lost = Some(cause);
-    next.tell(cause);
-    next.at = At::Told;
+    next.report(cause);
+    next.at = At::Reported;
 }

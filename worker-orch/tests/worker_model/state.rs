@@ -3,7 +3,7 @@
 /// The most chips of a model.
 pub(crate) const MOST: usize = 4;
 
-/// Why somebody gave up, as it tells it.
+/// Why a process gave up, as it reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Cause {
     /// That chip's process is gone.
@@ -14,7 +14,7 @@ pub(crate) enum Cause {
     Own,
     /// The parent stopped the run.
     Aborted,
-    /// The deadline came.
+    /// The deadline passed.
     TimedOut,
 }
 
@@ -22,56 +22,56 @@ pub(crate) enum Cause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum End {
     /// Exit code 0.
-    Home,
-    /// It could not be brought up, and said so: `life.rs`, `NOT_UP`.
+    Clean,
+    /// It could not be brought up, and reported that: `NOT_UP`.
     NotUp,
     /// It crashed.
     Crashed,
-    /// Its parent, or the leash to it, ended it.
+    /// Its parent, or the parent-death pipe, ended it.
     Forced,
 }
 
-/// Where a chip's process is. The order is that in which a process can come through them: every step of it goes down this list.
+/// Where a chip's process is, in the order in which a process goes through them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Pc {
     /// Not forked yet.
-    Unborn,
+    NotForked,
     /// Just forked; the kernel does not know yet that it ends with its parent.
     Forked,
     /// About to join the group.
     Started,
-    /// Its pid is on its card.
-    SignedIn,
-    /// It has come to the first barrier and waits for the others.
+    /// Its pid is in its rank block.
+    Registered,
+    /// It has arrived at the first barrier and waits for the others.
     AtBarrier,
-    /// About to post its note for the base window.
+    /// About to send its message for the base window.
     Joined,
-    /// It waits for the note of this chip.
+    /// It waits for the message of this chip.
     Collecting(u8),
-    /// It waits until this chip has seen all notes.
-    AwaitingSeen(u8),
+    /// It waits until this chip has read all messages.
+    AwaitingRead(u8),
     /// Up; about to publish it.
     Allocated,
-    /// It looks for its first frame, or for the shutdown.
-    Looking,
-    /// It sleeps until it is rung.
+    /// It polls for its first frame, or for the shutdown.
+    Polling,
+    /// It sleeps until it is notified.
     Parked,
     /// It has the task.
-    Called,
+    InTask,
     /// Its kernel waits for the peers' kernels.
-    Meeting,
-    /// The task is over; about to say so.
+    AtKernelBarrier,
+    /// The task is over; about to publish that.
     Returned,
-    /// As `Looking`, after the task.
-    LookingAgain,
+    /// As `Polling`, after the task.
+    PollingAgain,
     /// As `Parked`, after the task.
     ParkedAgain,
     /// It releases its communicator and its device.
-    GoingHome,
+    TearingDown,
     /// It cannot come up; about to leave the group.
     Failing,
     /// About to publish its error.
-    Telling,
+    Publishing,
     /// It ends with this.
     Ending,
     /// A zombie.
@@ -80,24 +80,24 @@ pub(crate) enum Pc {
     Reaped,
 }
 
-/// Whether a process gets on.
+/// Whether a process makes progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Wedge {
     /// It does.
     No,
-    /// Its kernel spins for ever and looks at nothing.
+    /// Its kernel spins for ever and polls nothing.
     Spins,
     /// It is stopped: signals other than SIGKILL wait.
     Stopped,
 }
 
-/// What is in a chip's note slot.
+/// What is in a chip's message slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Note {
+pub(crate) enum Message {
     None,
-    Posted,
-    Seen,
-    TakenDown,
+    Sent,
+    Read,
+    Cleared,
 }
 
 /// What is in a chip's bootstrap mailbox.
@@ -115,42 +115,42 @@ pub(crate) struct Chip {
     pub(crate) wedge: Wedge,
     pub(crate) end: End,
     pub(crate) cause: Option<Cause>,
-    /// It looks who is gone: whom it has found so far, a bit each.
+    /// It checks which peers are gone: those found so far, a bit each.
     pub(crate) found: Option<u8>,
-    pub(crate) signed_in: bool,
+    pub(crate) registered: bool,
     pub(crate) arrived: bool,
-    pub(crate) note: Note,
+    pub(crate) message: Message,
     pub(crate) left: bool,
     pub(crate) mail: Mail,
     pub(crate) reached: bool,
     pub(crate) done: bool,
     /// The kernel ends it with its parent.
-    pub(crate) leashed: bool,
+    pub(crate) bound: bool,
     // Written by the parent, for this chip.
-    pub(crate) frame: bool,
-    pub(crate) farewell: bool,
+    pub(crate) task_frame: bool,
+    pub(crate) shutdown_frame: bool,
 }
 
 impl Chip {
-    const UNBORN: Self = Self {
-        pc: Pc::Unborn,
+    const NOT_FORKED: Self = Self {
+        pc: Pc::NotForked,
         wedge: Wedge::No,
-        end: End::Home,
+        end: End::Clean,
         cause: None,
         found: None,
-        signed_in: false,
+        registered: false,
         arrived: false,
-        note: Note::None,
+        message: Message::None,
         left: false,
         mail: Mail::Idle,
         reached: false,
         done: false,
-        leashed: false,
-        frame: false,
-        farewell: false,
+        bound: false,
+        task_frame: false,
+        shutdown_frame: false,
     };
 
-    pub(crate) fn lives(&self) -> bool {
+    pub(crate) fn is_alive(&self) -> bool {
         (Pc::Forked..Pc::Gone).contains(&self.pc)
     }
 
@@ -173,36 +173,37 @@ pub(crate) enum At {
     /// The run sends the task to this chip next.
     Sending(u8),
     Draining(u8),
-    /// It knows of a death and has told it.
-    Told,
-    /// Everybody was told to stop; a moment for this chip to do so.
+    /// It knows of a death and has reported it.
+    Reported,
+    /// All children must stop; grace for this chip to do so.
     Grace(u8),
     /// About to raise the shutdown word.
     Closing,
-    Ringing(u8),
+    Notifying(u8),
     Reaping(u8),
     /// About to send SIGTERM to those that are stuck.
     Term,
-    /// A moment for them to go.
+    /// Grace for them to end.
     TermGrace,
     Closed,
     /// The parent itself is gone.
     Dead,
 }
 
-/// What must never happen; remembered when it does, since the state after it may look harmless.
+/// What must never happen. It is recorded when it does, since the state after it may look harmless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Slip {
-    /// Somebody said "timed out", or that a peer left, after a crash that explains it.
+pub(crate) enum Violation {
+    /// A process reported "timed out", or that a peer left, after a crash that explains it.
     CauseLost,
-    /// Somebody was called dead who had left and ended in order.
+    /// A process that had left and ended in order was called dead.
     CalledDead,
-    /// A deadline passed although nobody was stuck, or although somebody had crashed and nobody was told yet.
+    /// A deadline passed although no process was stuck, or although a crash was not reported yet.
     WaitedOut,
-    /// The user was told something else than the crash, or nothing.
-    Untold,
-    /// A chip that only waited for its peers, or for work, was killed because nobody told it to stop.
-    ForcedForNothing,
+    /// Something else than the crash was reported to the user, or nothing.
+    Unreported,
+    /// A chip that only waited for its peers, or for work, was killed because it never learnt that it must
+    /// stop.
+    KilledNeedlessly,
 }
 
 /// Everything.
@@ -210,21 +211,21 @@ pub(crate) enum Slip {
 pub(crate) struct State {
     pub(crate) at: At,
     pub(crate) chips: [Chip; MOST],
-    /// `rendezvous`, header: who died, by the parent's word.
-    pub(crate) verdict: Option<u8>,
-    /// The abort words of board and group, raised together.
+    /// `rendezvous`, header: the death word of the parent.
+    pub(crate) death_word: Option<u8>,
+    /// The abort words of control block and group, raised together.
     pub(crate) abort: bool,
-    /// The user's own part of the run failed: kernels are told to return, and the run drains.
+    /// The user's closure failed: kernels return, and the run drains.
     pub(crate) cancelled: bool,
-    /// The board's shutdown word.
+    /// The shutdown word of the control block.
     pub(crate) shutdown: bool,
     /// The deadline of `close` has passed.
     pub(crate) late: bool,
-    /// Chips that did not go by themselves, a bit each.
+    /// Chips that did not end by themselves, a bit each.
     pub(crate) stuck: u8,
-    /// `Hands::lost`: the Worker is of no use any more.
+    /// The loss: the Worker cannot be used any more.
     pub(crate) lost: Option<Cause>,
-    /// The first error that the user was told.
+    /// The first error that was reported to the user.
     pub(crate) outcome: Option<Cause>,
     /// The chip that crashed.
     pub(crate) crashed: Option<u8>,
@@ -235,15 +236,15 @@ pub(crate) struct State {
     pub(crate) mishaps: u8,
     /// Which bring-up of the same Worker it is.
     pub(crate) attempt: u8,
-    pub(crate) slip: Option<Slip>,
+    pub(crate) violation: Option<Violation>,
 }
 
 impl State {
     pub(crate) fn new(crashes: u8, mishaps: u8) -> Self {
         Self {
             at: At::Preparing,
-            chips: [Chip::UNBORN; MOST],
-            verdict: None,
+            chips: [Chip::NOT_FORKED; MOST],
+            death_word: None,
             abort: false,
             cancelled: false,
             shutdown: false,
@@ -256,24 +257,24 @@ impl State {
             crashes,
             mishaps,
             attempt: 1,
-            slip: None,
+            violation: None,
         }
     }
 
     /// Fresh memory for the next bring-up of the same Worker, in which nothing goes wrong any more.
     pub(crate) fn again(&self) -> Self {
-        Self { attempt: self.attempt + 1, slip: self.slip, ..Self::new(0, 0) }
+        Self { attempt: self.attempt + 1, violation: self.violation, ..Self::new(0, 0) }
     }
 
-    pub(crate) fn slipped(&mut self, slip: Slip) {
-        self.slip.get_or_insert(slip);
+    pub(crate) fn record(&mut self, violation: Violation) {
+        self.violation.get_or_insert(violation);
     }
 
-    /// The user is told.
-    pub(crate) fn tell(&mut self, cause: Cause) {
+    /// Reports to the user.
+    pub(crate) fn report(&mut self, cause: Cause) {
         if self.outcome.is_none() {
             if self.crashed.is_some_and(|chip| cause != Cause::Died(chip)) {
-                self.slipped(Slip::Untold);
+                self.record(Violation::Unreported);
             }
             self.outcome = Some(cause);
         }
@@ -292,10 +293,10 @@ impl State {
             At::Down => 20,
             At::Sending(k) => 21 + u64::from(k),
             At::Draining(k) => 30 + u64::from(k),
-            At::Told => 40,
+            At::Reported => 40,
             At::Grace(k) => 41 + u64::from(k),
             At::Closing => 50,
-            At::Ringing(k) => 51 + u64::from(k),
+            At::Notifying(k) => 51 + u64::from(k),
             At::Reaping(k) => 60 + u64::from(k),
             At::Term => 70,
             At::TermGrace => 71,
@@ -310,26 +311,26 @@ impl State {
 fn order(pc: Pc) -> u64 {
     let steps = MOST as u64;
     match pc {
-        Pc::Unborn => 0,
+        Pc::NotForked => 0,
         Pc::Forked => 1,
         Pc::Started => 2,
-        Pc::SignedIn => 3,
+        Pc::Registered => 3,
         Pc::AtBarrier => 4,
         Pc::Joined => 5,
         // From the last chip down.
         Pc::Collecting(peer) => 6 + steps - u64::from(peer),
-        Pc::AwaitingSeen(peer) => 7 + 2 * steps - u64::from(peer),
+        Pc::AwaitingRead(peer) => 7 + 2 * steps - u64::from(peer),
         Pc::Allocated => 20,
-        Pc::Looking => 21,
+        Pc::Polling => 21,
         Pc::Parked => 22,
-        Pc::Called => 23,
-        Pc::Meeting => 24,
+        Pc::InTask => 23,
+        Pc::AtKernelBarrier => 24,
         Pc::Returned => 25,
-        Pc::LookingAgain => 26,
+        Pc::PollingAgain => 26,
         Pc::ParkedAgain => 27,
-        Pc::GoingHome => 28,
+        Pc::TearingDown => 28,
         Pc::Failing => 29,
-        Pc::Telling => 30,
+        Pc::Publishing => 30,
         Pc::Ending => 31,
         Pc::Gone => 32,
         Pc::Reaped => 33,

@@ -1,5 +1,6 @@
-//! What users and launchers write: lists of devices, platforms, times, ranks, fault plans, the double's files. Any text is refused with a
-//! sentence, or means exactly one thing. Also the ticket of a peer's window on a device: this is the fuzz crate that stands above the backends.
+//! Text from users and launchers: lists of devices, platforms, times, ranks, fault plans, the double's files.
+//! Any text is either refused with a sentence or has exactly one meaning. Also the ticket of a peer's window
+//! on a device.
 #![no_main]
 
 use cann_sim::Config;
@@ -8,8 +9,8 @@ use chip_bootstrap::Platform;
 use chipcomm_examples::{Devices, KernelFile};
 use comm_context::comm::Timeout;
 use comm_hccl::{LogicalDevice, VisibleDevices, WindowTicket};
-use libfuzzer_sys::fuzz_target;
 use fault_points::Plan;
+use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let Some((&kind, bytes)) = data.split_first() else { return };
@@ -27,8 +28,8 @@ fuzz_target!(|data: &[u8]| {
 
 /// Errors are shown on terminals.
 fn refused(error: &dyn std::fmt::Display) {
-    let told = error.to_string();
-    assert!(!told.is_empty() && !told.chars().any(|c| c != '\n' && c.is_control()), "{told:?}");
+    let text = error.to_string();
+    assert!(!text.is_empty() && !text.chars().any(|c| c != '\n' && c.is_control()), "{text:?}");
 }
 
 fn devices(text: &str) {
@@ -40,11 +41,9 @@ fn devices(text: &str) {
     let ids = devices.ids();
     assert!((1..=64).contains(&ids.len()) && ids.iter().all(|id| (0..64).contains(id)));
     assert!((1..ids.len()).all(|at| !ids[..at].contains(&ids[at])));
-    // Written out one by one it means the same. One id alone would be a count.
-    if ids.len() > 1 {
-        let list = ids.iter().map(i32::to_string).collect::<Vec<_>>().join(",");
-        assert_eq!(list.parse(), Ok(devices));
-    }
+    // Written out one by one it means the same. A number alone would be a count, so each is a range.
+    let list = ids.iter().map(|id| format!("{id}-{id}")).collect::<Vec<_>>().join(",");
+    assert_eq!(list.parse(), Ok(devices));
 }
 
 fn visible_devices(text: &str) {
@@ -52,13 +51,13 @@ fn visible_devices(text: &str) {
         Ok(VisibleDevices::Listed(listed)) => {
             assert_eq!(listed.len(), text.split(',').count());
             let list = VisibleDevices::Listed(listed.clone());
-            for (at, card) in listed.iter().enumerate() {
+            for (at, device) in listed.iter().enumerate() {
                 let logical = LogicalDevice(at as u32);
-                assert_eq!(list.visible(logical), Some(*card));
-                assert_eq!(list.logical(*card), Some(logical));
+                assert_eq!(list.visible(logical), Some(*device));
+                assert_eq!(list.logical(*device), Some(logical));
             }
         }
-        Ok(VisibleDevices::All) => panic!("{text:?} is no list"),
+        Ok(VisibleDevices::All) => panic!("{text:?} is not a list"),
         Err(error) => refused(&error),
     }
 }
@@ -78,7 +77,7 @@ fn launcher(text: &str) {
         Ok(launched) => {
             let (rank, nranks) = (launched.membership.rank(), launched.membership.nranks());
             assert!(rank < nranks && nranks <= 64);
-            // What it says it read is what there was, in digits.
+            // It reports the variables that it read, in digits.
             let by = &launched.by;
             assert!(by.contains(&format!("={rank}, ")) && by.ends_with(&format!("={nranks})")), "{by}");
             let plain = |number: u32| {
@@ -123,7 +122,7 @@ fn names_and_files(text: &str) {
     if let Err(error) = text.parse::<Script>() {
         refused(&error);
     }
-    // A NUL ends a path for the system; files are looked at, so only names that cannot be anything else than files go there.
+    // This checks whether files exist, and the system ends a path at a NUL.
     if !text.contains('\0')
         && let Err(error) = text.parse::<KernelFile>()
     {

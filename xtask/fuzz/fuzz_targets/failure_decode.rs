@@ -1,4 +1,5 @@
-//! Any bytes are a failure or a typed error; a failure shows as harmless text and survives further trips, cut but whole.
+//! Any bytes are a failure or a typed error. A failure prints as safe text and survives another round trip,
+//! cut but valid.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -10,26 +11,26 @@ fuzz_target!(|data: &[u8]| {
     text(&String::from_utf8_lossy(bytes), room);
     match Failure::decode(bytes) {
         Ok(failure) => {
-            shown(&failure);
-            travels(&failure, room);
+            printed(&failure);
+            round_trip(&failure, room);
         }
         Err(error) => assert!(!error.to_string().is_empty()),
     }
 });
 
-fn shown(failure: &Failure) {
+fn printed(failure: &Failure) {
     let links = failure.chain().count();
     assert!((1..=MAX_CHAIN).contains(&links));
-    let shown = failure.to_string();
-    assert!(!shown.chars().any(|c| c != '\n' && c.is_control()));
-    // One line more than the message shows must not pass for a cause.
-    assert!(shown.lines().skip(1).all(|line| line.starts_with("    ") || line.starts_with("  caused by: ")));
-    let causes = shown.lines().skip(1).filter(|line| line.starts_with("  caused by: ")).count();
+    let text = failure.to_string();
+    assert!(!text.chars().any(|c| c != '\n' && c.is_control()));
+    // A further line of a message must not pass for a cause.
+    assert!(text.lines().skip(1).all(|line| line.starts_with("    ") || line.starts_with("  caused by: ")));
+    let causes = text.lines().skip(1).filter(|line| line.starts_with("  caused by: ")).count();
     let gaps = failure.chain().filter(|link| link.left_out() > 0 && link.direct_cause().is_some()).count();
     assert_eq!(causes, links - 1 + gaps);
 }
 
-fn travels(failure: &Failure, room: usize) {
+fn round_trip(failure: &Failure, room: usize) {
     let mut whole = vec![0; failure.encoded_len().max(MIN_WIRE_LEN)];
     let Ok(len) = failure.encode(&mut whole) else { panic!("{failure:?}") };
     assert!(len <= whole.len());
@@ -50,8 +51,8 @@ fn travels(failure: &Failure, room: usize) {
 fn text(text: &str, room: usize) {
     let cut = clip(text, room);
     assert!(cut.len() <= room && (text.len() > room || cut == text));
-    let harmless = escape(text, room);
-    assert!(harmless.len() <= room);
-    assert!(!harmless.chars().any(|c| c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c)));
-    assert_eq!(escape(&harmless, room), harmless);
+    let escaped = escape(text, room);
+    assert!(escaped.len() <= room);
+    assert!(!escaped.chars().any(|c| c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c)));
+    assert_eq!(escape(&escaped, room), escaped);
 }

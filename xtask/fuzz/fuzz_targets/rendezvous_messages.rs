@@ -1,4 +1,5 @@
-//! What another rank can say or write: datagrams of a meeting, its card with notes and reason, the letter, the word of a death.
+//! What another rank can send or write: datagrams of a rendezvous; its rank block with messages and reason, and the
+//! broadcast; the word that reports a death.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Tensor descriptors and contexts of any bytes are refused, or everything that they lead to is inside.
+//! Any bytes as a tensor descriptor or a context: refused, or every address that follows from them is in
+//! bounds.
 #![no_main]
 
 use comm_context::abi::{CommContext, DeviceAddr, TensorDesc};
@@ -19,10 +20,11 @@ fn tensor(bytes: &[u8]) {
     };
     assert_eq!(desc.as_bytes(), &bytes[..128]);
     let (Ok(dtype), Ok(shape)) = (desc.dtype(), desc.shape()) else { panic!("{desc:?}") };
-    // In numbers too large to overflow: the last element ends inside the buffer, and the buffer inside the addresses.
-    let reach = |(len, stride): (&u32, &u32)| u128::from(len.saturating_sub(1)) * u128::from(*stride);
+    // In 128 bits, which cannot overflow: the last element ends inside the buffer, and the buffer inside the
+    // address space.
+    let span = |(len, stride): (&u32, &u32)| u128::from(len.saturating_sub(1)) * u128::from(*stride);
     let empty = shape.contains(&0);
-    let last = shape.iter().zip(&desc.strides).map(reach).sum::<u128>();
+    let last = shape.iter().zip(&desc.strides).map(span).sum::<u128>();
     let elements = if empty { 0 } else { last + 1 };
     assert_eq!(elements, u128::from(desc.extent));
     let end = (u128::from(desc.start_offset) + elements) * u128::from(dtype.size());
@@ -30,7 +32,7 @@ fn tensor(bytes: &[u8]) {
     assert!(desc.addr > 0 && u128::from(desc.addr) + u128::from(desc.size) <= 1 << 64);
     assert!(desc.addr.is_multiple_of(dtype.size()));
     assert!(desc.strides[..shape.len()].iter().all(|stride| *stride > 0));
-    // Made anew from what it says, it is the same up to what nobody reads.
+    // Rebuilt from its own fields it is the same, up to fields that are not read.
     let again = TensorDesc::builder(DeviceAddr(desc.addr), desc.size, dtype, shape)
         .strides(&desc.strides[..shape.len()])
         .start_offset(desc.start_offset)
@@ -49,7 +51,7 @@ fn context(bytes: &[u8]) {
     assert!(context.rank() < context.nranks() && context.nranks() <= 64);
     assert!(context.window_in(context.nranks()).is_err());
     let Ok(base) = context.window_in(context.rank()) else { panic!("{context:?}") };
-    // The bytes behind the context choose an address and a slice.
+    // The bytes after the context choose an address and a slice.
     let word = |at: usize| {
         bytes
             .get(at..at + 8)

@@ -1,4 +1,5 @@
-//! What a Worker and its hands write for each other: frames of the ring, program definitions, the orders of an exec.
+//! What a Worker and its child processes write for each other: frames of the ring, program definitions,
+//! launch specs.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,6 +10,6 @@ fuzz_target!(|data: &[u8]| {
     match kind % 3 {
         0 => fuzzing::frame(bytes),
         1 => fuzzing::definition(bytes),
-        _ => fuzzing::handover(bytes),
+        _ => fuzzing::launch_spec(bytes),
     }
 });

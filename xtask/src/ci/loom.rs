@@ -1,5 +1,6 @@
-//! The loom lane: the models in `tests/loom_*.rs` of every crate that has some. By convention a test whose name starts
-//! with `mutant_` weakens a protocol and passes when loom rejects it, so models and mutants are counted apart.
+//! The loom lane: the models in `tests/loom_*.rs` of every crate that has some. By convention a test whose
+//! name starts with `mutant_` weakens a protocol and passes when loom rejects it, so models and mutants are
+//! counted apart.
 
 use anyhow::Result;
 

@@ -18,8 +18,8 @@ pub(super) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
     Ok(Outcome::Ran(Report::checks(count, "command", failure)))
 }
 
-/// What follows `cargo` in lines that begin with `cargo run`, where a `#` begins a comment. Commands for a chip that CI
-/// does not have are passed over, and so are those with a placeholder.
+/// What follows `cargo` in lines that begin with `cargo run`, where a `#` begins a comment. Commands for a
+/// chip that CI does not have are passed over, and so are those with a placeholder.
 fn commands(text: &str) -> impl Iterator<Item = Vec<&str>> {
     let lines = text.lines().filter_map(|line| line.strip_prefix("cargo run "));
     let lines = lines.map(|line| line.split('#').next().unwrap_or(line));

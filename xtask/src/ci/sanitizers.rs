@@ -1,4 +1,5 @@
-//! The sanitizer lanes: tests of processes and threads in programs that the nightly compiler has built to check every access to memory.
+//! The sanitizer lanes: tests of processes and threads, built by the nightly compiler to check every access
+//! to memory.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,9 +19,11 @@ struct Scope {
     skips: &'static [&'static str],
 }
 
-/// Everything that shares memory between processes. Left out are C programs, which nobody has instrumented.
+/// Everything that shares memory between processes. C programs are left out: they are not instrumented.
 const ADDRESSES: Scope = Scope {
     crates: &[
+        "shared-memory",
+        "child-process",
         "mailbox-atomics",
         "bootstrap-channel",
         "rendezvous",
@@ -31,7 +34,7 @@ const ADDRESSES: Scope = Scope {
     suites: &[
         "proc_wait",
         "proc_fork",
-        "proc_meet",
+        "proc_rendezvous",
         "proc_memory",
         "proc_domains",
         "proc_bring_up",
@@ -39,17 +42,17 @@ const ADDRESSES: Scope = Scope {
         "proc_hostile",
     ],
     skips: &[
-        // They count the mappings of the process, to which the sanitizer adds, or take minutes under it.
+        // They count the mappings of the process, to which the sanitizer adds, or take minutes.
         "cs_4_thousands_of_cycles",
         "f16_a_thousand",
-        // Limits of memory: what the sanitizer itself takes counts too.
+        // They limit memory, and the sanitizer's own counts too.
         "f22_",
     ],
 };
 
 /// What threads of one process share; the sanitizer does not see what another process does.
 const THREADS: Scope = Scope {
-    crates: &["mailbox-atomics", "worker-errors", "bootstrap-channel", "rendezvous"],
+    crates: &["shared-memory", "mailbox-atomics", "worker-errors", "bootstrap-channel", "rendezvous"],
     suites: &["channel"],
     skips: &[],
 };
@@ -60,7 +63,8 @@ pub(super) fn addresses(setting: &Setting<'_>) -> Result<Outcome> {
     lane(setting, &compiler, &ADDRESSES, "asan", "-Zsanitizer=address", |_| ())
 }
 
-/// The thread sanitizer. It must see what the standard library does with locks and atomics, so that is built anew.
+/// The thread sanitizer. It must see what the standard library does with locks and atomics, so that is
+/// built anew.
 pub(super) fn threads(setting: &Setting<'_>) -> Result<Outcome> {
     let Some(compiler) = Compiler::nightly() else { return Ok(no_nightly()) };
     if !Path::new(&compiler.sysroot).join("lib/rustlib/src/rust/library").is_dir() {
@@ -73,7 +77,8 @@ pub(super) fn threads(setting: &Setting<'_>) -> Result<Outcome> {
     })
 }
 
-/// `cargo test` of a scope. The target is named although it is the host, so that build scripts and macros stay as they are.
+/// `cargo test` of a scope. The target is named although it is the host, so that build scripts and macros
+/// stay as they are.
 fn lane(
     setting: &Setting<'_>,
     compiler: &Compiler,
@@ -108,10 +113,10 @@ impl Compiler {
         let asked = ["+nightly", "--print", "sysroot", "--print", "host-tuple"];
         // A check must not change the machine: rustup would install a missing toolchain.
         let out = Command::new("rustc").args(asked).env("RUSTUP_AUTO_INSTALL", "0").output().ok()?;
-        out.status.success().then(|| Self::told(&String::from_utf8_lossy(&out.stdout))).flatten()
+        out.status.success().then(|| Self::parse(&String::from_utf8_lossy(&out.stdout))).flatten()
     }
 
-    fn told(text: &str) -> Option<Self> {
+    fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines().map(str::to_owned);
         Some(Self { sysroot: lines.next()?, host: lines.next()? })
     }
@@ -126,24 +131,33 @@ fn no_nightly() -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workspace::{Member, Workspace};
 
     #[test]
     fn a_compiler_says_where_it_is_and_for_what() {
-        let told = Compiler::told("/toolchains/nightly\nx86_64-unknown-linux-gnu\n").unwrap();
+        let compiler = Compiler::parse("/toolchains/nightly\nx86_64-unknown-linux-gnu\n").unwrap();
         assert_eq!(
-            (told.sysroot.as_str(), told.host.as_str()),
+            (compiler.sysroot.as_str(), compiler.host.as_str()),
             ("/toolchains/nightly", "x86_64-unknown-linux-gnu")
         );
-        assert_eq!(Compiler::told("/toolchains/nightly\n"), None);
+        assert_eq!(Compiler::parse("/toolchains/nightly\n"), None);
     }
 
     #[test]
-    fn every_suite_is_there() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    fn every_crate_and_suite_is_there_and_every_skip_skips_something() {
+        let ws = Workspace::load().unwrap();
         for scope in [&ADDRESSES, &THREADS] {
+            let crates: Vec<&Member> = scope.crates.iter().map(|name| ws.member(name).expect(name)).collect();
             for suite in scope.suites {
-                let held = |name: &&&str| root.join(name).join(format!("tests/{suite}.rs")).is_file();
-                assert!(scope.crates.iter().any(|name| held(&name)), "no crate has tests/{suite}.rs");
+                let held = |member: &&Member| member.targets_named("test", suite).any(|name| name == *suite);
+                assert!(crates.iter().any(held), "no crate has tests/{suite}.rs");
+            }
+            let suites = crates.iter().flat_map(|member| {
+                scope.suites.iter().map(|suite| ws.root.join(&member.dir).join(format!("tests/{suite}.rs")))
+            });
+            let tests: String = suites.filter_map(|file| std::fs::read_to_string(file).ok()).collect();
+            for skip in scope.skips {
+                assert!(tests.contains(&format!("fn {skip}")), "no test is named {skip}");
             }
         }
     }

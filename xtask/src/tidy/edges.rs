@@ -1,28 +1,31 @@
 //! Which crate may use which, by the table in `layers.rs`.
 
-use crate::layers::{ROWS, Uses, position};
+use crate::layers::{ROWS, SUPPORT, Uses, position};
 use crate::tidy::{Finding, Tree};
 use crate::workspace::{Dependency, Member};
 
-/// Every dependency on another member must be in the table. Tests may use any crate in an earlier row.
+/// Every dependency on another member must be in the table. Tests may use any crate in an earlier row, and
+/// tests and benchmarks the support crates.
 pub(super) fn edges(tree: &Tree<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for member in &tree.ws.members {
         let owner = tree.ws.owner(member);
-        let Some(at) = position(&owner.name) else {
+        let at = position(&owner.name);
+        if at.is_none() && !is_support(owner) {
             findings.push(format!("{} has no row in xtask/src/layers.rs", owner.name));
             continue;
-        };
+        }
         for dependency in &member.dependencies {
             let Some(used) = tree.ws.member(&dependency.name) else { continue };
             let used = tree.ws.owner(used);
-            if used.name != owner.name && !allowed(at, &used.name, dependency) {
+            let for_tests = is_support(used) && is_dev(dependency);
+            let allowed = at.map(|at| may_use(at, dependency)).unwrap_or_default();
+            if used.name != owner.name && !for_tests && !allowed.contains(&used.name.as_str()) {
                 let kind = dependency.kind.as_deref().map(|kind| format!("{kind}-")).unwrap_or_default();
+                let allowed = if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") };
                 findings.push(format!(
-                    "{} has a {kind}dependency on {}; xtask/src/layers.rs allows {}",
-                    member.name,
-                    dependency.name,
-                    names(at, dependency)
+                    "{} has a {kind}dependency on {}; xtask/src/layers.rs allows {allowed}",
+                    member.name, dependency.name,
                 ));
             }
         }
@@ -32,21 +35,18 @@ pub(super) fn edges(tree: &Tree<'_>) -> Vec<Finding> {
 
 /// Names of the rows that a crate may use through this kind of dependency.
 fn may_use(at: usize, dependency: &Dependency) -> Vec<&'static str> {
-    let earlier = || ROWS[..at].iter().map(|row| row.name).collect();
     match ROWS[at].uses {
-        Uses::AllEarlier => earlier(),
-        Uses::Only(_) if dependency.kind.as_deref() == Some("dev") => earlier(),
-        Uses::Only(names) | Uses::Apart(names) => names.to_vec(),
+        Uses::Only(_) if is_dev(dependency) => ROWS[..at].iter().map(|row| row.name).collect(),
+        Uses::Only(_) | Uses::Apart(_) => ROWS[at].named(),
     }
 }
 
-fn allowed(at: usize, used: &str, dependency: &Dependency) -> bool {
-    may_use(at, dependency).contains(&used)
+fn is_dev(dependency: &Dependency) -> bool {
+    dependency.kind.as_deref() == Some("dev")
 }
 
-fn names(at: usize, dependency: &Dependency) -> String {
-    let names = may_use(at, dependency);
-    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+fn is_support(member: &Member) -> bool {
+    SUPPORT.contains(&member.name.as_str())
 }
 
 /// The root manifest lists the members in the order of the table, so that the listing is the architecture.
@@ -58,13 +58,12 @@ pub(super) fn order(tree: &Tree<'_>) -> Vec<Finding> {
 }
 
 /// Features that are test code: a library that turned one on would bring it to its users.
-const FOR_TESTS: [&str; 2] = ["conformance", "fault-points"];
+const FOR_TESTS: [&str; 2] = ["conformance", "inject"];
 
 pub(super) fn test_features(tree: &Tree<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for member in &tree.ws.members {
-        let normal =
-            member.dependencies.iter().filter(|dependency| dependency.kind.as_deref() != Some("dev"));
+        let normal = member.dependencies.iter().filter(|dependency| !is_dev(dependency));
         for dependency in normal {
             let (name, used) = (&member.name, &dependency.name);
             let on = dependency.features.iter().filter(|feature| FOR_TESTS.contains(&feature.as_str()));
@@ -97,12 +96,11 @@ mod tests {
 
     #[test]
     fn an_edge_outside_the_table_fails_by_name() {
-        let up = vec![member("comm-context", &[("worker-errors", None)]), member("worker-errors", &[])];
+        let up = vec![member("worker-errors", &[("comm-context", None)]), member("comm-context", &[])];
         let findings = findings_of(up, &[], edges);
-        assert_eq!(findings.len(), 1, "{findings:?}");
-        assert!(
-            findings[0].contains("comm-context") && findings[0].contains("worker-errors"),
-            "{findings:?}"
+        assert_eq!(
+            findings,
+            ["worker-errors has a dependency on comm-context; xtask/src/layers.rs allows none"]
         );
     }
 
@@ -117,9 +115,9 @@ mod tests {
     #[test]
     fn tests_may_use_what_is_below_but_nothing_above() {
         let dev = Some("dev");
-        let below = vec![member("comm-context", &[]), member("worker-errors", &[("comm-context", dev)])];
+        let below = vec![member("comm-context", &[]), member("mailbox-atomics", &[("comm-context", dev)])];
         assert!(findings_of(below, &[], edges).is_empty());
-        let above = vec![member("comm-context", &[("worker-errors", dev)]), member("worker-errors", &[])];
+        let above = vec![member("comm-context", &[("mailbox-atomics", dev)]), member("mailbox-atomics", &[])];
         assert_eq!(findings_of(above, &[], edges).len(), 1);
         let apart = vec![member("mailbox-atomics", &[]), member("ipcq-sim", &[("mailbox-atomics", dev)])];
         assert_eq!(findings_of(apart, &[], edges).len(), 1);
@@ -139,15 +137,26 @@ mod tests {
     }
 
     #[test]
+    fn support_crates_are_for_tests_and_benchmarks_and_use_no_member() {
+        let with = |kind: Option<&str>| {
+            let user = member("mailbox-atomics", &[("bench-support", kind)]);
+            findings_of(vec![member("bench-support", &[]), user], &[], edges).len()
+        };
+        assert_eq!((with(Some("dev")), with(None), with(Some("build"))), (0, 1, 1));
+        let uses = vec![member("deadline", &[]), member("bench-support", &[("deadline", None)])];
+        assert_eq!(findings_of(uses, &[], edges).len(), 1);
+    }
+
+    #[test]
     fn members_out_of_order_are_named() {
         let findings =
-            findings_of(vec![member("worker-errors", &[]), member("comm-context", &[])], &[], order);
-        assert_eq!(findings, ["Cargo.toml lists comm-context after worker-errors"]);
+            findings_of(vec![member("comm-context", &[]), member("worker-errors", &[])], &[], order);
+        assert_eq!(findings, ["Cargo.toml lists worker-errors after comm-context"]);
         assert!(findings_of(vec![member("comm-context", &[]), member("xtask", &[])], &[], order).is_empty());
     }
 
     #[test]
-    fn conformance_and_fault_points_are_for_tests() {
+    fn conformance_and_injected_faults_are_for_tests() {
         for feature in FOR_TESTS {
             let with = |kind: Option<&str>| {
                 let mut one = member("comm-sim", &[("comm-context", kind)]);

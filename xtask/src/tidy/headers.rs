@@ -1,7 +1,7 @@
-//! Headers in step with the Rust side. That offsets and field order agree is proved by a test of comm-context, which
-//! compiles the headers and runs the result; text cannot add to that. What that test is not told about is checked
-//! here: a constant that only one side has or changed, a function of `comm.h` that the shared C API forgot, and a backend
-//! that does not export it.
+//! Headers in step with the Rust side. That offsets and field order agree is proved by a test of
+//! comm-context, which compiles the headers and runs the result; text cannot add to that. Checked here is
+//! what that test cannot know: a constant that only one side has or changed, a function of `comm.h` that
+//! the shared C API lacks, and a backend that does not export it.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,16 @@ const BACKENDS: [&str; 2] = ["comm-sim", "comm-hccl"];
 
 pub(super) fn in_step(tree: &Tree<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let rust: String = tree.under("comm-context/src", ".rs").map(|(_, text)| text).collect();
+    // Error codes are in worker-errors, everything else in comm-context.
+    let sources = ["comm-context/src", "worker-errors/src"].into_iter();
+    let rust: String = sources.flat_map(|folder| tree.under(folder, ".rs")).map(|(_, text)| text).collect();
     for (path, text) in tree.under(HEADERS, ".h") {
         for (name, value) in constants(text) {
             match rust_constant(&rust, &name) {
                 // Success is not an error and needs no code.
                 None if value == 0 => {}
                 None => {
-                    findings.push(format!("{path}: comm-context has neither const nor variant for {name}"))
+                    findings.push(format!("{path}: Rust has neither a constant nor a variant for {name}"))
                 }
                 Some(Some(other)) if other != value => {
                     findings.push(format!("{path}: {name} is {value} here and {other} in Rust"));
@@ -63,8 +65,8 @@ fn constants(header: &str) -> BTreeMap<String, u64> {
     found
 }
 
-/// The value of a constant, or of the variant `TimedOut` for `COMM_E_TIMED_OUT`, where it is a plain integer; the outer
-/// `None` says that there is neither.
+/// The value of a constant, or of the variant `TimedOut` for `COMM_E_TIMED_OUT`, where it is a plain
+/// integer; the outer `None` says that there is neither.
 fn rust_constant(source: &str, name: &str) -> Option<Option<u64>> {
     if let Some((_, rest)) = source.split_once(&format!("const {name}:")) {
         return Some(rest.split_once('=').and_then(|(_, value)| integer(value.split(';').next()?)));

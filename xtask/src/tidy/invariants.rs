@@ -1,12 +1,12 @@
-//! Numbered invariants. A crate doc defines one as `**AB-n**`, bold and in a `//!` line; the id is unique in the
-//! workspace, and at least one test cites it, in a comment or in its name (`fn ab_n_…`).
+//! Numbered invariants. A crate doc defines one as `**AB-n**`, bold and in a `//!` line; the id is unique
+//! in the workspace, and at least one test cites it, in a comment or in its name (`fn ab_n_…`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::tidy::{Finding, Tree, numbered, tests_begin};
 
-/// Crates that are programs and promise nothing to other crates.
-const WITHOUT: [&str; 2] = ["chipcomm-examples", "xtask"];
+/// Crates that are programs, or for benchmarks, and promise nothing to other crates.
+const WITHOUT: [&str; 3] = ["bench-support", "chipcomm-examples", "xtask"];
 
 pub(super) fn defined_once_and_cited(tree: &Tree<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -22,15 +22,17 @@ pub(super) fn defined_once_and_cited(tree: &Tree<'_>) -> Vec<Finding> {
             }
         }
     }
-    let tests: Vec<&str> = tree.rust().map(|(path, text)| &text[tests_begin(path, text)..]).collect();
+    let tests = || tree.rust().map(|(path, text)| &text[tests_begin(path, text)..]);
+    let cited: BTreeSet<&str> = tests().flat_map(ids).collect();
     for (id, place) in &defined {
-        if !tests.iter().any(|text| cites(text, id)) {
+        let name = format!("fn {}_", id.to_lowercase().replace('-', "_"));
+        if !cited.contains(id) && !tests().any(|text| text.contains(&name)) {
             findings.push(format!("{place}: no test cites {id}"));
         }
     }
-    // `UTF-8` looks like an id too; only the letters of a crate make it one.
-    let letters: BTreeSet<&str> = defined.keys().filter_map(|id| id.split('-').next()).collect();
-    let meant = |id: &&str| id.split('-').next().is_some_and(|prefix| letters.contains(prefix));
+    // `UTF-8` has the same form; only the prefix of a crate makes it an id.
+    let prefixes: BTreeSet<&str> = defined.keys().filter_map(|id| id.split('-').next()).collect();
+    let meant = |id: &&str| id.split('-').next().is_some_and(|prefix| prefixes.contains(prefix));
     for (path, text) in tree.rust() {
         let unknown = ids(text).filter(meant).filter(|id| !defined.contains_key(id));
         findings.extend(unknown.map(|id| format!("{path}: {id} is cited and defined nowhere")));
@@ -42,11 +44,6 @@ pub(super) fn defined_once_and_cited(tree: &Tree<'_>) -> Vec<Finding> {
         }
     }
     findings
-}
-
-fn cites(text: &str, id: &str) -> bool {
-    let name = id.to_lowercase().replace('-', "_");
-    ids(text).any(|other| other == id) || text.contains(&format!("fn {name}_"))
 }
 
 /// Every word of the form `AB-12`: two to four capitals, a hyphen, digits.

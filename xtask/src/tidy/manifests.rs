@@ -39,8 +39,8 @@ fn from_workspace(value: Option<&Value>) -> bool {
     value.and_then(|value| value.get("workspace")).and_then(Value::as_bool) == Some(true)
 }
 
-/// Dependencies that say more than that the workspace knows them. A crate may depend on itself by path, which is how
-/// its tests turn on one of its features.
+/// Dependencies that say more than that the workspace knows them. A crate may depend on itself by path,
+/// which is how its tests turn on one of its features.
 fn own_dependencies(table: &Table, prefix: &str) -> Vec<(String, String)> {
     let itself = |value: &Value| value.get("path").and_then(Value::as_str) == Some(".");
     let mut found = Vec::new();

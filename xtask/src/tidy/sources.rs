@@ -52,7 +52,8 @@ pub(super) fn length(tree: &Tree<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// F45: a test asserts a contract. That something is over in fractions of a second is a property of the machine and its load.
+/// F45: a test asserts a contract. That something is over in fractions of a second is a property of the
+/// machine and its load.
 pub(super) fn times(tree: &Tree<'_>) -> Vec<Finding> {
     const FRACTIONS: [&str; 3] = ["from_millis(", "from_micros(", "from_nanos("];
     let tight = |line: &str| {
@@ -68,8 +69,8 @@ pub(super) fn times(tree: &Tree<'_>) -> Vec<Finding> {
     findings
 }
 
-/// A file or an inline module opts in to unsafe code for itself, under a `# Safety` paragraph, and never for a whole
-/// library.
+/// A file or an inline module opts in to unsafe code for itself, under a `# Safety` paragraph, and never
+/// for a whole library.
 pub(super) fn unsafe_files(tree: &Tree<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.rust() {
@@ -97,8 +98,8 @@ pub(super) fn unsafe_files(tree: &Tree<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Acquire and release are what protocols are made of. Any other ordering needs a comment with its name that says why
-/// it may or must be: on its line, up to six lines above, or in the doc of its file.
+/// Acquire and release are what protocols are made of. Any other ordering needs a comment with its name
+/// that says why it may or must be: on its line, up to six lines above, or in the doc of its file.
 pub(super) fn orderings(tree: &Tree<'_>) -> Vec<Finding> {
     // Each with what a comment about it contains, in its spelling or in plain English.
     const OTHERS: [(&str, &[&str]); 2] =

@@ -1,19 +1,20 @@
-//! The texts that a newcomer follows: each command in them exists, and the README's crate table is the workspace.
+//! The texts that a newcomer follows: each command in them exists, and the README's crate table is the
+//! workspace.
 
 use clap::CommandFactory;
 
-use crate::layers::position;
+use crate::layers::{SUPPORT, position};
 use crate::tidy::{Finding, Tree, numbered};
 use crate::workspace::Member;
 
-const TEXTS: [&str; 4] = ["README.md", "CONTRIBUTING.md", "SECURITY.md", ".ci/run"];
 const XTASK: &str = "cargo xtask ";
 
 /// `cargo xtask …` in a text must parse; `cargo run --release` must know which program it means.
 pub(super) fn commands(tree: &Tree<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for path in TEXTS {
-        for (at, line) in numbered(tree.text(path)) {
+    let is_text = |path: &str| path.ends_with(".md") || path.starts_with(".ci/");
+    for (path, text) in tree.files.iter().filter(|(path, _)| is_text(path)) {
+        for (at, line) in numbered(text) {
             for (start, _) in line.match_indices(XTASK) {
                 let rest = &line[start + XTASK.len()..];
                 let command = rest.split(['`', '#', '|', ';']).next().unwrap_or(rest).trim();
@@ -55,11 +56,12 @@ fn has_main_program(members: &[Member]) -> bool {
     chosen == 1 || (chosen == 0 && default().flat_map(|member| member.targets_named("bin", "")).count() == 1)
 }
 
-/// The README's table has one row for each top-level member, in dependency order.
+/// The README's table has one row for each top-level member but the support crates, in dependency order.
 pub(super) fn crate_table(tree: &Tree<'_>) -> Vec<Finding> {
     let rows: Vec<&str> = tree.text("README.md").lines().filter_map(|line| first_name(line)).collect();
     let mut findings = Vec::new();
-    let mut expected: Vec<&str> = tree.ws.top_level().map(|member| member.name.as_str()).collect();
+    let names = tree.ws.top_level().map(|member| member.name.as_str());
+    let mut expected: Vec<&str> = names.filter(|name| !SUPPORT.contains(name)).collect();
     expected.sort_by_key(|name| position(name));
     for name in expected.iter().filter(|name| !rows.contains(name)) {
         let says =
@@ -122,7 +124,7 @@ mod tests {
         let member = |name: &str| Member { name: name.into(), dir: name.into(), ..Member::default() };
         let table = |rows: &[&str]| {
             let text: String = rows.iter().map(|name| format!("| L | `{name}` | text |\n")).collect();
-            let members = vec![member("comm-context"), member("xtask")];
+            let members = vec![member("bench-support"), member("comm-context"), member("xtask")];
             findings_of(members, &[("README.md", &text)], crate_table).join(" ")
         };
         assert_eq!(table(&["comm-context", "xtask"]), "");

@@ -1,10 +1,16 @@
-//! The file in which a watcher outside reads what the processes of a program passed.
+//! The file in which a test outside the program reads which points its processes passed.
 
-use super::{Kind, LOG_VARIABLE, Pass, Plan};
+use super::plan::Plan;
+use super::state::{Kind, Pass};
 use std::fmt;
 use std::io::Write;
 use std::path::PathBuf;
 use std::str::FromStr;
+
+/// The variable that names a log file for a program and all processes that it starts. With a plan, each
+/// fault is appended to it just before it happens; without one, each pass of a point. Every line is a
+/// [`LogLine`].
+pub const LOG_VARIABLE: &str = "CHIPCOMM_FAULT_LOG";
 
 /// Where to append, and what.
 pub(super) struct Log {
@@ -19,13 +25,13 @@ impl Log {
         Some(Self { path, passes: plan.faults.is_empty() })
     }
 
-    /// Opened anew each time: a forked process has closed the descriptors that it does not know of. One write, so that lines of several
-    /// processes do not mix.
+    /// Opens the file each time: a forked process has closed the descriptors that it does not know. One
+    /// write, so that lines of several processes do not mix.
     pub(super) fn append(&self, rank: Option<u32>, pass: Pass) {
         let (pid, at_ns) = (std::process::id(), monotonic_ns());
         let line = LogLine { pid, rank, at_ns, kind: pass.kind, hit: pass.hit, point: pass.point.to_owned() };
         let file = std::fs::OpenOptions::new().append(true).create(true).open(&self.path);
-        // Who misses the line says so; a process under test cannot.
+        // The reader reports a missing line; a process under test cannot.
         let _ = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
     }
 }
@@ -37,7 +43,8 @@ fn monotonic_ns() -> u64 {
         .map_or(0, |now| now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
 }
 
-/// One pass of a point, or one fault just before it happened: `pid rank ns kind hit point`, with `-` where no rank is known.
+/// One pass of a point, or one fault just before it happened: `pid rank ns kind hit point`, with `-` for
+/// an unknown rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLine {
     /// The process.
@@ -46,7 +53,7 @@ pub struct LogLine {
     pub rank: Option<u32>,
     /// When, on the monotonic clock.
     pub at_ns: u64,
-    /// What the point stands before.
+    /// What follows the point.
     pub kind: Kind,
     /// Which pass in this process, from 1.
     pub hit: u64,
@@ -93,6 +100,7 @@ impl FromStr for LogLine {
 mod tests {
     use super::*;
 
+    /// FP-3
     #[test]
     fn a_line_survives_its_text_and_malformed_lines_are_refused() {
         for rank in [None, Some(3)] {

@@ -1,12 +1,11 @@
-//! What callers get wrong.
+//! Wrong arguments.
 
 use core::fmt;
 use std::time::Duration;
 
 use crate::abi::{COMM_MAX_RANK_NUM, DeviceAddr};
 
-/// A wrong argument, refused before anything is created. Both backends refuse the same things in the same
-/// words.
+/// A wrong argument, refused before anything is created, with the same text by every backend.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArgumentError {
@@ -125,15 +124,15 @@ pub enum ArgumentError {
         len: usize,
     },
 
-    /// A time limit is zero or absurdly long.
+    /// A time limit is zero or longer than a day.
     #[error("a time limit of {given:?} is refused; pass more than zero and at most 24 hours")]
     Timeout {
         /// What was given.
         given: Duration,
     },
 
-    /// A text is no time limit.
-    #[error("{given:?} is no time limit; write seconds, such as 120 or 0.5, above 0 and up to 86400")]
+    /// A text is not a time limit.
+    #[error("{given:?} is not a time limit; write seconds, such as 120 or 0.5, above 0 and up to 86400")]
     TimeoutText {
         /// The text.
         given: String,
@@ -150,7 +149,7 @@ pub enum ArgumentError {
         given: String,
     },
 
-    /// The path at which the ranks meet cannot be one.
+    /// The rendezvous path cannot name a file.
     #[error("rootinfo_path {problem}; pass the same absolute or relative file path on every rank")]
     RootinfoPath {
         /// What is wrong with it.
@@ -189,7 +188,8 @@ pub enum ArgumentError {
 
     /// A handle does not belong to a live communicator.
     #[error(
-        "{value:#x} is no handle of a live communicator; pass what comm_init returned, before comm_destroy"
+        "{value:#x} is not the handle of a live communicator; \
+         pass what comm_init returned, before comm_destroy"
     )]
     Handle {
         /// What was given.
@@ -197,7 +197,7 @@ pub enum ArgumentError {
     },
 }
 
-/// What is wrong with a rendezvous path, as far as its text tells.
+/// What is wrong with the text of a rendezvous path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PathProblem {
     /// It is NULL.

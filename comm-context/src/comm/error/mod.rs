@@ -2,6 +2,7 @@
 
 mod argument;
 mod death;
+mod failure;
 
 pub use argument::{ArgumentError, PathProblem};
 pub use death::Death;
@@ -14,11 +15,15 @@ use std::time::Duration;
 
 use super::{AllocationId, Phase};
 use crate::abi::AbiError;
+use worker_errors::ErrorCode;
 
 /// The error of every communicator call, the same for every backend.
+///
+/// The text of [`Broken`](Self::Broken) and [`Backend`](Self::Backend) includes that of the source, because C
+/// callers get the text only.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CommError {
-    /// An argument is wrong. Nothing was created and no peer was told.
+    /// An argument is wrong. Nothing was created and no peer was involved.
     #[error(transparent)]
     Argument(#[from] ArgumentError),
 
@@ -61,7 +66,7 @@ pub enum CommError {
         waited: Duration,
         /// How long it was allowed to.
         limit: Duration,
-        /// The ranks that had not come.
+        /// The ranks that had not arrived.
         missing: Vec<u32>,
         /// Where every rank was when the deadline passed, one line each; empty when that is not known.
         table: String,
@@ -92,7 +97,7 @@ pub enum CommError {
     PeerLeft {
         /// The peer.
         rank: u32,
-        /// Why it left, in its words.
+        /// The reason that it gave.
         reason: String,
         /// What this rank was doing.
         phase: Phase,
@@ -102,7 +107,7 @@ pub enum CommError {
     /// usable.
     #[error(
         "rank {rank} failed in {phase}: {message}; \
-         the operation is undone on every member, so mend that and call again"
+         the operation is undone on every member, so fix that and call again"
     )]
     PeerFailed {
         /// The peer.
@@ -120,7 +125,7 @@ pub enum CommError {
     Aborted {
         /// What this rank was doing.
         phase: Phase,
-        /// Why, in the words of whoever aborted.
+        /// The reason that was given.
         reason: String,
     },
 
@@ -178,7 +183,7 @@ pub enum CommError {
         phase: Phase,
     },
 
-    /// A call into the vendor's library did not come back in time. The thread that made it is lost, and with it
+    /// A call into the vendor's library did not return in time. The thread that made it is lost, and with it
     /// everything that it holds on the device.
     #[error(
         "{function} has not come back in {phase} on rank {rank} after {waited:.1?} of {limit:?}; \
@@ -215,61 +220,34 @@ pub enum CommError {
     },
 }
 
-/// The kind of a [`CommError`] as C sees it: what a failed `comm_*` call returns (`comm.h`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(i32)]
-pub enum CommCode {
-    /// A wrong argument or a call in the wrong state.
-    Invalid = 1,
-    /// The deadline passed.
-    TimedOut = 2,
-    /// A peer's process is gone.
-    PeerDied = 3,
-    /// A peer left the group.
-    PeerLeft = 4,
-    /// A peer could not do its part.
-    PeerFailed = 5,
-    /// The run was aborted.
-    Aborted = 6,
-    /// Not enough memory.
-    OutOfMemory = 7,
-    /// Ranks disagree.
-    Mismatch = 8,
-    /// The operating system refused a call.
-    System = 9,
-    /// A vendor library refused a call.
-    Vendor = 10,
-    /// The backend failed inside.
-    Internal = 11,
-}
-
 impl CommError {
-    /// The code of the error; that of the first cause if the communicator was broken before.
-    pub fn code(&self) -> CommCode {
+    /// The code of the error, which is also what a failed `comm_*` call returns (`comm.h`); that of the first
+    /// cause if the communicator was broken before.
+    pub fn code(&self) -> ErrorCode {
         match self {
             Self::Argument(_)
             | Self::NoWindow
             | Self::WindowsExist
             | Self::UnknownDomain { .. }
-            | Self::DomainExists { .. }
-            | Self::Closed => CommCode::Invalid,
-            Self::TimedOut { .. } | Self::Stuck { .. } => CommCode::TimedOut,
-            Self::PeerDied { .. } => CommCode::PeerDied,
-            Self::PeerLeft { .. } => CommCode::PeerLeft,
-            Self::PeerFailed { .. } => CommCode::PeerFailed,
-            Self::Aborted { .. } => CommCode::Aborted,
-            Self::OutOfMemory { .. } => CommCode::OutOfMemory,
-            Self::Mismatch { .. } => CommCode::Mismatch,
-            Self::System { .. } => CommCode::System,
-            Self::Vendor { .. } => CommCode::Vendor,
+            | Self::DomainExists { .. } => ErrorCode::Invalid,
+            Self::Closed => ErrorCode::Closed,
+            Self::TimedOut { .. } | Self::Stuck { .. } => ErrorCode::TimedOut,
+            Self::PeerDied { .. } => ErrorCode::PeerDied,
+            Self::PeerLeft { .. } => ErrorCode::PeerLeft,
+            Self::PeerFailed { .. } => ErrorCode::PeerFailed,
+            Self::Aborted { .. } => ErrorCode::Aborted,
+            Self::OutOfMemory { .. } => ErrorCode::OutOfMemory,
+            Self::Mismatch { .. } => ErrorCode::Mismatch,
+            Self::System { .. } => ErrorCode::System,
+            Self::Vendor { .. } => ErrorCode::Vendor,
             Self::Broken { cause } => cause.code(),
-            Self::Backend { .. } => CommCode::Internal,
+            Self::Backend { .. } => ErrorCode::Internal,
         }
     }
 
-    /// For a context of parts that were checked, which always hold together.
+    /// For a context whose parts were checked before, so that this cannot happen.
     pub fn impossible(error: AbiError) -> Self {
-        let what = "a bug: the context does not hold together".to_owned();
+        let what = "a bug: the context is inconsistent".to_owned();
         Self::Backend { what, source: Arc::new(error) }
     }
 
@@ -281,7 +259,7 @@ impl CommError {
         }
     }
 
-    /// What later calls answer after `first`. Never nests: the cause of a `Broken` is the first error itself.
+    /// The error of every call after `first`. Never nests: the cause of a `Broken` is the first error itself.
     pub fn broken(first: &Arc<Self>) -> Self {
         match first.as_ref() {
             Self::Broken { cause } => Self::broken(cause),
@@ -289,9 +267,9 @@ impl CommError {
         }
     }
 
-    /// An error of the operating system, from the value that the failed call left behind.
+    /// An error of the operating system.
     pub fn system(call: &'static str, what: impl Into<String>, error: &io::Error) -> Self {
-        // An io::Error that no system call made has no errno; EIO is the honest neighbour.
+        // An io::Error that no system call made has no errno; EIO comes closest.
         const EIO: i32 = 5;
         Self::System { call, errno: error.raw_os_error().unwrap_or(EIO), what: what.into() }
     }
@@ -304,9 +282,9 @@ impl fmt::Display for TimedOutText<'_> {
         let Self(phase, waited, limit, missing, table) = self;
         write!(f, "timed out in {phase} after {waited:.1?} of {limit:?}; ")?;
         match missing {
-            [] => f.write_str("every rank had come")?,
-            [one] => write!(f, "rank {one} had not come")?,
-            several => write!(f, "ranks {several:?} had not come")?,
+            [] => f.write_str("every rank had arrived")?,
+            [one] => write!(f, "rank {one} had not arrived")?,
+            several => write!(f, "ranks {several:?} had not arrived")?,
         }
         f.write_str("; see what they are doing, or allow more time (CHIPCOMM_TIMEOUT_S, in seconds)")?;
         if !table.is_empty() {
@@ -346,7 +324,7 @@ impl fmt::Display for Detail<'_> {
     }
 }
 
-/// The next step for the errors of the system that users meet; numbers as Linux has them.
+/// The next step for the errno values that users see, numbered as on Linux.
 fn errno_advice(errno: i32) -> &'static str {
     match errno {
         1 | 13 => "check the owner and mode of what it touches, and whether a sandbox forbids the call",

@@ -1,4 +1,5 @@
 use super::*;
+use worker_errors::Failure;
 
 fn one_of_each() -> Vec<CommError> {
     let id = AllocationId(0xab);
@@ -53,7 +54,7 @@ fn one_of_each() -> Vec<CommError> {
 fn the_texts_name_what_where_and_the_next_step() {
     let texts: Vec<String> = one_of_each().iter().map(ToString::to_string).collect();
     let has = |text: &str| assert!(texts.iter().any(|t| t.contains(text)), "{text:?} in none of {texts:#?}");
-    has("timed out in barrier after 2.0s of 2s; ranks [1, 3] had not come");
+    has("timed out in barrier after 2.0s of 2s; ranks [1, 3] had not arrived");
     has("\nrank 1: idle for 2.1 s\nrank 3: init for 2.0 s");
     has("rank 1 (pid 4321) died (SIGSEGV) in alloc_windows; ");
     has("HcclBarrier has not come back in barrier on rank 3 after 2.0s of 2s; end this process");
@@ -75,8 +76,24 @@ fn broken_repeats_the_first_cause_however_often_it_is_wrapped() {
     let CommError::Broken { cause } = &again else { panic!("{again:?}") };
     assert!(Arc::ptr_eq(cause, &first));
     assert!(matches!(again.root_cause(), CommError::PeerDied { rank: 1, .. }));
-    assert_eq!(again.code(), CommCode::PeerDied);
+    assert_eq!(again.code(), ErrorCode::PeerDied);
     assert_eq!(again.to_string().matches("first cause").count(), 1);
+}
+
+#[test]
+fn a_failure_has_the_code_phase_and_rank_of_the_first_cause() {
+    for error in one_of_each() {
+        let failure = Failure::from(&error);
+        assert_eq!(failure.message, error.to_string());
+        assert_eq!(failure.chain().count(), 1, "a text is repeated: {failure}");
+        match error.root_cause() {
+            CommError::PeerDied { .. } => {
+                let place = (failure.code, failure.rank, &*failure.phase);
+                assert_eq!(place, (ErrorCode::Killed, Some(1), "alloc_windows"));
+            }
+            root => assert_eq!(failure.code, root.code()),
+        }
+    }
 }
 
 #[test]

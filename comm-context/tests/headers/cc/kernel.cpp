@@ -1,4 +1,4 @@
-// Ranks as threads, each with a window and a context of its own: the kernel helpers as kernels use them.
+// The kernel helpers, with ranks as threads that each have their own window and context.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -80,8 +80,8 @@ void notify_then_wait_carries_the_data(uint32_t nranks, int rounds) {
     });
 }
 
-// A rank that fell through would see a peer in an older round; one that ran ahead, in a newer one.
-void barrier_holds_back_and_lets_go(uint32_t nranks, uint32_t rounds, uint32_t first_epoch) {
+// A rank that passed early would see a peer in an older round; one that ran ahead, in a newer one.
+void barrier_blocks_until_all_arrive(uint32_t nranks, uint32_t rounds, uint32_t first_epoch) {
     Group group(nranks);
     for (auto &window : group.windows) {
         for (auto &slot : window.barrier.slot) {
@@ -113,11 +113,11 @@ void abort_ends_every_wait() {
             REQUIRE(!comm_phase_barrier(ctx, &mine.barrier));
         }
     });
-    // What is satisfied stays so.
+    // A condition that holds wins over the abort.
     REQUIRE(comm_wait(&group.contexts[0], &group.windows[0].arrived, 0));
 }
 
-void a_small_or_missing_workspace_is_no_abort_word() {
+void a_small_or_missing_workspace_has_no_abort_word() {
     Group group(1);
     CommContext ctx = group.contexts[0];
     group.workspace.abort = 1;
@@ -153,12 +153,12 @@ void spans_are_copied_and_added() {
 int main() {
     notify_then_wait_carries_the_data(2, 2000);
     notify_then_wait_carries_the_data(5, 500);
-    barrier_holds_back_and_lets_go(1, 10, 0);
-    barrier_holds_back_and_lets_go(2, 10000, 0);
-    barrier_holds_back_and_lets_go(4, 2000, 0);
-    barrier_holds_back_and_lets_go(3, 100, UINT32_MAX - 50);
+    barrier_blocks_until_all_arrive(1, 10, 0);
+    barrier_blocks_until_all_arrive(2, 10000, 0);
+    barrier_blocks_until_all_arrive(4, 2000, 0);
+    barrier_blocks_until_all_arrive(3, 100, UINT32_MAX - 50);
     abort_ends_every_wait();
-    a_small_or_missing_workspace_is_no_abort_word();
+    a_small_or_missing_workspace_has_no_abort_word();
     spans_are_copied_and_added();
     std::puts("ok");
     return 0;

@@ -1,79 +1,56 @@
-//! What every vendor function does first and last: faults, the state's lock, the code and its text.
+//! The frame of every vendor function: the gate, then the body with the process's state, then the code and its text.
+
+pub(crate) use cann_sim::gate::{Refusal, ensure, refuse};
 
 use crate::state::State;
-use cann_sim::{Attachment, Entry};
+use cann_sim::Attachment;
+use cann_sim::gate::GateCodes;
 use comm_hccl::sys::*;
 use std::cell::RefCell;
 use std::ffi::CString;
 use std::sync::{Mutex, PoisonError};
 
-/// Why a call is refused: the vendor's code, and words for `aclGetRecentErrMsg`.
-pub(crate) struct Refusal {
-    code: i32,
-    why: String,
-}
-
-/// What a call comes to.
+/// The result of a call.
 pub(crate) type Answer = Result<(), Refusal>;
 
-/// A refusal with a code and words.
-pub(crate) fn refuse<T>(code: i32, why: impl Into<String>) -> Result<T, Refusal> {
-    Err(Refusal { code, why: why.into() })
-}
-
-/// Refuses when a condition does not hold.
-pub(crate) fn ensure(holds: bool, code: i32, why: &str) -> Answer {
-    if holds { Ok(()) } else { refuse(code, why) }
-}
+const CODES: GateCodes =
+    GateCodes { no_session: ACL_ERROR_INTERNAL_ERROR, forked: ACL_ERROR_RT_INTERNAL_ERROR };
 
 static STATE: Mutex<Option<State>> = Mutex::new(None);
 
 thread_local! {
     static RECENT: RefCell<Option<CString>> = const { RefCell::new(None) };
-    /// Keeps the text alive that the caller was given last.
-    static GIVEN: RefCell<Option<CString>> = const { RefCell::new(None) };
+    /// The text that the caller got last; it must stay valid.
+    static RETURNED: RefCell<Option<CString>> = const { RefCell::new(None) };
 }
 
 /// Passes a call through the gate and runs its body with the process's state.
 pub(crate) fn call(function: &'static str, body: impl FnOnce(&mut State) -> Answer) -> aclError {
-    let answer = match enter(function) {
-        Err(refusal) => Err(refusal),
-        Ok(attachment) => {
-            let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
-            body(state.get_or_insert_with(|| State::new(attachment)))
-        }
-    };
+    let answer = enter(function).and_then(|attachment| {
+        let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+        body(state.get_or_insert_with(|| State::new(attachment)))
+    });
     match answer {
         Ok(()) => ACL_SUCCESS,
-        Err(Refusal { code, why }) => {
-            remember(&format!("cann-sim: {function}: {why}"));
-            code
+        Err(refusal) => {
+            let text = format!("cann-sim: {function}: {}", refusal.reason());
+            RECENT.set(CString::new(text.replace('\0', " ")).ok());
+            refusal.code()
         }
     }
 }
 
 /// Passes a call through the gate.
 pub(crate) fn enter(function: &'static str) -> Result<&'static Attachment, Refusal> {
-    let attachment = cann_sim::attach().or_else(|why| refuse(ACL_ERROR_INTERNAL_ERROR, why))?;
-    if attachment.is_forked() {
-        return refuse(ACL_ERROR_RT_INTERNAL_ERROR, "this process was forked after the first vendor call");
-    }
-    match attachment.enter(function) {
-        Entry::Proceed => Ok(attachment),
-        Entry::Return(code) => refuse(code, "a fault of the script"),
-    }
-}
-
-fn remember(text: &str) {
-    RECENT.set(CString::new(text.replace('\0', " ")).ok());
+    cann_sim::gate::enter(function, CODES)
 }
 
 /// The latest text of this thread, once.
 pub(crate) fn take_recent() -> *const std::ffi::c_char {
     let text = RECENT.take();
-    GIVEN.with_borrow_mut(|given| {
-        *given = text;
-        given.as_ref().map_or(std::ptr::null(), |t| t.as_ptr())
+    RETURNED.with_borrow_mut(|returned| {
+        *returned = text;
+        returned.as_ref().map_or(std::ptr::null(), |t| t.as_ptr())
     })
 }
 

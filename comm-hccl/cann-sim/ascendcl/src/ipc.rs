@@ -1,9 +1,8 @@
 //! IPC keys. A key is the nonce of the session's export in hexadecimal, padded to 64 characters, and a NUL.
 //!
 //! # Safety
-//! The exported functions have the vendor's C interface: a caller passes pointers that are valid as the
-//! vendor's headers say. Null, sizes and handles are checked here; each unsafe block says what is left to the
-//! caller.
+//! The exported functions have the vendor's C interface: a caller passes pointers that are valid as the vendor's headers
+//! say. Null, sizes and handles are checked here; each unsafe block says what the caller must ensure.
 #![allow(unsafe_code)]
 
 use crate::gate::{Refusal, call, ensure, refuse};
@@ -14,12 +13,12 @@ use comm_hccl::sys::*;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Arc;
 
-/// The only length that the vendor takes, NUL included.
+/// The only length that the vendor accepts, NUL included.
 const KEY_LEN: usize = 65;
 
 fn key_text(key: *const c_char) -> Result<Vec<u8>, Refusal> {
     ensure(!key.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
-    // SAFETY: not null; the caller gives a text that ends in NUL.
+    // SAFETY: not null; the caller provides a text that ends in NUL.
     let text = unsafe { CStr::from_ptr(key) }.to_bytes().to_vec();
     ensure(text.len() == KEY_LEN - 1, ACL_ERROR_RT_PARAM_INVALID, "a key has 64 characters")?;
     Ok(text)
@@ -46,9 +45,13 @@ pub(crate) unsafe extern "C" fn aclrtIpcMemGetExportKey(
             ACL_ERROR_RT_PARAM_INVALID,
             "unknown flags",
         )?;
-        ensure(state.attachment.config().ipc, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "no IPC keys here")?;
+        ensure(
+            state.attachment.config().ipc,
+            ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+            "this machine has no IPC keys",
+        )?;
         let device = state.device()?;
-        let card = state.rank_block(device as i32)?;
+        let visible = state.visible_id(device as i32)?;
         let memory = match state.ranges.get(&(pointer as usize)) {
             Some(range) if range.kind == Kind::Memory && size > 0 && size <= range.size => {
                 Arc::clone(&range.memory)
@@ -56,9 +59,9 @@ pub(crate) unsafe extern "C" fn aclrtIpcMemGetExportKey(
             _ => return refuse(ACL_ERROR_RT_PARAM_INVALID, "not memory of aclrtMalloc of this size"),
         };
         let open = flags == ACL_RT_IPC_MEM_EXPORT_FLAG_DISABLE_PID_VALIDATION;
-        let nonce = share::publish(state.attachment, ExportKind::IpcKey, &memory, card, open)?;
+        let nonce = share::publish(state.attachment, ExportKind::IpcKey, &memory, visible, open)?;
         let text = format!("{nonce:064x}").into_bytes();
-        // SAFETY: not null; the caller gives `len` bytes, and text and NUL are 65.
+        // SAFETY: not null; the caller provides `len` bytes, and text and NUL are 65.
         unsafe {
             std::ptr::copy_nonoverlapping(text.as_ptr().cast(), key, KEY_LEN - 1);
             key.add(KEY_LEN - 1).write(0);
@@ -95,7 +98,11 @@ pub(crate) unsafe extern "C" fn aclrtIpcMemImportByKey(
             _ => return refuse(ACL_ERROR_RT_PARAM_INVALID, "unknown flags"),
         };
         let text = key_text(key)?;
-        ensure(!state.keys.contains_key(&text), ACL_ERROR_RT_PARAM_INVALID, "own key, or open already")?;
+        ensure(
+            !state.keys.contains_key(&text),
+            ACL_ERROR_RT_PARAM_INVALID,
+            "the key is this process's own, or open already",
+        )?;
         let nonce = key_nonce(&text)?;
         let memory = share::open(state, ExportKind::IpcKey, nonce, path)?;
         let base = memory.map().or_else(|e| refuse(ACL_ERROR_RT_DRV_INTERNAL_ERROR, e.to_string()))?;
@@ -104,7 +111,7 @@ pub(crate) unsafe extern "C" fn aclrtIpcMemImportByKey(
         state.ranges.insert(base, range);
         state.keys.insert(text, IpcKey { device, nonce, import: Some(base) });
         state.attachment.created(Kind::IpcImport);
-        // SAFETY: not null; the caller gives a place for one address.
+        // SAFETY: not null; the caller provides a place for one address.
         unsafe { pointer.write(base as *mut c_void) };
         Ok(())
     })
@@ -115,7 +122,7 @@ pub(crate) unsafe extern "C" fn aclrtIpcMemClose(key: *const c_char) -> aclError
     call("aclrtIpcMemClose", |state| {
         let text = key_text(key)?;
         let Some(key) = state.keys.remove(&text) else {
-            return refuse(ACL_ERROR_RT_PARAM_INVALID, "no such key");
+            return refuse(ACL_ERROR_RT_PARAM_INVALID, "unknown key");
         };
         match key.import {
             None => {

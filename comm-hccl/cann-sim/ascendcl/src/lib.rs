@@ -1,10 +1,10 @@
 //! `libascendcl.so` of cann-sim, the **test double** of the Ascend vendor libraries; none of it is the
 //! vendor's code.
 //!
-//! What the double is and does not do is said in the crate `cann-sim`. Each vendor function here goes through
-//! the gate that counts calls and applies the script of faults, then through `state`, which knows every
-//! object of the process. At the end of this file the functions are put into the table that `comm_hccl::sys`
-//! declares, so that one of another type, or one that is missing, does not compile.
+//! The crate `cann-sim` says what the double does and does not do. Each vendor function passes the gate, which counts calls
+//! and applies the script of faults, and then uses `state`, which holds every object of the process. The table at the end of
+//! this file is of the type that `comm_hccl::sys` declares, so that a function of another type, or a missing one, does not
+//! compile.
 
 #![deny(unsafe_code)]
 #![allow(non_snake_case, reason = "the vendor's names")]

@@ -1,9 +1,8 @@
 //! Life cycle, contexts, streams.
 //!
 //! # Safety
-//! The exported functions have the vendor's C interface: a caller passes pointers that are valid as the
-//! vendor's headers say. Null, sizes and handles are checked here; each unsafe block says what is left to the
-//! caller.
+//! The exported functions have the vendor's C interface: a caller passes pointers that are valid as the vendor's headers
+//! say. Null, sizes and handles are checked here; each unsafe block says what the caller must ensure.
 #![allow(unsafe_code)]
 
 use crate::gate::{call, ensure, enter, refuse, take_recent};
@@ -47,7 +46,7 @@ pub(crate) unsafe extern "C" fn aclrtGetVersion(
         let pointers = [major, minor, patch];
         ensure(pointers.iter().all(|p| !p.is_null()), ACL_ERROR_INVALID_PARAM, "null pointer")?;
         for (pointer, number) in pointers.into_iter().zip(state.attachment.config().acl_version) {
-            // SAFETY: not null; the caller gives a place for one number.
+            // SAFETY: not null; the caller provides a place for one number.
             unsafe { pointer.write(number) };
         }
         Ok(())
@@ -74,8 +73,8 @@ pub(crate) unsafe extern "C" fn aclGetRecentErrMsg() -> *const c_char {
 pub(crate) unsafe extern "C" fn aclrtSetDevice(device: i32) -> aclError {
     call("aclrtSetDevice", |state| {
         ensure(state.initialised, ACL_ERROR_UNINITIALIZE, "aclInit was not called")?;
-        let card = state.rank_block(device)?;
-        state.attachment.device_is_rank(card as i32);
+        let visible = state.visible_id(device)?;
+        state.attachment.device_is_rank(visible as i32);
         *state.set.entry(device as u32).or_default() += 1;
         state.attachment.created(Kind::Device);
         set_current_context(context_of(device as u32));
@@ -86,7 +85,7 @@ pub(crate) unsafe extern "C" fn aclrtSetDevice(device: i32) -> aclError {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn aclrtResetDevice(device: i32) -> aclError {
     call("aclrtResetDevice", |state| {
-        state.rank_block(device)?;
+        state.visible_id(device)?;
         let device = device as u32;
         match state.set.get_mut(&device) {
             None => return refuse(ACL_ERROR_RT_INVALID_DEVICEID, "the device is not set"),
@@ -109,7 +108,7 @@ pub(crate) unsafe extern "C" fn aclrtGetDevice(device: *mut i32) -> aclError {
     call("aclrtGetDevice", |state| {
         ensure(!device.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
         let current = state.device()?;
-        // SAFETY: not null; the caller gives a place for one number.
+        // SAFETY: not null; the caller provides a place for one number.
         unsafe { device.write(current as i32) };
         Ok(())
     })
@@ -119,9 +118,9 @@ pub(crate) unsafe extern "C" fn aclrtGetDevice(device: *mut i32) -> aclError {
 pub(crate) unsafe extern "C" fn aclrtGetDeviceCount(count: *mut u32) -> aclError {
     call("aclrtGetDeviceCount", |state| {
         ensure(!count.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
-        // SAFETY: not null; the caller gives a place for one number.
-        unsafe { count.write(state.cards.len() as u32) };
-        ensure(!state.cards.is_empty(), ACL_ERROR_RT_NO_DEVICE, "no device is visible")
+        // SAFETY: not null; the caller provides a place for one number.
+        unsafe { count.write(state.visible.len() as u32) };
+        ensure(!state.visible.is_empty(), ACL_ERROR_RT_NO_DEVICE, "no device is visible")
     })
 }
 
@@ -130,7 +129,7 @@ pub(crate) unsafe extern "C" fn aclrtGetCurrentContext(context: *mut aclrtContex
     call("aclrtGetCurrentContext", |_| {
         ensure(!context.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
         ensure(current_context() != NO_CONTEXT, ACL_ERROR_RT_CONTEXT_NULL, "this thread has no context")?;
-        // SAFETY: not null; the caller gives a place for one handle.
+        // SAFETY: not null; the caller provides a place for one handle.
         unsafe { context.write(current_context() as aclrtContext) };
         Ok(())
     })
@@ -141,7 +140,7 @@ pub(crate) unsafe extern "C" fn aclrtSetCurrentContext(context: aclrtContext) ->
     call("aclrtSetCurrentContext", |state| {
         let context = context as usize;
         let known = context == FOREIGN_CONTEXT || state.set.keys().any(|&d| context_of(d) == context);
-        ensure(known, ACL_ERROR_RT_PARAM_INVALID, "no such context")?;
+        ensure(known, ACL_ERROR_RT_PARAM_INVALID, "unknown context")?;
         set_current_context(context);
         Ok(())
     })
@@ -151,8 +150,8 @@ pub(crate) unsafe extern "C" fn aclrtSetCurrentContext(context: aclrtContext) ->
 pub(crate) unsafe extern "C" fn aclrtGetPhyDevIdByLogicDevId(logical: i32, physical: *mut i32) -> aclError {
     call("aclrtGetPhyDevIdByLogicDevId", |state| {
         ensure(!physical.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
-        let id = state.rank_block(logical)? + state.attachment.config().physical_base;
-        // SAFETY: not null; the caller gives a place for one number.
+        let id = state.visible_id(logical)? + state.attachment.config().physical_base;
+        // SAFETY: not null; the caller provides a place for one number.
         unsafe { physical.write(id as i32) };
         Ok(())
     })
@@ -162,7 +161,7 @@ pub(crate) unsafe extern "C" fn aclrtGetPhyDevIdByLogicDevId(logical: i32, physi
 pub(crate) unsafe extern "C" fn aclrtDeviceGetBareTgid(pid: *mut i32) -> aclError {
     call("aclrtDeviceGetBareTgid", |state| {
         ensure(!pid.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
-        // SAFETY: not null; the caller gives a place for one number.
+        // SAFETY: not null; the caller provides a place for one number.
         unsafe { pid.write(state.attachment.pid()) };
         Ok(())
     })
@@ -176,7 +175,7 @@ pub(crate) unsafe extern "C" fn aclrtCreateStream(stream: *mut aclrtStream) -> a
         let handle = state.handle();
         state.streams.insert(handle, device);
         state.attachment.created(Kind::Stream);
-        // SAFETY: not null; the caller gives a place for one handle.
+        // SAFETY: not null; the caller provides a place for one handle.
         unsafe { stream.write(handle as aclrtStream) };
         Ok(())
     })
@@ -186,7 +185,7 @@ pub(crate) unsafe extern "C" fn aclrtCreateStream(stream: *mut aclrtStream) -> a
 pub(crate) unsafe extern "C" fn aclrtDestroyStream(stream: aclrtStream) -> aclError {
     call("aclrtDestroyStream", |state| {
         let known = state.streams.remove(&(stream as usize)).is_some();
-        ensure(known, ACL_ERROR_RT_PARAM_INVALID, "no such stream")?;
+        ensure(known, ACL_ERROR_RT_PARAM_INVALID, "unknown stream")?;
         state.attachment.destroyed(Kind::Stream);
         Ok(())
     })
@@ -200,7 +199,7 @@ pub(crate) unsafe extern "C" fn aclrtSynchronizeStream(stream: aclrtStream) -> a
             return refuse(ACL_ERROR_RT_AICPU_EXCEPTION, "the thread's context is HCCL's; restore it first");
         }
         match state.streams.get(&(stream as usize)) {
-            None => refuse(ACL_ERROR_RT_PARAM_INVALID, "no such stream"),
+            None => refuse(ACL_ERROR_RT_PARAM_INVALID, "unknown stream"),
             Some(&of) => ensure(of == device, ACL_ERROR_RT_STREAM_CONTEXT, "the stream is of another device"),
         }
     })

@@ -1,9 +1,8 @@
 //! Physical memory, addresses, mappings.
 //!
 //! # Safety
-//! The exported functions have the vendor's C interface: a caller passes pointers that are valid as the
-//! vendor's headers say. Null, sizes and handles are checked here; each unsafe block says what is left to the
-//! caller.
+//! The exported functions have the vendor's C interface: a caller passes pointers that are valid as the vendor's headers
+//! say. Null, sizes and handles are checked here; each unsafe block says what the caller must ensure.
 #![allow(unsafe_code)]
 
 use crate::gate::{Refusal, call, ensure, refuse};
@@ -22,7 +21,7 @@ const NORMAL: usize = 64 << 10;
 
 fn unit(state: &State, prop: *const aclrtPhysicalMemProp) -> Result<usize, Refusal> {
     ensure(!prop.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
-    // SAFETY: not null; the caller gives a valid struct.
+    // SAFETY: not null; the caller provides a valid struct.
     let prop = unsafe { *prop };
     let plain = prop.handleType == ACL_MEM_HANDLE_TYPE_NONE
         && prop.allocationType == ACL_MEM_ALLOCATION_TYPE_PINNED
@@ -30,7 +29,7 @@ fn unit(state: &State, prop: *const aclrtPhysicalMemProp) -> Result<usize, Refus
         && prop.reserve == 0;
     ensure(plain, ACL_ERROR_RT_PARAM_INVALID, "only pinned device memory without a handle type")?;
     // A logical id belongs here; one that is only driver-visible is out of range.
-    state.rank_block(prop.location.id as i32)?;
+    state.visible_id(prop.location.id as i32)?;
     ensure(
         prop.location.id == state.device()?,
         ACL_ERROR_RT_DRV_INTERNAL_ERROR,
@@ -53,7 +52,7 @@ pub(crate) unsafe extern "C" fn aclrtMemGetAllocationGranularity(
         ensure(!granularity.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
         ensure(option == ACL_RT_MEM_ALLOC_GRANULARITY_MINIMUM, ACL_ERROR_RT_PARAM_INVALID, "unknown option")?;
         let unit = unit(state, prop)?;
-        // SAFETY: not null; the caller gives a place for one number.
+        // SAFETY: not null; the caller provides a place for one number.
         unsafe { granularity.write(unit) };
         Ok(())
     })
@@ -83,7 +82,7 @@ pub(crate) unsafe extern "C" fn aclrtMallocPhysical(
             Physical { device, memory: Arc::new(memory), kind: Kind::Physical, exports: Vec::new() };
         state.physical.insert(id, physical);
         state.attachment.created(Kind::Physical);
-        // SAFETY: not null; the caller gives a place for one handle.
+        // SAFETY: not null; the caller provides a place for one handle.
         unsafe { handle.write(id as aclrtDrvMemHandle) };
         Ok(())
     })
@@ -92,7 +91,7 @@ pub(crate) unsafe extern "C" fn aclrtMallocPhysical(
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn aclrtFreePhysical(handle: aclrtDrvMemHandle) -> aclError {
     call("aclrtFreePhysical", |state| match state.physical.remove(&(handle as usize)) {
-        None => refuse(ACL_ERROR_RT_PARAM_INVALID, "no such physical memory"),
+        None => refuse(ACL_ERROR_RT_PARAM_INVALID, "unknown physical memory"),
         Some(physical) => {
             physical.exports.iter().for_each(|&nonce| crate::share::withdraw(state.attachment, nonce));
             state.attachment.destroyed(physical.kind);
@@ -118,7 +117,7 @@ pub(crate) unsafe extern "C" fn aclrtReserveMemAddress(
         let reservation = Reservation { device, size, mapped: None, access: HashSet::new() };
         state.reservations.insert(base, reservation);
         state.attachment.created(Kind::Reservation);
-        // SAFETY: not null; the caller gives a place for one address.
+        // SAFETY: not null; the caller provides a place for one address.
         unsafe { pointer.write(base as *mut c_void) };
         Ok(())
     })
@@ -127,7 +126,7 @@ pub(crate) unsafe extern "C" fn aclrtReserveMemAddress(
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn aclrtReleaseMemAddress(pointer: *mut c_void) -> aclError {
     call("aclrtReleaseMemAddress", |state| match state.reservations.get(&(pointer as usize)) {
-        None => refuse(ACL_ERROR_RT_PARAM_INVALID, "no such reservation"),
+        None => refuse(ACL_ERROR_RT_PARAM_INVALID, "unknown reservation"),
         Some(r) if r.mapped.is_some() => {
             refuse(ACL_ERROR_RT_DRV_INTERNAL_ERROR, "memory is still mapped there")
         }
@@ -149,13 +148,13 @@ pub(crate) unsafe extern "C" fn aclrtMapMem(
     flags: u64,
 ) -> aclError {
     call("aclrtMapMem", |state| {
-        ensure(offset == 0 && flags == 0, ACL_ERROR_RT_PARAM_INVALID, "an offset or flags")?;
+        ensure(offset == 0 && flags == 0, ACL_ERROR_RT_PARAM_INVALID, "an offset or flags are given")?;
         let Some(physical) = state.physical.get(&(handle as usize)) else {
-            return refuse(ACL_ERROR_RT_PARAM_INVALID, "no such physical memory");
+            return refuse(ACL_ERROR_RT_PARAM_INVALID, "unknown physical memory");
         };
         let memory = Arc::clone(&physical.memory);
         let Some(reservation) = state.reservations.get_mut(&(pointer as usize)) else {
-            return refuse(ACL_ERROR_RT_PARAM_INVALID, "no such reservation");
+            return refuse(ACL_ERROR_RT_PARAM_INVALID, "unknown reservation");
         };
         let fits = size == memory.size() && size <= reservation.size;
         ensure(
@@ -168,7 +167,7 @@ pub(crate) unsafe extern "C" fn aclrtMapMem(
             ACL_ERROR_RT_PARAM_INVALID,
             "something is mapped there already",
         )?;
-        // Without access until aclrtMemSetAccess gives it, so that a forgotten one shows.
+        // Without access until aclrtMemSetAccess allows it, so that a forgotten call is noticed.
         map_over(pointer as usize, &memory)
             .or_else(|e| refuse(ACL_ERROR_RT_DRV_INTERNAL_ERROR, e.to_string()))?;
         reservation.mapped = Some(memory);
@@ -181,7 +180,7 @@ pub(crate) unsafe extern "C" fn aclrtMapMem(
 pub(crate) unsafe extern "C" fn aclrtUnmapMem(pointer: *mut c_void) -> aclError {
     call("aclrtUnmapMem", |state| {
         let Some(reservation) = state.reservations.get_mut(&(pointer as usize)) else {
-            return refuse(ACL_ERROR_RT_PARAM_INVALID, "no such reservation");
+            return refuse(ACL_ERROR_RT_PARAM_INVALID, "unknown reservation");
         };
         ensure(reservation.mapped.take().is_some(), ACL_ERROR_RT_PARAM_INVALID, "nothing is mapped there")?;
         reservation.access.clear();
@@ -201,7 +200,7 @@ pub(crate) unsafe extern "C" fn aclrtMemSetAccess(
 ) -> aclError {
     call("aclrtMemSetAccess", |state| {
         ensure(!desc.is_null() && count == 1, ACL_ERROR_INVALID_PARAM, "exactly one description")?;
-        // SAFETY: not null; the caller gives `count` valid structs.
+        // SAFETY: not null; the caller provides `count` valid structs.
         let desc = unsafe { *desc };
         let plain = desc.flags == ACL_RT_MEM_ACCESS_FLAGS_READWRITE
             && desc.location.r#type == ACL_MEM_LOCATION_TYPE_DEVICE
@@ -209,19 +208,19 @@ pub(crate) unsafe extern "C" fn aclrtMemSetAccess(
         ensure(plain, ACL_ERROR_RT_PARAM_INVALID, "only read and write for a device")?;
         // A driver-visible id belongs here; see VisibleDevices.
         ensure(
-            state.cards.contains(&desc.location.id),
+            state.visible.contains(&desc.location.id),
             ACL_ERROR_RT_DRV_INTERNAL_ERROR,
-            "no driver-visible device of this process has this id",
+            "this id is not a driver-visible device of this process",
         )?;
-        let current = state.rank_block(state.device()? as i32)?;
+        let current = state.current_visible_id()?;
         let Some(reservation) = state.reservations.get_mut(&(pointer as usize)) else {
-            return refuse(ACL_ERROR_RT_PARAM_INVALID, "no such reservation");
+            return refuse(ACL_ERROR_RT_PARAM_INVALID, "unknown reservation");
         };
         let mapped = reservation.mapped.as_ref().is_some_and(|m| m.size() == size);
         ensure(mapped, ACL_ERROR_RT_PARAM_INVALID, "nothing of this size is mapped there")?;
         reservation.access.insert(desc.location.id);
         if reservation.access.contains(&current) {
-            // SAFETY: the range is a mapping of this library's making, of this size.
+            // SAFETY: this library made the mapping, with this size.
             let code = unsafe { libc::mprotect(pointer, size, libc::PROT_READ | libc::PROT_WRITE) };
             ensure(code == 0, ACL_ERROR_RT_DRV_INTERNAL_ERROR, "mprotect failed")?;
         }

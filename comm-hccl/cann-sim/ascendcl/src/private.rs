@@ -1,20 +1,17 @@
-//! What the double's `libhccl.so` needs of this library. No vendor has these symbols.
+//! What the double's `libhccl.so` uses of this library. The vendor's library does not have these symbols.
 //!
 //! # Safety
-//! Unsafe only by their C interface: no pointer that is passed is followed.
+//! Unsafe only by their C interface: no pointer that is passed is dereferenced.
 #![allow(unsafe_code)]
 
 use crate::gate::without_gate;
 use crate::state::{FOREIGN_CONTEXT, set_current_context};
 use std::ffi::c_void;
 
-/// The driver-visible id of the calling thread's device; -1 without one.
+/// Whether a device is set in the calling thread: 1 or 0.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn cann_sim_current_card() -> i32 {
-    without_gate(|state| {
-        state.device().and_then(|device| state.rank_block(device as i32)).map_or(-1, |card| card as i32)
-    })
-    .unwrap_or(-1)
+pub(crate) unsafe extern "C" fn cann_sim_has_device() -> i32 {
+    without_gate(|state| state.device().is_ok().into()).unwrap_or(0)
 }
 
 /// Leaves the calling thread with HCCL's context, as `HcclBarrier` does.

@@ -1,11 +1,10 @@
 //! Exports and imports of physical memory, with the checks that the vendor makes.
 //!
-//! The table's words are relaxed: they are only touched under the session's lock.
+//! The table's words are relaxed: they are accessed only under the session's lock.
 //!
 //! # Safety
-//! The exported functions have the vendor's C interface: a caller passes pointers that are valid as the
-//! vendor's headers say. Null, sizes and handles are checked here; each unsafe block says what is left to the
-//! caller.
+//! The exported functions have the vendor's C interface: a caller passes pointers that are valid as the vendor's headers
+//! say. Null, sizes and handles are checked here; each unsafe block says what the caller must ensure.
 #![allow(unsafe_code)]
 
 use crate::gate::{Answer, Refusal, call, ensure, refuse};
@@ -18,7 +17,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What a Fabric handle starts with.
+/// The first bytes of a Fabric handle.
 const FABRIC_MAGIC: [u8; 8] = *b"cannsimF";
 
 /// Takes the session's lock, or refuses.
@@ -26,22 +25,22 @@ pub(crate) fn lock(attachment: &Attachment) -> Result<ControlLock<'_>, Refusal> 
     attachment.lock().or_else(|e| refuse(ACL_ERROR_RT_DRV_INTERNAL_ERROR, format!("the session's lock: {e}")))
 }
 
-/// Enters memory into the session's table, and gives its nonce.
+/// Enters memory into the session's table and returns its nonce.
 pub(crate) fn publish(
     attachment: &Attachment,
     kind: ExportKind,
     memory: &SharedMemory,
-    card: u32,
+    visible: u32,
     open_to_all: bool,
 ) -> Result<u64, Refusal> {
     let lock = lock(attachment)?;
     let free = |slot: &&ExportSlot| {
         let owner = slot.pid.load(Relaxed);
-        // What the dead exported is gone (CN-3).
+        // The exports of a dead process are gone (CN-3).
         slot.kind.load(Relaxed) == 0 || process_start(owner) != Some(slot.start.load(Relaxed))
     };
     let Some(slot) = lock.control().exports.iter().find(free) else {
-        return refuse(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "the session has no room for another export");
+        return refuse(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "the session has no slot for another export");
     };
     let nonce = lock.nonce();
     slot.nonce.store(nonce, Relaxed);
@@ -49,14 +48,14 @@ pub(crate) fn publish(
     slot.start.store(process_start(attachment.pid()).unwrap_or(0), Relaxed);
     slot.fd.store(memory.raw_fd(), Relaxed);
     slot.size.store(memory.size() as u64, Relaxed);
-    slot.device.store(card, Relaxed);
+    slot.device.store(visible, Relaxed);
     slot.open_to_all.store(open_to_all.into(), Relaxed);
     slot.pids.iter().for_each(|pid| pid.store(0, Relaxed));
     slot.kind.store(kind as u32, Relaxed);
     Ok(nonce)
 }
 
-/// Takes memory out of the session's table.
+/// Removes memory from the session's table.
 pub(crate) fn withdraw(attachment: &Attachment, nonce: u64) {
     if let Ok(lock) = attachment.lock()
         && let Some(slot) = lock.control().exports.iter().find(|s| is_live(s, nonce))
@@ -74,22 +73,22 @@ fn find<'a>(lock: &'a ControlLock<'_>, kind: ExportKind, nonce: u64) -> Result<&
         lock.control().exports.iter().find(|s| is_live(s, nonce) && s.kind.load(Relaxed) == kind as u32);
     match slot {
         Some(slot) if process_start(slot.pid.load(Relaxed)) == Some(slot.start.load(Relaxed)) => Ok(slot),
-        _ => refuse(ACL_ERROR_RT_DRV_INTERNAL_ERROR, "no such export, or its process is gone"),
+        _ => refuse(ACL_ERROR_RT_DRV_INTERNAL_ERROR, "unknown export, or its process is gone"),
     }
 }
 
-/// Lets processes import an export.
+/// Allows processes to import an export.
 pub(crate) fn permit(state: &State, kind: ExportKind, nonce: u64, pids: *const i32, count: usize) -> Answer {
-    ensure(!pids.is_null() && count > 0, ACL_ERROR_INVALID_PARAM, "no pids")?;
+    ensure(!pids.is_null() && count > 0, ACL_ERROR_INVALID_PARAM, "no pids are given")?;
     let lock = lock(state.attachment)?;
     let slot = find(&lock, kind, nonce)?;
     ensure(
         slot.pid.load(Relaxed) == state.attachment.pid(),
         ACL_ERROR_RT_NO_PERMISSION,
-        "only the exporting process may say who imports",
+        "only the exporting process may allow imports",
     )?;
     for index in 0..count {
-        // SAFETY: the caller gives `count` numbers.
+        // SAFETY: the caller provides `count` numbers.
         let pid = unsafe { pids.add(index).read() };
         ensure(pid > 0, ACL_ERROR_RT_PARAM_INVALID, "not a pid")?;
         let place = slot.pids.iter().find(|p| [0, pid].contains(&p.load(Relaxed)));
@@ -106,7 +105,7 @@ pub(crate) fn permit(state: &State, kind: ExportKind, nonce: u64, pids: *const i
 /// How an import has to be allowed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Path {
-    /// The fabric reaches every card.
+    /// The fabric reaches every device.
     Fabric,
     /// Peer access must be up.
     PeerAccess,
@@ -121,15 +120,15 @@ pub(crate) fn open(state: &State, kind: ExportKind, nonce: u64, path: Path) -> R
     let (pid, this) = (slot.pid.load(Relaxed), state.attachment.pid());
     let allowed = slot.open_to_all.load(Relaxed) == 1 || slot.pids.iter().any(|p| p.load(Relaxed) == this);
     ensure(allowed, ACL_ERROR_RT_NO_PERMISSION, "the exporting process did not allow this pid")?;
-    let (card, current) = (slot.device.load(Relaxed), state.rank_block(state.device()? as i32)?);
-    if card != current && path != Path::Fabric {
+    let (exporter, current) = (slot.device.load(Relaxed), state.current_visible_id()?);
+    if exporter != current && path != Path::Fabric {
         ensure(
             state.attachment.config().peer_access,
             ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-            "no peer access here",
+            "this machine has no peer access",
         )?;
-        let up = path == Path::Enabling || state.peers.contains_key(&card);
-        ensure(up, ACL_ERROR_RT_DRV_INTERNAL_ERROR, "peer access to the exporting card is not enabled")?;
+        let up = path == Path::Enabling || state.peers.contains_key(&exporter);
+        ensure(up, ACL_ERROR_RT_DRV_INTERNAL_ERROR, "peer access to the exporting device is not enabled")?;
     }
     let size = slot.size.load(Relaxed) as usize;
     SharedMemory::open_peer(pid, slot.fd.load(Relaxed), size)
@@ -147,16 +146,16 @@ fn export(
         ACL_ERROR_RT_PARAM_INVALID,
         "unknown flags",
     )?;
-    let card = state.rank_block(state.device()? as i32)?;
+    let visible = state.current_visible_id()?;
     let attachment = state.attachment;
     match state.physical.get_mut(&(handle as usize)) {
         Some(physical) if physical.kind == Kind::Physical => {
             let open = flags == ACL_RT_VMM_EXPORT_FLAG_DISABLE_PID_VALIDATION;
-            let nonce = publish(attachment, kind, &physical.memory, card, open)?;
+            let nonce = publish(attachment, kind, &physical.memory, visible, open)?;
             physical.exports.push(nonce);
             Ok(nonce)
         }
-        _ => refuse(ACL_ERROR_RT_PARAM_INVALID, "no physical memory of this process"),
+        _ => refuse(ACL_ERROR_RT_PARAM_INVALID, "not physical memory of this process"),
     }
 }
 
@@ -173,7 +172,7 @@ fn import(
     let physical = Physical { device, memory: Arc::new(memory), kind: Kind::Imported, exports: Vec::new() };
     state.physical.insert(id, physical);
     state.attachment.created(Kind::Imported);
-    // SAFETY: the callers checked that it is not null; the program gives a place for one handle.
+    // SAFETY: the callers checked that it is not null; the program provides a place for one handle.
     unsafe { handle.write(id as aclrtDrvMemHandle) };
     Ok(())
 }
@@ -183,7 +182,7 @@ fn fabric_nonce(shareable: *const c_void, share_type: aclrtMemSharedHandleType) 
     ensure(
         share_type == ACL_MEM_SHARE_HANDLE_TYPE_FABRIC,
         ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-        "only Fabric handles",
+        "only Fabric handles are supported",
     )?;
     // SAFETY: not null; the share type says that it points to a Fabric handle, which is made of bytes.
     let data = unsafe { shareable.cast::<aclrtMemFabricHandle>().read_unaligned() }.data;
@@ -201,7 +200,7 @@ pub(crate) unsafe extern "C" fn aclrtMemExportToShareableHandleV2(
     call("aclrtMemExportToShareableHandleV2", |state| {
         ensure(!shareable.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
         let supported = share_type == ACL_MEM_SHARE_HANDLE_TYPE_FABRIC && state.attachment.config().fabric;
-        ensure(supported, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "no fabric here")?;
+        ensure(supported, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "this machine has no fabric")?;
         let nonce = export(state, handle, ExportKind::Fabric, flags)?;
         let mut data = [0; 128];
         data[..8].copy_from_slice(&FABRIC_MAGIC);
@@ -256,10 +255,10 @@ pub(crate) unsafe extern "C" fn aclrtMemExportToShareableHandle(
         ensure(
             state.attachment.config().shareable,
             ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-            "no shareable handles here",
+            "this machine has no shareable handles",
         )?;
         let nonce = export(state, handle, ExportKind::Shareable, flags)?;
-        // SAFETY: not null; the caller gives a place for one number.
+        // SAFETY: not null; the caller provides a place for one number.
         unsafe { shareable.write(nonce) };
         Ok(())
     })
@@ -273,7 +272,7 @@ pub(crate) unsafe extern "C" fn aclrtMemImportFromShareableHandle(
 ) -> aclError {
     call("aclrtMemImportFromShareableHandle", |state| {
         ensure(!handle.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
-        state.rank_block(device)?;
+        state.visible_id(device)?;
         ensure(device as u32 == state.device()?, ACL_ERROR_RT_PARAM_INVALID, "not the current device")?;
         import(state, ExportKind::Shareable, shareable, Path::PeerAccess, handle)
     })

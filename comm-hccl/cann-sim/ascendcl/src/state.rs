@@ -1,8 +1,7 @@
 //! Every object of this process.
 //!
 //! # Safety
-//! Unsafe are: `munmap` of ranges that this library mapped, and the promise that a `dlopen` handle may change
-//! threads.
+//! Unmaps ranges that this library mapped, and declares that a `dlopen` handle may be sent to another thread.
 #![allow(unsafe_code)]
 
 use crate::gate::{Answer, Refusal, ensure, refuse};
@@ -13,7 +12,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// What a thread's context is; the number behind `aclrtContext`.
+/// The number behind `aclrtContext` of a thread without a context.
 pub(crate) const NO_CONTEXT: usize = 0;
 /// The context that HCCL leaves behind.
 pub(crate) const FOREIGN_CONTEXT: usize = 0xF000;
@@ -29,7 +28,7 @@ pub(crate) struct Range {
     pub(crate) device: u32,
     pub(crate) size: usize,
     pub(crate) memory: Arc<SharedMemory>,
-    /// What it was made by, and how it is counted.
+    /// The kind of object that it is counted as.
     pub(crate) kind: Kind,
 }
 
@@ -47,7 +46,7 @@ pub(crate) struct Reservation {
     pub(crate) device: u32,
     pub(crate) size: usize,
     pub(crate) mapped: Option<Arc<SharedMemory>>,
-    /// Cards that may use the mapping, driver-visible.
+    /// Devices that may use the mapping, driver-visible.
     pub(crate) access: HashSet<u32>,
 }
 
@@ -72,7 +71,7 @@ pub(crate) struct IpcKey {
 pub(crate) struct State {
     pub(crate) attachment: &'static Attachment,
     /// Driver-visible ids by logical id, as the vendor reads `ASCEND_RT_VISIBLE_DEVICES`.
-    pub(crate) cards: Vec<u32>,
+    pub(crate) visible: Vec<u32>,
     pub(crate) initialised: bool,
     /// How often each logical device is set.
     pub(crate) set: BTreeMap<u32, u32>,
@@ -83,7 +82,7 @@ pub(crate) struct State {
     pub(crate) binaries: HashMap<usize, Binary>,
     pub(crate) functions: HashMap<usize, (usize, usize)>,
     pub(crate) keys: HashMap<Vec<u8>, IpcKey>,
-    /// Peers (physical ids) that the device may reach, with the times their state was asked for.
+    /// Driver-visible ids of the peers that the device may reach, with how often their status was queried.
     pub(crate) peers: HashMap<u32, u32>,
     next: usize,
 }
@@ -91,16 +90,14 @@ pub(crate) struct State {
 impl State {
     pub(crate) fn new(attachment: &'static Attachment) -> Self {
         let count = attachment.config().devices;
-        let cards = match std::env::var("ASCEND_RT_VISIBLE_DEVICES") {
+        let visible = match std::env::var("ASCEND_RT_VISIBLE_DEVICES") {
             Err(_) => (0..count).collect(),
             // The vendor uses what comes before the first entry that it cannot read.
-            Ok(list) => {
-                list.split(',').map_while(|e| e.parse().ok()).take_while(|&card| card < count).collect()
-            }
+            Ok(list) => list.split(',').map_while(|e| e.parse().ok()).take_while(|&id| id < count).collect(),
         };
         Self {
             attachment,
-            cards,
+            visible,
             initialised: false,
             set: BTreeMap::new(),
             streams: HashMap::new(),
@@ -115,8 +112,7 @@ impl State {
         }
     }
 
-    /// A handle that was never used before. It is a number, not an address: one that is kept too long is
-    /// noticed.
+    /// A new handle. It is a number that is never reused, not an address, so that the use of a stale one is noticed.
     pub(crate) fn handle(&mut self) -> usize {
         self.next += 0x10;
         self.next
@@ -137,16 +133,21 @@ impl State {
     }
 
     /// The driver's number for a logical device.
-    pub(crate) fn rank_block(&self, logical: i32) -> Result<u32, Refusal> {
-        match usize::try_from(logical).ok().and_then(|index| self.cards.get(index)) {
-            Some(&card) => Ok(card),
-            None => refuse(ACL_ERROR_RT_INVALID_DEVICEID, format!("no logical device {logical}")),
+    pub(crate) fn visible_id(&self, logical: i32) -> Result<u32, Refusal> {
+        match usize::try_from(logical).ok().and_then(|index| self.visible.get(index)) {
+            Some(&visible) => Ok(visible),
+            None => refuse(ACL_ERROR_RT_INVALID_DEVICEID, format!("unknown logical device {logical}")),
         }
+    }
+
+    /// The driver's number for the calling thread's device.
+    pub(crate) fn current_visible_id(&self) -> Result<u32, Refusal> {
+        self.visible_id(self.device()? as i32)
     }
 
     /// Checks that the current device may use all of a range of addresses.
     pub(crate) fn usable(&self, address: usize, len: usize) -> Answer {
-        let card = self.rank_block(self.device()? as i32)?;
+        let visible = self.current_visible_id()?;
         let inside = |base: usize, size: usize| {
             address >= base && address.checked_add(len).is_some_and(|end| end <= base + size)
         };
@@ -159,7 +160,7 @@ impl State {
             Some((&base, r)) if inside(base, r.size) => {
                 ensure(r.mapped.is_some(), ACL_ERROR_RT_PARAM_INVALID, "nothing is mapped there")?;
                 ensure(
-                    r.access.contains(&card),
+                    r.access.contains(&visible),
                     ACL_ERROR_RT_DRV_INTERNAL_ERROR,
                     "the device has no access to the mapping; see aclrtMemSetAccess",
                 )
@@ -238,9 +239,8 @@ pub(crate) fn context_of(device: u32) -> usize {
     FIRST_CONTEXT + device as usize
 }
 
-/// Takes a range of addresses out of the process.
+/// Unmaps a range of addresses.
 pub(crate) fn unmap(base: usize, size: usize) {
-    // SAFETY: the range was mapped by this library for the object that is being destroyed, and is forgotten
-    // with it.
+    // SAFETY: this library mapped the range for the object that is being destroyed, and does not use it any more.
     unsafe { libc::munmap(base as *mut c_void, size) };
 }

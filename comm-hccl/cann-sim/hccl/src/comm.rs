@@ -1,12 +1,11 @@
-//! Communicators: how ranks meet, wait for each other, part.
+//! Communicators: joining, the barrier, leaving.
 //!
-//! Words that ranks wait on are acquired and released; the relaxed ones are only touched under the session's
-//! lock, or before and after the barriers that order them.
+//! Words that ranks wait on are acquired and released. The relaxed ones are accessed only under the session's lock, or
+//! before and after the barriers that order them.
 //!
 //! # Safety
-//! The exported functions have the vendor's C interface: a caller passes pointers that are valid as the
-//! vendor's headers say. Null, numbers and handles are checked here; each unsafe block says what is left to
-//! the caller.
+//! The exported functions have the vendor's C interface: a caller passes pointers that are valid as the vendor's headers
+//! say. Null, numbers and handles are checked here; each unsafe block says what the caller must ensure.
 #![allow(unsafe_code)]
 
 use crate::gate::{Refusal, call, ensure, enter, refuse};
@@ -21,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 const MAX_RANKS: u32 = 64;
-/// What a root info starts with.
+/// The first bytes of a root info.
 const ROOT_MAGIC: [u8; 8] = *b"cannsimR";
 /// Staging bytes of one rank.
 pub(crate) const PIECE: usize = 64 << 10;
@@ -39,7 +38,7 @@ pub(crate) struct Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // SAFETY: mapped in `join` with this size; nobody uses it any more.
+        // SAFETY: mapped in `join` with this size, and not used any more.
         unsafe { libc::munmap(self.staging as *mut libc::c_void, self.memory.size()) };
     }
 }
@@ -57,19 +56,17 @@ fn members() -> MutexGuard<'static, Option<HashMap<usize, Arc<Member>>>> {
 pub(crate) fn member(comm: HcclComm) -> Result<Arc<Member>, Refusal> {
     match members().as_ref().and_then(|m| m.get(&(comm as usize))) {
         Some(member) => Ok(Arc::clone(member)),
-        None => refuse(HCCL_E_PARA, "no such communicator"),
+        None => refuse(HCCL_E_PARA, "unknown communicator"),
     }
 }
 
-/// The sibling library, and the thread's card there.
-pub(crate) fn sibling() -> Result<(&'static Sibling, u32), Refusal> {
+/// The sibling library. Refuses when no device is set in the calling thread.
+pub(crate) fn sibling() -> Result<&'static Sibling, Refusal> {
     let Some(sibling) = Sibling::get() else {
         return refuse(HCCL_E_INTERNAL, "libascendcl.so of the double is not beside this library");
     };
-    match sibling.current_card() {
-        Some(card) => Ok((sibling, card)),
-        None => refuse(HCCL_E_RUNTIME, "no device is set in this thread"),
-    }
+    ensure(sibling.has_device(), HCCL_E_RUNTIME, "no device is set in this thread")?;
+    Ok(sibling)
 }
 
 fn seconds(variable: &str, default: u64) -> Duration {
@@ -100,7 +97,7 @@ impl Member {
         }
         while slot.generation.load(Acquire) == generation {
             let left = deadline.saturating_duration_since(Instant::now());
-            ensure(!left.is_zero(), HCCL_E_TIMEOUT, "not every rank came in time")?;
+            ensure(!left.is_zero(), HCCL_E_TIMEOUT, "a rank did not come in time")?;
             futex_wait(&slot.generation, generation, left);
         }
         Ok(())
@@ -122,7 +119,7 @@ pub(crate) unsafe extern "C" fn HcclGetRootInfo(root: *mut HcclRootInfo) -> Hccl
         let lock = attachment.lock().or_else(|e| refuse(HCCL_E_SYSCALL, e.to_string()))?;
         let free = lock.control().comms.iter().enumerate().find(|(_, s)| s.nonce.load(Relaxed) == 0);
         let Some((index, slot)) = free else {
-            return refuse(HCCL_E_UNAVAIL, "the session has no room for another communicator");
+            return refuse(HCCL_E_UNAVAIL, "the session has no slot for another communicator");
         };
         let nonce = lock.nonce();
         [&slot.ranks, &slot.ready, &slot.arrived].iter().for_each(|word| word.store(0, Relaxed));
@@ -136,7 +133,7 @@ pub(crate) unsafe extern "C" fn HcclGetRootInfo(root: *mut HcclRootInfo) -> Hccl
         bytes[..8].copy_from_slice(&ROOT_MAGIC);
         bytes[8..16].copy_from_slice(&nonce.to_le_bytes());
         bytes[16..24].copy_from_slice(&(index as u64).to_le_bytes());
-        // SAFETY: not null; the caller gives a place for one root info.
+        // SAFETY: not null; the caller provides a place for one root info.
         unsafe { root.write(HcclRootInfo { internal: bytes.map(|b| b as c_char) }) };
         Ok(())
     })
@@ -152,22 +149,21 @@ pub(crate) unsafe extern "C" fn HcclCommInitRootInfo(
     call("HcclCommInitRootInfo", |attachment| {
         ensure(!root.is_null() && !comm.is_null(), HCCL_E_PTR, "null pointer")?;
         ensure(rank < ranks && ranks <= MAX_RANKS, HCCL_E_PARA, "rank or number of ranks out of range")?;
-        let (sibling, _) = sibling()?;
-        // SAFETY: not null; the caller gives a valid root info.
+        let sibling = sibling()?;
+        // SAFETY: not null; the caller provides a valid root info.
         let bytes = unsafe { &(*root).internal }.map(|c| c as u8);
         let member = join(attachment, &bytes, ranks, rank)?;
         let handle = {
             let mut members = members();
             let members = members.get_or_insert_default();
-            // A number that was never used before; not an address, so that one that is kept too long is
-            // noticed.
+            // A new number each time, not an address, so that the use of a stale handle is noticed.
             let handle = NEXT_HANDLE.fetch_add(0x10, Relaxed);
             members.insert(handle, Arc::new(member));
             handle
         };
         attachment.created(Kind::Communicator);
         sibling.switch_context();
-        // SAFETY: not null; the caller gives a place for one handle.
+        // SAFETY: not null; the caller provides a place for one handle.
         unsafe { comm.write(handle as HcclComm) };
         Ok(())
     })
@@ -179,7 +175,7 @@ fn join(attachment: &'static Attachment, root: &[u8], ranks: u32, rank: u32) -> 
     let (nonce, index) = (number(8), number(16) as usize);
     let slot = attachment.tables().comms.get(index).filter(|s| s.nonce.load(Relaxed) == nonce && nonce != 0);
     let Some(slot) = slot else {
-        return refuse(HCCL_E_TCP_CONNECT, "nobody listens there: the root info is stale");
+        return refuse(HCCL_E_TCP_CONNECT, "no rank listens there: the root info is stale");
     };
     let bit = 1_u64 << rank;
     {
@@ -204,7 +200,7 @@ fn join(attachment: &'static Attachment, root: &[u8], ranks: u32, rank: u32) -> 
             // The last rank may have come while the lock was being taken.
             if slot.ready.load(Acquire) == 0 {
                 slot.joined.fetch_and(!bit, Relaxed);
-                return refuse(HCCL_E_TIMEOUT, "not every rank came in HCCL_CONNECT_TIMEOUT");
+                return refuse(HCCL_E_TIMEOUT, "a rank did not come in HCCL_CONNECT_TIMEOUT");
             }
         }
         futex_wait(&slot.ready, 0, left);
@@ -224,7 +220,7 @@ pub(crate) unsafe extern "C" fn HcclGetCommName(comm: HcclComm, name: *mut c_cha
     call("HcclGetCommName", |_| {
         ensure(!name.is_null(), HCCL_E_PTR, "null pointer")?;
         let text = format!("cann-sim-{}\0", member(comm)?.slot);
-        // SAFETY: not null; the caller gives room for 128 bytes, and the text is far shorter.
+        // SAFETY: not null; the caller provides room for 128 bytes, and the text is far shorter.
         unsafe { std::ptr::copy_nonoverlapping(text.as_ptr().cast(), name, text.len()) };
         Ok(())
     })
@@ -234,9 +230,9 @@ pub(crate) unsafe extern "C" fn HcclGetCommName(comm: HcclComm, name: *mut c_cha
 pub(crate) unsafe extern "C" fn HcclBarrier(comm: HcclComm, stream: aclrtStream) -> HcclResult {
     call("HcclBarrier", |_| {
         let member = member(comm)?;
-        let (sibling, _) = sibling()?;
-        ensure(sibling.stream(stream), HCCL_E_PARA, "no such stream")?;
-        // Also when it fails: the vendor gives no promise either way, and a careless caller shows best so.
+        let sibling = sibling()?;
+        ensure(sibling.stream(stream), HCCL_E_PARA, "unknown stream")?;
+        // Also when it fails: the vendor promises nothing, and so a caller that does not restore the context is noticed.
         sibling.switch_context();
         member.barrier()
     })
@@ -247,7 +243,7 @@ pub(crate) unsafe extern "C" fn HcclGetCommAsyncError(comm: HcclComm, error: *mu
     call("HcclGetCommAsyncError", |_| {
         ensure(!error.is_null(), HCCL_E_PTR, "null pointer")?;
         member(comm)?;
-        // SAFETY: not null; the caller gives a place for one number. Nothing is asynchronous here.
+        // SAFETY: not null; the caller provides a place for one number. Nothing is asynchronous here.
         unsafe { error.write(HCCL_SUCCESS) };
         Ok(())
     })
@@ -273,7 +269,7 @@ pub(crate) unsafe extern "C" fn HcclGetErrorString(code: HcclResult) -> *const c
 pub(crate) unsafe extern "C" fn HcclCommDestroy(comm: HcclComm) -> HcclResult {
     call("HcclCommDestroy", |attachment| {
         let Some(member) = members().as_mut().and_then(|m| m.remove(&(comm as usize))) else {
-            return refuse(HCCL_E_PARA, "no such communicator");
+            return refuse(HCCL_E_PARA, "unknown communicator");
         };
         let alive = attachment.process().live[Kind::Communicator as usize].load(Relaxed) > 0;
         ensure(alive, HCCL_E_RUNTIME, "the device was reset under the communicator")?;
@@ -282,7 +278,7 @@ pub(crate) unsafe extern "C" fn HcclCommDestroy(comm: HcclComm) -> HcclResult {
         let left = member.slot().joined.load(Relaxed) & !(1 << member.rank);
         member.slot().joined.store(left, Relaxed);
         if left == 0 {
-            // The last one out: the slot is free for another communicator.
+            // The last member has left: the slot is free for another communicator.
             member.slot().nonce.store(0, Relaxed);
         }
         Ok(())

@@ -1,9 +1,9 @@
 //! `libhccl.so` of cann-sim, the **test double** of the Ascend vendor libraries; none of it is the vendor's
 //! code.
 //!
-//! Ranks meet in the session's control file. A collective goes through staging memory that rank 0's process
-//! holds, piece by piece, with a barrier before and after each piece. Contexts belong to the sibling
-//! `libascendcl.so`, which this library finds beside itself.
+//! Ranks join in the session's control file. A collective goes through staging memory that rank 0's process holds, piece by
+//! piece, with a barrier before and after each piece. Contexts belong to the sibling `libascendcl.so`, which this library
+//! finds beside itself.
 
 #![deny(unsafe_code)]
 #![allow(non_snake_case, reason = "the vendor's names")]

@@ -14,7 +14,7 @@ pub(crate) fn element_size(data_type: HcclDataType) -> Result<usize, Refusal> {
     }
 }
 
-/// `into[i] = into[i] op from[i]` for elements that lie in bytes.
+/// `into[i] = into[i] op from[i]` for elements stored as bytes.
 pub(crate) fn reduce(
     into: &mut [u8],
     from: &[u8],

@@ -1,8 +1,8 @@
 //! The double's `libascendcl.so`, found beside this library.
 //!
 //! # Safety
-//! The four functions are this project's own (`private.rs` of the sibling crate); their types are written
-//! down twice and must agree.
+//! The functions are this project's own (`private.rs` of the sibling crate). Their types are declared here and there and
+//! must agree.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_void};
@@ -10,12 +10,28 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// What this library asks its sibling.
-pub(crate) struct Sibling {
-    current_card: unsafe extern "C" fn() -> i32,
-    switch_context: unsafe extern "C" fn(),
-    usable: unsafe extern "C" fn(*const c_void, usize) -> i32,
-    stream: unsafe extern "C" fn(*const c_void) -> i32,
+/// Declares the functions of the sibling: a table of pointers, and how to find them.
+macro_rules! sibling_functions {
+    ($( $field:ident: $symbol:literal as $ty:ty; )*) => {
+        /// The functions of the sibling that this library uses.
+        pub(crate) struct Sibling { $( $field: $ty, )* }
+
+        impl Sibling {
+            /// # Safety
+            /// `symbol` returns the address of the function with that name, of the type declared here.
+            unsafe fn resolve(symbol: impl Fn(&CStr) -> Option<*mut c_void>) -> Option<Self> {
+                // SAFETY: the caller's promise; a function pointer has the layout of an address.
+                unsafe { Some(Self { $( $field: std::mem::transmute::<*mut c_void, $ty>(symbol($symbol)?), )* }) }
+            }
+        }
+    };
+}
+
+sibling_functions! {
+    has_device: c"cann_sim_has_device" as unsafe extern "C" fn() -> i32;
+    switch_context: c"cann_sim_switch_context" as unsafe extern "C" fn();
+    usable: c"cann_sim_usable" as unsafe extern "C" fn(*const c_void, usize) -> i32;
+    stream: c"cann_sim_stream" as unsafe extern "C" fn(*const c_void) -> i32;
 }
 
 impl Sibling {
@@ -28,8 +44,7 @@ impl Sibling {
     fn find() -> Option<Self> {
         let path = own_path()?.with_file_name("libascendcl.so");
         let path = CString::new(path.into_os_string().into_vec()).ok()?;
-        // SAFETY: a path that ends in NUL; the program has the library open already, so that no constructor
-        // runs.
+        // SAFETY: the path ends in NUL; the program has the library open already, so that no constructor runs.
         let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if library.is_null() {
             return None;
@@ -39,29 +54,14 @@ impl Sibling {
             let address = unsafe { libc::dlsym(library, name.as_ptr()) };
             (!address.is_null()).then_some(address)
         };
-        // SAFETY: the sibling crate declares the four functions with these types.
-        unsafe {
-            Some(Self {
-                current_card: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> i32>(symbol(
-                    c"cann_sim_current_card",
-                )?),
-                switch_context: std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(symbol(
-                    c"cann_sim_switch_context",
-                )?),
-                usable: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const c_void, usize) -> i32>(
-                    symbol(c"cann_sim_usable")?,
-                ),
-                stream: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const c_void) -> i32>(
-                    symbol(c"cann_sim_stream")?,
-                ),
-            })
-        }
+        // SAFETY: the sibling crate declares the functions with these types.
+        unsafe { Self::resolve(symbol) }
     }
 
-    /// The card of the calling thread's context.
-    pub(crate) fn current_card(&self) -> Option<u32> {
+    /// Whether a device is set in the calling thread.
+    pub(crate) fn has_device(&self) -> bool {
         // SAFETY: takes nothing.
-        u32::try_from(unsafe { (self.current_card)() }).ok()
+        unsafe { (self.has_device)() == 1 }
     }
 
     /// Leaves the calling thread with HCCL's context.
@@ -72,13 +72,13 @@ impl Sibling {
 
     /// Whether the current device can use a range.
     pub(crate) fn usable(&self, pointer: *const c_void, len: usize) -> bool {
-        // SAFETY: the pointer is not followed.
+        // SAFETY: the pointer is not dereferenced.
         unsafe { (self.usable)(pointer, len) == 1 }
     }
 
     /// Whether a stream exists.
     pub(crate) fn stream(&self, stream: *const c_void) -> bool {
-        // SAFETY: the pointer is not followed.
+        // SAFETY: the pointer is not dereferenced.
         unsafe { (self.stream)(stream) == 1 }
     }
 }

@@ -1,5 +1,4 @@
-//! Asks a session of the test double what its processes hold: `cann-sim DIR`. Exit code 1 when something
-//! leaked.
+//! Prints what the processes of a session of the test double hold: `cann-sim DIR`. Exit code 1 when something leaked.
 
 use std::process::ExitCode;
 

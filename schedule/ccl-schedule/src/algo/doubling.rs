@@ -46,7 +46,7 @@ impl Program for RecursiveDoubling {
     fn op(&self, _rank: u32, step: u32) -> Option<Op> {
         let dir = *self.dirs.get(step as usize / 3)?;
         Some(match step % 3 {
-            // Posted first, so that the slot is free again even while this rank still waits to send.
+            // Posted first, so that the slot is freed even while this rank waits to send.
             0 => Op::RecvAsync { dir, tile: 0, land: Land::Reduce },
             1 => Op::Send { dir, chunk: 0, from: Tile::Mem(0) },
             _ => Op::Wait { dir },

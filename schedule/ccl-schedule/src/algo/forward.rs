@@ -1,8 +1,8 @@
-//! The step that kernbench2's ring is made of: every rank passes whole tiles on and adds each one as it goes by.
+//! The core of kernbench2's ring: every rank forwards whole tiles and adds each one as it passes.
 
 use crate::op::{Dir, Land, Op, Tile};
 
-/// Tile 0 goes round a ring of `size` ranks; every rank adds what it sees to tile 1.
+/// Tile 0 travels around a ring of `size` ranks; every rank adds what it receives to tile 1.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ForwardRing {
     pub(super) size: u32,

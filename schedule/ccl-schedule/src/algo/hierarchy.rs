@@ -1,4 +1,4 @@
-//! `hierarchical`: reduce-scatter within the cube, across cubes, across SIPs, and all-gather all the way back.
+//! `hierarchical`: reduce-scatter within the cube, across cubes, across SIPs, and all-gather in reverse.
 
 use super::ring::{Rounds, Turn};
 use super::{BuildError, Shape, add_mod, at_least, sub_mod};
@@ -81,7 +81,7 @@ impl Program for Hierarchical {
             }
             let gather = phase >= 3;
             let (place, size, units) = (self.place(rank), self.size[level], self.units(level));
-            // A gather goes on where the scatter ended: one part ahead of the own place.
+            // A gather continues where the scatter ended: one part ahead of this rank's own.
             let first = if gather { add_mod(place[level], 1, size) } else { place[level] };
             let chunk = |first: u32, i: u32| {
                 self.base(place, level) + sub_mod(first, i / units, size) * units + i % units

@@ -38,7 +38,7 @@ pub struct Shape {
     pub mesh: Option<(u32, u32)>,
     /// PEs per cube, cubes per SIP, SIPs, for `hierarchical`.
     pub levels: Option<[u32; 3]>,
-    /// Parts that every message of a ring, or the whole tensor of a tree, is cut into so that they overlap; 0 is 1.
+    /// Parts of every message of a ring, or of the tensor of a tree, whose transfers overlap; 0 is 1.
     pub split: u32,
     /// Slots per queue: how many tokens a rank may send before it must receive.
     pub window: u32,

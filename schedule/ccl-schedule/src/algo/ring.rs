@@ -76,8 +76,8 @@ pub enum RingKind {
 
 /// Rounds of a ring in which `units` messages per round are kept in flight `window` deep.
 ///
-/// Message i leaves right after message i − window has arrived. A window of at most `units` never needs data that is
-/// still to come, and a window of at most the slot count never deadlocks.
+/// Message i leaves right after message i − window has arrived. A window of at most `units` never needs data
+/// that has not arrived, and a window of at most the slot count never deadlocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rounds {
     total: u32,
@@ -117,7 +117,8 @@ impl Rounds {
     }
 }
 
-/// The bandwidth-optimal ring: in round k every rank sends chunk (rank − k) and receives chunk (rank − k − 1).
+/// The bandwidth-optimal ring: in round k every rank sends chunk rank − k and receives chunk
+/// rank − k − 1.
 #[derive(Clone, Debug)]
 pub struct Ring {
     kind: RingKind,
@@ -127,7 +128,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// For any number of ranks from 1. `shape.split` cuts every chunk so that parts overlap on the way.
+    /// For any number of ranks from 1. `shape.split` cuts every chunk, so that transfers overlap.
     pub fn new(kind: RingKind, ranks: u32, shape: &Shape) -> Result<Self, BuildError> {
         let ring = Ring { kind, ranks, split: shape.split.max(1), rounds: Rounds::new(0, 1, 1) };
         at_least(ring.label(), ranks, 1)?;

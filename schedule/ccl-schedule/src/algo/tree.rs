@@ -7,8 +7,8 @@ use std::any::Any;
 
 /// All-reduce on a binary tree; the children of rank r are 2r + 1 and 2r + 2.
 ///
-/// All chunks go up before the first comes down. A root that answered chunk by chunk would fill the slots of children
-/// that are still sending, and deadlock.
+/// All chunks go up before the first comes down. A root that answered chunk by chunk would fill the slots of
+/// children that are still sending, and deadlock.
 #[derive(Clone, Debug)]
 pub struct TreeAllReduce {
     ranks: u32,

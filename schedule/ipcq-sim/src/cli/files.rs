@@ -1,4 +1,4 @@
-//! Result files that appear together at the end, or not at all: not after an error, and not after Ctrl-C.
+//! Result files that appear together at the end. After an error or Ctrl-C none appears.
 
 use super::BadInput;
 use crate::out::Trace;
@@ -15,27 +15,27 @@ pub(super) type FileTrace<'a> = Trace<'a, BufWriter<File>>;
 /// A folder that is being written.
 pub(super) struct Files {
     dir: PathBuf,
-    half: Half,
+    partial: Partial,
 }
 
 impl Files {
-    /// Refuses a folder that cannot be written to before anything is computed for it.
+    /// Refuses a folder that cannot be written, before anything is computed.
     pub(super) fn create(dir: &Path) -> anyhow::Result<Files> {
         watch();
-        let half = Half {
-            partial: dir.join(format!(".partial-{}", std::process::id())),
-            made: dir.ancestors().take_while(|dir| !dir.exists()).map(Path::to_owned).collect(),
+        let partial = Partial {
+            folder: dir.join(format!(".partial-{}", std::process::id())),
+            created: dir.ancestors().take_while(|dir| !dir.exists()).map(Path::to_owned).collect(),
         };
-        unfinished(|list| list.push(half.clone()));
-        let files = Files { dir: dir.to_owned(), half };
-        fs::create_dir_all(&files.half.partial)
+        unfinished(|list| list.push(partial.clone()));
+        let files = Files { dir: dir.to_owned(), partial };
+        fs::create_dir_all(&files.partial.folder)
             .map_err(|error| BadInput(format!("--out {}: {error}", dir.display())))?;
         Ok(files)
     }
 
-    /// A file of the folder; until the end it is elsewhere.
+    /// A file of the folder; `keep` moves it there.
     pub(super) fn open(&self, name: &str) -> anyhow::Result<BufWriter<File>> {
-        let file = File::create(self.half.partial.join(name)).with_context(|| self.named(name))?;
+        let file = File::create(self.partial.folder.join(name)).with_context(|| self.named(name))?;
         Ok(BufWriter::new(file))
     }
 
@@ -55,7 +55,7 @@ impl Files {
 
     /// Moves everything to its place.
     pub(super) fn keep(&self) -> anyhow::Result<()> {
-        for entry in fs::read_dir(&self.half.partial)? {
+        for entry in fs::read_dir(&self.partial.folder)? {
             let entry = entry?;
             fs::rename(entry.path(), self.dir.join(entry.file_name()))?;
         }
@@ -65,49 +65,49 @@ impl Files {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        unfinished(|list| list.retain(|half| half.partial != self.half.partial));
-        self.half.remove();
+        unfinished(|list| list.retain(|partial| partial.folder != self.partial.folder));
+        self.partial.remove();
     }
 }
 
-/// What must not be left behind.
+/// Partial results, which must not be left behind.
 #[derive(Clone)]
-struct Half {
-    partial: PathBuf,
-    /// The folder itself and those around it that were not there before, from the inside out.
-    made: Vec<PathBuf>,
+struct Partial {
+    folder: PathBuf,
+    /// The result folder and its ancestors that did not exist before, innermost first.
+    created: Vec<PathBuf>,
 }
 
-impl Half {
+impl Partial {
     fn remove(&self) {
-        // After `keep` there is nothing left but the empty folder.
-        let _ = fs::remove_dir_all(&self.partial);
-        for dir in &self.made {
+        // After `keep` only the empty folder is left.
+        let _ = fs::remove_dir_all(&self.folder);
+        for dir in &self.created {
             // Succeeds only when nothing was kept.
             let _ = fs::remove_dir(dir);
         }
     }
 }
 
-fn unfinished<R>(with: impl FnOnce(&mut Vec<Half>) -> R) -> R {
-    static LIST: Mutex<Vec<Half>> = Mutex::new(Vec::new());
+fn unfinished<R>(with: impl FnOnce(&mut Vec<Partial>) -> R) -> R {
+    static LIST: Mutex<Vec<Partial>> = Mutex::new(Vec::new());
     with(&mut LIST.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// From now on a thread waits for the signals that end a program, removes what is half written, and ends it.
+/// Starts a thread that waits for the signals that end a program, removes partial results, and exits.
 fn watch() {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
         let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
-        // Threads that are started later inherit the mask, so the one below is the only one to take them.
+        // Threads that are started later inherit the mask, so only the one below receives them.
         if signals.thread_block().is_err() {
             return;
         }
         std::thread::spawn(move || {
             if let Ok(signal) = signals.wait() {
                 unfinished(|list| {
-                    list.iter().for_each(Half::remove);
-                    // Under the lock, so that nothing new is begun.
+                    list.iter().for_each(Partial::remove);
+                    // Under the lock, so that no new result is started.
                     std::process::exit(128 + signal as i32)
                 })
             }

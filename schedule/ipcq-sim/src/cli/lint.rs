@@ -1,6 +1,6 @@
 //! `ipcq lint`.
 
-use super::{BadInput, Inputs, Verdict, bad_plan, say, settings};
+use super::{BadInput, Inputs, Status, bad_plan, print_line, settings};
 use crate::config::{Config, CreditAt, Topology};
 use crate::plan::Plan;
 use crate::sim::build;
@@ -9,9 +9,9 @@ use ccl_schedule::{Land, Op, Program, completes};
 /// Above this many messages an entry's deadlock check is left to `verify`.
 const CHECKED: u64 = 50_000_000;
 
-pub(super) fn lint(inputs: &Inputs) -> anyhow::Result<Verdict> {
+pub(super) fn lint(inputs: &Inputs) -> anyhow::Result<Status> {
     let (config, topology) = inputs.load()?;
-    say(&format!(
+    print_line(&format!(
         "{}: {} SIPs x {} cubes x {} PEs = {} PEs",
         config.topology.file().display(),
         topology.sips.len(),
@@ -23,7 +23,7 @@ pub(super) fn lint(inputs: &Inputs) -> anyhow::Result<Verdict> {
     let mut mistakes = Vec::new();
     for name in &names {
         match entry(&config, &topology, name) {
-            Ok(text) => say(&format!("{}: {name}: {text}", config.ccl.file().display()))?,
+            Ok(text) => print_line(&format!("{}: {name}: {text}", config.ccl.file().display()))?,
             Err(error) => mistakes.push(format!("{error:#}")),
         }
     }
@@ -34,7 +34,7 @@ pub(super) fn lint(inputs: &Inputs) -> anyhow::Result<Verdict> {
         mistakes.push(error.to_string());
     }
     if mistakes.is_empty() {
-        return Ok(Verdict::Good);
+        return Ok(Status::Right);
     }
     Err(BadInput(mistakes.join("\nipcq: ")).into())
 }
@@ -48,13 +48,13 @@ fn entry(config: &Config, topology: &Topology, name: &str) -> anyhow::Result<Str
     if program.messages() <= CHECKED {
         if !completes(&*program, settings.n_slots, plan.credit_point())? {
             let why =
-                format!("n_slots = {}: the schedule deadlocks; `ipcq verify` says why", settings.n_slots);
+                format!("n_slots = {}: the schedule deadlocks; `ipcq verify` reports why", settings.n_slots);
             return Err(super::bad(config, name, "n_slots", why));
         }
         text.push_str(", no deadlock");
     }
     if settings.credit_at == CreditAt::Recv && forwards(&*program) {
-        text.push_str("; warning: credit_at: recv gives forwarded slots back while they are in use");
+        text.push_str("; warning: credit_at: recv frees forwarded slots while they are in use");
     }
     Ok(text)
 }

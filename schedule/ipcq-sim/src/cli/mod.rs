@@ -14,19 +14,19 @@ use crate::dist::DistError;
 use crate::engine::{Engine, SimError};
 use crate::plan::PlanError;
 use crate::sim::SimulationError;
-use crate::{out, seed};
-use ccl_schedule::ProofError;
+use crate::{kernbench, out, schedule_file};
 use ccl_schedule::algo::BuildError;
+use ccl_schedule::{ListedProgram, Program, ProofError};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// What a program ends with.
+/// Whether schedules and data are right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Status {
     /// Exit code 0.
-    Good,
+    Right,
     /// Exit code 1.
     Wrong,
 }
@@ -76,7 +76,7 @@ pub(crate) struct Inputs {
     /// Algorithms and queues; the shipped ccl.yaml when not given
     #[arg(long, value_name = "FILE")]
     ccl: Option<PathBuf>,
-    /// Ranks, instead of what the files say
+    /// Ranks, instead of those of the files
     #[arg(long, value_name = "N")]
     world_size: Option<u32>,
     /// Elements per rank
@@ -120,7 +120,7 @@ impl From<EngineArg> for Engine {
 }
 
 impl Inputs {
-    /// Reads and lays over; every mistake is a [`BadInput`].
+    /// Reads the files and applies the overrides; every mistake is a [`BadInput`].
     fn load(&self) -> anyhow::Result<(Config, Topology)> {
         let load = || -> Result<(Config, Topology), ConfigError> {
             let mut config = Config::load(self.ccl.as_deref(), self.topology.as_deref())?;
@@ -132,7 +132,7 @@ impl Inputs {
                 Format::Bf16 => DType::Bf16,
                 Format::F32 => DType::F32,
             });
-            config.ccl.lay(&Overrides { world_size: self.world_size, n_elem: self.n_elem, dtype });
+            config.ccl.override_with(&Overrides { world_size: self.world_size, n_elem: self.n_elem, dtype });
             let topology = config.topology.topology()?;
             Ok((config, topology))
         };
@@ -145,12 +145,32 @@ fn settings(config: &Config, name: &str) -> anyhow::Result<Settings> {
     config.ccl.settings(name).map_err(|error| BadInput(error.to_string()).into())
 }
 
-/// Names that were asked for, or the default one.
-fn names(config: &Config, asked: &[String]) -> Vec<String> {
-    if asked.iter().any(|name| name == "all") {
+/// Which schedules to use.
+#[derive(Args)]
+struct Selection {
+    /// An entry of ccl.yaml or a schedule's name, or `all`; may be repeated
+    #[arg(long, value_name = "NAME")]
+    algorithm: Vec<String>,
+    /// A schedule written by `ipcq verify --dump`, instead of an algorithm
+    #[arg(long, value_name = "FILE", conflicts_with = "algorithm")]
+    schedule: Option<PathBuf>,
+}
+
+impl Selection {
+    /// The names to use; a schedule file has one, and is returned as well.
+    fn load(&self, config: &Config) -> anyhow::Result<(Vec<String>, Option<ListedProgram>)> {
+        let Some(file) = &self.schedule else { return Ok((names(config, &self.algorithm), None)) };
+        let program = schedule_file::load(file).map_err(|error| BadInput(error.to_string()))?;
+        Ok((vec![program.name().to_owned()], Some(program)))
+    }
+}
+
+/// The given names, or the default one.
+fn names(config: &Config, given: &[String]) -> Vec<String> {
+    if given.iter().any(|name| name == "all") {
         return config.ccl.names().map(str::to_owned).collect();
     }
-    if asked.is_empty() { vec![config.ccl.default_name().to_owned()] } else { asked.to_vec() }
+    if given.is_empty() { vec![config.ccl.default_name().to_owned()] } else { given.to_vec() }
 }
 
 /// The key of `ccl.yaml` that an error is about.
@@ -168,7 +188,7 @@ fn plan_key(error: &PlanError) -> &'static str {
     }
 }
 
-/// An error of planning, with the place that its key was given at.
+/// An error of planning, with the origin of its key.
 fn bad_plan(config: &Config, name: &str, error: PlanError) -> anyhow::Error {
     bad(config, name, plan_key(&error), error)
 }
@@ -177,7 +197,7 @@ fn bad(config: &Config, name: &str, key: &str, error: impl std::fmt::Display) ->
     BadInput(format!("{}: {name}: {error}", config.ccl.origin(name, key))).into()
 }
 
-/// Sorts the errors of the facade into bad input and wrong schedules.
+/// Separates bad input from wrong schedules.
 fn bad_dist(config: &Config, name: &str, error: DistError) -> anyhow::Error {
     match error {
         DistError::Simulation(SimulationError::Plan(error)) => bad_plan(config, name, error),
@@ -191,7 +211,7 @@ fn bad_dist(config: &Config, name: &str, error: DistError) -> anyhow::Error {
     }
 }
 
-/// Whether a proof failed because the schedule does not make sense at all.
+/// Whether a proof failed because the schedule is malformed, and not because its result is wrong.
 fn malformed(error: &ProofError) -> bool {
     matches!(
         error,
@@ -199,26 +219,26 @@ fn malformed(error: &ProofError) -> bool {
     )
 }
 
-/// A line of the result. Whoever reads may stop reading: that ends the program, see [`exit`].
-fn say(line: &str) -> std::io::Result<()> {
+/// Prints a line of the result. A closed pipe is an error, which ends the program quietly; see [`exit`].
+fn print_line(line: &str) -> std::io::Result<()> {
     writeln!(std::io::stdout().lock(), "{line}")
 }
 
-/// A line for whoever watches; nobody needs to.
+/// Prints a line about progress or a problem; a failure to do so is ignored.
 fn warn(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
-fn exit(result: anyhow::Result<Verdict>, program: &str) -> ExitCode {
-    let unread = |error: &anyhow::Error| {
+fn exit(result: anyhow::Result<Status>, program: &str) -> ExitCode {
+    let closed_pipe = |error: &anyhow::Error| {
         let broken = |error: &std::io::Error| error.kind() == std::io::ErrorKind::BrokenPipe;
         error.downcast_ref::<std::io::Error>().is_some_and(broken)
     };
     match result {
-        Ok(Verdict::Good) => ExitCode::SUCCESS,
-        Ok(Verdict::Wrong) => ExitCode::from(1),
+        Ok(Status::Right) => ExitCode::SUCCESS,
+        Ok(Status::Wrong) => ExitCode::from(1),
         // Such as `| head -1`.
-        Err(error) if unread(&error) => ExitCode::SUCCESS,
+        Err(error) if closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let code = if error.downcast_ref::<BadInput>().is_some() { 2 } else { 1 };
             warn(&format!("{program}: {error:#}"));
@@ -260,21 +280,21 @@ struct CclAllreduce {
 /// `ccl_allreduce`.
 pub fn ccl_allreduce() -> ExitCode {
     let args = CclAllreduce::parse();
-    let go = || -> anyhow::Result<Verdict> {
+    let run = || -> anyhow::Result<Status> {
         let (config, topology) = args.inputs.load()?;
-        let mut verdict = Verdict::Good;
+        let mut status = Status::Right;
         for name in names(&config, &args.algorithm) {
             let settings = settings(&config, &name)?;
-            let result = seed::run(&topology, &settings, args.engine.into());
-            let run = match result {
-                // With `all`, entries that are no all-reduce have nothing to do here.
+            let result = kernbench::run(&topology, &settings, args.engine.into());
+            let bench = match result {
+                // With `all`, other collectives are skipped.
                 Err(DistError::NotAllReduce(_)) if args.algorithm.iter().any(|name| name == "all") => {
                     continue;
                 }
                 other => other.map_err(|error| bad_dist(&config, &name, error))?,
             };
-            let report = &run.outcome.report;
-            say(&format!(
+            let report = &bench.outcome.report;
+            print_line(&format!(
                 "{name}: {} ranks x {}, simulated {}, {} messages, hash {}",
                 report.ranks,
                 out::size(report.bytes),
@@ -282,12 +302,12 @@ pub fn ccl_allreduce() -> ExitCode {
                 report.messages,
                 report.hash
             ))?;
-            say(&run.line())?;
-            if run.ok != run.ranks {
-                verdict = Verdict::Wrong;
+            print_line(&bench.line())?;
+            if bench.ok != bench.ranks {
+                status = Status::Wrong;
             }
         }
-        Ok(verdict)
+        Ok(status)
     };
-    exit(go(), "ccl_allreduce")
+    exit(run(), "ccl_allreduce")
 }

@@ -1,4 +1,4 @@
-//! A bar on stderr for anything that takes more than a second.
+//! A progress bar on stderr for work that takes more than a second.
 
 use crate::probe::{Probe, Source};
 use crate::units::Ps;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const QUIET_FOR: Duration = Duration::from_secs(1);
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// Counts messages while an engine runs, and shows them. Dropping it takes the bar away.
+/// Counts messages while an engine runs, and shows them. Dropping it removes the bar.
 pub(super) struct Progress {
     count: u64,
     shared: Arc<AtomicU64>,
@@ -21,7 +21,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Starts watching; `total` is what the count ends at, 0 when nothing can be counted.
+    /// Starts the display; `total` is the final count, 0 when nothing can be counted.
     pub(super) fn start(label: String, total: u64) -> Progress {
         let (shared, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (count, ended) = (shared.clone(), stop.clone());
@@ -37,7 +37,7 @@ fn show(label: &str, total: u64, count: &AtomicU64, ended: &AtomicBool) {
     let mut next_line = QUIET_FOR;
     loop {
         std::thread::park_timeout(Duration::from_millis(100));
-        // Relaxed: a number for people, and a flag that is looked at again soon; neither publishes other data.
+        // Relaxed: a number for display, and a flag that is polled; neither publishes other data.
         if ended.load(Ordering::Relaxed) {
             break;
         }
@@ -93,7 +93,7 @@ impl Probe for Progress {
     fn issued(&mut self, _channel: u32, _seq: u32, _class: usize, _from: Source, _span: (Ps, Ps)) {
         self.count += 1;
         if self.count & 0xfff == 0 {
-            // Relaxed: a number for people.
+            // Relaxed: a number for display.
             self.shared.store(self.count, Ordering::Relaxed);
         }
     }

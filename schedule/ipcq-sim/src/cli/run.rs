@@ -3,7 +3,7 @@
 use super::files::Files;
 use super::progress::Progress;
 use super::{
-    BadInput, EngineArg, Inputs, Verdict, bad_dist, bad_plan, malformed, names, say, settings, warn,
+    BadInput, EngineArg, Inputs, Selection, Status, bad_dist, bad_plan, malformed, print_line, settings, warn,
 };
 use crate::config::{Config, DType, Fabric, Settings, Topology};
 use crate::dist::{DistError, data_fits};
@@ -11,12 +11,11 @@ use crate::engine::SimError;
 use crate::memory::Memory;
 use crate::out::{self, Trace, TraceLimits};
 use crate::placement::{Placement, Policy};
-use crate::schedule_file::ScheduleFile;
 use crate::sim::{Outcome, Report, Simulation, SimulationError, build};
 use crate::units::Decimal;
-use crate::{data, seed};
+use crate::{data, kernbench};
 use anyhow::Context;
-use ccl_schedule::{Expect, Land, Program, ProofError};
+use ccl_schedule::{Expect, Land, ListedProgram, Program, ProofError};
 use clap::Args;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -25,12 +24,8 @@ use std::path::{Path, PathBuf};
 pub(super) struct RunArgs {
     #[command(flatten)]
     inputs: Inputs,
-    /// An entry of ccl.yaml or a schedule's name, or `all`; may be repeated
-    #[arg(long, value_name = "NAME")]
-    algorithm: Vec<String>,
-    /// A schedule written by `ipcq verify --dump`, instead of an algorithm
-    #[arg(long, value_name = "FILE", conflicts_with = "algorithm")]
-    schedule: Option<PathBuf>,
+    #[command(flatten)]
+    selection: Selection,
     /// Engine
     #[arg(long, value_enum, default_value_t)]
     engine: EngineArg,
@@ -57,18 +52,13 @@ pub(super) struct RunArgs {
     trace_mb: u64,
 }
 
-pub(super) fn run(args: &RunArgs) -> anyhow::Result<Verdict> {
+pub(super) fn run(args: &RunArgs) -> anyhow::Result<Status> {
     let (config, topology) = args.inputs.load()?;
     let limits = trace_limits(args)?;
-    let listed = args.schedule.as_deref().map(ScheduleFile::load).transpose();
-    let listed = listed.map_err(|error| BadInput(error.to_string()))?;
-    let names = match &listed {
-        Some(file) => vec![file.name().to_owned()],
-        None => names(&config, &args.algorithm),
-    };
+    let (names, listed) = args.selection.load(&config)?;
     let several = names.len() > 1;
     let mut reports: Vec<Report> = Vec::new();
-    let mut verdict = Verdict::Good;
+    let mut status = Status::Right;
     for name in &names {
         let (settings, program): (Settings, Box<dyn Program>) = match &listed {
             Some(file) => (file_settings(&config, file)?, Box::new(file.clone())),
@@ -82,19 +72,19 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<Verdict> {
         let one = One { args, config: &config, topology: &topology, settings: &settings, limits };
         let (report, good) = one.run(&*program, dir.as_deref())?;
         if args.json {
-            say(&serde_json::to_string(&report)?)?;
+            print_line(&serde_json::to_string(&report)?)?;
         }
-        verdict = if good { verdict } else { Verdict::Wrong };
+        status = if good { status } else { Status::Wrong };
         reports.push(report);
     }
     if !args.json {
-        say(&format!("\n{}", out::table(&reports.iter().collect::<Vec<_>>()).trim_end()))?;
+        print_line(&format!("\n{}", out::table(&reports.iter().collect::<Vec<_>>()).trim_end()))?;
     }
-    Ok(verdict)
+    Ok(status)
 }
 
-/// A schedule file brings its own name and ranks; everything else comes from `defaults`.
-fn file_settings(config: &Config, file: &ScheduleFile) -> anyhow::Result<Settings> {
+/// A schedule file has its own name and ranks; all other settings are those of `defaults`.
+fn file_settings(config: &Config, file: &ListedProgram) -> anyhow::Result<Settings> {
     let base = settings(config, config.ccl.default_name())?;
     Ok(Settings { entry: file.name().to_owned(), world_size: Some(file.ranks()), ..base })
 }
@@ -185,14 +175,14 @@ impl One<'_> {
         Ok((outcome.report, good))
     }
 
-    /// Whether the data is run, after checking that it can be.
+    /// Whether the run carries data, after checking that it can.
     fn data_wanted(&self, simulation: &Simulation<'_>) -> anyhow::Result<bool> {
         if self.args.no_data {
             return Ok(false);
         }
         let (name, ranks) = (&self.settings.entry, simulation.plan.program.ranks());
         let bad = |error: DistError| bad_dist(self.config, name, error);
-        seed::check_range(self.settings, ranks).map_err(bad)?;
+        kernbench::check_range(self.settings, ranks).map_err(bad)?;
         if self.topology.fabric == Fabric::Cubes {
             let placement = Placement::uniform(Policy::RowWise, self.topology, ranks);
             placement.parts(self.topology, ranks, u64::from(ranks), 1).map_err(|error| bad(error.into()))?;
@@ -204,7 +194,7 @@ impl One<'_> {
         Ok(true)
     }
 
-    /// What ranks start with: r + 1 in every element of rank r.
+    /// The initial data: r + 1 in every element of rank r.
     fn start(&self, simulation: &Simulation<'_>) -> Memory {
         let (plan, program) = (&simulation.plan, simulation.plan.program);
         let mut memory = simulation.memory();
@@ -217,7 +207,7 @@ impl One<'_> {
         memory
     }
 
-    /// Compares what ranks end with with what the goal asks for. Prints the bench's line.
+    /// Compares the final data of every rank with the goal. Prints the bench's line.
     fn check(&self, simulation: &Simulation<'_>, memory: &Memory) -> anyhow::Result<bool> {
         let (plan, name, dtype) = (&simulation.plan, &self.settings.entry, self.settings.dtype);
         let (program, ranks) = (plan.program, plan.program.ranks());
@@ -235,7 +225,7 @@ impl One<'_> {
                 if let Err(error) = self.refuse_overflow(rank, &values, dtype) {
                     return Some(Err(error));
                 }
-                let wrong = values.into_iter().find(|&value| !seed::close(value, want))?;
+                let wrong = values.into_iter().find(|&value| !kernbench::close(value, want))?;
                 Some(Ok(format!("[FAIL] rank {rank}: {wrong}, expected {want}")))
             });
             match wrong {
@@ -244,11 +234,11 @@ impl One<'_> {
             }
         }
         failures.truncate(5);
-        let line = seed::line(name, ranks, ok, &failures);
+        let line = kernbench::line(name, ranks, ok, &failures);
         if self.args.json {
             warn(&line);
         } else {
-            say(&line)?;
+            print_line(&line)?;
         }
         Ok(ok == ranks)
     }

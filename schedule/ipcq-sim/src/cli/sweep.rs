@@ -2,7 +2,7 @@
 
 use super::files::{FileTrace, Files};
 use super::progress::Progress;
-use super::{BadInput, EngineArg, Inputs, Verdict, bad_plan, say, settings, warn};
+use super::{BadInput, EngineArg, Inputs, Status, bad_plan, print_line, settings, warn};
 use crate::config::Settings;
 use crate::out::{self, Point};
 use crate::sim::{Simulation, build};
@@ -24,7 +24,7 @@ pub(super) struct SweepArgs {
     /// Bytes per rank
     #[arg(long, value_delimiter = ',', default_value = "256,1024,4096,16384,65536,262144,1048576")]
     bytes: Vec<u64>,
-    /// Ranks; those that an algorithm or the topology cannot do are left out
+    /// Ranks; those that an algorithm or the topology does not support are left out
     #[arg(long, value_delimiter = ',', default_value = "4,8,16,32,64,128,256")]
     ranks: Vec<u32>,
     /// Engine
@@ -38,7 +38,7 @@ pub(super) struct SweepArgs {
     json: bool,
 }
 
-pub(super) fn sweep(args: &SweepArgs) -> anyhow::Result<Verdict> {
+pub(super) fn sweep(args: &SweepArgs) -> anyhow::Result<Status> {
     let (config, topology) = args.inputs.load()?;
     let files = args.out.as_deref().map(Files::create).transpose()?;
     let mut points: Vec<Point> = Vec::new();
@@ -51,7 +51,7 @@ pub(super) fn sweep(args: &SweepArgs) -> anyhow::Result<Verdict> {
                 let settings = Settings {
                     world_size: Some(ranks),
                     n_elem: (bytes / base.dtype.bytes()).max(1),
-                    // A sweep asks how time grows with size: slots grow along.
+                    // A sweep shows how time grows with size, so slots grow as well.
                     slot_size: base.slot_size.max(bytes),
                     ..base
                 };
@@ -72,11 +72,11 @@ pub(super) fn sweep(args: &SweepArgs) -> anyhow::Result<Verdict> {
                 };
                 let label =
                     format!("{} of {total}: {name}, {ranks} ranks, {}", points.len() + 1, out::size(bytes));
-                // The type of `run`'s probe, so that the engines are compiled once for both.
+                // The same type as in `run`, so that the engines are compiled once for both.
                 let mut probe = (Progress::start(label, program.messages()), None::<FileTrace<'_>>);
                 let report = simulation.time(args.engine.into(), &mut probe)?.report;
                 if args.json {
-                    say(&serde_json::to_string(&report)?)?;
+                    print_line(&serde_json::to_string(&report)?)?;
                 }
                 points.push(report);
             }
@@ -87,15 +87,15 @@ pub(super) fn sweep(args: &SweepArgs) -> anyhow::Result<Verdict> {
         warn(&format!("left out: {why}"));
     }
     if points.is_empty() {
-        return Err(BadInput("nothing to sweep: no algorithm can do any of the ranks".to_owned()).into());
+        return Err(BadInput("nothing to sweep: no algorithm supports any of the ranks".to_owned()).into());
     }
     if !args.json {
-        say(out::table(&points.iter().collect::<Vec<_>>()).trim_end())?;
+        print_line(out::table(&points.iter().collect::<Vec<_>>()).trim_end())?;
     }
     if let Some(files) = files {
         files.write("sweep.csv", |out| out::sweep_csv(&points, out))?;
         files.write("sweep.svg", |out| out.write_all(out::sweep_svg(&points).as_bytes()))?;
         files.keep()?;
     }
-    Ok(Verdict::Good)
+    Ok(Status::Right)
 }

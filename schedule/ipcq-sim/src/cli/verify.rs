@@ -1,9 +1,8 @@
 //! `ipcq verify`.
 
 use super::progress::Progress;
-use super::{BadInput, Inputs, Verdict, bad_plan, malformed, names, say, settings};
+use super::{BadInput, Inputs, Selection, Status, bad_plan, malformed, print_line, settings};
 use crate::config::CreditAt;
-use crate::schedule_file::ScheduleFile;
 use crate::sim::build;
 use anyhow::Context;
 use ccl_schedule::{CreditPoint, Program, prove, smallest_slots};
@@ -16,12 +15,8 @@ use std::path::PathBuf;
 pub(super) struct VerifyArgs {
     #[command(flatten)]
     inputs: Inputs,
-    /// An entry of ccl.yaml or a schedule's name, or `all`; may be repeated
-    #[arg(long, value_name = "NAME")]
-    algorithm: Vec<String>,
-    /// A schedule written by --dump, instead of an algorithm
-    #[arg(long, value_name = "FILE", conflicts_with = "algorithm")]
-    schedule: Option<PathBuf>,
+    #[command(flatten)]
+    selection: Selection,
     /// Write the schedule out as JSON
     #[arg(long, value_name = "FILE")]
     dump: Option<PathBuf>,
@@ -30,18 +25,13 @@ pub(super) struct VerifyArgs {
     json: bool,
 }
 
-pub(super) fn verify(args: &VerifyArgs) -> anyhow::Result<Verdict> {
+pub(super) fn verify(args: &VerifyArgs) -> anyhow::Result<Status> {
     let (config, topology) = args.inputs.load()?;
-    let listed = args.schedule.as_deref().map(ScheduleFile::load).transpose();
-    let listed = listed.map_err(|error| BadInput(error.to_string()))?;
-    let names = match &listed {
-        Some(file) => vec![file.name().to_owned()],
-        None => names(&config, &args.algorithm),
-    };
+    let (names, listed) = args.selection.load(&config)?;
     if args.dump.is_some() && names.len() > 1 {
         return Err(BadInput("--dump: choose one algorithm".to_owned()).into());
     }
-    let mut verdict = Verdict::Good;
+    let mut status = Status::Right;
     for name in &names {
         let base = settings(&config, if listed.is_some() { config.ccl.default_name() } else { name })?;
         let program: Box<dyn Program> = match &listed {
@@ -50,7 +40,8 @@ pub(super) fn verify(args: &VerifyArgs) -> anyhow::Result<Verdict> {
         };
         let point =
             if base.credit_at == CreditAt::LastUse { CreditPoint::LastUse } else { CreditPoint::Recv };
-        let label = args.schedule.as_ref().map_or_else(|| name.clone(), |file| file.display().to_string());
+        let label =
+            args.selection.schedule.as_ref().map_or_else(|| name.clone(), |file| file.display().to_string());
         let progress = Progress::start(format!("{label}: proving"), 0);
         let proof = prove(&*program, base.n_slots, point);
         let smallest = match &proof {
@@ -82,12 +73,12 @@ pub(super) fn verify(args: &VerifyArgs) -> anyhow::Result<Verdict> {
             }
             Err(error) if malformed(error) => return Err(BadInput(format!("{label}: {error}")).into()),
             Err(error) => {
-                verdict = Verdict::Wrong;
+                status = Status::Wrong;
                 let value = serde_json::json!({"schedule": label, "ok": false, "error": error.to_string()});
                 (format!("{label}: WRONG: {error}"), value)
             }
         };
-        say(&if args.json { value.1.to_string() } else { value.0 })?;
+        print_line(&if args.json { value.1.to_string() } else { value.0 })?;
         if let Some(file) = &args.dump {
             let out = File::create(file)
                 .map_err(|error| BadInput(format!("--dump {}: {error}", file.display())))?;
@@ -95,5 +86,5 @@ pub(super) fn verify(args: &VerifyArgs) -> anyhow::Result<Verdict> {
             ccl_schedule::dump(&*program, &mut out).and_then(|()| out.flush()).context("--dump")?;
         }
     }
-    Ok(verdict)
+    Ok(status)
 }

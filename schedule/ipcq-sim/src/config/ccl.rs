@@ -26,7 +26,7 @@ pub(crate) enum WaitWord {
     Sleep,
 }
 
-/// When a slot's credit goes back.
+/// When a slot's credit is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CreditAt {
@@ -143,8 +143,8 @@ struct Document {
 pub struct CclFile {
     file: PathBuf,
     document: Document,
-    /// What `--set` and other options say; it wins over the file.
-    over: Entry,
+    /// What `--set` and other options give; it takes precedence over the file.
+    overrides: Entry,
 }
 
 /// Options of the command line that replace keys of `ccl.yaml`.
@@ -163,7 +163,7 @@ pub struct Overrides {
 pub enum Backpressure {
     /// It is woken when there is something.
     Sleep,
-    /// It looks again every so often.
+    /// It polls at this interval.
     Poll(Ps),
 }
 
@@ -178,7 +178,7 @@ pub enum Skew {
     Random(u64, Ps),
 }
 
-/// One algorithm with everything that `ccl.yaml` says about it.
+/// One algorithm with all its settings from `ccl.yaml`.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The entry's name, as asked for.
@@ -195,7 +195,7 @@ pub struct Settings {
     pub slot_size: u64,
     /// Bytes of a credit.
     pub credit_bytes: u64,
-    /// When a credit goes back.
+    /// When a credit is returned.
     pub credit_at: CreditAt,
     /// How long it takes.
     pub credit_latency: CreditLatency,
@@ -246,31 +246,31 @@ impl CclFile {
 
     /// Parses a text; `file` is what errors name.
     pub fn parse(text: &str, file: &Path) -> Result<CclFile, ConfigError> {
-        Ok(CclFile { file: file.to_owned(), document: parse(text, file)?, over: Entry::default() })
+        Ok(CclFile { file: file.to_owned(), document: parse(text, file)?, overrides: Entry::default() })
     }
 
-    /// Lays `key=value` over the file: a bare key for the algorithm that runs, or a dotted path as in the file.
+    /// Overrides a key of the file: a bare key for the algorithm that runs, or a dotted path as in the file.
     pub(crate) fn set(&mut self, path: &str, value: &str) -> Result<(), ConfigError> {
         let text = nested(path, value);
         let file = Path::new("--set");
         if path.contains('.') {
-            let over: Document = parse(&text, file)?;
-            self.document.defaults.lay(forgotten(over.defaults));
-            for (name, entry) in over.algorithms {
-                self.document.algorithms.entry(name).or_default().lay(forgotten(entry));
+            let overrides: Document = parse(&text, file)?;
+            self.document.defaults.merge(without_lines(overrides.defaults));
+            for (name, entry) in overrides.algorithms {
+                self.document.algorithms.entry(name).or_default().merge(without_lines(entry));
             }
         } else {
-            self.over.lay(forgotten(parse(&text, file)?));
+            self.overrides.merge(without_lines(parse(&text, file)?));
         }
         Ok(())
     }
 
-    /// Lays typed options over the file.
-    pub fn lay(&mut self, options: &Overrides) {
+    /// Overrides keys of the file.
+    pub fn override_with(&mut self, options: &Overrides) {
         fn leaf<T>(value: T) -> Option<Leaf<T>> {
             Some(Leaf { value, line: None })
         }
-        self.over.lay(Entry {
+        self.overrides.merge(Entry {
             world_size: options.world_size.and_then(leaf),
             n_elem: options.n_elem.and_then(leaf),
             dtype: options.dtype.and_then(leaf),
@@ -293,7 +293,7 @@ impl CclFile {
         &self.file
     }
 
-    /// Everything about one algorithm: the command line, then its entry, then `defaults`, then what is built in.
+    /// The settings of an algorithm: from the command line, its entry, `defaults`, or built in.
     pub fn settings(&self, name: &str) -> Result<Settings, ConfigError> {
         let own = self.document.algorithms.get(name);
         if own.is_none() && ccl_schedule::algo::canonical(name).is_none() {
@@ -310,8 +310,8 @@ impl CclFile {
         self.resolve(name, self.effective(name))
     }
 
-    /// Where the value of a key comes from that holds for an algorithm: a line, the command line, or the file as a whole
-    /// when the key is unset.
+    /// Where the effective value of an algorithm's key comes from: a line, the command line, or the file as a
+    /// whole when the key is unset.
     pub fn origin(&self, name: &str, key: &str) -> Origin {
         let entry = self.effective(name);
         let line = match key {
@@ -331,12 +331,13 @@ impl CclFile {
         }
     }
 
-    /// What holds for an algorithm: `defaults`, its entry over it, the command line over both.
+    /// The effective entry of an algorithm: `defaults`, overridden by its entry, overridden by the command
+    /// line.
     fn effective(&self, name: &str) -> Entry {
-        // `defaults.algorithm` says which entry runs, not which schedule every entry is.
+        // `defaults.algorithm` names the entry that runs, not the schedule of every entry.
         let mut entry = Entry { algorithm: None, ..self.document.defaults.clone() };
-        entry.lay(self.document.algorithms.get(name).cloned().unwrap_or_default());
-        entry.lay(self.over.clone());
+        entry.merge(self.document.algorithms.get(name).cloned().unwrap_or_default());
+        entry.merge(self.overrides.clone());
         entry
     }
 
@@ -404,7 +405,7 @@ impl CclFile {
                 return Err(self.bad("skew_ns", "unset", line, "skew_rank and skew_seed need skew_ns"));
             }
         };
-        // Reserved by the file format; checked so that a typo is noticed, used by nothing.
+        // Reserved by the file format and unused; checked so that a typing error is found.
         value(entry.vc_chunk_size, 256, "vc_chunk_size", 1..=1 << 30)?;
         Ok(Settings {
             entry: name.to_owned(),
@@ -430,7 +431,7 @@ impl CclFile {
     }
 }
 
-fn forgotten(mut entry: Entry) -> Entry {
+fn without_lines(mut entry: Entry) -> Entry {
     entry.forget_lines();
     entry
 }

@@ -15,7 +15,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// A value of a configuration file and where it stands.
+/// A value of a configuration file and its line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Leaf<T> {
     pub(crate) value: T,
@@ -62,15 +62,15 @@ pub enum ConfigError {
         /// Why.
         source: std::io::Error,
     },
-    /// A file is not what it should be: bad YAML, an unknown key, a value of the wrong type.
+    /// A file is malformed: bad YAML, an unknown key, a value of the wrong type.
     #[error("{origin}: {text}")]
     Malformed {
         /// Where.
         origin: Origin,
-        /// What the parser says.
+        /// The parser's message.
         text: String,
     },
-    /// A value that cannot be.
+    /// An invalid value.
     #[error("{origin}: {key} = {value}: {why}")]
     Value {
         /// Where the value came from.
@@ -79,7 +79,7 @@ pub enum ConfigError {
         key: String,
         /// The value.
         value: String,
-        /// What is wrong with it, and what would do.
+        /// What is wrong with it, and what is valid.
         why: String,
     },
     /// `--set` without `=` or with a key that no file has.
@@ -92,7 +92,7 @@ pub enum ConfigError {
     },
 }
 
-/// Both files, with what the command line lays over them.
+/// Both files, with the command line's overrides.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// `ccl.yaml`.
@@ -121,7 +121,7 @@ impl Config {
         })
     }
 
-    /// Lays one `key=value` over the file that has the key; see `--set`.
+    /// Overrides one key, `key=value`, of the file that has it; see `--set`.
     pub fn set(&mut self, text: &str) -> Result<(), ConfigError> {
         let bad = |why: &str| ConfigError::BadSet { text: text.to_owned(), why: why.to_owned() };
         let (path, value) = text.split_once('=').ok_or_else(|| bad("write key=value"))?;
@@ -146,7 +146,7 @@ pub(crate) fn parse<T: DeserializeOwned>(text: &str, file: &Path) -> Result<T, C
     })
 }
 
-/// The parser's sentence without its own position and snippet.
+/// The parser's message without its position and snippet.
 fn plain(error: &serde_saphyr::Error) -> String {
     let text = error.without_snippet().to_string();
     let text = text.lines().next().unwrap_or_default();
@@ -172,7 +172,8 @@ pub(crate) fn read(file: &Path) -> Result<String, ConfigError> {
     std::fs::read_to_string(file).map_err(error)
 }
 
-/// Declares a mapping whose keys are all optional, unknown ones refused, and which can be laid over another.
+/// Declares a mapping whose keys are all optional and which can be merged into another; unknown keys are
+/// refused.
 macro_rules! mapping {
     ($(#[$doc:meta])* $name:ident { $($leaf:ident: $type:ty,)* } groups { $($group:ident: $inner:ty,)* }) => {
         $(#[$doc])*
@@ -183,12 +184,12 @@ macro_rules! mapping {
             $(pub(crate) $group: Option<$inner>,)*
         }
 
-        #[allow(dead_code, unused_variables)] // not every mapping is laid over another
+        #[allow(dead_code, unused_variables)] // not every mapping is merged into another
         impl $name {
-            /// Every value that `over` has replaces the own one.
-            pub(crate) fn lay(&mut self, over: $name) {
+            /// Every value that `over` has replaces this one's.
+            pub(crate) fn merge(&mut self, over: $name) {
                 $(if over.$leaf.is_some() { self.$leaf = over.$leaf; })*
-                $(if let Some(inner) = over.$group { self.$group.get_or_insert_default().lay(inner); })*
+                $(if let Some(inner) = over.$group { self.$group.get_or_insert_default().merge(inner); })*
             }
 
             /// Marks every value as given on the command line.

@@ -45,7 +45,7 @@ impl Grid {
         self.w * self.h
     }
 
-    /// Whether there is no place.
+    /// Whether the grid is empty.
     pub const fn is_empty(self) -> bool {
         self.len() == 0
     }
@@ -201,7 +201,7 @@ pub struct Topology {
     pub cubes: Grid,
     /// PEs of a cube.
     pub pes: u32,
-    /// PE to crossbar, either way.
+    /// PE to crossbar, in either direction.
     pub pe: LinkKind,
     /// Cube to cube.
     pub ucie: LinkKind,
@@ -284,11 +284,11 @@ impl TopologyFile {
         KEYS.contains(&key)
     }
 
-    /// Lays `key=value` over the file.
+    /// Overrides a key of the file.
     pub(crate) fn set(&mut self, path: &str, value: &str) -> Result<(), ConfigError> {
         let mut over: Keys = parse(&nested(path, value), Path::new("--set"))?;
         over.forget_lines();
-        self.keys.lay(over);
+        self.keys.merge(over);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
-//! A calendar queue: buckets of equal width in time, a heap for what falls into the bucket that is being emptied.
+//! A calendar queue: buckets of equal width in time, and a heap for late events of the current bucket.
 //!
-//! Events come out in the order (time, rank, number). A bucket is sorted once, when its turn comes, so a burst of events
-//! at one time costs n log n at worst, and next to nothing when they were pushed in order.
+//! Events are popped in the order (time, rank, number). A bucket is sorted once, when its turn comes, so a
+//! burst of events at one time costs n log n at worst, and little more than n when they were pushed in order.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -95,7 +95,8 @@ pub(super) struct Calendar {
 }
 
 impl Calendar {
-    /// `step` is the shortest time between an event and the next one that it causes: buckets are no wider.
+    /// `step` is the shortest time between an event and the next one that it causes: buckets are at most that
+    /// wide.
     pub(super) fn new(step: u32) -> Self {
         Calendar {
             shift: step.max(1).ilog2(),
@@ -152,12 +153,12 @@ impl Calendar {
         }
     }
 
-    /// Up to `count` events that come next, as far as they are in order already.
+    /// Up to `count` of the next events, as far as they are sorted already.
     pub(super) fn soon(&self, count: usize) -> &[Event] {
         &self.today[self.taken..self.today.len().min(self.taken + count)]
     }
 
-    /// Goes on to the next bucket with events in it.
+    /// Advances to the next bucket with events.
     fn turn(&mut self) -> bool {
         if self.today.capacity() > 0 {
             self.today.clear();
@@ -174,7 +175,7 @@ impl Calendar {
         let at = bucket as usize % BUCKETS;
         self.occupied[at / 64] &= !(1 << (at % 64));
         self.today = std::mem::take(&mut self.buckets[at]);
-        // Stable: events that were pushed in order, run by run, are merged and not sorted anew.
+        // A stable sort merges the runs of events that were pushed in order.
         self.today.sort();
         true
     }
@@ -186,12 +187,12 @@ impl Calendar {
         if first != 0 {
             return Some(ahead(from / 64 * 64 + first.trailing_zeros() as usize));
         }
-        // The last word looked at is the first again, for the buckets before `from`.
+        // The last word checked is the first again, for the buckets before `from`.
         let word = (1..=WORDS).map(|i| (from / 64 + i) % WORDS).find(|&word| self.occupied[word] != 0)?;
         Some(ahead(word * 64 + self.occupied[word].trailing_zeros() as usize))
     }
 
-    /// Moves far events into the buckets, after going on to just before the first of them.
+    /// Moves far events into the buckets, after advancing to just before the first of them.
     fn bring_near(&mut self, next: Option<u64>) {
         let first = self.far_from >> self.shift;
         let target = next.map_or(first, |bucket| bucket.min(first)).max(1) - 1;
@@ -214,7 +215,7 @@ mod tests {
     }
 
     proptest! {
-        /// IQ-4: events come out in the total order, whatever the pushes, as a heap would give them.
+        /// IQ-4: events are popped in the total order for any pushes, as from a heap.
         #[test]
         fn iq_4_order_is_that_of_a_heap(
             step in 0u32..5000,

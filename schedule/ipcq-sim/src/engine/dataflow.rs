@@ -1,16 +1,17 @@
 //! Engine A: a token crosses its whole path the moment it is sent. There is no event queue.
 //!
-//! On links that nobody shares, a token's times depend on the tokens before it on the same channel only, and those have
-//! been sent before. The way out of a PE may be shared by the PE's own channels: it sends in the order of its clock.
+//! On links that are not shared, a token's times depend only on earlier tokens of the same channel, which
+//! have been sent already. The outgoing link of a PE may be shared by the PE's own channels: it sends in the
+//! order of its clock.
 
-use super::machine::{Carrier, Flight, Machine};
+use super::machine::{Flight, Machine, Transport};
 use super::{Engine, SimError, Timing};
 use crate::probe::Probe;
 use ccl_schedule::Program;
 
 struct Straight;
 
-impl<G: Program + ?Sized, P: Probe> Carrier<G, P> for Straight {
+impl<G: Program + ?Sized, P: Probe> Transport<G, P> for Straight {
     #[inline]
     fn launch(&mut self, machine: &mut Machine<'_, '_, G, P>, flight: Flight) {
         let plan = machine.plan;

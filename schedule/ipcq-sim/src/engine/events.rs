@@ -1,10 +1,10 @@
-//! Engine B: a token takes its hops one by one, in the order of time over the whole system.
+//! Engine B: a token takes its hops one by one, in time order over the whole system.
 //!
-//! A PE that is woken runs ahead of the event time on its own clock; that is safe, because all it does to others is to
-//! send tokens at or after its clock, and those take their turn in the queue.
+//! A PE that is woken runs ahead of the event time on its own clock. That is safe, because it affects others
+//! only by tokens that it sends at or after its clock, and those are queued as events.
 
 use super::calendar::{Calendar, Event, Place};
-use super::machine::{Carrier, Flight, Machine};
+use super::machine::{Flight, Machine, Transport};
 use super::{Engine, SimError, Timing};
 use crate::probe::Probe;
 use ccl_schedule::Program;
@@ -13,7 +13,7 @@ struct Queue {
     calendar: Calendar,
 }
 
-impl<G: Program + ?Sized, P: Probe> Carrier<G, P> for Queue {
+impl<G: Program + ?Sized, P: Probe> Transport<G, P> for Queue {
     #[inline]
     fn launch(&mut self, machine: &mut Machine<'_, '_, G, P>, flight: Flight) {
         let net = &machine.plan.net;
@@ -30,7 +30,7 @@ impl<G: Program + ?Sized, P: Probe> Carrier<G, P> for Queue {
     }
 }
 
-/// Events whose memory is fetched ahead, all at once, so that the misses overlap.
+/// Events whose memory is prefetched together, so that the cache misses overlap.
 const AHEAD: usize = 16;
 
 pub(super) fn run<G: Program + ?Sized, P: Probe>(

@@ -1,8 +1,10 @@
-//! The PEs: each runs its program until it blocks. Times live in the slots, so no PE ever needs a global clock.
+//! The PEs: each runs its program until it blocks. Times are kept in the slots, so there is no
+//! global clock.
 //!
-//! What a PE does depends only on the times in its own channels, never on the order in which PEs are looked at. The
-//! engines share this file; they differ in the [`Carrier`] that brings a token to its slot. What every message goes
-//! through is inlined by force: left alone, the compiler makes calls of it, and a message costs a third more.
+//! What a PE does depends only on the times in its own channels, never on the order in which PEs are
+//! scheduled. The engines share this file; they differ in the [`Transport`] that moves a token to its slot.
+//! The functions on the path of every message are `inline(always)`: without it the compiler emits calls, and
+//! a message costs a third more.
 
 use super::{Engine, SimError, Timing};
 use crate::config::{Backpressure, CreditAt, CreditWait};
@@ -12,12 +14,12 @@ use crate::probe::{Doing, Probe, Source};
 use crate::units::Ps;
 use ccl_schedule::{Dir, Land, NONE, Op, Program, Tile};
 
-/// Brings tokens to their slots.
-pub(super) trait Carrier<G: Program + ?Sized, P: Probe> {
+/// Moves tokens to their slots.
+pub(super) trait Transport<G: Program + ?Sized, P: Probe> {
     fn launch(&mut self, machine: &mut Machine<'_, '_, G, P>, flight: Flight);
 }
 
-/// A token on its way.
+/// A token in flight.
 #[derive(Clone, Copy)]
 pub(super) struct Flight {
     pub(super) at: Ps,
@@ -34,8 +36,8 @@ const HELD: u8 = 4;
 const POSTED: u8 = 8;
 const LANDED: u8 = 16;
 
-/// One channel, in one cache line. The time of slot k is the visible time of its token, then the arrival time of its
-/// credit.
+/// One channel, in one cache line. The time of slot k is the visible time of its token, then the arrival time
+/// of its credit.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Chan {
@@ -64,7 +66,7 @@ struct Pe {
 
 /// A posted receive.
 #[derive(Clone, Copy)]
-struct Post {
+struct PostedReceive {
     posted: Ps,
     done: Ps,
     credit: Ps,
@@ -85,7 +87,7 @@ pub(super) struct Machine<'a, 'p, G: Program + ?Sized, P: Probe> {
     mask: u32,
     slots: u32,
     pes: Vec<Pe>,
-    posts: Vec<Post>,
+    posts: Vec<PostedReceive>,
     ready: Vec<u32>,
     next: Vec<u32>,
     running: u32,
@@ -136,16 +138,16 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         }
     }
 
-    /// Runs every PE that can go on until none can. `now` is the time of the event that let them go on, if there are events:
-    /// then no PE goes on before it.
-    pub(super) fn settle<C: Carrier<G, P>>(
+    /// Runs every PE that can proceed until none can. With events, `now` is the time of the current one; no
+    /// PE proceeds before it.
+    pub(super) fn settle<C: Transport<G, P>>(
         &mut self,
-        carrier: &mut C,
+        transport: &mut C,
         now: Option<Ps>,
     ) -> Result<(), SimError> {
         loop {
             while let Some(rank) = self.ready.pop() {
-                self.advance(carrier, rank)?;
+                self.advance(transport, rank)?;
             }
             if self.next.is_empty() {
                 return Ok(());
@@ -154,19 +156,19 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
             if self.ready.len() > 1 {
                 self.ready.reverse();
             }
-            if self.probe.asks() {
+            if self.probe.wants_watermark() {
                 match now {
-                    Some(now) => self.probe.until(now),
-                    None => self.catch_up(carrier)?,
+                    Some(now) => self.probe.watermark(now),
+                    None => self.catch_up(transport)?,
                 }
             }
         }
     }
 
-    /// Without events to follow, PEs run ahead of each other: lets those behind go on until they are past the middle, and
-    /// tells how far all have come.
+    /// Without events, PEs run ahead of each other: runs those behind until they are past the middle, and
+    /// reports how far all of them are.
     #[cold]
-    fn catch_up<C: Carrier<G, P>>(&mut self, carrier: &mut C) -> Result<(), SimError> {
+    fn catch_up<C: Transport<G, P>>(&mut self, transport: &mut C) -> Result<(), SimError> {
         let clocks = || self.ready.iter().map(|&rank| self.pes[rank as usize].now);
         let (first, last) = (clocks().min().unwrap_or(0), clocks().max().unwrap_or(0));
         let middle = first + (last - first) / 2;
@@ -176,14 +178,14 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
                 if self.pes[rank as usize].now > middle {
                     ahead.push(rank);
                 } else {
-                    self.advance(carrier, rank)?;
+                    self.advance(transport, rank)?;
                 }
             }
             std::mem::swap(&mut self.ready, &mut self.next);
         }
         self.ready = ahead;
-        let until = self.earliest();
-        self.probe.until(until);
+        let watermark = self.earliest();
+        self.probe.watermark(watermark);
         Ok(())
     }
 
@@ -220,7 +222,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         channel as usize * self.stride + (seq & self.mask) as usize
     }
 
-    /// When a PE that waits since `now` for `ready` goes on.
+    /// When a PE that has waited since `now` for `ready` proceeds.
     #[inline]
     fn resume(&self, now: Ps, ready: Ps) -> Ps {
         if ready <= now {
@@ -241,17 +243,22 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         pe.now = now;
     }
 
-    fn advance<C: Carrier<G, P>>(&mut self, carrier: &mut C, rank: u32) -> Result<(), SimError> {
+    fn advance<C: Transport<G, P>>(&mut self, transport: &mut C, rank: u32) -> Result<(), SimError> {
         let mut pe = self.pes[rank as usize];
-        let result = self.go(carrier, rank, &mut pe);
+        let result = self.run_ops(transport, rank, &mut pe);
         self.pes[rank as usize] = pe;
         result
     }
 
-    fn go<C: Carrier<G, P>>(&mut self, carrier: &mut C, rank: u32, pe: &mut Pe) -> Result<(), SimError> {
+    fn run_ops<C: Transport<G, P>>(
+        &mut self,
+        transport: &mut C,
+        rank: u32,
+        pe: &mut Pe,
+    ) -> Result<(), SimError> {
         while let Some(op) = self.program.op(rank, pe.step) {
-            let went_on = match op {
-                Op::Send { dir, chunk, from } => self.send(carrier, rank, pe, (dir, chunk, from))?,
+            let completed = match op {
+                Op::Send { dir, chunk, from } => self.send(transport, rank, pe, (dir, chunk, from))?,
                 Op::Recv { dir, tile, land } => self.recv(rank, pe, dir, tile, land)?,
                 Op::RecvAsync { dir, tile, land } => self.post(rank, pe, dir, tile, land)?,
                 Op::Wait { dir } => self.wait_posted(rank, pe, dir)?,
@@ -259,7 +266,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
                 Op::Reduce { from, to } => self.local(rank, pe, from, to, Land::Reduce)?,
                 Op::Store { from, to } => self.local(rank, pe, Tile::Mem(from), to, Land::Copy)?,
             };
-            if !went_on {
+            if !completed {
                 return Ok(());
             }
             pe.step += 1;
@@ -269,9 +276,9 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
     }
 
     #[inline(always)]
-    fn send<C: Carrier<G, P>>(
+    fn send<C: Transport<G, P>>(
         &mut self,
-        carrier: &mut C,
+        transport: &mut C,
         rank: u32,
         pe: &mut Pe,
         (dir, chunk, from): (Dir, u32, Tile),
@@ -312,7 +319,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         self.messages += 1;
         let number = pe.sent;
         pe.sent += 1;
-        carrier.launch(self, Flight { at: pe.now, channel, class: class as u32, rank, number });
+        transport.launch(self, Flight { at: pe.now, channel, class: class as u32, rank, number });
         Ok(true)
     }
 
@@ -395,7 +402,8 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         }
     }
 
-    /// Gives the oldest slot of a channel back at `at`; returns when the sender sees it. Credits stay in order.
+    /// Frees the oldest slot of a channel at `at`; returns when the credit reaches the sender. Credits stay
+    /// in order.
     #[inline]
     pub(super) fn credit(&mut self, channel: u32, at: Ps) -> Ps {
         let chan = &mut self.chans[channel as usize];
@@ -413,7 +421,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         arrival
     }
 
-    /// Takes a token over the wire that only its channel has.
+    /// Moves a token over the wire of its channel.
     #[inline(always)]
     pub(super) fn fly(&mut self, flight: Flight, hop: Hop) {
         let costs = &self.plan.costs[flight.class as usize];
@@ -454,10 +462,10 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
             _ => return Err(self.misuse(rank, pe.step)),
         }
         if self.posts.is_empty() {
-            let none = Post { posted: 0, done: 0, credit: 0, tile: 0, land: Land::Copy };
+            let none = PostedReceive { posted: 0, done: 0, credit: 0, tile: 0, land: Land::Copy };
             self.posts = vec![none; self.chans.len()];
         }
-        self.posts[channel as usize] = Post { posted: pe.now, done: 0, credit: 0, tile, land };
+        self.posts[channel as usize] = PostedReceive { posted: pe.now, done: 0, credit: 0, tile, land };
         if self.chans[channel as usize].received < self.chans[channel as usize].arrived {
             self.land(channel);
         }
@@ -476,7 +484,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         let done = found + self.plan.costs[class].read;
         self.probe.landed(channel, seq, class, found, done);
         let credit = self.credit(channel, if self.plan.credit_at == CreditAt::Recv { found } else { done });
-        self.posts[channel as usize] = Post { done, credit, ..post };
+        self.posts[channel as usize] = PostedReceive { done, credit, ..post };
     }
 
     fn wait_posted(&mut self, rank: u32, pe: &mut Pe, dir: Dir) -> Result<bool, SimError> {

@@ -1,7 +1,8 @@
 //! The two engines. Both run the same PEs; they differ in how a token crosses its path.
 //!
-//! A (`dataflow`) walks a token over its whole path the moment it is sent: exact as long as nobody else is on its links.
-//! B (`events`) moves tokens hop by hop in the order of time, so that channels that share a link queue up there.
+//! A (`dataflow`) moves a token over its whole path as soon as it is sent: exact as long as its links are not
+//! shared. B (`events`) moves tokens hop by hop in time order, so that channels that share a link queue
+//! there.
 
 mod calendar;
 mod dataflow;
@@ -16,7 +17,8 @@ use ccl_schedule::Program;
 use machine::Machine;
 use thiserror::Error;
 
-/// An expression over a program in its own type where that is a ring or a tree, which large systems run.
+/// Evaluates an expression with a program in its concrete type if that is a ring or a tree, which large
+/// systems run.
 macro_rules! with_known {
     ($dyn:expr, $program:ident => $body:expr) => {{
         use ccl_schedule::algo::{Ring, RingAccumulate, TreeAllReduce};
@@ -55,8 +57,8 @@ pub enum SimError {
         /// A link that is shared.
         link: String,
     },
-    /// An operation has no meaning where it stands.
-    #[error("rank {rank}, step {step}: {op} is not possible there; `ipcq verify` says why")]
+    /// An operation is invalid at its step.
+    #[error("rank {rank}, step {step}: {op} is invalid at this step; `ipcq verify` reports why")]
     Misuse {
         /// The rank.
         rank: u32,
@@ -65,9 +67,9 @@ pub enum SimError {
         /// The operation.
         op: String,
     },
-    /// Ranks are left that cannot go on.
+    /// Ranks are left that cannot proceed.
     #[error(
-        "{blocked} of {ranks} ranks wait for ever, rank {first} the first; `ipcq verify` names the cycle"
+        "deadlock: {blocked} of {ranks} ranks are blocked, the first is rank {first}; `ipcq verify` shows the cycle"
     )]
     Deadlock {
         /// Ranks that wait.
@@ -79,7 +81,7 @@ pub enum SimError {
     },
 }
 
-/// What a run gives.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// The engine that ran (never `Auto`).
@@ -102,7 +104,7 @@ impl Timing {
 
     /// A number that differs when any rank's finish or waiting time differs.
     pub fn hash(&self) -> u64 {
-        // FNV-1a over 64-bit words, with a final mix so that near times give far numbers.
+        // FNV-1a over 64-bit words, with a final mix so that close times have unrelated hashes.
         let words = self.finish.iter().chain(&self.blocked).copied();
         let mut hash = words
             .chain([self.messages])
@@ -112,7 +114,7 @@ impl Timing {
     }
 }
 
-/// Runs a plan, telling `probe` everything that happens.
+/// Runs a plan; `probe` receives everything that happens.
 pub fn run<P: Probe>(plan: &Plan<'_>, engine: Engine, probe: &mut P) -> Result<Timing, SimError> {
     with_known!(plan.program, program => run_as(plan, program, engine, probe))
 }

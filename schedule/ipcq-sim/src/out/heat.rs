@@ -52,7 +52,7 @@ fn share(outcome: &Outcome, link: u32) -> f64 {
     outcome.stats.busy[link as usize] as f64 / outcome.report.time_ps.max(1) as f64
 }
 
-/// A full scale that the largest value fills, in steps that read well.
+/// The smallest round full scale that holds the largest value.
 fn scale(most: f64) -> f64 {
     [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0].into_iter().find(|&scale| most <= scale).unwrap_or(1.0)
 }
@@ -61,7 +61,8 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
-/// One panel per SIP: cubes as boxes, PEs as squares in their corners, an arrow per direction of every UCIe wire.
+/// One panel per SIP: cubes as boxes, PEs as squares in their corners, an arrow per direction of every UCIe
+/// wire.
 fn cubes(svg: &mut Svg, plan: &Plan<'_>, outcome: &Outcome, scale: f64, top: f64) -> (f64, f64) {
     let t = plan.net.topology();
     let used = plan.program.ranks().div_ceil(t.pes * t.cubes.len());
@@ -135,8 +136,8 @@ fn cubes(svg: &mut Svg, plan: &Plan<'_>, outcome: &Outcome, scale: f64, top: f64
     }
     let rows = f64::from(shown.div_ceil(per_row));
     let mut bottom = top + rows * (panel_h + 52.0) - 26.0;
-    let text = "small boxes: PEs, the left half its way out, the right half its way in · arrows: UCIe, one per direction · \
-                point at one for numbers";
+    let text = "small boxes: PEs, left half outgoing link, right half incoming link · arrows: UCIe, one per direction · \
+                hover for numbers";
     svg.text((MARGIN, bottom - 10.0), 10, Anchor::Start, MUTED, text);
     bottom += 8.0;
     if used > shown || t.cubes.w > w || t.cubes.h > h {
@@ -159,14 +160,14 @@ fn exists(grid: crate::config::Grid, cube: u32, dir: u32) -> bool {
     }
 }
 
-/// PEs sit at the four corners, in rows from the corner inwards; the left half of a PE shows its way out, the right half
-/// its way in. `COLOR` stands for the colour.
+/// PEs sit at the four corners, in rows from the corner inwards; the left half of a PE is its outgoing link,
+/// the right half its incoming link. `COLOR` is replaced by the colour.
 fn pe_half(cube: (f64, f64), pe: u32, pes: u32, inward: bool) -> String {
     let per_corner = pes.div_ceil(4).max(1);
     let (corner, nth) = (pe / per_corner, pe % per_corner);
     let columns = f64::from(per_corner).sqrt().ceil().max(f64::from(per_corner.min(2)));
     let rows = (f64::from(per_corner) / columns).ceil();
-    // The name of the cube keeps its room in the middle.
+    // The middle is left free for the name of the cube.
     let side = ((CUBE / 2.0 - 8.0) / columns).min((CUBE / 2.0 - 11.0) / rows) - 2.0;
     let side = side.clamp(1.5, 10.0);
     let (column, row) = (f64::from(nth % columns as u32), f64::from(nth / columns as u32));
@@ -214,7 +215,7 @@ fn ucie(svg: &mut Svg, cube: (f64, f64), dir: u32, color: &str, title: &str) {
     );
 }
 
-/// Without a chip there is no map: one square per rank, coloured by its busiest wire.
+/// With a wire per channel: one square per rank, coloured by its busiest wire.
 fn wires(svg: &mut Svg, plan: &Plan<'_>, outcome: &Outcome, scale: f64, top: f64) -> (f64, f64) {
     let ranks = plan.program.ranks();
     let mut busiest = vec![0f64; ranks as usize];
@@ -222,7 +223,7 @@ fn wires(svg: &mut Svg, plan: &Plan<'_>, outcome: &Outcome, scale: f64, top: f64
         let at = &mut busiest[channel.src as usize];
         *at = at.max(share(outcome, id as u32));
     }
-    // At most 64 x 16 squares; each stands for as many ranks as needed.
+    // At most 64 x 16 squares; each represents as many ranks as needed.
     let per = ranks.div_ceil(1024).max(1);
     let text = if per == 1 {
         "one square per rank: its busiest outgoing wire".to_owned()
@@ -283,13 +284,7 @@ fn over_time(svg: &mut Svg, plan: &Plan<'_>, outcome: &Outcome, top: f64, width:
     }
     let (left, height) = (MARGIN + 40.0, 150.0);
     let span = width - left - MARGIN;
-    svg.text(
-        (MARGIN, top - 12.0),
-        12,
-        Anchor::Start,
-        INK,
-        "use over time (of the links that carry anything)",
-    );
+    svg.text((MARGIN, top - 12.0), 12, Anchor::Start, INK, "use over time (of the links that carry tokens)");
     let shares: Vec<Vec<f64>> = (0..GROUPS)
         .map(|g| {
             let capacity =

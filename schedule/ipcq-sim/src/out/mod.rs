@@ -1,4 +1,4 @@
-//! Results for people and programs: tables, CSV, JSON, Chrome traces and SVG.
+//! Results as tables, CSV, JSON, Chrome traces and SVG.
 
 mod files;
 mod heat;
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_sizes_read_well() {
+    fn times_and_sizes_have_a_unit() {
         assert_eq!(duration(1_678_040), "1.678 us");
         assert_eq!(duration(125), "0.125 ns");
         assert_eq!(duration(52_006_600_000), "52.007 ms");

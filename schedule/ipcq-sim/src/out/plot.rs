@@ -37,7 +37,8 @@ pub fn sweep_csv(points: &[Point], out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Draws a sweep: on the left time against size at the largest world, on the right time against ranks at the largest size.
+/// Draws a sweep: on the left time against size with the most ranks, on the right time against ranks at the
+/// largest size.
 pub fn sweep_svg(points: &[Point]) -> String {
     let mut svg = Svg::new();
     let names = {

@@ -7,7 +7,7 @@ pub(super) struct Svg {
     body: String,
 }
 
-/// How a text stands to its point.
+/// How a text is aligned at its point.
 #[derive(Clone, Copy)]
 pub(super) enum Anchor {
     Start,
@@ -61,7 +61,7 @@ impl Svg {
         );
     }
 
-    /// An element with a text that shows when pointed at.
+    /// An element with a tooltip.
     pub(super) fn titled(&mut self, element: &str, title: &str) {
         let _ = writeln!(self.body, "<g><title>{}</title>{element}</g>", escape(title));
     }

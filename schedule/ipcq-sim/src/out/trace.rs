@@ -1,7 +1,8 @@
-//! A Chrome trace (open it in Perfetto or chrome://tracing), streamed while the engine runs: one track per PE and per link.
+//! A Chrome trace (open it in Perfetto or chrome://tracing), streamed while the engine runs: one track per PE
+//! and per link.
 //!
-//! A viewer's finest unit is the nanosecond, and what a PE does often takes less. So the trace is stretched: one nanosecond
-//! in it is one simulated picosecond, which the names of the processes say.
+//! A viewer's finest unit is the nanosecond, and operations of a PE are often shorter. The trace is therefore
+//! stretched: one nanosecond in it is one simulated picosecond, and the names of the processes say so.
 
 use crate::plan::Plan;
 use crate::probe::{Doing, Probe, Source};
@@ -30,7 +31,7 @@ impl Default for TraceLimits {
 const PES: u32 = 1;
 const LINKS: u32 = 2;
 
-/// Writes events as they happen. An error is kept and given by [`Trace::finish`].
+/// Writes events as they happen. [`Trace::finish`] returns the first error.
 pub struct Trace<'a, W: Write> {
     out: W,
     plan: &'a Plan<'a>,
@@ -97,7 +98,7 @@ impl<'a, W: Write> Trace<'a, W> {
         }
     }
 
-    /// Ends the file; says how many events were left out because of the size limit.
+    /// Ends the file; returns how many events were left out because of the size limit.
     pub fn finish(mut self) -> io::Result<u64> {
         let left_out = self.left_out;
         self.raw(&format!("\n],\"otherData\":{{\"events_left_out\":{left_out}}}}}\n"));

@@ -1,4 +1,4 @@
-//! One case: a scene, and what goes wrong in it.
+//! One case: a scenario, and the fault in it.
 
 use fault_points::{Action, Fault, Kind, LogLine, Plan};
 use nix::errno::Errno;
@@ -7,12 +7,12 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What is played.
+/// A program that is run with a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Scene {
-    /// A Worker that forks its hands.
+pub(crate) enum Scenario {
+    /// A Worker that forks its children.
     Fork,
-    /// A Worker that starts its hands by exec.
+    /// A Worker that starts its children by exec.
     Exec,
     /// A Worker whose chips become a group when they need one.
     Plain,
@@ -20,17 +20,17 @@ pub(crate) enum Scene {
     Double,
     /// A Worker of Workers.
     Levels,
-    /// Ranks that meet at a path, without a Worker.
+    /// Ranks that rendezvous at a path, without a Worker.
     Ranks,
 }
 
-impl Scene {
+impl Scenario {
     const ALL: [Self; 6] = [Self::Fork, Self::Exec, Self::Plain, Self::Double, Self::Levels, Self::Ranks];
 
-    /// Those that can be played: the double has to be built by somebody.
+    /// Those that can run: the double must have been built.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         let double = std::env::var_os(DOUBLE_VARIABLE).is_some();
-        Self::ALL.into_iter().filter(move |scene| double || *scene != Self::Double)
+        Self::ALL.into_iter().filter(move |scenario| double || *scenario != Self::Double)
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -45,48 +45,49 @@ impl Scene {
     }
 }
 
-impl FromStr for Scene {
+impl FromStr for Scenario {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let known = Self::ALL.map(Self::name).join(", ");
         Self::ALL
             .into_iter()
-            .find(|scene| scene.name() == text)
-            .ok_or(format!("{text:?} is no scene; there are {known}"))
+            .find(|scenario| scenario.name() == text)
+            .ok_or(format!("unknown scenario {text:?}; there are {known}"))
     }
 }
 
 /// The variable that says where the double's libraries are.
 const DOUBLE_VARIABLE: &str = "CHIPCOMM_CANN_LIB_DIR";
 
-/// The number under which faults in a scene's first process are planned: no hand has it.
+/// The number under which faults in a scenario's first process are planned; no child has it.
 pub(crate) const PARENT: u32 = 999;
 
-/// How long a paused process stands still, and a delayed one sleeps.
+/// How long a paused process is stopped, and a delayed one sleeps.
 pub(crate) const PAUSE: Duration = Duration::from_millis(250);
 
-/// A scene with a fault. As text `scene:point@rank#hit=action`; the action `pause` is a stop that is resumed.
+/// A scenario with a fault. As text `scenario:point@rank#hit=action`; the action `pause` is a stop that is
+/// resumed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Case {
-    pub(crate) scene: Scene,
+    pub(crate) scenario: Scenario,
     pub(crate) fault: Fault,
     /// A stopped process goes on after [`PAUSE`].
     pub(crate) resumed: bool,
 }
 
 impl Case {
-    /// What the scene's processes are armed with.
+    /// The fault plan of the scenario's processes.
     pub(crate) fn plan(&self) -> String {
         Plan { faults: vec![self.fault.clone()] }.to_string()
     }
 
-    /// Only a deadline can tell of a process that stands still for ever.
+    /// Only a deadline can end a wait for a process that is stopped for ever.
     pub(crate) fn needs_deadline(&self) -> bool {
         self.fault.action == Action::Stop && !self.resumed
     }
 
-    /// Whether the process that has the fault is gone with it.
+    /// Whether the fault ends its process.
     pub(crate) fn ends_process(&self) -> bool {
         matches!(self.fault.action, Action::Kill | Action::Term | Action::Exit(_))
     }
@@ -94,7 +95,7 @@ impl Case {
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = format!("{}:{}", self.scene.name(), self.fault);
+        let text = format!("{}:{}", self.scenario.name(), self.fault);
         match (self.resumed, text.strip_suffix("=stop")) {
             (true, Some(place)) => write!(f, "{place}=pause"),
             _ => f.write_str(&text),
@@ -106,13 +107,13 @@ impl FromStr for Case {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (scene, fault) = text
+        let (scenario, fault) = text
             .split_once(':')
-            .ok_or_else(|| format!("{text:?} is no case; write scene:point@rank#hit=action"))?;
+            .ok_or_else(|| format!("malformed case {text:?}; write scenario:point@rank#hit=action"))?;
         let paused = fault.strip_suffix("=pause").map(|place| format!("{place}=stop"));
         let resumed = paused.is_some();
         let fault = paused.as_deref().unwrap_or(fault).parse::<Fault>().map_err(|error| error.to_string())?;
-        Ok(Self { scene: scene.parse()?, fault, resumed })
+        Ok(Self { scenario: scenario.parse()?, fault, resumed })
     }
 }
 
@@ -134,9 +135,9 @@ fn errnos(point: &str) -> &'static [i32] {
     }
 }
 
-/// Every case of a scene whose processes pass what the log says. Of a point that a process passes often, the first two times and the
-/// last.
-pub(crate) fn cases(scene: Scene, log: &[LogLine]) -> Vec<Case> {
+/// Every case of a scenario whose processes pass the points of `log`. Of a point that a process passes often,
+/// the first two times and the last.
+pub(crate) fn cases(scenario: Scenario, log: &[LogLine]) -> Vec<Case> {
     let mut passes: BTreeMap<(Option<u32>, &str), (Kind, u64)> = BTreeMap::new();
     for line in log {
         let last = passes.entry((line.rank, &line.point)).or_insert((line.kind, 0));
@@ -146,17 +147,18 @@ pub(crate) fn cases(scene: Scene, log: &[LogLine]) -> Vec<Case> {
         passes.keys().filter(|(rank, _)| *rank == Some(PARENT)).map(|(_, point)| *point).collect();
     let mut cases = Vec::new();
     for ((rank, point), (kind, last)) in &passes {
-        // A process that does not know its number yet can only be meant by a fault for all; not where that means the parent too.
+        // A process that does not know its number yet is only reached by a fault for all, unless the parent
+        // passes the point too.
         let meant_for_more = rank.is_none() && by_parent.contains(point);
-        // Who starts ranks is no part of what is tested.
-        let starter = scene == Scene::Ranks && rank.is_none_or(|rank| rank == PARENT);
+        // The process that starts the ranks is not under test.
+        let starter = scenario == Scenario::Ranks && rank.is_none_or(|rank| rank == PARENT);
         if meant_for_more || starter {
             continue;
         }
         for hit in BTreeSet::from([1, 2.min(*last), *last]) {
             for (action, resumed) in actions(point, *kind) {
                 let fault = Fault { point: (*point).to_owned(), rank: *rank, hit, action };
-                cases.push(Case { scene, fault, resumed });
+                cases.push(Case { scenario, fault, resumed });
             }
         }
     }

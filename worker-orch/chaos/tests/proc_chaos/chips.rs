@@ -1,7 +1,7 @@
-//! The scene of a Worker with chips that form a group, and a sub-worker: everything that a Worker does.
+//! The scenario of a Worker with chips that form a group, and a sub-worker: everything that a Worker does.
 
-use crate::life::{Limits, Stage};
-use crate::report::Diary;
+use crate::log::CallLog;
+use crate::rounds::{Limits, WorkerScenario};
 use comm_context::abi::DType;
 use comm_context::comm::{Membership, Timeout};
 use std::path::{Path, PathBuf};
@@ -9,14 +9,13 @@ use std::process::Command;
 use std::time::Duration;
 use worker_orch::{
     Access, Args, ChipConfig, ErrorCode, Failure, HostBuffer, Program, Start, Task, TaskFn, Worker,
-    comm_failure,
 };
 
 const CHIPS: usize = 3;
 const COUNT: usize = 16;
 
-/// What hands run; those that are started by exec find it by name.
-pub(crate) const FUNCTIONS: &[(&str, TaskFn)] = &[("add", add), ("meet", meet), ("sum", sum)];
+/// What children run; those that are started by exec find it by name.
+pub(crate) const FUNCTIONS: &[(&str, TaskFn)] = &[("add", add), ("barrier", barrier), ("sum", sum)];
 
 /// Tensor 0 plus scalar 0.
 pub(crate) fn add(task: &mut Task<'_>) -> Result<(), Failure> {
@@ -26,11 +25,11 @@ pub(crate) fn add(task: &mut Task<'_>) -> Result<(), Failure> {
 }
 
 /// Waits for the other ranks, through the communicator.
-fn meet(task: &mut Task<'_>) -> Result<(), Failure> {
+fn barrier(task: &mut Task<'_>) -> Result<(), Failure> {
     let within = Timeout::new(Duration::from_millis(task.scalar(0)?)).map_err(failure)?;
-    let chip = task.chip().ok_or_else(|| wrong("this is no chip"))?;
+    let chip = task.chip().ok_or_else(|| wrong("this is not a chip"))?;
     let comm = chip.comm().ok_or_else(|| wrong("this chip has no communicator"))?;
-    comm.barrier(within).map_err(|error| comm_failure(&error))
+    Ok(comm.barrier(within)?)
 }
 
 /// Tensor 1 becomes the sum of tensor 0.
@@ -55,7 +54,7 @@ extern "C" void kernel_entry(int64_t *args) {
 }
 "#;
 
-/// Compiles the scene's kernel, unless it is there.
+/// Compiles the scenario's kernel, unless it is there.
 pub(crate) fn kernel(folder: &Path) -> PathBuf {
     let (source, object) = (folder.join("pass_on.cpp"), folder.join("pass_on.so"));
     if !object.exists() {
@@ -66,7 +65,7 @@ pub(crate) fn kernel(folder: &Path) -> PathBuf {
             .args(["-I", comm_context::INCLUDE_DIR, "-o"])
             .args([&object, &source])
             .status();
-        assert!(built.is_ok_and(|status| status.success()), "g++ could not build the kernel of the scene");
+        assert!(built.is_ok_and(|status| status.success()), "g++ could not build the kernel of the scenario");
     }
     object
 }
@@ -88,9 +87,9 @@ impl Chips {
         start: Start,
         limits: Limits,
         kernel: &Path,
-        diary: &Diary,
-    ) -> Result<Box<dyn Stage>, Failure> {
-        diary.call("build", None, || {
+        log: &CallLog,
+    ) -> Result<Box<dyn WorkerScenario>, Failure> {
+        log.call("build", None, || {
             let devices: Vec<i32> = (0..CHIPS as i32).collect();
             let within = |limit| Timeout::new(limit).map_err(failure);
             let mut worker = Worker::builder()
@@ -115,11 +114,12 @@ impl Chips {
             worker.configure_chips(configs)?;
             let pass_on = worker.register_kernel(kernel)?;
             let (add, sum) = (worker.register_function("add", add), worker.register_function("sum", sum));
-            Ok(Box::new(Self { worker, pass_on, add, sum, inputs, outputs, chain, total }) as Box<dyn Stage>)
+            Ok(Box::new(Self { worker, pass_on, add, sum, inputs, outputs, chain, total })
+                as Box<dyn WorkerScenario>)
         })
     }
 
-    /// A chain over all hands, and a group that meets in a kernel.
+    /// A chain over all children, and a group with a barrier in a kernel.
     fn first_run(&mut self) -> Result<(), Failure> {
         let Self { worker, pass_on, add, sum, chain, total, .. } = self;
         let contexts = worker.chip_contexts()?.to_vec();
@@ -138,10 +138,10 @@ impl Chips {
         })
     }
 
-    /// A domain, a program that the hands have to learn, and a barrier of the communicator.
+    /// A domain, a program that is registered late, and a barrier of the communicator.
     fn second_run(&mut self, limits: Limits) -> Result<(), Failure> {
         let Self { worker, add, .. } = self;
-        let meet = worker.register_function("meet", meet);
+        let barrier = worker.register_function("barrier", barrier);
         worker.run(|orch| {
             let domain = orch.allocate_domain("pair", &[0, 2], 4096, &[("x", DType::Float32, COUNT)])?;
             for member in domain.contexts() {
@@ -150,17 +150,17 @@ impl Chips {
                 orch.submit_next_level(*add, &args, member.chip)?;
             }
             let all = Args::new().scalar(limits.call.as_millis() as u64);
-            (0..CHIPS).try_for_each(|chip| orch.submit_next_level(meet, &all, chip).map(drop))
+            (0..CHIPS).try_for_each(|chip| orch.submit_next_level(barrier, &all, chip).map(drop))
         })
     }
 
     /// Memory of a chip, there and back.
-    fn copies(&mut self, diary: &Diary) -> Result<(), Failure> {
+    fn copies(&mut self, log: &CallLog) -> Result<(), Failure> {
         let worker = &mut self.worker;
-        let memory = diary.call("chip_alloc", None, || worker.chip_alloc(1, 256))?;
-        diary.call("copy_to", None, || worker.copy_to(1, memory.addr(), &[7; 256]))?;
+        let memory = log.call("chip_alloc", None, || worker.chip_alloc(1, 256))?;
+        log.call("copy_to", None, || worker.copy_to(1, memory.addr(), &[7; 256]))?;
         let mut back = [0; 256];
-        diary.call("copy_from", None, || worker.copy_from(1, memory.addr(), &mut back))?;
+        log.call("copy_from", None, || worker.copy_from(1, memory.addr(), &mut back))?;
         expect("what was copied to chip 1 and back", &back, &[7; 256])
     }
 
@@ -176,24 +176,24 @@ impl Chips {
     }
 }
 
-impl Stage for Chips {
+impl WorkerScenario for Chips {
     fn worker(&mut self) -> &mut Worker {
         &mut self.worker
     }
 
-    fn play(&mut self, diary: &Diary, limits: Limits) -> Result<(), Failure> {
+    fn run_all(&mut self, log: &CallLog, limits: Limits) -> Result<(), Failure> {
         for (rank, input) in self.inputs.iter().enumerate() {
             input.write(&[rank as f32; COUNT])?;
         }
         self.chain.write(&[0.0; COUNT])?;
         let limit = Some(limits.call);
-        diary.call("init", limit, || self.worker.init())?;
-        diary.call("run 1", limit, || {
+        log.call("init", limit, || self.worker.init())?;
+        log.call("run 1", limit, || {
             self.first_run()?;
             self.check_first_run()
         })?;
-        self.copies(diary)?;
-        diary.call("run 2", limit, || self.second_run(limits))
+        self.copies(log)?;
+        log.call("run 2", limit, || self.second_run(limits))
     }
 }
 

@@ -1,8 +1,8 @@
-//! The scene of a Worker of Workers.
+//! The scenario of a Worker of Workers.
 
 use crate::chips::{add, expect, failure};
-use crate::life::{Limits, Stage};
-use crate::report::Diary;
+use crate::log::CallLog;
+use crate::rounds::{Limits, WorkerScenario};
 use comm_context::comm::{Membership, Timeout};
 use worker_orch::{
     Access, Args, ChipConfig, Failure, HostBuffer, Orchestrator, Program, Task, Worker, WorkerBuilder,
@@ -28,8 +28,8 @@ fn spread(orch: &mut Orchestrator<'_>, task: &Task<'_>) -> Result<(), Failure> {
 }
 
 impl Levels {
-    pub(crate) fn build(limits: Limits, diary: &Diary) -> Result<Box<dyn Stage>, Failure> {
-        diary.call("build", None, || {
+    pub(crate) fn build(limits: Limits, log: &CallLog) -> Result<Box<dyn WorkerScenario>, Failure> {
+        log.call("build", None, || {
             let mut worker = timed(Worker::builder().level(4), limits)?.build()?;
             let spread = worker.register_orchestration("spread", spread);
             let mut last = None;
@@ -46,7 +46,7 @@ impl Levels {
             }
             let add = last.ok_or_else(|| crate::chips::wrong("there is no Worker below"))?;
             let data = (0..WORKERS).map(|_| worker.host_buffer(COUNT)).collect::<Result<_, _>>()?;
-            Ok(Box::new(Self { worker, spread, add, data }) as Box<dyn Stage>)
+            Ok(Box::new(Self { worker, spread, add, data }) as Box<dyn WorkerScenario>)
         })
     }
 
@@ -63,7 +63,7 @@ impl Levels {
 }
 
 impl Limits {
-    /// Those below have less time, so that they tell what they know before the one above gives up.
+    /// Those below have less time, so that they report their failure before the one above gives up.
     fn below(self) -> Self {
         Self { call: self.call / 2, close: self.close / 2 }
     }
@@ -74,7 +74,7 @@ fn timed(builder: WorkerBuilder, limits: Limits) -> Result<WorkerBuilder, Failur
     Ok(builder.init_within(call).run_within(call).close_within(Timeout::new(limits.close).map_err(failure)?))
 }
 
-impl Stage for Levels {
+impl WorkerScenario for Levels {
     fn worker(&mut self) -> &mut Worker {
         &mut self.worker
     }
@@ -83,9 +83,9 @@ impl Stage for Levels {
         self.worker.run(|_| Ok(()))
     }
 
-    fn play(&mut self, diary: &Diary, limits: Limits) -> Result<(), Failure> {
+    fn run_all(&mut self, log: &CallLog, limits: Limits) -> Result<(), Failure> {
         self.data.iter().try_for_each(|data| data.write(&[0.0; COUNT]))?;
-        diary.call("init", Some(limits.call), || self.worker.init())?;
-        diary.call("run 1", Some(limits.call), || self.run())
+        log.call("init", Some(limits.call), || self.worker.init())?;
+        log.call("run 1", Some(limits.call), || self.run())
     }
 }

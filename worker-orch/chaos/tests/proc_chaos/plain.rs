@@ -1,8 +1,9 @@
-//! The scene of a Worker without configurations: its chips have memory of their own, and become a group when the first domain needs one.
+//! The scenario of a Worker without configurations: its chips have memory of their own, and become a group
+//! when the first domain needs one.
 
 use crate::chips::{add, expect, failure};
-use crate::life::{Limits, Stage};
-use crate::report::Diary;
+use crate::log::CallLog;
+use crate::rounds::{Limits, WorkerScenario};
 use comm_context::abi::DType;
 use comm_context::comm::Timeout;
 use worker_orch::{Access, Args, Failure, Platform, Program, Worker};
@@ -19,9 +20,9 @@ impl Plain {
     pub(crate) fn build(
         platform: Platform,
         limits: Limits,
-        diary: &Diary,
-    ) -> Result<Box<dyn Stage>, Failure> {
-        diary.call("build", None, || {
+        log: &CallLog,
+    ) -> Result<Box<dyn WorkerScenario>, Failure> {
+        log.call("build", None, || {
             let within = |limit| Timeout::new(limit).map_err(failure);
             let mut worker = Worker::builder()
                 .platform(platform)
@@ -31,7 +32,7 @@ impl Plain {
                 .close_within(within(limits.close)?)
                 .build()?;
             let add = worker.register_function("add", add);
-            Ok(Box::new(Self { worker, add }) as Box<dyn Stage>)
+            Ok(Box::new(Self { worker, add }) as Box<dyn WorkerScenario>)
         })
     }
 
@@ -49,24 +50,24 @@ impl Plain {
     }
 }
 
-impl Stage for Plain {
+impl WorkerScenario for Plain {
     fn worker(&mut self) -> &mut Worker {
         &mut self.worker
     }
 
-    fn play(&mut self, diary: &Diary, limits: Limits) -> Result<(), Failure> {
+    fn run_all(&mut self, log: &CallLog, limits: Limits) -> Result<(), Failure> {
         let (worker, limit) = (&mut self.worker, Some(limits.call));
-        diary.call("init", limit, || worker.init())?;
-        let memory = diary.call("chip_alloc", limit, || worker.chip_alloc(1, 256))?;
-        diary.call("copy_to", limit, || worker.copy_to(1, memory.addr(), &[7; 256]))?;
+        log.call("init", limit, || worker.init())?;
+        let memory = log.call("chip_alloc", limit, || worker.chip_alloc(1, 256))?;
+        log.call("copy_to", limit, || worker.copy_to(1, memory.addr(), &[7; 256]))?;
         let mut back = [0; 256];
-        diary.call("copy_from", limit, || {
+        log.call("copy_from", limit, || {
             worker.copy_from(1, memory.addr(), &mut back)?;
             expect("what was copied to chip 1 and back", &back, &[7; 256])
         })?;
-        // A device is told with the run.
+        // On a device it is freed with the next run.
         drop(memory);
-        diary.call("run 1", limit, || self.run())?;
-        diary.call("run 2", limit, || self.run())
+        log.call("run 1", limit, || self.run())?;
+        log.call("run 2", limit, || self.run())
     }
 }

@@ -1,116 +1,154 @@
-//! The test: SIGKILL of every process of a Worker, at a sample of its points in the normal run and at all of them when ignored tests are asked for.
+//! A sweep: many cases, in an order that a seed chooses, and their totals held to the contract.
 
-use crate::judge::{HELD, NOT_REACHED};
+use crate::case::Case;
+use crate::runner::{Runner, names_in};
+use std::cell::Cell;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use worker_chaos::{Kind, Outcome, Totals, spread};
 
-/// Deaths in the normal test run, spread over all points.
-const SAMPLE: usize = 30;
-/// Watchers at a time: they mostly wait.
-const AT_ONCE: usize = 4;
+const USAGE: &str =
+    "proc_chaos sweep [--points N] [--seed S] [--minutes M] [--jobs J] [--json] | --case CASE [--json]
+  --points N   only so many cases, spread over all scenarios and areas
+  --seed S     which cases come first, and which are chosen with --points (1)
+  --minutes M  start no case after so many minutes
+  --jobs J     cases at a time (4)
+  --case CASE  only this case, as a failure prints it
+  --json       a JSON object for each case, and one with the totals as the last line";
 
-const SWEEP: &str = "f01_f02_f03_sigkill_at_fault_points_is_told_and_nothing_is_left";
+/// How often a log without a terminal gets a line of progress.
+const LOG_EVERY: Duration = Duration::from_secs(30);
 
-/// What sweeps have found.
-const FOUND: &[(&str, &[&str])] = &[
-    ("wo8_a_release_of_a_domain_that_fails_is_told", &["fork:exchange.done@0#3=panic"]),
-    (
-        "f20_a_death_is_told_before_the_failures_of_those_who_waited",
-        &["fork:exchange.collected@0#2=exit:7", "fork:barrier.arriving@0#2=kill"],
-    ),
-    (
-        "f46_a_task_that_panics_is_waited_for_by_nobody",
-        &["fork:worker.task.before-program@0#4=panic", "fork:barrier.arriving@1#2=panic"],
-    ),
-    (
-        "f28_a_command_that_panics_is_waited_for_by_nobody",
-        &["fork:comm-sim.release@2#1=panic", "fork:worker.domain.allocate@0#1=panic"],
-    ),
-    ("f28_a_domain_that_cannot_be_made_leaves_the_group_in_order", &["fork:region.reserve@0#2=error:28"]),
-    ("f07_a_submit_that_panics_is_waited_for_by_nobody", &["levels:worker.send.written@0#1=panic"]),
-    ("wo2_a_worker_below_says_why_it_ended_badly", &["levels:chip.teardown@100#1=term"]),
-    ("f02_a_start_that_panics_leaves_no_child", &["fork:process.watch@999#2=panic"]),
-];
-
-/// Does what cargo's harness does, as far as it is used here. With `--ignored`, the sweep is over all points.
-pub(crate) fn tests(args: &[&str]) -> ExitCode {
-    let all = args.iter().any(|arg| ["--ignored", "--include-ignored"].contains(arg));
-    let filters: Vec<&&str> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
-    let asked = |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(**filter));
-    let mut names: Vec<&str> = vec![SWEEP];
-    names.extend(FOUND.iter().filter(|_| !all).map(|(name, _)| name));
-    let total = names.len();
-    names.retain(|name| asked(name));
-    println!("\nrunning {} tests", names.len());
-    let folder = tempfile::tempdir().unwrap();
-    let mut failed = 0;
-    for name in &names {
-        let found = FOUND.iter().find(|(known, _)| known == name);
-        let failures = match found {
-            Some((_, cases)) => watch_all(folder.path(), cases, &[HELD]),
-            None => sweep(folder.path(), if all { usize::MAX } else { SAMPLE }),
-        };
-        failures.iter().for_each(|failure| println!("{failure}"));
-        println!("test {name} ... {}", if failures.is_empty() { "ok" } else { "FAILED" });
-        failed += usize::from(!failures.is_empty());
-    }
-    let word = if failed == 0 { "ok" } else { "FAILED" };
-    let (passed, left_out) = (names.len() - failed, total - names.len());
-    println!(
-        "\ntest result: {word}. {passed} passed; {failed} failed; 0 ignored; 0 measured; {left_out} filtered out\n"
-    );
-    ExitCode::from(u8::from(failed > 0))
+#[derive(Debug, PartialEq)]
+struct Options {
+    points: Option<usize>,
+    seed: u64,
+    minutes: Option<u64>,
+    jobs: usize,
+    case: Option<String>,
+    json: bool,
 }
 
-/// Kills at up to `most` points, and says what did not hold.
-fn sweep(folder: &Path, most: usize) -> Vec<String> {
-    let listed = match this_program(folder, &["cases", "fork"]) {
-        Ok(listed) => listed,
-        Err(problem) => return vec![problem],
-    };
-    let kills: Vec<&str> = listed.lines().filter(|case| case.ends_with("=kill")).collect();
-    let chosen: Vec<&str> = kills.iter().copied().step_by((kills.len() / most).max(1)).collect();
-    if chosen.len() < SAMPLE {
-        return vec![format!("only {} points were recorded", kills.len())];
-    }
-    println!("{} deaths at {} points", chosen.len(), kills.len());
-    watch_all(folder, &chosen, &[HELD, NOT_REACHED])
-}
-
-/// Runs cases, each under a watcher of its own; gives those that ended otherwise.
-fn watch_all(folder: &Path, cases: &[&str], wanted: &[&str]) -> Vec<String> {
-    let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let watch = |case: &str| -> Result<(), String> {
-        let said = this_program(folder, &["watch", case])?;
-        let verdict: serde_json::Value = serde_json::from_str(&said).map_err(|error| error.to_string())?;
-        let held = wanted.iter().any(|wanted| verdict["verdict"] == *wanted);
-        if held { Ok(()) } else { Err(said) }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(|| {
-                while let Some(case) = cases.get(next.fetch_add(1, Ordering::AcqRel)) {
-                    if let Err(why) = watch(case) {
-                        let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
-                        failures.push(format!("{case}: {why}"));
-                    }
-                }
-            });
+/// Runs the sweep. Exit code 1 when the contract was broken, 2 when nothing could run.
+pub(crate) fn run(args: &[&str]) -> ExitCode {
+    let swept = parse(args).and_then(|options| sweep(&options));
+    match swept {
+        Ok(None) => ExitCode::SUCCESS,
+        Ok(Some(failure)) => {
+            eprintln!("chaos: {failure}");
+            ExitCode::FAILURE
         }
-    });
-    failures.into_inner().unwrap_or_else(PoisonError::into_inner)
+        Err(problem) => {
+            eprintln!("{problem}");
+            ExitCode::from(2)
+        }
+    }
 }
 
-/// Runs this program in another role and gives what it prints.
-fn this_program(folder: &Path, args: &[&str]) -> Result<String, String> {
-    let me = std::env::current_exe().map_err(|error| error.to_string())?;
-    let mut command = Command::new(me);
-    let run = command.args(args).env(crate::FOLDER, folder).stdin(Stdio::null()).output();
-    let run = run.map_err(|error| error.to_string())?;
-    match run.status.success() {
-        true => Ok(String::from_utf8_lossy(&run.stdout).into_owned()),
-        false => Err(String::from_utf8_lossy(&run.stderr).into_owned()),
+/// The failure of the sweep, if it failed.
+fn sweep(options: &Options) -> Result<Option<String>, String> {
+    let (runner, started) = (Runner::new()?, Instant::now());
+    let cases = match &options.case {
+        Some(case) => vec![case.clone()],
+        None => {
+            let mut cases = spread(runner.cases(None)?, options.seed);
+            cases.truncate(options.points.unwrap_or(usize::MAX));
+            cases
+        }
+    };
+    let shared_before = names_in(Path::new("/dev/shm"));
+    let end = options.minutes.map(|minutes| started + Duration::from_secs(60 * minutes));
+    let progress = Progress::new(cases.len());
+    let mut totals = Totals::new(cases.len());
+    runner.run_all(&cases, options.jobs, end, |outcome| {
+        progress.clear();
+        print(&outcome, options.json);
+        totals.add(outcome);
+        progress.show(totals.ran());
+    });
+    progress.clear();
+    // Watchers remove their folders and nothing else here has a name, so what appeared and stays is a
+    // finding, or another program's.
+    let shared_left = names_in(Path::new("/dev/shm")).difference(&shared_before).cloned().collect();
+    totals.set_left_in_shared_memory(shared_left);
+    let took = started.elapsed();
+    println!(
+        "{}",
+        if options.json { totals.json(options.seed, took) } else { totals.text(options.seed, took) }
+    );
+    Ok(totals.failure())
+}
+
+/// A failed case, or every case as JSON.
+fn print(outcome: &Outcome, json: bool) {
+    if json {
+        println!("{}", serde_json::to_string(outcome).unwrap_or_default());
+    } else if outcome.outcome == Kind::Failed {
+        println!("FAILED  cargo xtask chaos --case '{}'", outcome.case);
+        outcome.why.iter().flat_map(|why| why.lines()).for_each(|line| println!("    {line}"));
+    }
+}
+
+/// A line on the terminal that is rewritten, or a line now and then in a log.
+struct Progress {
+    cases: usize,
+    started: Instant,
+    on_terminal: bool,
+    logged: Cell<Instant>,
+}
+
+impl Progress {
+    fn new(cases: usize) -> Self {
+        let (started, on_terminal) = (Instant::now(), std::io::stderr().is_terminal());
+        Self { cases, started, on_terminal, logged: Cell::new(started) }
+    }
+
+    fn show(&self, ran: usize) {
+        let (cases, seconds) = (self.cases, self.started.elapsed().as_secs());
+        if self.on_terminal {
+            let _ = write!(std::io::stderr(), "\r{ran} of {cases} cases, {seconds} s");
+        } else if self.logged.get().elapsed() > LOG_EVERY {
+            eprintln!("{ran} of {cases} cases");
+            self.logged.set(Instant::now());
+        }
+    }
+
+    fn clear(&self) {
+        if self.on_terminal {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+fn parse(args: &[&str]) -> Result<Options, String> {
+    let mut options = Options { points: None, seed: 1, minutes: None, jobs: 4, case: None, json: false };
+    let mut args = args.iter().copied();
+    while let Some(name) = args.next() {
+        if name == "--json" {
+            options.json = true;
+            continue;
+        }
+        let value = args.next().ok_or_else(|| format!("{name} needs a value\n{USAGE}"))?;
+        let refused = || format!("{name} {value} is out of range or unknown\n{USAGE}");
+        let number = |most: u64| value.parse().ok().filter(|number| (1..=most).contains(number));
+        match name {
+            "--points" => options.points = Some(number(u64::from(u32::MAX)).ok_or_else(refused)? as usize),
+            "--seed" => options.seed = value.parse().map_err(|_| refused())?,
+            "--minutes" => options.minutes = Some(number(10_000).ok_or_else(refused)?),
+            "--jobs" => options.jobs = number(64).ok_or_else(refused)? as usize,
+            "--case" => {
+                value.parse::<Case>().map_err(|problem| format!("{problem}\n{USAGE}"))?;
+                options.case = Some(value.to_owned());
+            }
+            _ => return Err(refused()),
+        }
+    }
+    match options.case {
+        Some(_) if options.points.is_some() || options.minutes.is_some() => {
+            Err(format!("--case runs one case, without --points and --minutes\n{USAGE}"))
+        }
+        _ => Ok(options),
     }
 }

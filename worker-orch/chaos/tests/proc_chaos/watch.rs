@@ -1,40 +1,43 @@
-//! The watcher: starts a scene with a fault, and looks from outside at what it does and what it leaves.
+//! The watcher: starts a scenario with a fault, and observes from outside what it does and what it leaves
+//! behind.
 
-use crate::case::{self, Case, PAUSE, Scene};
-use crate::judge::{self, Verdict};
-use crate::report::Report;
+use crate::case::{self, Case, PAUSE, Scenario};
+use crate::log::Report;
+use crate::outcome::outcome;
 use deadline::{HowDied, monotonic_ns};
 use fault_points::{Action, LOG_VARIABLE, LogLine, PLAN_VARIABLE};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use rendezvous::UNKNOWN_YET;
+use rendezvous::UNANNOUNCED_POINTS;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use worker_chaos::Outcome;
 
-/// What a scene's processes get after its end, or their parent's, before they count as left behind: the second of the contract, and two for load.
+/// How long a scenario's processes may take to end after it, or after their parent, before they count as left
+/// behind: the second of the contract, and two for load.
 const GONE_WITHIN: Duration = Duration::from_secs(3);
-/// Where scenes keep their files. The log of faults is written in the middle of what is timed, and a disk can hold up for seconds whoever
-/// writes to it while others delete.
+/// Where scenarios keep their files. The log of faults is written in the middle of what is timed, and a disk
+/// can delay a write for seconds while other processes delete.
 const IN_MEMORY: &str = "/dev/shm";
-/// Between two looks at a scene.
+/// Between two checks of a scenario.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// When a scene hangs: far beyond all its deadlines together.
+/// When a scenario hangs: far beyond all its deadlines together.
 const HANGS_AFTER: Duration = Duration::from_secs(90);
-/// When somebody takes a stopped parent for hung and kills it.
+/// When a stopped parent is taken for hung and killed.
 const LAST_RESORT: Duration = Duration::from_millis(500);
 
-/// What was seen from outside.
+/// What was observed from outside.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// The fault, once it happened.
     pub(crate) fault: Option<LogLine>,
     /// How often it happened.
     pub(crate) faults: usize,
-    /// The scene's first process.
+    /// The scenario's first process.
     pub(crate) parent: u32,
     pub(crate) ended: Option<HowDied>,
     /// When the parent was taken for hung and killed, on the monotonic clock.
@@ -42,23 +45,24 @@ pub(crate) struct Seen {
     pub(crate) ended_ns: u64,
     /// When the last process was gone.
     pub(crate) gone_ns: Option<u64>,
-    /// For how long this process, which only naps, was not let run: no time of the machine's own is charged to a scene.
+    /// How long this process, which mostly sleeps, was not scheduled: delays of the machine are not charged
+    /// to a scenario.
     pub(crate) stalled: Duration,
     /// Names of what was still there then.
     pub(crate) left: Vec<String>,
     pub(crate) report: Option<Report>,
-    /// What the scene and its processes printed.
+    /// What the scenario and its processes printed.
     pub(crate) output: String,
 }
 
-/// A scene under way, in a folder of its own.
-struct Show {
+/// A scenario that runs, in a folder of its own.
+struct Running {
     folder: tempfile::TempDir,
     parent: Pid,
 }
 
-impl Show {
-    fn start(scene: Scene, limits: &str, plan: Option<&str>) -> Result<Self, String> {
+impl Running {
+    fn start(scenario: Scenario, limits: &str, plan: Option<&str>) -> Result<Self, String> {
         let words = |error: std::io::Error| error.to_string();
         let folder = tempfile::Builder::new().prefix("chaos-").tempdir_in(IN_MEMORY).map_err(words)?;
         let file = |name: &str| folder.path().join(name);
@@ -67,7 +71,7 @@ impl Show {
         }
         let output = File::create(file("output")).map_err(words)?;
         let mut command = Command::new(std::env::current_exe().map_err(words)?);
-        command.args(["scene", scene.name(), limits]).arg(file("report")).env("TMPDIR", file("temp"));
+        command.args(["scenario", scenario.name(), limits]).arg(file("report")).env("TMPDIR", file("temp"));
         command.env(LOG_VARIABLE, file("log")).env_remove(PLAN_VARIABLE);
         // Where the vendor double keeps what its processes share.
         command.env("CANN_SIM_DIR", file("session"));
@@ -89,39 +93,40 @@ impl Show {
     }
 }
 
-/// Every case of a scene, from a run in which nothing goes wrong.
-pub(crate) fn cases(scene: Scene) -> Result<Vec<Case>, String> {
+/// Every case of a scenario, from a run in which nothing goes wrong.
+pub(crate) fn cases(scenario: Scenario) -> Result<Vec<Case>, String> {
     let folder = shared_folder()?;
     crate::chips::kernel(&folder);
-    let show = Show::start(scene, "patient", None)?;
-    let seen = follow(&show, None);
+    let running = Running::start(scenario, "patient", None)?;
+    let seen = follow(&running, None);
     let failed = seen.report.iter().flat_map(|report| &report.calls).find(|call| call.error.is_some());
     if seen.ended != Some(HowDied::Exited(0)) || failed.is_some() || !seen.left.is_empty() {
-        return Err(format!("the scene fails without a fault: {seen:#?}"));
+        return Err(format!("the scenario fails without a fault: {seen:#?}"));
     }
-    Ok(case::cases(scene, &show.log()))
+    Ok(case::cases(scenario, &running.log()))
 }
 
 /// Runs one case.
-pub(crate) fn watch(case: &Case) -> Result<Verdict, String> {
+pub(crate) fn watch(case: &Case) -> Result<Outcome, String> {
     shared_folder()?;
     let begun = Instant::now();
-    let unknown = case.scene == Scene::Ranks && UNKNOWN_YET.contains(&case.fault.point.as_str());
+    let unknown = case.scenario == Scenario::Ranks && UNANNOUNCED_POINTS.contains(&case.fault.point.as_str());
     let limits = if case.needs_deadline() || unknown { "short" } else { "patient" };
-    let show = Show::start(case.scene, limits, Some(&case.plan()))?;
-    let seen = follow(&show, Some(case));
-    Ok(judge::judge(case, &seen, begun.elapsed()))
+    let running = Running::start(case.scenario, limits, Some(&case.plan()))?;
+    let seen = follow(&running, Some(case));
+    Ok(outcome(case, &seen, begun.elapsed()))
 }
 
-/// The folder for what scenes share.
+/// The folder for what scenarios share.
 fn shared_folder() -> Result<PathBuf, String> {
     let folder = std::env::var_os(crate::FOLDER).map(PathBuf::from);
     folder.filter(|folder| folder.is_dir()).ok_or(format!("{} must name a folder", crate::FOLDER))
 }
 
-/// Stays with a scene to its end and until its last process is gone. Orphans become children of this process, so none is missed.
-fn follow(show: &Show, case: Option<&Case>) -> Seen {
-    let mut seen = Seen { parent: show.parent.as_raw() as u32, ..Seen::default() };
+/// Observes a scenario to its end and until its last process is gone. Orphans become children of this
+/// process, so none is missed.
+fn follow(running: &Running, case: Option<&Case>) -> Seen {
+    let mut seen = Seen { parent: running.parent.as_raw() as u32, ..Seen::default() };
     if let Err(errno) = nix::sys::prctl::set_child_subreaper(true) {
         seen.left.push(format!("a watcher that cannot see orphans: {errno}"));
     }
@@ -129,29 +134,29 @@ fn follow(show: &Show, case: Option<&Case>) -> Seen {
     let mut resumed: Vec<u32> = Vec::new();
     loop {
         if let (Some(case), None) = (case, &seen.fault) {
-            seen.fault = show.log().into_iter().next();
+            seen.fault = running.log().into_iter().next();
             debug_assert!(seen.fault.as_ref().is_none_or(|line| line.point == case.fault.point));
         }
         if let (Some(case), Some(fault)) = (case, &seen.fault)
             && case.fault.action == Action::Stop
         {
             let since = |line: &LogLine| Duration::from_nanos(monotonic_ns().saturating_sub(line.at_ns));
-            let parent_stands = fault.pid == seen.parent && seen.last_resort_ns.is_none();
+            let parent_stopped = fault.pid == seen.parent && seen.last_resort_ns.is_none();
             if case.resumed {
                 // All of them, where the fault is for all.
-                for line in show.log() {
-                    // A process that stands still cannot have lost its number.
-                    if !resumed.contains(&line.pid) && since(&line) > PAUSE && stands_still(line.pid) {
+                for line in running.log() {
+                    // A process that is stopped cannot have lost its pid.
+                    if !resumed.contains(&line.pid) && since(&line) > PAUSE && is_stopped(line.pid) {
                         let _ = kill(Pid::from_raw(line.pid as i32), Signal::SIGCONT);
                         resumed.push(line.pid);
                     }
                 }
-            } else if parent_stands && since(fault) > LAST_RESORT {
+            } else if parent_stopped && since(fault) > LAST_RESORT {
                 seen.last_resort_ns = Some(monotonic_ns());
-                let _ = kill(show.parent, Signal::SIGKILL);
+                let _ = kill(running.parent, Signal::SIGKILL);
             }
         }
-        match reap_one(show.parent, &mut seen) {
+        match reap_one(running.parent, &mut seen) {
             Reaped::Nobody if seen.ended.is_some() => break,
             Reaped::Somebody => continue,
             Reaped::Nobody | Reaped::StillRunning => {}
@@ -164,17 +169,17 @@ fn follow(show: &Show, case: Option<&Case>) -> Seen {
             seen.left.extend(kill_what_is_left());
             break;
         }
-        let napped = Instant::now();
+        let slept = Instant::now();
         std::thread::sleep(POLL_INTERVAL);
-        seen.stalled += Some(napped.elapsed()).filter(|nap| *nap > 10 * POLL_INTERVAL).unwrap_or_default();
+        seen.stalled += Some(slept.elapsed()).filter(|slept| *slept > 10 * POLL_INTERVAL).unwrap_or_default();
     }
     seen.gone_ns = Some(monotonic_ns()).filter(|_| seen.left.is_empty());
-    let log = show.log();
+    let log = running.log();
     seen.faults = log.len();
     seen.fault = log.into_iter().next().filter(|_| case.is_some());
-    seen.left.extend(names_in(&show.file("temp")));
-    seen.output = std::fs::read_to_string(show.file("output")).unwrap_or_default();
-    let report = std::fs::read_to_string(show.file("report")).ok();
+    seen.left.extend(names_in(&running.file("temp")));
+    seen.output = std::fs::read_to_string(running.file("output")).unwrap_or_default();
+    let report = std::fs::read_to_string(running.file("report")).ok();
     seen.report = report.and_then(|text| serde_json::from_str(&text).ok());
     seen
 }
@@ -198,7 +203,7 @@ fn reap_one(parent: Pid, seen: &mut Seen) -> Reaped {
     Reaped::Somebody
 }
 
-/// Ends this process's children, and theirs when they become ours; says who they were.
+/// Ends this process's children, and theirs when they become ours; returns what they were.
 fn kill_what_is_left() -> Vec<String> {
     let mut left = Vec::new();
     while !matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Err(Errno::ECHILD)) {
@@ -220,7 +225,7 @@ fn stat(pid: u32) -> Option<(String, String, String)> {
     Some((name.to_owned(), fields.next()?.to_owned(), fields.next()?.to_owned()))
 }
 
-fn stands_still(pid: u32) -> bool {
+fn is_stopped(pid: u32) -> bool {
     stat(pid).is_some_and(|(_, state, _)| state == "T")
 }
 

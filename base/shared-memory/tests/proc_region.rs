@@ -1,0 +1,52 @@
+//! Regions in processes that are killed or have little. This test program starts itself for that.
+#![allow(missing_docs)]
+
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::{Signal, raise};
+use shared_memory::Region;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus, Stdio};
+
+/// Set in a process that this program has started.
+const INSIDE: &str = "CHIPCOMM_REGION_TEST";
+
+/// Runs `body` in another process, as the test `name`. `None` in that process itself.
+fn in_another_process(name: &str, body: fn()) -> Option<ExitStatus> {
+    if std::env::var_os(INSIDE).is_some() {
+        body();
+        return None;
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    // Output to a file would count against the file size limit.
+    Some(command.args(["--exact", name]).env(INSIDE, "1").stdout(Stdio::null()).status().unwrap())
+}
+
+/// SM-1
+#[test]
+fn f21_a_killed_owner_leaves_no_shared_memory() {
+    let count = || std::fs::read_dir("/dev/shm").unwrap().count();
+    let before = count();
+    let status = in_another_process("f21_a_killed_owner_leaves_no_shared_memory", || {
+        let region = Region::create("t", 1 << 20).unwrap();
+        region.write(0, &[1; 4096]).unwrap();
+        raise(Signal::SIGKILL).unwrap();
+    });
+    if let Some(status) = status {
+        assert_eq!(status.signal(), Some(Signal::SIGKILL as i32));
+        assert_eq!(count(), before);
+    }
+}
+
+/// SM-2
+#[test]
+fn f22_a_file_size_limit_is_an_error_and_not_a_signal() {
+    let status = in_another_process("f22_a_file_size_limit_is_an_error_and_not_a_signal", || {
+        setrlimit(Resource::RLIMIT_FSIZE, 4096, 4096).unwrap();
+        let error = Region::create("t", 1 << 20).unwrap_err().to_string();
+        assert!(
+            ["need 1048576", "have 4096", "ulimit -f"].iter().all(|part| error.contains(part)),
+            "{error}"
+        );
+    });
+    assert!(status.is_none_or(|status| status.success()));
+}

@@ -1,0 +1,80 @@
+//! Panics and fault plans behind the C API. The symbols of `comm.h` are part of this program, so that faults can be
+//! injected behind them.
+//!
+//! # Safety
+//! Calls functions of the C API. The children have one thread.
+#![allow(unsafe_code, missing_docs)]
+
+#[path = "../src/open.rs"]
+mod open;
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
+use comm_context::comm::CommError;
+use deadline::HowDied;
+use fault_points::{Action, PLAN_VARIABLE, Plan};
+use serial_test::serial;
+use std::ffi::{CStr, CString, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use support::{Entry, far, in_processes, rendezvous_path, secs};
+use worker_errors::ErrorCode;
+
+comm_context::export_c_api!(crate::open::open);
+
+fn init(path: &Path, rank: i32, nranks: i32) -> *mut c_void {
+    let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+    // SAFETY: the path is a live C string; the stream is not used.
+    unsafe { c_api::comm_init(rank, nranks, std::ptr::null_mut(), path.as_ptr()) }
+}
+
+fn last_error() -> String {
+    // SAFETY: the text belongs to this thread and stays until its next call.
+    unsafe { CStr::from_ptr(c_api::comm_last_error()) }.to_string_lossy().into_owned()
+}
+
+#[test]
+#[serial]
+fn cl_2_a_panic_becomes_an_error_code_and_the_peer_gets_an_error() {
+    let (_folder, path) = rendezvous_path();
+    let entry = Entry::Path(&path);
+    in_processes(2, entry, |rank| {
+        if rank == 0 {
+            let comm = entry.open(0, 2, secs(30)).map_err(|error| error.to_string())?;
+            return match comm.alloc_windows(4096, secs(30)) {
+                Err(CommError::PeerLeft { rank: 1, .. } | CommError::PeerDied { rank: 1, .. }) => Ok(()),
+                other => Err(format!("{other:?}")),
+            };
+        }
+        fault_points::arm(Plan::one("comm-sim.reserve", 1, 1, Action::Panic));
+        let handle = init(&path, 1, 2);
+        let mut context = 0;
+        // SAFETY: the handle is what comm_init returned; the out pointer is a live local.
+        let code = unsafe { c_api::comm_alloc_windows(handle, 4096, &mut context) };
+        let text = last_error();
+        if code != ErrorCode::Internal.as_i32() || !text.contains("panicked") {
+            return Err(format!("{code}: {text}"));
+        }
+        match c_api::comm_destroy(handle) {
+            0 => Ok(()),
+            code => Err(format!("comm_destroy returned {code}: {}", last_error())),
+        }
+    });
+}
+
+#[test]
+#[serial]
+fn a_malformed_fault_plan_ends_the_process_and_a_valid_one_is_followed() {
+    let (_folder, path) = rendezvous_path();
+    for (plan, code) in [("kill everything", 2), ("rendezvous.path_checked@0=exit:7", 7)] {
+        let child = Entry::Path(&path).fork(|| {
+            // SAFETY: the process has one thread.
+            unsafe { std::env::set_var(PLAN_VARIABLE, plan) };
+            // The parent may have passed a point already, in another test.
+            fault_points::ask_environment_again();
+            init(&path, 0, 1);
+            0
+        });
+        assert_eq!(child.reap(far()), Some(HowDied::Exited(code)), "{plan}");
+    }
+}

@@ -1,0 +1,75 @@
+//! Errors of this crate, and the errors of others as a communicator's.
+
+use comm_context::comm::CommError;
+use shared_memory::RegionError;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Why ranks cannot join at a path.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RendezvousError {
+    /// The path's folder does not exist, or is not a folder.
+    #[error(
+        "{}: the folder of the rendezvous path cannot be used ({reason}); create it, or choose another path",
+        .path.display()
+    )]
+    NoFolder {
+        /// The path.
+        path: PathBuf,
+        /// What the system says.
+        reason: String,
+    },
+    /// Something exists at the path.
+    #[error(
+        "{}: the rendezvous path is taken by {what}, which is never read or waited for; \
+         remove it, or choose a path where nothing exists",
+        .path.display()
+    )]
+    PathTaken {
+        /// The path.
+        path: PathBuf,
+        /// What it is, whose, and what is odd about it.
+        what: String,
+    },
+    /// A process of another user holds the name.
+    #[error(
+        "{}: the rendezvous name is held by a process of another user (uid {uid}); \
+         choose a path in a folder of your own",
+        .path.display()
+    )]
+    ForeignOwner {
+        /// The path.
+        path: PathBuf,
+        /// The other user.
+        uid: u32,
+    },
+    /// The leader refused this rank.
+    #[error("{}: the rendezvous refused this rank: {reason}", .path.display())]
+    Refused {
+        /// The path.
+        path: PathBuf,
+        /// The leader's reason.
+        reason: String,
+    },
+}
+
+impl From<RendezvousError> for CommError {
+    fn from(error: RendezvousError) -> Self {
+        Self::Backend { what: "init".to_owned(), source: Arc::new(error) }
+    }
+}
+
+/// A region's error as a communicator's.
+pub fn region_error(error: RegionError) -> CommError {
+    match error {
+        RegionError::OutOfMemory { label, need, have, limit } => {
+            CommError::OutOfMemory { what: format!("{label} ({limit})"), need, have: Some(have) }
+        }
+        RegionError::System { call, errno } => {
+            CommError::System { call, errno: errno as i32, what: "the group's shared memory".to_owned() }
+        }
+        other => {
+            CommError::Backend { what: "shared memory of the group".to_owned(), source: Arc::new(other) }
+        }
+    }
+}

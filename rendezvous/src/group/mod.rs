@@ -1,0 +1,144 @@
+//! A group of ranks that share memory, as one of them sees it.
+
+mod broadcast;
+mod exchange;
+mod failure;
+#[cfg(any(fuzzing, test))]
+pub(crate) mod hostile_peer;
+mod inbox;
+pub(crate) mod message;
+mod outbox;
+mod results;
+mod step;
+mod watch;
+mod word_wait;
+
+pub(crate) use failure::how_died;
+pub use message::Tag;
+pub use results::RESULT_BYTES;
+pub use step::{Step, deadline};
+
+use crate::memory::Memory;
+use crate::memory::layout::Layout;
+use comm_context::comm::{CommError, Membership, Phase};
+use deadline::{Deadline, Watch};
+use fault_points::fault_point;
+use inbox::Inbox;
+use mailbox_atomics::{Barrier, SpinBudget, Wait, WaitError};
+use outbox::Outbox;
+use shared_memory::Region;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use watch::{Needed, ProcessWatches};
+
+/// One rank of a group: barrier, exchange of small messages, published phases, and errors that name the rank
+/// that is missing, dead or gone.
+#[derive(Debug)]
+pub struct Group {
+    memory: Arc<Memory>,
+    me: Membership,
+    inbox: Inbox,
+    outbox: Outbox,
+    spin: SpinBudget,
+    process_watches: ProcessWatches,
+    broken: OnceLock<Arc<CommError>>,
+    /// Threads of this rank arrive at the barrier one after the other.
+    barrier_turn: Mutex<()>,
+    /// The reason is written once, by whichever thread leaves first.
+    leave_turn: Mutex<()>,
+}
+
+impl Group {
+    /// Signs in as `me` in `memory` and waits until every rank has.
+    pub(crate) fn enter(me: Membership, memory: Arc<Memory>, deadline: Deadline) -> Result<Self, CommError> {
+        let mut group = Self::new(me, memory);
+        let step = group.begin(Phase::Init, deadline);
+        group.memory.sign_in(me.rank());
+        fault_point!("rendezvous.signed_in");
+        let entered = group.barrier(&step);
+        drop(step);
+        if let Err(error) = entered {
+            group.leave(&format!("it could not join, because {error}"));
+            return Err(error);
+        }
+        group.spin = SpinBudget::for_parties_on(me.nranks() as usize, group.memory.cores());
+        Ok(group)
+    }
+
+    /// Rank `me`, not signed in yet.
+    fn new(me: Membership, memory: Arc<Memory>) -> Self {
+        let nranks = me.nranks();
+        Self {
+            inbox: Inbox::new(memory.clone()),
+            outbox: Outbox::new(memory.clone(), me.rank()),
+            // Until all have joined, the process that starts the ranks needs a core as well.
+            spin: SpinBudget::for_parties(nranks as usize + 1),
+            process_watches: ProcessWatches::new(nranks),
+            broken: OnceLock::new(),
+            barrier_turn: Mutex::new(()),
+            leave_turn: Mutex::new(()),
+            memory,
+            me,
+        }
+    }
+
+    /// Which rank of how many.
+    pub fn membership(&self) -> Membership {
+        self.me
+    }
+
+    /// The shared memory.
+    pub fn region(&self) -> &Region {
+        self.memory.region()
+    }
+
+    /// The range of [`region`](Self::region) that belongs to `rank`.
+    pub fn extent(&self, rank: u32) -> Range<usize> {
+        self.memory.layout().extent(rank)
+    }
+
+    /// The offset in the region of the workspace whose abort word kernels poll.
+    pub fn workspace_offset(&self) -> usize {
+        Layout::abort_word()
+    }
+
+    /// The abort word, for ranks whose kernels cannot read it themselves.
+    pub fn kernel_abort(&self) -> u32 {
+        self.memory.abort_word().load()
+    }
+
+    /// One line for each rank: process, phase, since when.
+    pub fn table(&self) -> String {
+        self.memory.table()
+    }
+
+    /// Waits until every rank has arrived.
+    pub fn barrier(&self, step: &Step<'_>) -> Result<(), CommError> {
+        let _turn = self.barrier_turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let barrier = Barrier::new(self.memory.places(), self.me.rank() as usize);
+        let needed = Needed::new(self, || barrier.missing());
+        match barrier.wait(&self.wait(step, &needed)) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.give_up(error.cause, step.phase(), error.missing)),
+        }
+    }
+
+    /// Fails when another rank is gone or the run was aborted: for callers that wait on something outside the
+    /// group that needs every rank, such as a vendor's library. Does not break the group; see
+    /// [`record_failure`](Self::record_failure).
+    pub fn check_peers(&self, step: &Step<'_>) -> Result<(), CommError> {
+        let me = self.me.rank();
+        let needed = Needed::new(self, || (0..self.me.nranks()).filter(|rank| *rank != me).collect());
+        let halted = self.memory.halt_word().raised().map(|reason| WaitError::Aborted { reason });
+        match needed.first_death().map(WaitError::PeerDied).or(halted) {
+            Some(cause) => Err(self.describe(cause, step.phase(), Vec::new())),
+            None => Ok(()),
+        }
+    }
+
+    /// A wait of `step` for the ranks in `needed`.
+    fn wait<'a>(&'a self, step: &Step<'_>, needed: &'a dyn Watch) -> Wait<'a> {
+        let wait = Wait::until(step.deadline()).watching(needed).abort_on(self.memory.halt_word());
+        wait.cancel_on(self.memory.abort_word()).spinning(&self.spin)
+    }
+}

@@ -1,0 +1,229 @@
+//! Where everything is in the memory that a group shares.
+//!
+//! # Safety
+//! Declares the structs of atomic words that are viewed in shared memory.
+#![allow(unsafe_code)]
+
+use mailbox_atomics::{AllowedCores, MessageSlot, Place, StickyWord, WordU32, WordU64};
+use shared_memory::{FNV_OFFSET, Shared, fnv1a};
+use std::mem::offset_of;
+use std::ops::Range;
+
+/// The first bytes of the memory, written by the process that created it before any other could map it.
+#[repr(C)]
+pub(super) struct Header {
+    /// [`layout_hash`]: two builds that disagree on any constant here refuse each other.
+    pub(super) hash: WordU64,
+    /// Random; ties the memory to one group.
+    pub(super) nonce: WordU64,
+    pub(super) nranks: WordU64,
+    pub(super) extent: WordU64,
+    /// One more than the rank that led the rendezvous; zero in a forked group.
+    pub(super) leader: WordU64,
+    reserved: [WordU64; 3],
+    /// The first death that the parent of forked ranks reported; see [`super::death_word`].
+    pub(super) death: StickyWord,
+    /// Raised by the parent of forked ranks to stop them for good.
+    pub(super) halt: StickyWord,
+    reserved2: [WordU32; 14],
+    /// The first word of what kernels get as their `CommWorkspace`, written by the parent of forked ranks.
+    pub(super) abort: WordU32,
+    reserved3: [WordU32; 15],
+    /// The ranks' processes as the leader of a rendezvous knows them; zero in a forked group.
+    pub(super) pids: [WordU32; 64],
+}
+
+/// What one rank publishes about itself; written by that rank only.
+#[repr(C)]
+pub(super) struct RankBlock {
+    pub(super) pid: WordU32,
+    /// A [`Phase`](comm_context::comm::Phase) by its code.
+    pub(super) phase: WordU32,
+    /// When the rank entered that phase, in monotonic nanoseconds.
+    pub(super) since_ns: WordU64,
+    /// Changes with every message and when the rank leaves; peers park on it.
+    pub(super) doorbell: WordU64,
+    /// Raised when the rank has left, after its reason was written.
+    pub(super) left: StickyWord,
+    /// The length of the reason in bytes.
+    pub(super) reason_len: WordU32,
+    /// How many message slots have ever been used. Readers skip the slots after them.
+    pub(super) used_slots: WordU32,
+    /// The cores that the rank may run on, written before the pid.
+    pub(super) cores: [WordU64; AllowedCores::WORDS],
+}
+
+/// Words of a message's header; see [`crate::group::message`].
+pub(crate) const HEADER_WORDS: usize = 3;
+
+/// A slot for one message of a rank.
+pub(crate) type Slot = MessageSlot<HEADER_WORDS, { MESSAGE_BYTES / 8 }>;
+
+// SAFETY: `repr(C)` structs of words.
+unsafe impl Shared for Header {}
+// SAFETY: as above.
+unsafe impl Shared for RankBlock {}
+
+/// The most bytes of a message: a vendor's memory handle of 128 bytes and its sizes.
+pub const MESSAGE_BYTES: usize = 192;
+/// The most bytes of the group's broadcast: a vendor's root information of 4108 bytes.
+pub const BROADCAST_BYTES: usize = 4608;
+/// Exchanges that one rank can have under way at once.
+pub(crate) const MESSAGE_SLOTS: usize = 128;
+pub(crate) const REASON_BYTES: usize = 1024;
+
+const PAGE: usize = 4096;
+const BROADCAST_AT: usize = PAGE;
+const PLACES_AT: usize = BROADCAST_AT + 2 * PAGE;
+const RANK_BLOCK_BYTES: usize = 9 * PAGE;
+const REASON_AT: usize = 512;
+const SLOTS_AT: usize = 2048;
+/// Extents start at such offsets, so that the system can use large pages for them.
+const EXTENT_ALIGN: usize = 2 << 20;
+
+const _: () = {
+    assert!(size_of::<Header>() <= PAGE && BROADCAST_BYTES + 16 <= 2 * PAGE);
+    assert!(offset_of!(Header, abort) == 128);
+    assert!(size_of::<RankBlock>() <= REASON_AT && REASON_AT + REASON_BYTES <= SLOTS_AT);
+    assert!(SLOTS_AT.is_multiple_of(align_of::<Slot>()));
+    assert!(SLOTS_AT + MESSAGE_SLOTS * size_of::<Slot>() <= RANK_BLOCK_BYTES);
+    assert!(MESSAGE_BYTES.is_multiple_of(8));
+};
+
+/// The memory of a group of `nranks` whose ranks own `extent` bytes each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    nranks: u32,
+    extent: usize,
+}
+
+impl Layout {
+    /// `None` when the sizes do not fit in an address space.
+    pub(crate) fn new(nranks: u32, extent: usize) -> Option<Self> {
+        let layout = Self { nranks, extent: extent.checked_next_multiple_of(EXTENT_ALIGN)? };
+        layout.extent.checked_mul(nranks as usize)?.checked_add(layout.control())?;
+        Some(layout)
+    }
+
+    pub(crate) fn nranks(&self) -> u32 {
+        self.nranks
+    }
+
+    /// The size of every rank's extent.
+    pub(crate) fn extent_len(&self) -> usize {
+        self.extent
+    }
+
+    /// Everything that is not an extent, up to the first extent.
+    fn control(&self) -> usize {
+        self.reserved().end.next_multiple_of(EXTENT_ALIGN)
+    }
+
+    /// What has memory behind it from the start.
+    pub(crate) fn reserved(&self) -> Range<usize> {
+        0..self.rank_blocks() + self.nranks as usize * RANK_BLOCK_BYTES
+    }
+
+    pub(crate) fn total(&self) -> usize {
+        self.control() + self.nranks as usize * self.extent
+    }
+
+    pub(crate) const fn abort_word() -> usize {
+        offset_of!(Header, abort)
+    }
+
+    /// The broadcast's state word, its length and its bytes.
+    pub(super) const fn broadcast() -> (usize, usize, usize) {
+        (BROADCAST_AT, BROADCAST_AT + 8, BROADCAST_AT + 16)
+    }
+
+    /// The ranks' places at the barrier.
+    pub(super) const fn places() -> usize {
+        PLACES_AT
+    }
+
+    fn rank_blocks(&self) -> usize {
+        (PLACES_AT + self.nranks as usize * size_of::<Place>()).next_multiple_of(PAGE)
+    }
+
+    pub(super) fn rank_block(&self, rank: u32) -> usize {
+        self.rank_blocks() + rank as usize * RANK_BLOCK_BYTES
+    }
+
+    pub(super) fn reason(&self, rank: u32) -> usize {
+        self.rank_block(rank) + REASON_AT
+    }
+
+    /// The first of a rank's message slots.
+    pub(super) fn slots(&self, rank: u32) -> usize {
+        self.rank_block(rank) + SLOTS_AT
+    }
+
+    /// The bytes that belong to `rank`.
+    pub(crate) fn extent(&self, rank: u32) -> Range<usize> {
+        let start = self.control() + rank as usize * self.extent;
+        start..start + self.extent
+    }
+}
+
+/// A number that changes with every constant above, so that two builds which would misread each other notice.
+pub(crate) const fn layout_hash() -> u64 {
+    let constants = [
+        2,
+        size_of::<Header>(),
+        size_of::<RankBlock>(),
+        size_of::<Slot>(),
+        size_of::<Place>(),
+        HEADER_WORDS,
+        MESSAGE_BYTES,
+        BROADCAST_BYTES,
+        MESSAGE_SLOTS,
+        REASON_BYTES,
+        RANK_BLOCK_BYTES,
+        REASON_AT,
+        SLOTS_AT,
+        EXTENT_ALIGN,
+        offset_of!(Header, leader),
+        offset_of!(Header, death),
+        offset_of!(Header, halt),
+        offset_of!(Header, abort),
+        offset_of!(Header, pids),
+        offset_of!(RankBlock, doorbell),
+        offset_of!(RankBlock, left),
+        offset_of!(RankBlock, used_slots),
+        offset_of!(RankBlock, cores),
+    ];
+    let mut hash = FNV_OFFSET;
+    let mut at = 0;
+    while at < constants.len() {
+        hash = fnv1a(hash, &(constants[at] as u64).to_le_bytes());
+        at += 1;
+    }
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_do_not_overlap_and_fill_the_region_in_order() {
+        for nranks in [1, 2, 3, 64] {
+            let layout = Layout::new(nranks, 5).unwrap();
+            assert!(Layout::places() + nranks as usize * size_of::<Place>() <= layout.rank_block(0));
+            for rank in 0..nranks {
+                let slots_end = layout.slots(rank) + MESSAGE_SLOTS * size_of::<Slot>();
+                assert!(slots_end <= layout.rank_block(rank) + RANK_BLOCK_BYTES);
+                assert_eq!(layout.extent(rank).len(), EXTENT_ALIGN);
+            }
+            assert!(layout.reserved().end <= layout.extent(0).start);
+            assert_eq!(layout.extent(nranks - 1).end, layout.total());
+        }
+    }
+
+    #[test]
+    fn sizes_beyond_an_address_space_are_refused() {
+        assert_eq!(Layout::new(2, usize::MAX), None);
+        assert_eq!(Layout::new(64, usize::MAX / 32), None);
+    }
+}

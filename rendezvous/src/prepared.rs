@@ -1,0 +1,135 @@
+//! Memory that a parent prepares for the ranks that it is about to start.
+
+use crate::error::region_error;
+use crate::group::{Group, deadline};
+use crate::memory::layout::Layout;
+use crate::memory::{LABEL, Memory};
+use comm_context::comm::{CommError, Membership, Timeout};
+use deadline::HowDied;
+use fault_points::{fault_point, fault_rank};
+use shared_memory::{Region, RegionError};
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// The memory of a group whose ranks are about to be started. Their parent creates it; every rank joins it at
+/// the same address, after a fork or with a [`Ticket`].
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    memory: Arc<Memory>,
+}
+
+/// What a process needs to know of [`Prepared`] memory to attach to it, beside its descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    /// How many ranks.
+    pub nranks: u32,
+    /// Bytes of addresses that each of them owns.
+    pub extent: usize,
+    /// Which group it is.
+    pub nonce: u64,
+    /// The address of the memory, in every process of the group.
+    pub at: NonZeroUsize,
+}
+
+impl Prepared {
+    /// Memory for `nranks` ranks, each of which owns `extent` bytes of addresses with no memory behind them
+    /// yet.
+    pub fn new(nranks: u32, extent: usize) -> Result<Self, CommError> {
+        Membership::new(0, nranks)?;
+        Ok(Self { memory: Arc::new(Memory::create(layout(nranks, extent)?)?) })
+    }
+
+    /// What another process needs to [`attach`](Self::attach).
+    pub fn ticket(&self) -> Ticket {
+        let layout = self.memory.layout();
+        Ticket {
+            nranks: layout.nranks(),
+            extent: layout.extent_len(),
+            nonce: self.memory.nonce(),
+            at: self.memory.region().base().addr(),
+        }
+    }
+
+    /// The memory that another process prepared, at the address that it has there. `fd` is a descriptor of
+    /// its [`region`](Self::region).
+    pub fn attach(fd: OwnedFd, ticket: &Ticket) -> Result<Self, CommError> {
+        Membership::new(0, ticket.nranks)?;
+        let layout = layout(ticket.nranks, ticket.extent)?;
+        let at = NonNull::without_provenance(ticket.at);
+        let region = Region::attach_at(fd, LABEL, layout.total(), at).map_err(region_error)?;
+        Ok(Self { memory: Arc::new(Memory::of_group(region, layout, ticket.nonce)?) })
+    }
+
+    /// The memory itself, to keep its descriptor open in the ranks.
+    pub fn region(&self) -> &Region {
+        self.memory.region()
+    }
+
+    /// Joins as `rank`, in its own process, and waits for the others.
+    pub fn join(&self, rank: u32, within: Timeout) -> Result<Group, CommError> {
+        let me = Membership::new(rank, self.memory.layout().nranks())?;
+        fault_rank!(rank);
+        fault_point!("rendezvous.joining");
+        Group::enter(me, self.memory.clone(), deadline(within)?)
+    }
+
+    /// Reports to every rank that `rank` died. For the parent; the first report counts.
+    pub fn report_death(&self, rank: u32, how: HowDied) {
+        self.memory.report_death(rank, how);
+    }
+
+    /// Stops all ranks for good: waits end, and kernels that poll their workspace's abort word return.
+    pub fn halt(&self, reason: NonZeroU32) {
+        self.memory.halt_word().raise(reason);
+        self.cancel_kernels();
+    }
+
+    /// Makes kernels that poll their abort word return, and ends the ranks' waits for each other. A rank
+    /// whose wait ended cannot use the group again.
+    pub fn cancel_kernels(&self) {
+        self.memory.abort_word().store(1);
+    }
+
+    /// Lets kernels wait again. To be called when none runs.
+    pub fn resume_kernels(&self) {
+        self.memory.abort_word().store(0);
+    }
+
+    /// One line for each rank: process, phase, since when.
+    pub fn table(&self) -> String {
+        self.memory.table()
+    }
+}
+
+/// The layout of a group's memory, or the error that it would be too large.
+pub(crate) fn layout(nranks: u32, extent: usize) -> Result<Layout, CommError> {
+    Layout::new(nranks, extent).ok_or_else(|| region_error(RegionError::BadLength { len: extent }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_leads_to_the_same_memory_and_a_wrong_one_is_refused() {
+        let prepared = Prepared::new(2, 1 << 21).unwrap();
+        let ticket = prepared.ticket();
+        let fd = prepared.region().fd().try_clone_to_owned().unwrap();
+        // Its addresses are taken while it is mapped in this process itself.
+        let error = Prepared::attach(fd.try_clone().unwrap(), &ticket).unwrap_err();
+        assert!(format!("{error:?}").contains("AddressTaken"), "{error:?}");
+        drop(prepared);
+        for wrong in [
+            Ticket { nranks: 3, ..ticket },
+            Ticket { nranks: 65, ..ticket },
+            Ticket { extent: 1 << 40, ..ticket },
+            Ticket { nonce: ticket.nonce ^ 1, ..ticket },
+        ] {
+            assert!(Prepared::attach(fd.try_clone().unwrap(), &wrong).is_err(), "{wrong:?}");
+        }
+        let again = Prepared::attach(fd, &ticket).unwrap();
+        assert_eq!(again.ticket(), ticket);
+    }
+}

@@ -1,0 +1,92 @@
+//! A child's process from bring-up to its end, by what it is.
+
+use super::chip::ChipExecutor;
+use super::host::{SubExecutor, WorkerExecutor, inside_of};
+use super::serve::{Ended, serve};
+use crate::Worker;
+use crate::shared::{ChildContext, ChipRole, NOT_UP, Role};
+use bootstrap_channel::{PublishError, Success, Writer};
+use child_process::PANIC_EXIT_CODE;
+use chip_bootstrap::{BringUpPhase, Entry, bring_up_and_publish};
+use comm_context::comm::{Membership, Timeout};
+use deadline::Deadline;
+use fault_points::fault_point;
+use worker_errors::Failure;
+
+/// A child's `main`, however its process was started. The result is the exit code.
+pub(crate) fn main(context: &ChildContext<'_>, role: Role<'_>) -> i32 {
+    fault_point!("worker.child.begun");
+    match role {
+        Role::Chip(chip) => chip_main(context, &chip),
+        Role::SubWorker => sub_main(context),
+        Role::Worker { worker, init_until, close_within } => {
+            worker_main(context, worker, init_until, close_within)
+        }
+    }
+}
+
+fn chip_main(context: &ChildContext<'_>, role: &ChipRole<'_>) -> i32 {
+    let Ok(mut channel) = context.channels.writer(context.number) else { return NOT_UP };
+    let entry = role.group.map(|group| Entry::Forked(group.clone()));
+    let brought = bring_up_and_publish(role.platform, role.config, entry.as_ref(), role.within, &mut channel);
+    let Ok(chip) = brought else { return NOT_UP };
+    let me = Membership::new(context.number as u32, role.chips as u32).ok();
+    fault_point!("worker.child.up");
+    let mut executor = ChipExecutor::new(chip, context, entry.zip(me));
+    if serve(context.block, context.number, &mut executor) == Ended::Panicked {
+        return PANIC_EXIT_CODE;
+    }
+    fault_point!("worker.child.ending");
+    exit_code(context, executor.tear_down())
+}
+
+fn sub_main(context: &ChildContext<'_>) -> i32 {
+    let Ok(channel) = context.channels.writer(context.number) else { return NOT_UP };
+    if publish_ready(channel).is_err() {
+        return NOT_UP;
+    }
+    fault_point!("worker.child.up");
+    serve(context.block, context.number, &mut SubExecutor::new(context));
+    fault_point!("worker.child.ending");
+    0
+}
+
+/// F07: the Worker is up, or has reported why not, before the one above has waited until `init_until`.
+fn worker_main(
+    context: &ChildContext<'_>,
+    worker: &mut Worker,
+    init_until: Deadline,
+    close_within: Timeout,
+) -> i32 {
+    worker.shorten_limits(|own| inside_of(init_until.left(), own), |own| inside_of(close_within.get(), own));
+    let Ok(mut channel) = context.channels.writer(context.number) else { return NOT_UP };
+    channel.set_phase(BringUpPhase::Configuration as u32);
+    if let Err(failure) = worker.init() {
+        let _ = channel.publish_error(failure.root_cause().code, &failure.to_string());
+        return NOT_UP;
+    }
+    if publish_ready(channel).is_err() {
+        return NOT_UP;
+    }
+    fault_point!("worker.child.up");
+    serve(context.block, context.number, &mut WorkerExecutor::new(worker, context));
+    fault_point!("worker.child.ending");
+    exit_code(context, worker.close())
+}
+
+/// Reports that a child without a chip is up.
+fn publish_ready(mut channel: Writer<'_>) -> Result<(), PublishError> {
+    channel.set_phase(BringUpPhase::Ready as u32);
+    channel.publish_success(&Success::default())
+}
+
+/// The exit code of a child that has served. Why it is not 0 is recorded for the parent.
+fn exit_code(context: &ChildContext<'_>, ended: Result<(), Failure>) -> i32 {
+    match ended {
+        Ok(()) => 0,
+        Err(failure) => {
+            context.block.record_exit_failure(context.number, &failure);
+            1
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The loop of a child: take the next frame, wait for what it needs, execute it, publish that it is done.
+
+use crate::shared::{BODY_AT, ControlBlock, Kind, ReceivedFrame, SLOT_BYTES, used};
+use deadline::{Deadline, LONGEST_WAIT, monotonic_ns};
+use fault_points::fault_point;
+use mailbox_atomics::{SpinBudget, Wait, WaitError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use worker_errors::{ErrorCode, Failure};
+
+/// The bytes of a slot that are read first: one cache line, which most frames fit into.
+const FIRST_LINE: usize = 64;
+
+/// What a child does with a frame. The answer goes back to the parent; it is empty for tasks.
+pub(super) trait Executor {
+    fn execute(&mut self, frame: &ReceivedFrame) -> Result<Vec<u8>, Failure>;
+}
+
+/// Why a task has no result.
+enum TaskError {
+    /// It failed.
+    Failed(Failure),
+    /// It was skipped or cancelled because of another failure, which is recorded where it happened.
+    Followed,
+}
+
+/// How the loop ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Shutdown,
+    /// A collective command panicked. Its peers wait for this child, and the state of its communicator is
+    /// unknown: the process must end.
+    Panicked,
+}
+
+/// Serves until shutdown. A parked child costs nothing: the parent's death kills it from outside, so it
+/// watches nothing.
+pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor) -> Ended {
+    let spin = SpinBudget::for_parties(block.children() + 1);
+    let words = block.child(me);
+    let mut slot = vec![0; SLOT_BYTES];
+    let mut frame = ReceivedFrame::default();
+    let mut seq = 0;
+    // The last run of which this child recorded a failure. It is not read back from the control block: the
+    // parent polls that cache line, and its owner would have to fetch it.
+    let mut failed_run = words.failed_run();
+    let Ok(mut idle) = Deadline::after(LONGEST_WAIT) else { return Ended::Shutdown };
+    while let Some(next) = next_frame(block, me, seq + 1, &mut idle, &spin) {
+        seq = next;
+        words.set_busy(seq);
+        read_frame(block, me, seq, &mut slot, &mut frame);
+        fault_point!("worker.frame.received");
+        if frame.kind == Some(Kind::Shutdown) {
+            fault_point!("worker.child.shutdown");
+            break;
+        }
+        let tracing = block.parent().is_tracing();
+        let ready = if frame.run == failed_run {
+            Err(TaskError::Followed)
+        } else {
+            await_prerequisites(block, me, &frame, &spin)
+        };
+        fault_point!("worker.frame.ready");
+        let start_ns = if tracing { monotonic_ns() } else { 0 };
+        let outcome = ready.and_then(|()| execute(block, executor, &frame));
+        if tracing {
+            block.record_times(me, seq, start_ns, monotonic_ns());
+        }
+        fault_point!("worker.frame.executed");
+        match outcome {
+            Ok(answer) if answer.is_empty() => {}
+            Ok(answer) => block.write_answer(me, &answer),
+            // Only the first failure of a run is recorded.
+            Err(_) if frame.run == failed_run => {}
+            Err(error) => {
+                let failure = match &error {
+                    TaskError::Failed(failure) => Some(failure),
+                    TaskError::Followed => None,
+                };
+                block.record_failure(me, frame.run, frame.program, failure);
+                failed_run = frame.run;
+                let panicked = failure.is_some_and(|failure| failure.code == ErrorCode::Panic);
+                if panicked && frame.kind.is_some_and(Kind::is_collective) {
+                    return Ended::Panicked;
+                }
+            }
+        }
+        words.set_idle();
+        fault_point!("worker.frame.before-done");
+        block.finish(me, words, seq);
+        fault_point!("worker.frame.done");
+    }
+    words.set_idle();
+    Ended::Shutdown
+}
+
+/// Waits for frame `seq`; `None` at shutdown.
+fn next_frame(
+    block: &ControlBlock,
+    me: usize,
+    seq: u64,
+    idle: &mut Deadline,
+    spin: &SpinBudget,
+) -> Option<u64> {
+    let slot = block.slot_word(me, seq);
+    let mut parked = block.child(me).slot_flag();
+    loop {
+        let wait = Wait::until(*idle);
+        // The first frame comes when all children are up: spinning before that takes the cores that they come
+        // up on.
+        let wait = if seq == 1 { wait } else { wait.spinning(spin) };
+        let woke = wait.on(slot, Some(&mut parked), |found| match found {
+            found if found == seq => Some(Some(seq)),
+            _ => block.parent().is_shut_down().then_some(None),
+        });
+        match woke {
+            Ok(next) => return next,
+            // The longest wait there is, renewed: an idle Worker may idle for days.
+            Err(_) => *idle = Deadline::after(LONGEST_WAIT).ok()?,
+        }
+    }
+}
+
+/// Copies a frame out and decodes the copy. No byte is read twice, so none can change after it was checked.
+fn read_frame(block: &ControlBlock, me: usize, seq: u64, slot: &mut [u8], frame: &mut ReceivedFrame) {
+    block.read_slot(me, seq, 0, &mut slot[..FIRST_LINE]);
+    let used = slot.first_chunk::<BODY_AT>().and_then(used).unwrap_or(BODY_AT);
+    if used > FIRST_LINE {
+        block.read_slot(me, seq, FIRST_LINE, &mut slot[FIRST_LINE..used]);
+    }
+    frame.decode(&slot[..used]);
+}
+
+/// Waits for the tasks of other children that this one needs.
+fn await_prerequisites(
+    block: &ControlBlock,
+    me: usize,
+    frame: &ReceivedFrame,
+    spin: &SpinBudget,
+) -> Result<(), TaskError> {
+    for need in &frame.prerequisites {
+        let child = usize::from(need.child);
+        if child >= block.children() {
+            let text = format!("a task needs one of process {child}; there are {}", block.children());
+            return Err(TaskError::Failed(Failure::new(ErrorCode::Protocol, text)));
+        }
+        let Ok(deadline) = Deadline::after(LONGEST_WAIT) else { return Err(TaskError::Followed) };
+        // The parent bounds the run, and aborts it when a child dies.
+        let wait = Wait::until(deadline).abort_on(block.parent().abort_word()).spinning(spin);
+        let mut parked = block.park_flag(me, child);
+        let words = block.child(child);
+        match wait.on(words.done_word(), Some(&mut parked), |done| (done >= need.seq).then_some(())) {
+            Ok(()) if words.failed_run() == frame.run => return Err(TaskError::Followed),
+            Ok(()) => {}
+            Err(WaitError::Aborted { .. } | WaitError::TimedOut { .. } | WaitError::PeerDied(_)) => {
+                return Err(TaskError::Followed);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Executes a frame. A panic is a failure, and so is a run that was aborted or cancelled meanwhile (F46): the
+/// task may have returned only because its wait ended, and its results cannot be trusted.
+fn execute(
+    block: &ControlBlock,
+    executor: &mut dyn Executor,
+    frame: &ReceivedFrame,
+) -> Result<Vec<u8>, TaskError> {
+    let executed = catch_unwind(AssertUnwindSafe(|| executor.execute(frame)));
+    let executed = executed.unwrap_or_else(|payload| {
+        let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
+        Err(Failure::new(ErrorCode::Panic, format!("the task panicked: {text}")))
+    });
+    let answer = executed.map_err(TaskError::Failed)?;
+    let parent = block.parent();
+    if parent.is_aborted() || frame.kind == Some(Kind::Task) && parent.is_cancelled(frame.run) {
+        return Err(TaskError::Followed);
+    }
+    Ok(answer)
+}
+
+/// The parent wrote a frame that this child does not understand.
+pub(super) fn malformed() -> Failure {
+    Failure::new(ErrorCode::Protocol, "malformed frame")
+}

@@ -1,0 +1,133 @@
+//! Host memory of a Worker that all its children see at the same addresses, whenever it was made.
+
+use chip_bootstrap::region_failure;
+use shared_memory::{Arena, Region};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use worker_errors::Failure;
+
+/// Addresses for host buffers and for chip memory that lies in host memory; memory is reserved by piece.
+const HEAP_BYTES: usize = 256 << 30;
+
+/// Mapped before any child is started, so that a piece made later is there in every child already.
+#[derive(Debug)]
+pub(crate) struct Heap {
+    region: Arc<Region>,
+    /// Relaxed everywhere: it only says whether to keep a dropped piece for later, and the lock orders the
+    /// rest.
+    in_run: AtomicBool,
+    state: Mutex<HeapState>,
+}
+
+#[derive(Debug)]
+struct HeapState {
+    arena: Arena,
+    /// Dropped during a run: a task may still use them.
+    dropped: Vec<Range<usize>>,
+}
+
+impl Heap {
+    pub(crate) fn new() -> Result<Arc<Self>, Failure> {
+        let region =
+            Region::create_sparse("chipcomm-heap", HEAP_BYTES).map_err(|error| region_failure(&error))?;
+        let state = HeapState { arena: Arena::new(0..HEAP_BYTES), dropped: Vec::new() };
+        Ok(Arc::new(Self {
+            region: Arc::new(region),
+            in_run: AtomicBool::new(false),
+            state: Mutex::new(state),
+        }))
+    }
+
+    pub(crate) fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// At least `bytes` bytes, zeroed.
+    pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Result<Piece, Failure> {
+        let bytes = bytes.max(1);
+        let mut state = self.lock();
+        // Relaxed: see the field.
+        if !self.in_run.load(Ordering::Relaxed) {
+            self.free_dropped(&mut state);
+        }
+        let taken = state.arena.allocate(&self.region, bytes).map_err(|error| region_failure(&error))?;
+        Ok(Piece { heap: self.clone(), range: taken.start..taken.start + bytes })
+    }
+
+    /// During a run nothing is freed: a task may still use it. Pieces dropped meanwhile are freed with the
+    /// next one taken.
+    pub(crate) fn set_in_run(&self, in_run: bool) {
+        // Relaxed: see the field.
+        self.in_run.store(in_run, Ordering::Relaxed);
+    }
+
+    fn free(&self, pages: Range<usize>) {
+        let mut state = self.lock();
+        state.dropped.push(pages);
+        // Relaxed: see the field.
+        if !self.in_run.load(Ordering::Relaxed) {
+            self.free_dropped(&mut state);
+        }
+    }
+
+    fn free_dropped(&self, state: &mut HeapState) {
+        for pages in std::mem::take(&mut state.dropped) {
+            let _ = state.arena.free(&self.region, pages);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HeapState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Some bytes of the heap; freed when dropped.
+///
+/// Children, and other threads, may write them at any time. They are copied in and out by the one copy for
+/// shared bytes, so that a race gives old or new bytes and nothing worse.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    heap: Arc<Heap>,
+    range: Range<usize>,
+}
+
+impl Piece {
+    pub(crate) fn addr(&self) -> u64 {
+        self.heap.region.base().as_ptr() as u64 + self.range.start as u64
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    /// The region, and the range of this piece in it.
+    pub(crate) fn span(&self) -> (&Arc<Region>, Range<usize>) {
+        (&self.heap.region, self.range.clone())
+    }
+
+    /// Copies `bytes` in, from offset `at` on.
+    pub(crate) fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Failure> {
+        let at = self.offset(at, bytes.len());
+        self.heap.region.write(at, bytes).map_err(|error| region_failure(&error))
+    }
+
+    /// Copies bytes out, from offset `at` on.
+    pub(crate) fn read(&self, at: usize, into: &mut [u8]) -> Result<(), Failure> {
+        let at = self.offset(at, into.len());
+        self.heap.region.read(at, into).map_err(|error| region_failure(&error))
+    }
+
+    /// Callers stay inside the piece.
+    fn offset(&self, at: usize, len: usize) -> usize {
+        assert!(at + len <= self.range.len(), "{len} bytes at {at} of a piece of {}", self.range.len());
+        self.range.start + at
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        let pages = self.range.start..self.range.end.next_multiple_of(shared_memory::PAGE);
+        self.heap.free(pages);
+    }
+}

@@ -1,0 +1,160 @@
+//! Bring-up: shared memory, then processes, then the wait for all of them.
+
+use super::address_spaces::AddressSpaces;
+use super::bring_up_error::explain;
+use super::children::Children;
+use super::chips::context;
+use super::fork::fork_all;
+use super::orchestrator::BaseGroup;
+use super::progress::Progress;
+use super::spawn::spawn_all;
+use super::trace::Trace;
+use super::up::Up;
+use crate::chip_context::ChipContext;
+use crate::heap::Heap;
+use crate::shared::{ChildMain, ControlBlock, MAX_CHILDREN, Programs};
+use crate::{Start, Worker};
+use bootstrap_channel::{ChannelSet, Success};
+use chip_bootstrap::{ChipConfig, ChipGroup, Platform, region_failure};
+use comm_context::comm::{Membership, Timeout};
+use deadline::Deadline;
+use fault_points::fault_point;
+use mailbox_atomics::Wait;
+use shared_memory::Region;
+use std::path::Path;
+use std::sync::Arc;
+use worker_errors::{ErrorCode, Failure};
+
+/// What is to be brought up.
+pub(crate) struct Plan<'a> {
+    pub(crate) start: Start,
+    pub(crate) platform: Platform,
+    pub(crate) chips: &'a [ChipConfig],
+    /// Workers of the next level, by name.
+    pub(crate) workers: &'a mut [(String, Worker)],
+    pub(crate) sub_workers: usize,
+    pub(crate) programs: &'a Programs,
+    pub(crate) heap: &'a Arc<Heap>,
+    /// The heaps of the levels above, which the children see too.
+    pub(crate) heaps_above: &'a [Arc<Region>],
+    pub(crate) init_within: Timeout,
+    pub(crate) close_within: Timeout,
+    pub(crate) trace: Option<&'a Path>,
+    /// What a forked child runs.
+    pub(crate) child_main: ChildMain,
+}
+
+impl Plan<'_> {
+    /// The names of the children by number: chips, then Workers of the next level, then sub-workers.
+    fn child_names(&self) -> Vec<String> {
+        let chips = (0..self.chips.len()).map(|chip| format!("chip {chip}"));
+        let workers = self.workers.iter().map(|(name, _)| name.clone());
+        let subs = (0..self.sub_workers).map(|sub| format!("sub-worker {sub}"));
+        chips.chain(workers).chain(subs).collect()
+    }
+
+    /// The rank of each chip in the group of all chips.
+    fn ranks(&self) -> Vec<u32> {
+        let ranks = self.chips.iter().enumerate();
+        ranks.map(|(number, chip)| chip.member().map_or(number as u32, Membership::rank)).collect()
+    }
+
+    fn up(&self, children: Children, contexts: Vec<ChipContext>, heaps: &[Arc<Region>]) -> Up {
+        let joined = self.chips.iter().any(|chip| chip.member().is_some());
+        let (next_level, kind) = (self.chips.len() + self.workers.len(), self.platform.chip_memory());
+        let (base, spaces) = (BaseGroup::new(joined), AddressSpaces::new(kind, heaps));
+        Up::new(children, contexts, base, next_level, self.heap.clone(), kind, spaces)
+    }
+}
+
+/// The memory that a Worker shares with its children while they come up. Made before any of them is started.
+pub(super) struct Memory {
+    pub(super) names: Vec<String>,
+    pub(super) channels: ChannelSet,
+    pub(super) block: ControlBlock,
+    pub(super) group: Option<ChipGroup>,
+    pub(super) heaps: Vec<Arc<Region>>,
+}
+
+impl Memory {
+    fn new(plan: &Plan<'_>, names: Vec<String>) -> Result<Self, Failure> {
+        let channels = ChannelSet::create(names.len())
+            .map_err(|error| Failure::new(ErrorCode::System, error.to_string()).in_phase("init"))?;
+        fault_point!("worker.init.channels");
+        let block = control_block(names.len())?;
+        fault_point!("worker.init.control-block");
+        let group = match plan.chips.len() {
+            0 => None,
+            chips => {
+                let prepared = ChipGroup::prepare(plan.platform, chips as u32);
+                Some(prepared.map_err(|error| Failure::from(error).in_phase("init"))?)
+            }
+        };
+        fault_point!("worker.init.group");
+        let heaps = plan.heaps_above.iter().chain([plan.heap.region()]).cloned().collect();
+        Ok(Self { names, channels, block, group, heaps })
+    }
+}
+
+/// Brings everything up, or leaves nothing behind.
+pub(crate) fn bring_up(mut plan: Plan<'_>) -> Result<Up, Failure> {
+    let names = plan.child_names();
+    if names.is_empty() {
+        // Without children a Worker is up at once, and its runs are empty.
+        let children = Children::new(control_block(0)?, Vec::new(), None, Vec::new(), plan.programs, None);
+        return Ok(plan.up(children, Vec::new(), &[]));
+    }
+    if names.len() > MAX_CHILDREN {
+        let text = format!("{} processes are asked for; the most is {MAX_CHILDREN}", names.len());
+        return Err(Failure::new(ErrorCode::Invalid, text).in_phase("init"));
+    }
+    let deadline = Deadline::after(plan.init_within.get())
+        .map_err(|error| Failure::new(ErrorCode::Invalid, error.to_string()))?;
+    let memory = Memory::new(&plan, names)?;
+    let trace = Trace::wanted(plan.trace, memory.names.len());
+    memory.block.parent().set_tracing(trace.is_some());
+    let (processes, inherited) = match plan.start {
+        Start::Fork => (fork_all(&mut plan, &memory, deadline)?, Some(plan.programs.inherited())),
+        Start::Exec => (spawn_all(&plan, &memory)?, None),
+    };
+    fault_point!("worker.init.started");
+    let Memory { names, channels, block, group, heaps } = memory;
+    let mut children = Children::new(block, processes, group, plan.ranks(), plan.programs, inherited);
+    let progress = Progress::new(&children, &channels);
+    let gathered = channels.gather(&Wait::until(deadline).watching(&progress));
+    progress.finish();
+    fault_point!("worker.init.gathered");
+    // Dropping the children kills and reaps all of them.
+    let reports = gathered.map_err(|error| explain(error, plan.start, &children, &channels))?;
+    let shared = children.group().and_then(ChipGroup::windows);
+    let contexts = contexts(plan.chips, &reports, &names, shared)?;
+    for (chip, context) in contexts.iter().enumerate() {
+        let (device, rank, window) = (context.device, context.rank, context.window_size);
+        tracing::info!(chip, device, rank, window, "chip is up");
+    }
+    children.set_trace(trace);
+    fault_point!("worker.init.up");
+    Ok(plan.up(children, contexts, &heaps))
+}
+
+fn control_block(children: usize) -> Result<ControlBlock, Failure> {
+    ControlBlock::create(children).map_err(|error| region_failure(&error).in_phase("init"))
+}
+
+fn contexts(
+    chips: &[ChipConfig],
+    reports: &[Success],
+    names: &[String],
+    shared: Option<&Region>,
+) -> Result<Vec<ChipContext>, Failure> {
+    let reported = chips.iter().zip(reports).zip(names);
+    let checked = reported.map(|((config, report), name)| {
+        context(config, report, shared).ok_or_else(|| {
+            let text = format!(
+                "{name} bootstrap failed: the reported window or buffers differ from the configuration"
+            );
+            Failure::new(ErrorCode::Protocol, text).in_phase("init")
+        })
+    });
+    checked.collect()
+}

@@ -1,0 +1,115 @@
+//! Stopping children: after a loss, and at close.
+
+use super::{ChildHandle, Children};
+use crate::parent::first_cause::{Event, Problems, is_because_of_peer};
+use crate::shared::{Frame, Kind, slot_is_free};
+use deadline::{Deadline, Death, HowDied, Watch};
+use fault_points::fault_point;
+use mailbox_atomics::Wait;
+use nix::sys::signal::Signal;
+use std::num::NonZeroU32;
+use std::time::Duration;
+use worker_errors::{ErrorCode, Failure};
+
+/// How long kernels have to notice an abort, and processes to act on a signal, before they are killed.
+const GRACE: Duration = Duration::from_millis(100);
+
+impl Children {
+    /// After a loss: all children stop. Kernels that poll their abort word return in the grace period; others
+    /// are killed when the children are dropped.
+    pub(super) fn stop_all(&self) {
+        self.block.parent().raise_abort();
+        if let Some(group) = &self.group {
+            group.halt(NonZeroU32::MIN);
+        }
+        let Ok(grace) = Deadline::after(GRACE) else { return };
+        for (child, handle) in self.handles.iter().enumerate() {
+            if handle.process.watch().death().is_some() {
+                continue;
+            }
+            let watch = WatchOne(handle);
+            let wait = Wait::until(grace).watching(&watch);
+            let mut parked = self.block.park_flag(self.block.children(), child);
+            let done_word = self.block.child(child).done_word();
+            let _ = wait.on(done_word, Some(&mut parked), |done| (done >= handle.sent).then_some(()));
+        }
+    }
+
+    /// Asks all children to end, waits for all of them under one deadline, then ends those that are left by
+    /// signals.
+    pub(in crate::parent) fn close(mut self, patience: Duration) -> Problems {
+        let mut problems = Problems::default();
+        self.block.parent().raise_shutdown();
+        let Ok(deadline) = Deadline::after(patience) else {
+            let text = format!("close cannot wait {patience:?}; give it a shorter limit");
+            problems.add(Event::CleanUp, Failure::new(ErrorCode::Invalid, text).in_phase("close"));
+            return problems;
+        };
+        self.send_shutdown(deadline);
+        fault_point!("worker.close.asked");
+        let mut stuck: Vec<&ChildHandle> = Vec::new();
+        for (child, handle) in self.handles.iter().enumerate() {
+            let lost = self.loss.is_some();
+            match if lost { handle.process.try_reap() } else { handle.process.reap(deadline) } {
+                None => stuck.push(handle),
+                // After a loss the cause is known already.
+                Some(how) if !lost && how != HowDied::Exited(0) => {
+                    let failure = self.exit_failure(child, how);
+                    let because_of_peer = failure.direct_cause().is_some_and(is_because_of_peer);
+                    problems.add(Event::Died { noticed_ns: 0, because_of_peer }, failure);
+                }
+                Some(_) => {}
+            }
+        }
+        fault_point!("worker.close.waited");
+        end_by_signals(&stuck);
+        if self.loss.is_none()
+            && let Some(handle) = stuck.first()
+        {
+            let pid = handle.pid();
+            let text = format!("{} (pid {pid}) did not end within {patience:?} and was killed", handle.name);
+            let failure = Failure::new(ErrorCode::TimedOut, text).in_phase("close");
+            problems.add(Event::TimedOut { noticed_ns: 0 }, failure);
+        }
+        fault_point!("worker.close.gone");
+        // Dropping the processes kills and reaps those that are left, should there be any.
+        problems
+    }
+
+    /// Wakes the children that are idle. One whose ring is full is busy, and checks the shutdown word after
+    /// its last task.
+    fn send_shutdown(&mut self, deadline: Deadline) {
+        self.poll_done();
+        for child in 0..self.len() {
+            if self.loss.is_none() && slot_is_free(self.next_seq(child), self.handles[child].seen_done) {
+                let _ = self.send(child, &Frame::new(Kind::Shutdown, 0), deadline);
+            }
+        }
+    }
+
+    fn exit_failure(&self, child: usize, how: HowDied) -> Failure {
+        let handle = &self.handles[child];
+        let text = format!("{} (pid {}) ended with an error: {how}", handle.name, handle.pid());
+        let failure = Failure::new(super::death_code(how), text).in_phase("close");
+        self.block.exit_failure(child).into_iter().fold(failure, Failure::caused_by)
+    }
+}
+
+fn end_by_signals(stuck: &[&ChildHandle]) {
+    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+        stuck.iter().for_each(|handle| handle.process.signal(signal));
+        let Ok(grace) = Deadline::after(GRACE) else { break };
+        for handle in stuck {
+            handle.process.reap(grace);
+        }
+    }
+}
+
+/// Watches one child.
+struct WatchOne<'a>(&'a ChildHandle);
+
+impl Watch for WatchOne<'_> {
+    fn first_death(&self) -> Option<Death> {
+        self.0.process.watch().death().map(|how| Death { peer: 0, pid: self.0.pid(), how })
+    }
+}

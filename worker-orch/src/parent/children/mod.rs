@@ -1,0 +1,306 @@
+//! The child processes of a Worker that is up: sending to them, and following how far they are.
+
+mod close;
+mod failures;
+mod loss;
+
+pub(super) use failures::death_code;
+
+use super::trace::Trace;
+use crate::program::Program;
+use crate::shared::{ControlBlock, Frame, Inherited, Kind, Prerequisite, Programs, RING, slot_is_free};
+use child_process::Child;
+use chip_bootstrap::ChipGroup;
+use deadline::{Deadline, Death, Watch};
+use fault_points::fault_point;
+use loss::Loss;
+use mailbox_atomics::{SpinBudget, Wait};
+use worker_errors::Failure;
+
+/// One child.
+#[derive(Debug)]
+pub(super) struct ChildHandle {
+    name: String,
+    process: Child,
+    /// Frames sent so far.
+    sent: u64,
+    /// The value of `done` when it was last read.
+    seen_done: u64,
+    /// Programs that it has.
+    registered: usize,
+}
+
+impl ChildHandle {
+    /// `chip 0`, `sub-worker 1`, `worker 0`.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn process(&self) -> &Child {
+        &self.process
+    }
+
+    pub(super) fn pid(&self) -> i32 {
+        self.process.pid()
+    }
+}
+
+/// All children, and the memory that they share with the parent.
+#[derive(Debug)]
+pub(super) struct Children {
+    block: ControlBlock,
+    handles: Vec<ChildHandle>,
+    group: Option<ChipGroup>,
+    /// The rank of each chip in that group.
+    ranks: Vec<u32>,
+    /// What the children have of the Worker's functions; `None` when they find functions by name.
+    inherited: Option<Inherited>,
+    spin: SpinBudget,
+    /// The current run.
+    run: u64,
+    /// A collective command is under way. It ends on all its children by itself, and must not be cancelled on
+    /// some of them.
+    in_command: bool,
+    loss: Option<Loss>,
+    trace: Option<Trace>,
+}
+
+impl Watch for Children {
+    fn first_death(&self) -> Option<Death> {
+        self.cancel_failed_run();
+        self.find_death()
+    }
+}
+
+impl Children {
+    pub(super) fn new(
+        block: ControlBlock,
+        processes: Vec<(String, Child)>,
+        group: Option<ChipGroup>,
+        ranks: Vec<u32>,
+        programs: &Programs,
+        inherited: Option<Inherited>,
+    ) -> Self {
+        let registered = programs.definitions().len();
+        let spin = SpinBudget::for_parties(processes.len() + 1);
+        let handle = |(name, process)| ChildHandle { name, process, sent: 0, seen_done: 0, registered };
+        Self {
+            block,
+            handles: processes.into_iter().map(handle).collect(),
+            group,
+            ranks,
+            inherited,
+            spin,
+            run: 0,
+            in_command: false,
+            loss: None,
+            trace: None,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.handles.len()
+    }
+
+    pub(super) fn handles(&self) -> &[ChildHandle] {
+        &self.handles
+    }
+
+    pub(super) fn block(&self) -> &ControlBlock {
+        &self.block
+    }
+
+    pub(super) fn group(&self) -> Option<&ChipGroup> {
+        self.group.as_ref()
+    }
+
+    /// The rank of each chip in the group of all chips.
+    pub(super) fn ranks(&self) -> &[u32] {
+        &self.ranks
+    }
+
+    pub(super) fn set_trace(&mut self, trace: Option<Trace>) {
+        self.trace = trace;
+    }
+
+    pub(super) fn take_trace(&mut self) -> Option<Trace> {
+        self.trace.take()
+    }
+
+    /// Fails with the first cause when a child was lost.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        self.loss.as_ref().map_or(Ok(()), |loss| Err(loss.repeated()))
+    }
+
+    // The current run.
+
+    pub(super) fn begin_run(&mut self, run: u64, deadline: Deadline) {
+        self.run = run;
+        self.in_command = false;
+        self.block.set_run_deadline(deadline.monotonic_ns());
+    }
+
+    /// Later failures belong to the clean-up `run`, which nothing cancels until
+    /// [`end_command`](Self::end_command).
+    pub(super) fn begin_clean_up(&mut self, run: u64) {
+        self.run = run;
+        self.in_command = true;
+    }
+
+    pub(super) fn begin_command(&mut self) {
+        self.in_command = true;
+    }
+
+    pub(super) fn end_command(&mut self) {
+        self.in_command = false;
+    }
+
+    /// Whether a task of the current run has failed.
+    pub(super) fn run_failed(&self) -> bool {
+        (0..self.len()).any(|child| self.failed_in(child, self.run))
+    }
+
+    /// Whether a task of `child` failed or was skipped in `run`.
+    pub(super) fn failed_in(&self, child: usize, run: u64) -> bool {
+        self.block.child(child).failed_run() == run
+    }
+
+    /// Once a task has failed, those that wait for it return.
+    fn cancel_failed_run(&self) {
+        if !self.run_cancelled() && !self.in_command && self.run_failed() {
+            self.cancel_run();
+        }
+    }
+
+    /// Tasks of the current run that wait for each other return, and all of them count as failed.
+    pub(super) fn cancel_run(&self) {
+        self.block.parent().cancel_run(self.run);
+        if let Some(group) = &self.group {
+            group.cancel_kernels();
+        }
+    }
+
+    pub(super) fn run_cancelled(&self) -> bool {
+        self.block.parent().is_cancelled(self.run)
+    }
+
+    /// After a cancelled run has drained, its children may wait for each other again.
+    pub(super) fn settle_cancelled_run(&self) {
+        if let Some(group) = &self.group
+            && self.run_cancelled()
+            && self.loss.is_none()
+        {
+            group.resume_kernels();
+        }
+    }
+
+    // Sending.
+
+    /// The sequence number of the next frame to `child`.
+    pub(super) fn next_seq(&self, child: usize) -> u64 {
+        self.handles[child].sent + 1
+    }
+
+    /// Sends a frame and returns its sequence number. Waits while the child's ring is full.
+    pub(super) fn send(
+        &mut self,
+        child: usize,
+        frame: &Frame<'_>,
+        deadline: Deadline,
+    ) -> Result<u64, Failure> {
+        let seq = self.next_seq(child);
+        if !slot_is_free(seq, self.handles[child].seen_done) {
+            self.await_done(child, seq - RING, deadline)?;
+        }
+        if let Some(trace) = &mut self.trace {
+            trace.collect(&self.block, child, self.handles[child].seen_done);
+            trace.expect(child, seq, frame);
+        }
+        frame.write(|at, bytes| self.block.write_slot(child, seq, at, bytes))?;
+        fault_point!("worker.send.written");
+        // Together with the notification, which cannot fail: a frame that counts as sent is one that the
+        // child finishes.
+        self.handles[child].sent = seq;
+        let listener = self.block.child(child).slot_listener();
+        self.block.slot_word(child, seq).store_and_notify(seq, [listener]);
+        fault_point!("worker.send.notified");
+        Ok(seq)
+    }
+
+    /// Refuses a program that is unknown, or whose function the children do not have.
+    pub(super) fn check_program(&self, programs: &Programs, program: Program) -> Result<(), Failure> {
+        programs.get(program)?;
+        match &self.inherited {
+            Some(inherited) => programs.check_inherited(program, inherited),
+            None => Ok(()),
+        }
+    }
+
+    /// Registers the programs with a child that it does not have yet.
+    pub(super) fn register(
+        &mut self,
+        child: usize,
+        programs: &Programs,
+        run: u64,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        for definition in &programs.definitions()[self.handles[child].registered..] {
+            let blob = definition.encode();
+            self.send(child, &Frame { blob: &blob, ..Frame::new(Kind::Register, run) }, deadline)?;
+            self.handles[child].registered += 1;
+        }
+        Ok(())
+    }
+
+    // Progress.
+
+    /// Reads how far every child is. One that claims more than it was sent is found by
+    /// [`await_done`](Self::await_done).
+    pub(super) fn poll_done(&mut self) {
+        for (child, handle) in self.handles.iter_mut().enumerate() {
+            handle.seen_done = self.block.child(child).done().min(handle.sent);
+        }
+    }
+
+    /// Frames that `child` was sent and has not finished.
+    pub(super) fn backlog(&self, child: usize) -> u64 {
+        self.handles[child].sent.saturating_sub(self.block.child(child).done())
+    }
+
+    /// Whether a task is known to be finished, without reading shared memory.
+    pub(super) fn is_known_done(&self, task: Prerequisite) -> bool {
+        self.handles.get(usize::from(task.child)).is_none_or(|handle| handle.seen_done >= task.seq)
+    }
+
+    /// Waits until `child` has finished frame `seq`. The death of any child ends the wait.
+    pub(super) fn await_done(&mut self, child: usize, seq: u64, deadline: Deadline) -> Result<(), Failure> {
+        self.check()?;
+        let mut parked = self.block.park_flag(self.block.children(), child);
+        let wait = Wait::until(deadline).watching(self).spinning(&self.spin);
+        let done_word = self.block.child(child).done_word();
+        let waited = wait.on(done_word, Some(&mut parked), |done| (done >= seq).then_some(done));
+        match waited {
+            Ok(done) if done <= self.handles[child].sent => {
+                self.handles[child].seen_done = done;
+                Ok(())
+            }
+            Ok(done) => Err(self.lose(self.claims_too_much(child, done))),
+            Err(error) => Err(self.lose(self.interrupted(error))),
+        }
+    }
+
+    /// Waits until `child` has finished everything that it was sent.
+    pub(super) fn await_all_of(&mut self, child: usize, deadline: Deadline) -> Result<(), Failure> {
+        self.await_done(child, self.handles[child].sent, deadline)
+    }
+
+    /// Waits until every child has finished everything that it was sent.
+    pub(super) fn drain(&mut self, deadline: Deadline) -> Result<(), Failure> {
+        (0..self.len()).try_for_each(|child| self.await_all_of(child, deadline))?;
+        if let Some(trace) = &mut self.trace {
+            let sent = self.handles.iter().map(|handle| handle.sent).enumerate();
+            sent.for_each(|(child, sent)| trace.collect(&self.block, child, sent));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,244 @@
+//! Domains inside a run: some of the chips, with a window of their own.
+
+use super::Orchestrator;
+use crate::parent::chips::window_fits;
+use crate::shared::{Frame, Kind};
+use chip_bootstrap::{BUFFER_ALIGN, ChipConfig, ChipGroup};
+use comm_context::abi::{DType, DeviceAddr};
+use comm_context::comm::Membership;
+use std::collections::BTreeMap;
+use worker_errors::{ErrorCode, Failure};
+
+/// The group of all chips, which domains are made of.
+#[derive(Debug)]
+pub(in crate::parent) struct BaseGroup {
+    /// Whether all chips have joined it.
+    joined: bool,
+    next_id: u64,
+}
+
+impl BaseGroup {
+    pub(in crate::parent) fn new(joined: bool) -> Self {
+        Self { joined, next_id: 0 }
+    }
+}
+
+/// The domains of a run; they are released when it has drained.
+#[derive(Debug, Default)]
+pub(super) struct Domains {
+    live: Vec<(u64, Vec<usize>)>,
+}
+
+/// A domain as one of its members sees it.
+#[derive(Clone, Debug)]
+pub struct DomainContext {
+    /// The chip.
+    pub chip: usize,
+    /// Its rank in the domain.
+    pub rank: u32,
+    /// How many members there are.
+    pub nranks: u32,
+    /// Its `CommContext`.
+    pub device_ctx: DeviceAddr,
+    /// Its window.
+    pub window_base: DeviceAddr,
+    /// The window's real size.
+    pub window_size: usize,
+    /// Its buffers by name.
+    pub buffers: BTreeMap<String, DeviceAddr>,
+}
+
+/// A domain: one context for each member. It lives until the run has drained, also when this is dropped
+/// before.
+#[derive(Clone, Debug)]
+pub struct Domain {
+    name: String,
+    contexts: Vec<DomainContext>,
+}
+
+impl Domain {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The members' contexts, by their rank in the domain.
+    pub fn contexts(&self) -> &[DomainContext] {
+        &self.contexts
+    }
+}
+
+impl Orchestrator<'_> {
+    /// Makes a domain of `chips`, in this order, each with a window of `window_size` bytes that holds
+    /// `buffers` (name, type, count) one after the other. Waits for the earlier tasks of these chips first.
+    pub fn allocate_domain(
+        &mut self,
+        name: &str,
+        chips: &[usize],
+        window_size: usize,
+        buffers: &[(&str, DType, usize)],
+    ) -> Result<Domain, Failure> {
+        let _span = tracing::debug_span!("allocate_domain", name, ?chips, window_size).entered();
+        let offsets = self.check_domain(name, chips, window_size, buffers)?;
+        self.join_all()?;
+        self.settle(chips)?;
+        self.collectively(chips, |orch| orch.allocate(name, chips, window_size, buffers, &offsets))
+    }
+
+    /// A command that all of `chips` take part in. Nothing cancels it while it is under way; a run that was
+    /// cancelled before gets none.
+    fn collectively<T>(
+        &mut self,
+        chips: &[usize],
+        command: impl FnOnce(&mut Self) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        if self.children.run_cancelled() {
+            self.children.problems(self.programs, self.run).into_result()?;
+        }
+        self.children.begin_command();
+        let done = command(self);
+        if done.is_err() {
+            // The others get the failure from each other, and can go on together afterwards.
+            let _ = chips.iter().try_for_each(|chip| self.children.await_all_of(*chip, self.deadline));
+        }
+        self.children.end_command();
+        done
+    }
+
+    fn allocate(
+        &mut self,
+        name: &str,
+        chips: &[usize],
+        window_size: usize,
+        buffers: &[(&str, DType, usize)],
+        offsets: &[usize],
+    ) -> Result<Domain, Failure> {
+        self.base.next_id += 1;
+        let id = self.base.next_id;
+        // A chip's number fits a byte: there are at most 64 ranks.
+        let ranks: Vec<u8> = chips.iter().map(|chip| self.children.ranks()[*chip] as u8).collect();
+        let mut sent = Vec::with_capacity(chips.len());
+        for (position, chip) in chips.iter().enumerate() {
+            let scalars = [id, window_size as u64, position as u64];
+            let frame = Frame { scalars: &scalars, blob: &ranks, ..Frame::new(Kind::AllocDomain, self.run) };
+            sent.push(self.children.send(*chip, &frame, self.deadline)?);
+        }
+        self.domains.live.push((id, chips.to_vec()));
+        let mut contexts = Vec::with_capacity(chips.len());
+        for (position, (chip, seq)) in chips.iter().zip(sent).enumerate() {
+            self.children.await_done(*chip, seq, self.deadline)?;
+            self.check_child(*chip)?;
+            let answer = self.children.block().read_answer(*chip);
+            let number = |at: usize| {
+                answer
+                    .get(at * 8..at * 8 + 8)
+                    .and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)))
+            };
+            let shared = self.children.group().and_then(ChipGroup::windows);
+            let (context, base, size) = match (number(0), number(1), number(2)) {
+                (Some(context), Some(base), Some(size)) if window_fits(base, size, window_size, shared) => {
+                    (context, base, size)
+                }
+                _ => {
+                    let text = format!("chip {chip} reported an impossible window for domain `{name}`");
+                    return Err(Failure::new(ErrorCode::Protocol, text).in_phase("allocate_domain"));
+                }
+            };
+            let addresses = buffers.iter().zip(offsets);
+            contexts.push(DomainContext {
+                chip: *chip,
+                rank: position as u32,
+                nranks: chips.len() as u32,
+                device_ctx: DeviceAddr(context),
+                window_base: DeviceAddr(base),
+                window_size: size as usize,
+                buffers: addresses
+                    .map(|((name, ..), at)| ((*name).to_owned(), DeviceAddr(base + *at as u64)))
+                    .collect(),
+            });
+        }
+        Ok(Domain { name: name.to_owned(), contexts })
+    }
+
+    /// Everything that can be wrong is found before anything is made.
+    fn check_domain(
+        &self,
+        name: &str,
+        chips: &[usize],
+        window_size: usize,
+        buffers: &[(&str, DType, usize)],
+    ) -> Result<Vec<usize>, Failure> {
+        let bad = |text: String| {
+            Failure::new(ErrorCode::Invalid, format!("domain `{name}`: {text}")).in_phase("allocate_domain")
+        };
+        if chips.is_empty() || window_size == 0 {
+            return Err(bad("name at least one chip and a window of at least one byte".to_owned()));
+        }
+        if self.children.ranks().len() != self.chips() {
+            return Err(bad("only the chips of this Worker itself can form domains".to_owned()));
+        }
+        for (index, chip) in chips.iter().enumerate() {
+            if *chip >= self.chips() || chips[..index].contains(chip) {
+                return Err(bad(format!(
+                    "chip {chip} does not exist or is named twice; there are {}",
+                    self.chips()
+                )));
+            }
+        }
+        let member = Membership::new(0, 1).map_err(|error| bad(error.to_string()))?;
+        let window =
+            ChipConfig::new(0).communicator(member).window(window_size.next_multiple_of(BUFFER_ALIGN));
+        let config =
+            buffers.iter().fold(window, |config, (name, dtype, count)| config.buffer(name, *dtype, *count));
+        config.layout().map_err(|error| bad(error.to_string()))
+    }
+
+    /// Waits for the chips' earlier tasks. One of them that failed would skip its part of a collective, and
+    /// the others would wait for it.
+    fn settle(&mut self, chips: &[usize]) -> Result<(), Failure> {
+        chips.iter().try_for_each(|chip| {
+            self.children.await_all_of(*chip, self.deadline)?;
+            self.check_child(*chip)
+        })
+    }
+
+    /// Makes the base group, once, when the first domain needs it and no configuration made it before.
+    fn join_all(&mut self) -> Result<(), Failure> {
+        if self.base.joined {
+            return Ok(());
+        }
+        let all: Vec<usize> = (0..self.chips()).collect();
+        self.settle(&all)?;
+        self.collectively(&all, |orch| {
+            for chip in 0..orch.chips() {
+                orch.children.send(chip, &Frame::new(Kind::Join, orch.run), orch.deadline)?;
+            }
+            for chip in 0..orch.chips() {
+                orch.children.await_all_of(chip, orch.deadline)?;
+                orch.check_child(chip)?;
+            }
+            orch.base.joined = true;
+            Ok(())
+        })
+    }
+
+    /// Releases the domains of this run, as commands of the run `clean_up`, which no failure of this one
+    /// skips.
+    pub(in crate::parent) fn release_domains(&mut self, clean_up: u64) -> Result<(), Failure> {
+        if self.domains.live.is_empty() {
+            return Ok(());
+        }
+        let span = tracing::trace_span!("release_domains", clean_up);
+        let _entered = span.enter();
+        let live = std::mem::take(&mut self.domains.live);
+        self.children.begin_clean_up(clean_up);
+        let mut drained = Ok(());
+        for (id, chip) in live.iter().flat_map(|(id, members)| members.iter().map(move |chip| (id, chip))) {
+            let frame = Frame { scalars: &[*id], ..Frame::new(Kind::ReleaseDomain, clean_up) };
+            drained = drained.and_then(|()| self.children.send(*chip, &frame, self.deadline).map(drop));
+        }
+        drained = drained.and_then(|()| self.children.drain(self.deadline));
+        self.children.end_command();
+        self.problems_after(clean_up, drained).into_result()
+    }
+}

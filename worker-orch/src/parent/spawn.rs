@@ -1,0 +1,47 @@
+//! Children as new processes of this program.
+
+use super::bring_up::{Memory, Plan};
+use crate::shared::{CHILD_VARIABLE, ChipLaunch, LaunchSpec, SharedRange};
+use child_process::Child;
+use chip_bootstrap::{ChipGroup, region_failure};
+use fault_points::fault_point;
+use std::os::fd::BorrowedFd;
+use worker_errors::{ErrorCode, Failure};
+
+/// Starts all children. Those that were started are killed when one cannot be.
+pub(super) fn spawn_all(plan: &Plan<'_>, memory: &Memory) -> Result<Vec<(String, Child)>, Failure> {
+    let mut processes = Vec::with_capacity(memory.names.len());
+    for (number, name) in memory.names.iter().enumerate() {
+        let mut regions = memory.heaps.clone();
+        let group = memory.group.as_ref().filter(|_| number < plan.chips.len());
+        let chip = plan.chips.get(number).map(|config| {
+            let (chips, group) = (plan.chips.len(), group.map(ChipGroup::spec));
+            ChipLaunch::new(plan.platform, plan.init_within, chips, group, config, &mut regions)
+        });
+        let spec = LaunchSpec {
+            number,
+            children: memory.names.len(),
+            nonce: memory.channels.nonce().get(),
+            ranges: regions.iter().map(|region| SharedRange::of(region)).collect(),
+            heaps: memory.heaps.len(),
+            programs: plan.programs.definitions().to_vec(),
+            chip,
+        };
+        let stored = spec.store().map_err(|error| region_failure(&error).in_phase("init"))?;
+        let descriptors: Vec<BorrowedFd<'_>> = [stored.fd(), memory.channels.fd(), memory.block.fd()]
+            .into_iter()
+            .chain(group.map(|group| group.region().fd()))
+            .chain(regions.iter().map(|region| region.fd()))
+            .collect();
+        let child = Child::respawn(CHILD_VARIABLE, &descriptors).map_err(|errno| {
+            let text = format!(
+                "{name} could not be started: posix_spawn of /proc/self/exe: {errno}; \
+                 see ulimit -u, ulimit -n and the machine's memory"
+            );
+            Failure::new(ErrorCode::System, text).in_phase("init")
+        })?;
+        processes.push((name.clone(), child));
+        fault_point!("worker.init.child-started");
+    }
+    Ok(processes)
+}

@@ -1,0 +1,88 @@
+//! A Worker that is up.
+
+mod chip_memory;
+mod run;
+
+pub(crate) use chip_memory::Call;
+pub use chip_memory::ChipMemory;
+
+use super::address_spaces::AddressSpaces;
+use super::children::Children;
+use super::first_cause::Event;
+use super::orchestrator::BaseGroup;
+use super::trace::Trace;
+use crate::chip_context::ChipContext;
+use crate::heap::Heap;
+use crate::program::Program;
+use crate::shared::{Definition, Programs};
+use chip_bootstrap::ChipMemoryKind;
+use chip_memory::Dropped;
+use comm_context::comm::Timeout;
+use std::sync::Arc;
+use worker_errors::{ErrorCode, Failure};
+
+/// The children of a Worker, and what the parent knows of them.
+#[derive(Debug)]
+pub(crate) struct Up {
+    children: Children,
+    contexts: Vec<ChipContext>,
+    base: BaseGroup,
+    /// Children `0..next_level` are chips or Workers, the others are sub-workers.
+    next_level: usize,
+    heap: Arc<Heap>,
+    chip_memory: ChipMemoryKind,
+    spaces: AddressSpaces,
+    dropped: Dropped,
+    runs: u64,
+}
+
+impl Up {
+    pub(super) fn new(
+        children: Children,
+        contexts: Vec<ChipContext>,
+        base: BaseGroup,
+        next_level: usize,
+        heap: Arc<Heap>,
+        chip_memory: ChipMemoryKind,
+        spaces: AddressSpaces,
+    ) -> Self {
+        let dropped = Dropped::default();
+        Self { children, contexts, base, next_level, heap, chip_memory, spaces, dropped, runs: 0 }
+    }
+
+    /// Fails with the first cause when a child was lost.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        self.children.check()
+    }
+
+    pub(crate) fn contexts(&self) -> &[ChipContext] {
+        &self.contexts
+    }
+
+    /// Two numbers a run: one for its tasks, one for the clean-up, which is not skipped when they failed.
+    fn next_run(&mut self) -> u64 {
+        self.runs += 2;
+        self.runs - 1
+    }
+
+    /// Ends all children and writes the trace.
+    pub(crate) fn close(mut self, programs: &Programs, within: Timeout) -> Result<(), Failure> {
+        let traced = self.children.take_trace().map_or(Ok(()), |trace| self.write_trace(programs, &trace));
+        let mut problems = self.children.close(within.get());
+        if let Err(failure) = traced {
+            problems.add(Event::CleanUp, failure);
+        }
+        problems.into_result()
+    }
+
+    fn write_trace(&self, programs: &Programs, trace: &Trace) -> Result<(), Failure> {
+        let names: Vec<&str> = self.children.handles().iter().map(|handle| handle.name()).collect();
+        let program = |number| {
+            programs.get(Program::from_number(number)).map_or_else(|_| "?".to_owned(), Definition::name)
+        };
+        trace.write(&names, program).map_err(|error| {
+            Failure::new(ErrorCode::System, format!("the trace could not be written: {error}"))
+                .in_phase("close")
+        })
+    }
+}

@@ -1,0 +1,49 @@
+//! What a child works with, however it was started: the parent fills it in, the child uses it.
+
+use super::{ControlBlock, Definition, Functions};
+use crate::Worker;
+use bootstrap_channel::ChannelSet;
+use chip_bootstrap::{ChipConfig, ChipGroup, Platform};
+use comm_context::comm::Timeout;
+use deadline::Deadline;
+use shared_memory::Region;
+use std::sync::Arc;
+
+/// The exit code of a child that could not be brought up; the reason is on its channel.
+pub(crate) const NOT_UP: i32 = 3;
+
+/// What every child has.
+pub(crate) struct ChildContext<'a> {
+    pub(crate) number: usize,
+    pub(crate) channels: &'a ChannelSet,
+    pub(crate) block: &'a ControlBlock,
+    pub(crate) programs: &'a [Definition],
+    pub(crate) functions: Functions<'a>,
+    pub(crate) heaps: &'a [Arc<Region>],
+}
+
+/// What a child is.
+pub(crate) enum Role<'a> {
+    Chip(ChipRole<'a>),
+    SubWorker,
+    /// A Worker of the next level. It is up, or reports why not, before `init_until`, and closes within
+    /// `close_within`.
+    Worker {
+        worker: &'a mut Worker,
+        init_until: Deadline,
+        close_within: Timeout,
+    },
+}
+
+/// What a chip has besides.
+pub(crate) struct ChipRole<'a> {
+    pub(crate) platform: Platform,
+    pub(crate) config: &'a ChipConfig,
+    /// How many chips the Worker has.
+    pub(crate) chips: usize,
+    pub(crate) group: Option<&'a ChipGroup>,
+    pub(crate) within: Timeout,
+}
+
+/// A child's process from bring-up to its end; the result is its exit code.
+pub(crate) type ChildMain = fn(&ChildContext<'_>, Role<'_>) -> i32;

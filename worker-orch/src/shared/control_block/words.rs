@@ -1,0 +1,180 @@
+//! The words of the control block, by writer.
+//!
+//! # Safety
+//! Declares the structs of atomic words that are viewed in shared memory.
+#![allow(unsafe_code)]
+
+use deadline::coarse_monotonic_ns;
+use mailbox_atomics::{Listener, ParkFlag, StickyWord, WordU32, WordU64};
+use shared_memory::Shared;
+use std::num::NonZeroU32;
+
+/// Written by the parent.
+#[repr(C, align(128))]
+pub(crate) struct ParentWords {
+    abort: StickyWord,
+    shutdown: StickyWord,
+    cancelled_run: WordU64,
+    trace: WordU32,
+}
+
+impl ParentWords {
+    /// Every child stops: one of them died or does not answer.
+    pub(crate) fn raise_abort(&self) {
+        self.abort.raise(NonZeroU32::MIN);
+    }
+
+    pub(crate) fn abort_word(&self) -> &StickyWord {
+        &self.abort
+    }
+
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.abort.raised().is_some()
+    }
+
+    /// Children exit when they have nothing left to do.
+    pub(crate) fn raise_shutdown(&self) {
+        self.shutdown.raise(NonZeroU32::MIN);
+    }
+
+    pub(crate) fn is_shut_down(&self) -> bool {
+        self.shutdown.raised().is_some()
+    }
+
+    /// Tasks of this run return early and count as failed.
+    pub(crate) fn cancel_run(&self, run: u64) {
+        self.cancelled_run.store(run);
+    }
+
+    /// Whether `run` is the last run that was cancelled.
+    pub(crate) fn is_cancelled(&self, run: u64) -> bool {
+        self.cancelled_run.load() == run
+    }
+
+    /// Children record when their tasks ran.
+    pub(crate) fn set_tracing(&self, on: bool) {
+        self.trace.store(on.into());
+    }
+
+    pub(crate) fn is_tracing(&self) -> bool {
+        self.trace.load() != 0
+    }
+}
+
+/// Written by the parent with each run, on a cache line of its own: children read the other words with each
+/// task.
+#[repr(C, align(128))]
+pub(super) struct RunWords {
+    /// The deadline of the current run on the monotonic clock.
+    pub(super) until_ns: WordU64,
+}
+
+/// Written by one child. Three cache lines, because others read each of them at a different time: the parent
+/// spins on the first while the child writes the third, and reads the second with every task that it sends.
+#[repr(C)]
+pub(crate) struct ChildWords {
+    pub(super) progress: ProgressWords,
+    parking: ParkingWords,
+    activity: ActivityWords,
+}
+
+/// How far the child is, and what its last failure and answer were.
+#[repr(C, align(128))]
+pub(super) struct ProgressWords {
+    /// The sequence number of the last task that is finished.
+    pub(super) done: WordU64,
+    /// The last run in which a task of this child failed or was skipped.
+    pub(super) failed_run: WordU64,
+    /// When, on the monotonic clock; `u64::MAX` when it was skipped because of another failure.
+    pub(super) failed_at: WordU64,
+    /// The program that failed then.
+    pub(super) failed_program: WordU32,
+    /// Bytes of the failure and of the last answer.
+    pub(super) failure_len: WordU32,
+    pub(super) answer_len: WordU32,
+}
+
+/// Whether the child is parked on its next slot.
+#[repr(C, align(128))]
+struct ParkingWords {
+    parked: WordU32,
+}
+
+/// What the child is doing, for the table in a time-out.
+#[repr(C, align(128))]
+struct ActivityWords {
+    /// The task that it is working on; 0 when idle.
+    seq: WordU64,
+    /// Since when, in monotonic nanoseconds.
+    since_ns: WordU64,
+}
+
+/// What a child says that it is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Activity {
+    Idle,
+    /// In the task with this sequence number, since this time on the monotonic clock.
+    Task {
+        seq: u64,
+        since_ns: u64,
+    },
+}
+
+impl ChildWords {
+    /// The sequence number of the last finished task. It is the child's claim and may be anything.
+    pub(crate) fn done(&self) -> u64 {
+        self.progress.done.load()
+    }
+
+    /// The same as a word to wait on.
+    pub(crate) fn done_word(&self) -> &WordU64 {
+        &self.progress.done
+    }
+
+    /// The last run in which a task of this child failed or was skipped; 0 before the first.
+    pub(crate) fn failed_run(&self) -> u64 {
+        self.progress.failed_run.load()
+    }
+
+    /// The flag with which the child says that it is parked on its next slot.
+    pub(crate) fn slot_flag(&self) -> ParkFlag<'_> {
+        ParkFlag::new(&self.parking.parked)
+    }
+
+    /// The parent's view of that flag.
+    pub(crate) fn slot_listener(&self) -> Listener<'_> {
+        Listener::new(&self.parking.parked)
+    }
+
+    pub(crate) fn set_busy(&self, seq: u64) {
+        self.activity.since_ns.store(coarse_monotonic_ns());
+        self.activity.seq.store(seq);
+    }
+
+    pub(crate) fn set_idle(&self) {
+        self.activity.seq.store(0);
+    }
+
+    pub(crate) fn activity(&self) -> Activity {
+        match self.activity.seq.load() {
+            0 => Activity::Idle,
+            seq => Activity::Task { seq, since_ns: self.activity.since_ns.load() },
+        }
+    }
+}
+
+/// When a task ran, on the monotonic clock.
+#[repr(C)]
+pub(super) struct TimeWords {
+    pub(super) start_ns: WordU64,
+    pub(super) end_ns: WordU64,
+}
+
+// SAFETY: `repr(C)` structs of words.
+unsafe impl Shared for ParentWords {}
+// SAFETY: as above.
+unsafe impl Shared for RunWords {}
+// SAFETY: as above.
+unsafe impl Shared for ChildWords {}
+// SAFETY: as above.
+unsafe impl Shared for TimeWords {}

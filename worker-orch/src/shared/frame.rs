@@ -1,0 +1,283 @@
+//! One task or command as bytes in a ring slot.
+//!
+//! | offset | what |
+//! |---|---|
+//! | 0 | u64 sequence number, written last |
+//! | 8 | u64 run |
+//! | 16 | u32 program |
+//! | 20 | u8 kind, u8 0, u16 number of prerequisites |
+//! | 24 | u16 tensors, u16 scalars, u32 length of the blob |
+//! | 32 | prerequisites, then scalars (u64 each), then the blob, then tensors (128 bytes each, at a multiple of 64) |
+//!
+//! A small task is one cache line. The reader copies the bytes out and decodes the copy.
+
+use comm_context::abi::TensorDesc;
+use worker_errors::{ErrorCode, Failure};
+
+pub(crate) const SLOT_BYTES: usize = 2048;
+pub(crate) const BODY_AT: usize = 32;
+
+/// The program of a frame that runs none.
+const NO_PROGRAM: u32 = u32::MAX;
+
+/// What a frame asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// Run a program.
+    Task = 1,
+    /// Register a program: blob is a [`Definition`](super::Definition).
+    Register = 2,
+    /// Join the base group if not done yet.
+    Join = 3,
+    /// Allocate a domain: scalars are id, size, own position; blob is the list of members.
+    AllocDomain = 4,
+    /// Release a domain: scalar is its id.
+    ReleaseDomain = 5,
+    /// Stop.
+    Shutdown = 6,
+    /// Allocate memory on the chip: scalar is the size; the answer is the address.
+    Malloc = 7,
+    /// Free it: scalar is the address.
+    Free = 8,
+    /// Copy to the chip: scalars are address there, address in a heap, length.
+    CopyIn = 9,
+    /// Copy from the chip: the same scalars.
+    CopyOut = 10,
+}
+
+impl Kind {
+    /// Whether other children wait until this one has done its part.
+    pub(crate) fn is_collective(self) -> bool {
+        matches!(self, Self::Join | Self::AllocDomain | Self::ReleaseDomain)
+    }
+
+    const ALL: [Self; 10] = [
+        Self::Task,
+        Self::Register,
+        Self::Join,
+        Self::AllocDomain,
+        Self::ReleaseDomain,
+        Self::Shutdown,
+        Self::Malloc,
+        Self::Free,
+        Self::CopyIn,
+        Self::CopyOut,
+    ];
+}
+
+/// A task of another child that must be done first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Prerequisite {
+    pub(crate) child: u16,
+    pub(crate) seq: u64,
+}
+
+const SEQ_BITS: u32 = 48;
+
+impl Prerequisite {
+    fn pack(self) -> u64 {
+        u64::from(self.child) << SEQ_BITS | (self.seq & ((1 << SEQ_BITS) - 1))
+    }
+
+    fn unpack(word: u64) -> Self {
+        Self { child: (word >> SEQ_BITS) as u16, seq: word & ((1 << SEQ_BITS) - 1) }
+    }
+}
+
+/// A frame to be written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) run: u64,
+    pub(crate) program: u32,
+    pub(crate) prerequisites: &'a [Prerequisite],
+    pub(crate) scalars: &'a [u64],
+    pub(crate) blob: &'a [u8],
+    pub(crate) tensors: &'a [TensorDesc],
+}
+
+impl<'a> Frame<'a> {
+    pub(crate) fn new(kind: Kind, run: u64) -> Self {
+        Self { kind, run, program: NO_PROGRAM, prerequisites: &[], scalars: &[], blob: &[], tensors: &[] }
+    }
+
+    /// Writes everything but the sequence number through `put(offset, bytes)`; fails when it does not fit.
+    pub(crate) fn write(&self, mut put: impl FnMut(usize, &[u8])) -> Result<(), Failure> {
+        let words = self.prerequisites.len() + self.scalars.len();
+        let tensors_at = (BODY_AT + words * 8 + self.blob.len()).next_multiple_of(64);
+        let end = if self.tensors.is_empty() {
+            BODY_AT + words * 8 + self.blob.len()
+        } else {
+            tensors_at + self.tensors.len() * 128
+        };
+        if end > SLOT_BYTES {
+            return Err(Failure::new(
+                ErrorCode::Invalid,
+                format!(
+                    "a task of {} tensors, {} scalars and {} prerequisites takes {end} bytes; the most is {SLOT_BYTES}; \
+                     pass fewer",
+                    self.tensors.len(),
+                    self.scalars.len(),
+                    self.prerequisites.len()
+                ),
+            ));
+        }
+        let mut head = [0_u8; 24];
+        head[..8].copy_from_slice(&self.run.to_le_bytes());
+        head[8..12].copy_from_slice(&self.program.to_le_bytes());
+        head[12] = self.kind as u8;
+        head[14..16].copy_from_slice(&(self.prerequisites.len() as u16).to_le_bytes());
+        head[16..18].copy_from_slice(&(self.tensors.len() as u16).to_le_bytes());
+        head[18..20].copy_from_slice(&(self.scalars.len() as u16).to_le_bytes());
+        head[20..24].copy_from_slice(&(self.blob.len() as u32).to_le_bytes());
+        put(8, &head);
+        let mut at = BODY_AT;
+        for word in self.prerequisites.iter().map(|need| need.pack()) {
+            put(at, &word.to_le_bytes());
+            at += 8;
+        }
+        if !self.scalars.is_empty() {
+            put(at, bytemuck::cast_slice(self.scalars));
+            at += self.scalars.len() * 8;
+        }
+        if !self.blob.is_empty() {
+            put(at, self.blob);
+        }
+        for (index, tensor) in self.tensors.iter().enumerate() {
+            put(tensors_at + index * 128, tensor.as_bytes());
+        }
+        Ok(())
+    }
+}
+
+/// A frame that was read. Its vectors are reused for the next one.
+#[derive(Debug, Default)]
+pub(crate) struct ReceivedFrame {
+    pub(crate) kind: Option<Kind>,
+    pub(crate) run: u64,
+    pub(crate) program: u32,
+    pub(crate) prerequisites: Vec<Prerequisite>,
+    pub(crate) scalars: Vec<u64>,
+    pub(crate) blob: Vec<u8>,
+    pub(crate) tensors: Vec<TensorDesc>,
+}
+
+/// How many bytes of a slot a frame takes, from its first 32, before the rest is copied; `None` when that is
+/// more than a slot.
+pub(crate) fn used(head: &[u8; BODY_AT]) -> Option<usize> {
+    let (words, blob, tensors) = counts(head);
+    let end = BODY_AT + words * 8 + blob;
+    let end = if tensors == 0 { end } else { end.next_multiple_of(64) + tensors * 128 };
+    (end <= SLOT_BYTES).then_some(end)
+}
+
+fn counts(head: &[u8; BODY_AT]) -> (usize, usize, usize) {
+    let short = |at: usize| usize::from(u16::from_le_bytes([head[at], head[at + 1]]));
+    let blob = u32::from_le_bytes([head[28], head[29], head[30], head[31]]) as usize;
+    (short(22) + short(26), blob.min(SLOT_BYTES), short(24))
+}
+
+impl ReceivedFrame {
+    /// Decodes a private copy of a slot: total, whatever the bytes. In a malformed frame the kind is `None`.
+    pub(crate) fn decode(&mut self, bytes: &[u8]) {
+        self.kind = None;
+        self.prerequisites.clear();
+        self.scalars.clear();
+        self.blob.clear();
+        self.tensors.clear();
+        let Some(head) = bytes.first_chunk::<BODY_AT>() else { return };
+        if used(head).is_none_or(|used| used > bytes.len()) {
+            return;
+        }
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+        let (words, blob, tensors) = counts(head);
+        let needs = usize::from(u16::from_le_bytes([head[22], head[23]]));
+        self.run = word(8);
+        self.program = u32::from_le_bytes([head[16], head[17], head[18], head[19]]);
+        for index in 0..words {
+            let value = word(BODY_AT + index * 8);
+            if index < needs {
+                self.prerequisites.push(Prerequisite::unpack(value));
+            } else {
+                self.scalars.push(value);
+            }
+        }
+        let blob_at = BODY_AT + words * 8;
+        self.blob.extend_from_slice(&bytes[blob_at..blob_at + blob]);
+        let tensors_at = (blob_at + blob).next_multiple_of(64);
+        for index in 0..tensors {
+            match TensorDesc::decode(&bytes[tensors_at + index * 128..]) {
+                Ok(tensor) => self.tensors.push(tensor),
+                Err(_) => return,
+            }
+        }
+        self.kind = Kind::ALL.into_iter().find(|kind| *kind as u8 == head[20]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use comm_context::abi::{DType, DeviceAddr};
+
+    fn bytes_of(frame: &Frame<'_>) -> Vec<u8> {
+        let mut bytes = vec![0xee; SLOT_BYTES];
+        frame.write(|at, part| bytes[at..at + part.len()].copy_from_slice(part)).unwrap();
+        let head = bytes.first_chunk().unwrap();
+        let used = used(head).unwrap();
+        bytes.truncate(used);
+        bytes
+    }
+
+    #[test]
+    fn frames_survive_the_slot() {
+        let tensor = TensorDesc::builder(DeviceAddr(0x1000), 64, DType::Float32, &[4, 4]).build().unwrap();
+        let needs = [Prerequisite { child: 3, seq: 9 }, Prerequisite { child: 65535, seq: (1 << 48) - 1 }];
+        for tensors in 0..8 {
+            for scalars in [0, 1, 5] {
+                let frame = Frame {
+                    program: 7,
+                    prerequisites: &needs[..scalars.min(2)],
+                    scalars: &[u64::MAX; 5][..scalars],
+                    blob: &[9; 11][..scalars],
+                    tensors: &vec![tensor; tensors],
+                    ..Frame::new(Kind::Task, 42)
+                };
+                let mut read = ReceivedFrame::default();
+                read.decode(&bytes_of(&frame));
+                assert_eq!((read.kind, read.run, read.program), (Some(Kind::Task), 42, 7));
+                assert_eq!(read.prerequisites, frame.prerequisites);
+                assert_eq!(read.scalars, frame.scalars);
+                assert_eq!(read.blob, frame.blob);
+                assert_eq!(read.tensors, frame.tensors);
+            }
+        }
+    }
+
+    #[test]
+    fn f35_a_task_that_does_not_fit_is_refused() {
+        let scalars = vec![0; SLOT_BYTES / 8];
+        let frame = Frame { scalars: &scalars, ..Frame::new(Kind::Task, 1) };
+        let refused = frame.write(|_, _| panic!("nothing is written")).unwrap_err();
+        assert!(refused.to_string().contains("pass fewer"), "{refused}");
+    }
+
+    #[test]
+    fn f29_any_bytes_decode_to_a_frame_or_to_none() {
+        let mut random = 1_u64;
+        let mut read = ReceivedFrame::default();
+        for round in 0..20_000 {
+            let mut bytes = vec![0; round % (SLOT_BYTES + 1)];
+            for byte in &mut bytes {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                *byte = (random >> 56) as u8;
+            }
+            if let Some(counts) = bytes.get_mut(22..32) {
+                // Mostly small counts, or nothing would ever fit.
+                counts.iter_mut().skip(1).step_by(2).for_each(|byte| *byte = 0);
+            }
+            read.decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The programs of a Worker, and how a child finds the function behind one.
+//!
+//! A definition crosses a process as plain data: a kernel by path and symbol, a function by its name and its
+//! index in a table. The child looks the index up in a table of its own process, so that nothing read from
+//! shared memory ever becomes a function pointer.
+//!
+//! A forked child has the table as it was at the fork. A function that is registered later is not in it, and
+//! cannot be added safely: its code need not even be mapped in the child (a library loaded after the fork).
+//! So a task with such a function is refused when it is submitted. A child that was started by exec looks
+//! functions up by name, in the table that its own `main` passed to
+//! [`serve_if_child`](crate::serve_if_child). The functions of that table are also part of every table that
+//! is inherited by fork, so that they can be registered at any time, however children are started.
+
+use super::definition::Definition;
+use crate::program::{OrchestrationFn, Program, TaskFn};
+use std::path::PathBuf;
+use worker_errors::{ErrorCode, Failure};
+
+/// Functions by index.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FunctionTable {
+    tasks: Vec<TaskFn>,
+    orchestrations: Vec<OrchestrationFn>,
+}
+
+/// Where a child finds functions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Functions<'a> {
+    /// By index, in the table that was there at the fork.
+    Inherited(&'a FunctionTable),
+    /// By name, in the table that `main` passed to `serve_if_child`.
+    Named(&'a [(&'a str, TaskFn)]),
+}
+
+impl Functions<'_> {
+    /// The function of a [`Definition::Function`].
+    pub(crate) fn task(&self, name: &str, index: u32) -> Result<TaskFn, Failure> {
+        let table = match self {
+            Self::Inherited(table) => {
+                return table.tasks.get(index as usize).copied().ok_or_else(|| not_inherited(name));
+            }
+            Self::Named(table) => table,
+        };
+        let mut found = table.iter().filter(|(known, _)| *known == name);
+        let problem = match (found.next(), found.next()) {
+            (Some((_, function)), None) => return Ok(*function),
+            (Some(_), Some(_)) => format!(
+                "`{name}` is twice in the table that main passes to serve_if_child; name each function once"
+            ),
+            (None, _) => format!(
+                "`{name}` is not in the table that main passes to serve_if_child; \
+                 add `(\"{name}\", its function)` to it"
+            ),
+        };
+        Err(Failure::new(ErrorCode::Invalid, problem))
+    }
+
+    /// The function of a [`Definition::Orchestration`]. Workers of Workers are always forked.
+    pub(crate) fn orchestration(&self, name: &str, index: u32) -> Result<OrchestrationFn, Failure> {
+        let found = match self {
+            Self::Inherited(table) => table.orchestrations.get(index as usize).copied(),
+            Self::Named(_) => None,
+        };
+        found.ok_or_else(|| not_inherited(name))
+    }
+}
+
+fn not_inherited(name: &str) -> Failure {
+    let text = format!(
+        "`{name}` was registered after init, and the processes forked then do not have it; register it before init, \
+         or close the Worker and initialise it again (functions passed to serve_if_child can be registered at any time)"
+    );
+    Failure::new(ErrorCode::Invalid, text)
+}
+
+/// How much of a Worker's programs its children inherited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Inherited {
+    programs: usize,
+    tasks: usize,
+    orchestrations: usize,
+}
+
+/// The programs of a Worker, in the order of their registration.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Programs {
+    list: Vec<Definition>,
+    functions: FunctionTable,
+}
+
+impl Programs {
+    /// No programs yet; `functions` are those that every child of this program has.
+    pub(crate) fn new(functions: impl IntoIterator<Item = TaskFn>) -> Self {
+        let tasks = functions.into_iter().collect();
+        Self { list: Vec::new(), functions: FunctionTable { tasks, orchestrations: Vec::new() } }
+    }
+
+    pub(crate) fn add_kernel(&mut self, path: PathBuf, symbol: &str) -> Program {
+        self.add(Definition::Kernel { path, symbol: symbol.to_owned() })
+    }
+
+    pub(crate) fn add_function(&mut self, name: &str, function: TaskFn) -> Program {
+        let tasks = &mut self.functions.tasks;
+        let known = tasks.iter().position(|known| std::ptr::fn_addr_eq(*known, function));
+        let index = index_in(tasks, known, function);
+        self.add(Definition::Function { name: name.to_owned(), index })
+    }
+
+    pub(crate) fn add_orchestration(&mut self, name: &str, function: OrchestrationFn) -> Program {
+        let orchestrations = &mut self.functions.orchestrations;
+        let known = orchestrations.iter().position(|known| std::ptr::fn_addr_eq(*known, function));
+        let index = index_in(orchestrations, known, function);
+        self.add(Definition::Orchestration { name: name.to_owned(), index })
+    }
+
+    fn add(&mut self, definition: Definition) -> Program {
+        let known = self.list.iter().position(|known| *known == definition);
+        Program::from_number(index_in(&mut self.list, known, definition))
+    }
+
+    pub(crate) fn get(&self, program: Program) -> Result<&Definition, Failure> {
+        self.list.get(program.number() as usize).ok_or_else(|| {
+            Failure::new(
+                ErrorCode::Invalid,
+                "this program was registered with another Worker; register it here too",
+            )
+        })
+    }
+
+    /// All of them, by number.
+    pub(crate) fn definitions(&self) -> &[Definition] {
+        &self.list
+    }
+
+    pub(crate) fn functions(&self) -> &FunctionTable {
+        &self.functions
+    }
+
+    /// What a child that is forked now inherits.
+    pub(crate) fn inherited(&self) -> Inherited {
+        Inherited {
+            programs: self.list.len(),
+            tasks: self.functions.tasks.len(),
+            orchestrations: self.functions.orchestrations.len(),
+        }
+    }
+
+    /// Refuses a function that children with `inherited` do not have.
+    pub(crate) fn check_inherited(&self, program: Program, inherited: &Inherited) -> Result<(), Failure> {
+        // Registered before the fork, as most are: nothing to look up.
+        if (program.number() as usize) < inherited.programs {
+            return Ok(());
+        }
+        match self.get(program)? {
+            Definition::Function { name, index } if *index as usize >= inherited.tasks => {
+                Err(not_inherited(name))
+            }
+            Definition::Orchestration { name, index } if *index as usize >= inherited.orchestrations => {
+                Err(not_inherited(name))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The index of an item that is `known` already, or else of the new last one.
+fn index_in<T>(list: &mut Vec<T>, known: Option<usize>, item: T) -> u32 {
+    let index = known.unwrap_or_else(|| {
+        list.push(item);
+        list.len() - 1
+    });
+    index as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::definition::DEFAULT_SYMBOL;
+    use super::*;
+    use crate::{Orchestrator, Task};
+
+    fn nothing(_: &mut Task<'_>) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn something(task: &mut Task<'_>) -> Result<(), Failure> {
+        task.scalar(0).map(drop)
+    }
+
+    fn fan_out(_: &mut Orchestrator<'_>, _: &Task<'_>) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    #[test]
+    fn a_child_started_by_exec_finds_functions_by_name() {
+        let table: [(&str, TaskFn); 3] = [("nothing", nothing), ("two", nothing), ("two", nothing)];
+        let functions = Functions::Named(&table);
+        assert!(functions.task("nothing", 1000).is_ok());
+        assert!(functions.task("nothin", 0).unwrap_err().to_string().contains("(\"nothin\", "));
+        assert!(functions.task("two", 0).unwrap_err().to_string().contains("once"));
+        assert!(functions.orchestration("fan_out", 0).is_err());
+    }
+
+    #[test]
+    fn f29_an_index_outside_the_table_is_refused() {
+        let mut programs = Programs::default();
+        programs.add_function("nothing", nothing);
+        programs.add_orchestration("fan_out", fan_out);
+        let functions = Functions::Inherited(programs.functions());
+        assert!(functions.task("any", 0).is_ok() && functions.orchestration("any", 0).is_ok());
+        for index in [1, 2, u32::MAX] {
+            assert!(functions.task("any", index).is_err() && functions.orchestration("any", index).is_err());
+        }
+    }
+
+    #[test]
+    fn functions_registered_after_the_fork_are_refused_unless_the_child_has_them() {
+        let mut programs = Programs::new([nothing as TaskFn]);
+        let early = programs.add_orchestration("fan_out", fan_out);
+        let inherited = programs.inherited();
+        // Of the program's own table, and a kernel, which is loaded from its file.
+        let table = programs.add_function("nothing", nothing);
+        let kernel = programs.add_kernel("/a/b.so".into(), DEFAULT_SYMBOL);
+        for program in [early, table, kernel] {
+            programs.check_inherited(program, &inherited).unwrap();
+        }
+        let late = programs.add_function("something", something);
+        let refused = programs.check_inherited(late, &inherited).unwrap_err().to_string();
+        assert!(refused.contains("`something`") && refused.contains("register it before init"), "{refused}");
+        programs.check_inherited(late, &programs.inherited()).unwrap();
+    }
+
+    #[test]
+    fn a_program_registered_twice_is_one_program() {
+        let mut programs = Programs::default();
+        let first = programs.add_function("nothing", nothing);
+        assert_eq!(programs.add_function("nothing", nothing), first);
+        assert_ne!(programs.add_function("other name", nothing), first);
+        assert!(programs.get(Program::from_number(5)).is_err());
+    }
+}

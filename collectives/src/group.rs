@@ -1,7 +1,7 @@
 //! A group: made over a communicator, collective to make and to close.
 //!
 //! # Safety
-//! The engine is in an [`UnsafeCell`]: a group is not `Sync`, no call hands control to the caller while it is inside, and where there is
+//! The engine is in an [`UnsafeCell`]: a group is not `Sync`, no call runs code of the caller while it is inside, and where there is
 //! a progress thread its lock is held. The engine borrows windows and communicator for a lifetime that is argued at [`Collectives::over`].
 #![allow(unsafe_code)]
 
@@ -368,7 +368,7 @@ impl Drop for Entered<'_, '_> {
         if let (Some(helper), Some(lock)) = (&self.group.helper, self.lock.take()) {
             let engine = self.group.engine_mut();
             let under_way = !engine.queue.is_empty();
-            helper.hand_over(
+            helper.resume(
                 lock,
                 if under_way { core::ptr::from_mut(engine).cast() } else { core::ptr::null_mut() },
             );

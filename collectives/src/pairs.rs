@@ -296,7 +296,7 @@ impl<'c> Engine<'c> {
         current.got += piece;
     }
 
-    /// Hands kept messages to the receives that ask for them now.
+    /// Delivers kept messages to the receives that ask for them now.
     fn deliver_kept(&mut self, peer: usize, transfers: &mut [(Ticket, Transfer)]) -> Result<bool, CollError> {
         let mut moved = false;
         if self.pairs.incoming[peer].kept.is_empty() {

@@ -1,7 +1,7 @@
 //! Calls in raw parts, for the C libraries and bindings: pointers instead of slices, tickets instead of scopes.
 //!
 //! # Safety
-//! Hands the caller's pointers on; what it promises stands at each function.
+//! Passes the caller's pointers on; what it promises stands at each function.
 #![allow(unsafe_code)]
 
 use crate::call::Call;

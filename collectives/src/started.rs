@@ -200,7 +200,7 @@ impl<'c> Engine<'c> {
                     return Ok(false);
                 }
                 Ok(_) if self.queue.holds(ticket) => return Ok(false),
-                // The cause is told below.
+                // The cause is returned below.
                 _ => {}
             }
         }

@@ -63,7 +63,7 @@ impl Helper {
 
     /// A call of the group ends: the thread goes on with `engine`, or with nothing when that is null. Then it has also left the
     /// communicator when this returns.
-    pub(crate) fn hand_over(&self, mut state: Lock<'_>, engine: *mut Engine<'static>) {
+    pub(crate) fn resume(&self, mut state: Lock<'_>, engine: *mut Engine<'static>) {
         let had = !state.engine.is_null();
         state.engine = engine;
         match (had, engine.is_null()) {
@@ -142,7 +142,7 @@ impl Shared {
     }
 
     fn wait(&self, wait: &LongWait<'_>) -> Result<(), comm_context::comm::CommError> {
-        // A peer that makes another call is found by `progress_all` of whoever waits, or by a test.
+        // A peer that makes another call is found when the call is waited for or tested.
         wait.run(&mut || self.interrupt.load(Ordering::Acquire)).map(drop)
     }
 }

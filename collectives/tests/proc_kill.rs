@@ -1,4 +1,4 @@
-//! SIGKILL at every fault point that a rank passes, in every rank (F02, F20): the others are told who it was.
+//! SIGKILL at every fault point that a rank passes, in every rank (F02, F20): the others learn who it was.
 //!
 //! A first run of the scenario records the points; then each of them is the place where one rank dies.
 //!
@@ -125,7 +125,7 @@ fn record() -> BTreeMap<usize, Vec<(&'static str, u64)>> {
     let mut seen = BTreeMap::new();
     for (rank, child) in group.children.iter().enumerate() {
         assert_eq!(child.reap(far()), Some(HowDied::Exited(0)));
-        // Leaked once: a child cannot hand over its `'static` strings.
+        // Leaked once: a child cannot pass on its `'static` strings.
         let text: &'static str = group.texts.read(rank).leak();
         let points = text.lines().map(|line| line.split_once(' ').unwrap());
         seen.insert(rank, points.map(|(point, hit)| (point, hit.parse().unwrap())).collect());
@@ -224,12 +224,12 @@ fn sweep(cases: &[Case]) {
     told.sort();
     let (longest, p99) = (told[told.len() - 1], told[told.len() * 99 / 100]);
     eprintln!(
-        "{} deaths, told after at most {longest:.1?} (p99 {p99:.1?}, median {:.1?}), sweep {:.1?}",
+        "{} deaths, reported after at most {longest:.1?} (p99 {p99:.1?}, median {:.1?}), sweep {:.1?}",
         cases.len(),
         told[told.len() / 2],
         started.elapsed()
     );
-    assert!(longest < Duration::from_secs(5), "a death was told after {longest:?}");
+    assert!(longest < Duration::from_secs(5), "a death was reported after {longest:?}");
 }
 
 fn cases() -> Vec<Case> {

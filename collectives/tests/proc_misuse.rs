@@ -163,7 +163,7 @@ fn mismatch(comm: &SimComm, case: &Case, before: u64) -> Result<(), String> {
     group.close().map_err(text)
 }
 
-// CO-3, CO-5
+// CO-3, CO-5, CO-6
 #[test]
 fn different_calls_are_an_error_that_names_both_on_every_rank() {
     for case in CASES {

@@ -94,7 +94,8 @@ pub use message_slot::{Message, MessageSlot, MessageState};
 pub use one_shot::{AlreadyPublished, OneShot};
 pub use pair_ring::{PAIR_PAYLOAD_WORDS, PAIR_SLOTS, PairLines, PairReceiver, PairSender, PairTaken};
 pub use progress::{
-    Credit, Halves, INLINE_WORDS, Observed, PARK_LANES, PROGRESS_LINES, Progress, ProgressLine, ProgressWords, Use,
+    Credit, Halves, INLINE_WORDS, Observed, PARK_LANES, PROGRESS_LINES, Progress, ProgressLine,
+    ProgressWords, Use,
 };
 pub use records::{RECORD_WORDS, RECORDS, RecordRing};
 pub use spin::{AllowedCores, SpinBudget};

@@ -3,9 +3,9 @@
 //! The sender owns [`PairLines`], the receiver [`PairTaken`]. A slot's line carries a few words; more bytes stand in a buffer of the
 //! sender's that goes with the slot. The words are relaxed atomics, published by the release store of the slot's number.
 
+use crate::listener::Listener;
 use crate::progress::{PAIR_LINES, PAIR_TAKEN, tag};
 use crate::sync::{AtomicU64, Ordering, Site, intact};
-use crate::listener::Listener;
 use crate::word::WordU64;
 use core::num::NonZeroU32;
 
@@ -104,7 +104,7 @@ impl<'a> PairSender<'a> {
         self.sent + 1
     }
 
-    /// The word to wait on for a free slot, and the tag of whoever parks on it.
+    /// The word to wait on for a free slot, and its tag in the park flag of a waiter.
     pub fn word(&self) -> (&'a WordU64, NonZeroU32) {
         (&self.taken.0, tag(self.to, PAIR_TAKEN))
     }
@@ -152,7 +152,7 @@ impl<'a> PairReceiver<'a> {
         self.received + 1
     }
 
-    /// The word to wait on for the next slot, and the tag of whoever parks on it.
+    /// The word to wait on for the next slot, and its tag in the park flag of a waiter.
     pub fn word(&self) -> (&'a WordU64, NonZeroU32) {
         let slot = self.received as usize % PAIR_SLOTS;
         (&self.lines.lines[slot].number, tag(self.from, PAIR_LINES + slot as u32))

@@ -10,9 +10,9 @@
 //! Payload and label are relaxed atomics: the release store of the step number publishes them, and the acquire load of it orders
 //! their loads.
 
-use crate::sync::{AtomicU64, Ordering, Site, intact, store_load_fence};
 use crate::listener::ParkFlag;
 use crate::sticky::StickyWord;
+use crate::sync::{AtomicU64, Ordering, Site, intact, store_load_fence};
 use crate::word::{WordU32, WordU64};
 use core::num::NonZeroU32;
 
@@ -345,12 +345,12 @@ impl<'a> Progress<'a> {
         &self.ranks[rank].read_up_to.gave_up
     }
 
-    /// The word to wait on for `step` of `rank`, and the tag of whoever parks on it.
+    /// The word to wait on for `step` of `rank`, and its tag in the park flag of a waiter.
     pub fn step_word(&self, rank: usize, step: u64) -> (&'a WordU64, NonZeroU32) {
         (&self.ranks[rank].lines[index(step)].step, tag(rank, index(step) as u32))
     }
 
-    /// The word to wait on until `rank` has finished with `used`, and the tag of whoever parks on it.
+    /// The word to wait on until `rank` has finished with `used`, and its tag in the park flag of a waiter.
     pub fn credit_word(&self, rank: usize, used: Use) -> (&'a WordU64, NonZeroU32) {
         if used.acknowledged {
             return self.step_word(rank, used.step);

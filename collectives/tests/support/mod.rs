@@ -1,7 +1,7 @@
 //! Groups of forked ranks for the tests.
 //!
 //! # Safety
-//! Forks a child for every rank. The children use the communicator, the group and what the test hands them, none of which another
+//! Forks a child for every rank. The children use the communicator, the group and what the test gives them, none of which another
 //! thread of the test process can have locked.
 #![allow(dead_code, unreachable_pub, unsafe_code)]
 

@@ -8,8 +8,8 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 use mailbox_atomics::{
-    Credit, Halves, Observed, PROGRESS_LINES, PairLines, PairReceiver, PairSender, PairTaken, ParkFlag, Progress,
-    ProgressWords, RecordRing, Use, Wait, WordU32,
+    Credit, Halves, Observed, PROGRESS_LINES, PairLines, PairReceiver, PairSender, PairTaken, ParkFlag,
+    Progress, ProgressWords, RecordRing, Use, Wait, WordU32,
 };
 use std::time::Duration;
 

@@ -6,7 +6,7 @@
 
 use crate::engine::{Blocked, Engine};
 use crate::error::CollError;
-use crate::kernels::Fold;
+use crate::kernels::{Copy, Fold};
 use crate::plan::{Plan, Shape};
 use crate::request::{Kind, Request};
 use crate::thresholds;
@@ -46,6 +46,7 @@ pub(crate) struct Call {
     pub(crate) plan: Plan,
     pub(crate) number: u64,
     pub(crate) fold: Option<Fold>,
+    pub(crate) copy: Copy,
     chain: u32,
     /// The steps and pieces of the group before the first of this call.
     base: u64,
@@ -83,6 +84,7 @@ impl Call {
             plan,
             number,
             fold,
+            copy: engine.kernels.copy,
             chain,
             base: 0,
             first_piece: 0,

@@ -98,7 +98,7 @@ impl Call {
             }
         } else {
             // SAFETY: the caller's promise.
-            unsafe { ptr::copy_nonoverlapping(from, to, elements * self.size()) };
+            unsafe { (self.copy)(from, to, elements * self.size()) };
         }
     }
 
@@ -109,7 +109,7 @@ impl Call {
     #[inline]
     unsafe fn copy_in(&self, from: *const u8, to: *mut u8, elements: usize) {
         // SAFETY: the caller's promise.
-        unsafe { ptr::copy_nonoverlapping(from, to, elements * self.size()) };
+        unsafe { (self.copy)(from, to, elements * self.size()) };
     }
 
     /// The caller's input from element `at` on.

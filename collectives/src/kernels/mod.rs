@@ -23,8 +23,16 @@ use std::sync::OnceLock;
 /// has what the build of the kernel needs.
 pub(crate) type Fold = unsafe fn(sources: &[*const u8], targets: &[*mut u8], count: usize);
 
+/// Copies `bytes` from one place to another.
+///
+/// # Safety
+/// Source and target are valid for so many bytes, and apart. No other process writes the source meanwhile. The processor has what the
+/// build of the kernel needs.
+pub(crate) type Copy = unsafe fn(from: *const u8, to: *mut u8, bytes: usize);
+
 /// The kernels of one build, by type and operation.
 pub(crate) struct Kernels {
+    pub(crate) copy: Copy,
     #[cfg_attr(not(test), expect(dead_code, reason = "tests say what they ran"))]
     pub(crate) name: &'static str,
     table: [[Option<Fold>; Op::ALL.len()]; DType::ALL.len()],
@@ -121,6 +129,33 @@ unsafe fn fold_block<B: Build, L: Lane, O: Operation<L::Acc>, const N: usize>(
     }
 }
 
+/// The code of the copy: plain vector loads and stores. The C library's copy takes several times as long here, because it moves whole
+/// strings, which is slow where the lines of the target are in another core's cache.
+///
+/// # Safety
+/// As [`Copy`].
+#[inline(always)]
+unsafe fn copy_all(from: *const u8, to: *mut u8, bytes: usize) {
+    let mut at = 0;
+    // SAFETY: blocks within `bytes`; the caller's promises.
+    unsafe {
+        while at + BLOCK <= bytes {
+            let block = from.add(at).cast::<[u64; BLOCK / 8]>().read_unaligned();
+            to.add(at).cast::<[u64; BLOCK / 8]>().write_unaligned(block);
+            at += BLOCK;
+        }
+        while at + 16 <= bytes {
+            let block = from.add(at).cast::<[u64; 2]>().read_unaligned();
+            to.add(at).cast::<[u64; 2]>().write_unaligned(block);
+            at += 16;
+        }
+        while at < bytes {
+            to.add(at).write(from.add(at).read());
+            at += 1;
+        }
+    }
+}
+
 /// One build: the same code compiled with other features.
 macro_rules! build {
     ($table:ident, $module:ident, $name:literal, $build:ty $(, #[$feature:meta])?) => {
@@ -137,6 +172,14 @@ macro_rules! build {
             ) {
                 // SAFETY: the caller's promises.
                 unsafe { fold_all::<$build, L, O, N>(sources, targets, count, SIZE) }
+            }
+
+            /// # Safety
+            /// As [`Copy`].
+            $(#[$feature])?
+            unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
+                // SAFETY: the caller's promises.
+                unsafe { copy_all(from, to, bytes) }
             }
 
             macro_rules! float {
@@ -190,6 +233,7 @@ macro_rules! build {
 
             // In the order of `DType::ALL`.
             pub(super) static TABLE: Kernels = Kernels {
+                copy,
                 name: $name,
                 table: [
                     float!(f32, BLOCK / 4, 4),

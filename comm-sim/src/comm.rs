@@ -3,7 +3,7 @@
 use crate::message::{Placement, agree};
 use comm_context::abi::{CommContext, CommContextTail, DeviceAddr, PlacedContext};
 use comm_context::comm::{
-    Allocated, AllocationId, AllocationTable, Backend, CommError, Key, Membership, Phase, Released, Timeout,
+    Allocated, AllocationId, AllocationTable, Backend, CommError, HostWindows, Key, Membership, Phase, Released, Timeout,
     Window, WindowRequest,
 };
 use fault_points::fault_point;
@@ -72,6 +72,10 @@ impl SimComm {
         self.group.table()
     }
 
+    pub(crate) fn group(&self) -> &Group {
+        &self.group
+    }
+
     fn arena(&self) -> MutexGuard<'_, Arena> {
         self.arena.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -82,7 +86,7 @@ impl SimComm {
     }
 
     /// The offset in the group's memory of an address in this process.
-    fn offset(&self, at: DeviceAddr) -> usize {
+    pub(crate) fn offset(&self, at: DeviceAddr) -> usize {
         (at.0 - self.address(0).0) as usize
     }
 
@@ -260,6 +264,10 @@ impl Backend for SimComm {
 
     fn copy_to_device(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), CommError> {
         self.group.region().write(self.offset(to), bytes).map_err(region_error)
+    }
+
+    fn windows_in_process(&self) -> Option<&dyn HostWindows> {
+        Some(self)
     }
 
     /// Leaves at once: a rank that gives up must not hang on those that still wait for it. Its windows stay readable for

@@ -43,6 +43,7 @@
 //! windows: that is what windows are for. One machine only.
 
 mod comm;
+mod host_windows;
 mod message;
 
 pub use comm::SimComm;

@@ -24,6 +24,13 @@
 //!   panic where one does not.
 //! - **MA-9** A park flag has one waiter at a time: the types let one thread wait with it.
 //! - **MA-10** A reader of a [`MessageSlot`] gets whole messages only, and none of them twice.
+//! - **MA-11** A rank that observes a step of a [`Progress`] observes its payload and what its publisher
+//!   wrote before it.
+//! - **MA-12** A line, or a buffer that a step announces, is written again only when all its readers have
+//!   said that they finished.
+//! - **MA-13** The [record](RecordRing) of a call is there as long as a rank of the group may still make
+//!   that call.
+//! - **MA-14** Messages of a [pair ring](PairSender) arrive once, in order, with their bytes.
 //!
 //! The mutants in `tests/loom_*` break the real code clause by clause; each must be rejected.
 //!
@@ -65,6 +72,9 @@ mod loom_futex;
 mod mailbox;
 mod message_slot;
 mod one_shot;
+mod pair_ring;
+mod progress;
+mod records;
 #[cfg(not(loom))]
 mod shared;
 mod spin;
@@ -72,6 +82,8 @@ mod sticky;
 mod sync;
 #[cfg(not(loom))]
 mod sys;
+#[cfg(not(loom))]
+mod view;
 mod wait;
 mod word;
 
@@ -80,6 +92,12 @@ pub use listener::{Listener, ParkFlag};
 pub use mailbox::{Call, MailboxWords, RequestNumber, Requester, Responder};
 pub use message_slot::{Message, MessageSlot, MessageState};
 pub use one_shot::{AlreadyPublished, OneShot};
+pub use pair_ring::{PAIR_PAYLOAD_WORDS, PAIR_SLOTS, PairLines, PairReceiver, PairSender, PairTaken};
+pub use progress::{
+    Credit, Halves, INLINE_WORDS, Observed, PARK_LANES, PROGRESS_LINES, Progress, ProgressLine,
+    ProgressWords, Use,
+};
+pub use records::{RECORD_WORDS, RECORDS, RecordRing};
 pub use spin::{AllowedCores, SpinBudget};
 pub use sticky::StickyWord;
 #[cfg(loom)]

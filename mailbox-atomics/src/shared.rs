@@ -7,6 +7,9 @@
 use crate::barrier::Place;
 use crate::mailbox::MailboxWords;
 use crate::message_slot::MessageSlot;
+use crate::pair_ring::{PairLines, PairTaken};
+use crate::progress::ProgressWords;
+use crate::records::RecordRing;
 use crate::sticky::StickyWord;
 use crate::word::{WordI32, WordU32, WordU64};
 use shared_memory::Shared;
@@ -25,3 +28,11 @@ unsafe impl Shared for MailboxWords {}
 unsafe impl Shared for Place {}
 // SAFETY: a `repr(C)` struct of atomic words; zero is an empty slot.
 unsafe impl<const HEADER: usize, const PAYLOAD: usize> Shared for MessageSlot<HEADER, PAYLOAD> {}
+// SAFETY: `repr(C)` structs of atomic integers and words.
+unsafe impl Shared for ProgressWords {}
+// SAFETY: as above.
+unsafe impl Shared for RecordRing {}
+// SAFETY: as above.
+unsafe impl Shared for PairLines {}
+// SAFETY: as above.
+unsafe impl Shared for PairTaken {}

@@ -71,6 +71,16 @@ pub enum Site {
     MessageRefusalStays,
     /// A writer that has withdrawn or replaced its message does not need the others' any more.
     MessageMovedOn,
+    /// A step published says nothing of what its rank has read; the lag beside it does.
+    CreditIsWhatWasRead,
+    /// Who writes a line or a buffer again first checks that its readers have finished.
+    WriterChecksReaders,
+    /// Pieces are staged in two buffers in turns.
+    TwoHalves,
+    /// The record of a call keeps its place while later calls are recorded.
+    RecordsInARing,
+    /// A rank that has read wakes those that wait for it to have read.
+    ReadingNotifies,
 }
 
 #[cfg(not(loom))]

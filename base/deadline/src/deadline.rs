@@ -65,6 +65,11 @@ impl Deadline {
         }
     }
 
+    /// The point `limit` after `start_ns` on the monotonic clock, which may have passed.
+    pub fn since(start_ns: u64, limit: Duration) -> Self {
+        Self { start_ns, end_ns: start_ns.saturating_add(limit.as_nanos() as u64) }
+    }
+
     /// When the deadline was made, on the monotonic clock.
     pub fn start_ns(&self) -> u64 {
         self.start_ns

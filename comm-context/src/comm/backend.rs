@@ -1,7 +1,7 @@
 //! The parts of a communicator in which backends differ, and the communicator that follows from them.
 
 use super::{
-    Allocated, AllocationId, AllocationTable, CommError, Communicator, DomainSpec, Key, Membership, Phase,
+    Allocated, AllocationId, AllocationTable, CommError, Communicator, DomainSpec, HostWindows, Key, Membership, Phase,
     Released, SubsetView, Timeout, Window, validate,
 };
 use crate::abi::{CommContext, DeviceAddr};
@@ -64,6 +64,11 @@ pub trait Backend: Send + Sync {
     /// See [`Communicator::relay_abort`].
     fn relay_kernel_abort(&self) -> Result<(), CommError> {
         Ok(())
+    }
+
+    /// See [`Communicator::host_windows`].
+    fn windows_in_process(&self) -> Option<&dyn HostWindows> {
+        None
     }
 
     /// Leaves the group and releases everything; see [`Communicator::destroy`].
@@ -148,6 +153,10 @@ impl<B: Backend> Communicator for B {
 
     fn relay_abort(&self) -> Result<(), CommError> {
         self.relay_kernel_abort()
+    }
+
+    fn host_windows(&self) -> Option<&dyn HostWindows> {
+        self.windows_in_process()
     }
 
     fn destroy(self: Box<Self>, within: Timeout) -> Result<(), CommError> {

@@ -3,6 +3,7 @@
 mod allocation_table;
 mod backend;
 mod error;
+mod host_windows;
 mod membership;
 mod phase;
 mod reachable;
@@ -12,6 +13,7 @@ pub mod validate;
 pub use allocation_table::{Allocated, AllocationTable, Key, Released};
 pub use backend::{Backend, WindowRequest};
 pub use error::{ArgumentError, CommError, Death, PathProblem};
+pub use host_windows::{HostWindows, WordWait};
 pub use membership::Membership;
 pub use phase::Phase;
 pub use timeout::Timeout;
@@ -85,6 +87,11 @@ pub trait Communicator: Send + Sync {
     /// read the parent's word directly.
     fn relay_abort(&self) -> Result<(), CommError> {
         Ok(())
+    }
+
+    /// The windows as memory of this process, where they are that.
+    fn host_windows(&self) -> Option<&dyn HostWindows> {
+        None
     }
 
     /// Leaves the group. Always releases what this rank owns, also when a peer is gone or the deadline

@@ -25,6 +25,8 @@ worker_errors::code_table! {
         Destroy = 8, "destroy";
         /// `destroy` has returned.
         Gone = 9, "gone";
+        /// In a collective on windows.
+        Collective = 10, "collective";
     }
 }
 

@@ -11,6 +11,7 @@ mod outbox;
 mod results;
 mod step;
 mod watch;
+mod word_wait;
 
 pub(crate) use failure::how_died;
 pub use message::Tag;

@@ -1,0 +1,166 @@
+//! The calls: every one returns when this rank has what it asked for.
+
+use crate::call::Call;
+use crate::element::{Element, Op};
+use crate::error::CollError;
+use crate::group::Collectives;
+use crate::pairs::{Direction, Transfer};
+use crate::request::Request;
+use crate::requests::Requests;
+use crate::tensor::{Buffer, Input};
+
+impl Collectives<'_> {
+    #[inline]
+    pub(crate) fn requests(&self) -> Requests {
+        Requests { rank: self.rank(), nranks: self.nranks() }
+    }
+
+    /// Runs a request whose buffers are as long as it says.
+    #[inline]
+    pub(crate) fn run(&self, request: Request) -> Result<(), CollError> {
+        let mut engine = self.enter()?;
+        engine.check()?;
+        request.check(self.nranks())?;
+        let mut call = Call::new(&mut engine, request);
+        if !engine.queue.is_empty() {
+            return engine.run_queued(call);
+        }
+        call.place(&engine);
+        engine.run(&mut call)
+    }
+
+    fn run_transfer(&self, transfer: Transfer) -> Result<(), CollError> {
+        let mut engine = self.enter()?;
+        engine.check()?;
+        let ticket = engine.start_transfer(transfer);
+        engine.wait_for(ticket)
+    }
+}
+
+impl Collectives<'_> {
+    /// Returns when every rank has come here.
+    pub fn barrier(&self) -> Result<(), CollError> {
+        self.run(Request::BARRIER)
+    }
+
+    /// Combines `buffer` of all ranks, and leaves the result in it on every rank.
+    ///
+    /// From window to window when every rank passes a [tensor](crate::WindowTensor) of 8 KiB or more.
+    #[inline]
+    pub fn all_reduce<B: Buffer + ?Sized>(&self, buffer: &mut B, op: Op) -> Result<(), CollError> {
+        let request = self.requests().all_reduce(buffer, op);
+        self.run(request)
+    }
+
+    /// Combines `input` of all ranks into `output` of every rank.
+    pub fn all_reduce_into<I, B>(&self, input: &I, output: &mut B, op: Op) -> Result<(), CollError>
+    where
+        I: Input + ?Sized,
+        B: Buffer<Item = I::Item> + ?Sized,
+    {
+        self.run(self.requests().all_reduce_into(input, output, op)?)
+    }
+
+    /// Collects `input` of all ranks, in their order, in `output` of every rank.
+    pub fn all_gather<I: Input + ?Sized>(&self, input: &I, output: &mut [I::Item]) -> Result<(), CollError> {
+        self.run(self.requests().all_gather(input, output)?)
+    }
+
+    /// Collects `input` of all ranks, of which rank `r` gives `counts[r]` elements.
+    pub fn all_gather_v<I: Input + ?Sized>(
+        &self,
+        input: &I,
+        output: &mut [I::Item],
+        counts: &[usize],
+    ) -> Result<(), CollError> {
+        self.run(self.requests().all_gather_v(input, output, counts)?)
+    }
+
+    /// Combines `input` of all ranks, and leaves block `r` of the result in `output` of rank `r`.
+    pub fn reduce_scatter<I: Input + ?Sized>(
+        &self,
+        input: &I,
+        output: &mut [I::Item],
+        op: Op,
+    ) -> Result<(), CollError> {
+        self.run(self.requests().reduce_scatter(input, output, op)?)
+    }
+
+    /// The same with blocks of `counts[r]` elements.
+    pub fn reduce_scatter_v<I: Input + ?Sized>(
+        &self,
+        input: &I,
+        output: &mut [I::Item],
+        counts: &[usize],
+        op: Op,
+    ) -> Result<(), CollError> {
+        self.run(self.requests().reduce_scatter_v(input, output, counts, op)?)
+    }
+
+    /// Copies `buffer` of rank `root` to that of every rank. The root may return before the others have it.
+    pub fn broadcast<B: Buffer + ?Sized>(&self, buffer: &mut B, root: usize) -> Result<(), CollError> {
+        self.run(self.requests().broadcast(buffer, root))
+    }
+
+    /// Combines `input` of all ranks into `output` of rank `root`, which alone passes one. The others may return before the root.
+    pub fn reduce<I: Input + ?Sized>(
+        &self,
+        input: &I,
+        output: Option<&mut [I::Item]>,
+        op: Op,
+        root: usize,
+    ) -> Result<(), CollError> {
+        self.run(self.requests().reduce(input, output, op, root)?)
+    }
+
+    /// Sends block `r` of `input` to rank `r`, and collects what all send here, in their order, in `output`.
+    pub fn all_to_all<I: Input + ?Sized>(&self, input: &I, output: &mut [I::Item]) -> Result<(), CollError> {
+        self.run(self.requests().all_to_all(input, output)?)
+    }
+
+    /// The same with `send[r]` elements to rank `r` and `receive[r]` elements from it. What one rank sends another, that one must
+    /// expect.
+    pub fn all_to_all_v<T: Element>(
+        &self,
+        input: &[T],
+        send: &[usize],
+        output: &mut [T],
+        receive: &[usize],
+    ) -> Result<(), CollError> {
+        self.run(self.requests().all_to_all_v(input, send, output, receive)?)
+    }
+
+    /// Collects `input` of all ranks, in their order, in `output` of rank `root`, which alone passes one.
+    pub fn gather<I: Input + ?Sized>(
+        &self,
+        input: &I,
+        output: Option<&mut [I::Item]>,
+        root: usize,
+    ) -> Result<(), CollError> {
+        self.run(self.requests().gather(input, output, root)?)
+    }
+
+    /// Sends block `r` of `input` of rank `root`, which alone passes one, to `output` of rank `r`.
+    pub fn scatter<I: Input + ?Sized>(
+        &self,
+        input: Option<&I>,
+        output: &mut [I::Item],
+        root: usize,
+    ) -> Result<(), CollError> {
+        self.run(self.requests().scatter(input, output, root)?)
+    }
+
+    /// Sends elements to another rank of the group. Returns when they may be overwritten, which may be before they are received: some
+    /// fit between the two.
+    pub fn send<T: Element>(&self, elements: &[T], to: usize, tag: u32) -> Result<(), CollError> {
+        let direction = Direction::Send(elements.as_ptr().cast());
+        self.run_transfer(self.requests().transfer::<T>(direction, to, tag, elements.len())?)
+    }
+
+    /// Receives elements that rank `from` sends with `tag`. Messages with other tags that come first are kept for later. A message of
+    /// another type or length breaks the group.
+    pub fn recv<T: Element>(&self, elements: &mut [T], from: usize, tag: u32) -> Result<(), CollError> {
+        let direction = Direction::Receive(elements.as_mut_ptr().cast());
+        self.run_transfer(self.requests().transfer::<T>(direction, from, tag, elements.len())?)
+    }
+}

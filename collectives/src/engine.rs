@@ -1,0 +1,450 @@
+//! What a group keeps between calls, how it waits, and how it fails.
+
+use crate::call::Call;
+use crate::error::{CallOf, CollError};
+use crate::fault::Fault;
+use crate::kernels::Kernels;
+use crate::memory::Memory;
+use crate::pairs::Pairs;
+use crate::plan::Setting;
+use crate::registry;
+use crate::request::{CallText, Request, mix, record};
+use crate::started::Queue;
+use crate::thresholds;
+use comm_context::comm::{CommError, HostWindows, Timeout, WordWait};
+use core::num::NonZeroU32;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use deadline::monotonic_ns;
+use fault_points::fault_point;
+use mailbox_atomics::{
+    Credit, Halves, Observed, Progress, RECORD_WORDS, RECORDS, RecordRing, StickyWord, Use, WordU64,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a wait looks after started calls of other groups when nothing else wakes it.
+const POLL_OTHERS: Duration = Duration::from_micros(200);
+
+/// A caller that polls sees who is alive once in this time.
+const CHECK_EVERY_NS: u64 = 20_000_000;
+
+/// One rank's side of a group.
+pub(crate) struct Engine<'c> {
+    pub(crate) progress: Progress<'c>,
+    pub(crate) halves: Halves,
+    pub(crate) memory: Memory,
+    pub(crate) setting: Setting,
+    pub(crate) me: usize,
+    pub(crate) kernels: &'static Kernels,
+    /// The communicator's ranks of the members.
+    pub(crate) members: Box<[u32]>,
+    host: &'c dyn HostWindows,
+    records: Box<[&'c RecordRing]>,
+    within: Timeout,
+    polls: u32,
+    /// Steps, pieces and calls of all calls that were begun and whose extent is known.
+    pub(crate) step: u64,
+    pub(crate) piece: u64,
+    call: u64,
+    /// A hash over all calls so far: where two ranks differ once, they differ from then on.
+    chain: u32,
+    pub(crate) queue: Queue,
+    pub(crate) pairs: Pairs<'c>,
+    broken: Option<Arc<CollError>>,
+    /// Whether a progress thread works on started calls. Then a wait in another group need not.
+    pub(crate) has_helper: bool,
+    /// Raised with `broken`, for tensors, which know nothing else of the group.
+    failed: Arc<AtomicBool>,
+}
+
+/// What a call waits for: a word of a peer's that must reach a value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Blocked<'c> {
+    pub(crate) word: &'c WordU64,
+    pub(crate) tag: NonZeroU32,
+    pub(crate) at_least: u64,
+    pub(crate) rank: usize,
+    /// The number of the call, if the peer must make the same.
+    pub(crate) call: Option<u64>,
+}
+
+impl Blocked<'_> {
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        self.word.load() >= self.at_least
+    }
+}
+
+/// A wait through the communicator. It borrows nothing of the engine, so that the progress thread can be in it while the engine is in use.
+pub(crate) struct LongWait<'c> {
+    host: &'c dyn HostWindows,
+    blocked: Blocked<'c>,
+    parked_on: &'c AtomicU32,
+    needed: [u32; 1],
+    since_ns: u64,
+    within: Timeout,
+    poll: Option<Duration>,
+    /// Whether the peer has given up.
+    gave_up: &'c StickyWord,
+    /// The call that both ranks must make, and the records of this one and the other.
+    records: Option<(u64, &'c RecordRing, &'c RecordRing)>,
+}
+
+/// How a long wait ended.
+pub(crate) enum Ended {
+    /// The word has the value.
+    Over,
+    /// The peer makes another call, and may never publish the step that is waited for.
+    Differs,
+    /// The peer has given up.
+    GaveUp,
+    /// The caller asked for it.
+    Interrupted,
+}
+
+impl LongWait<'_> {
+    /// Waits. `interrupt` is called whenever the word is looked at.
+    pub(crate) fn run(&self, interrupt: &mut dyn FnMut() -> bool) -> Result<Ended, CommError> {
+        let wait = WordWait {
+            word: self.blocked.word.as_atomic(),
+            parked_on: self.parked_on,
+            tag: self.blocked.tag,
+            needed: &self.needed,
+            since_ns: self.since_ns,
+            within: self.within,
+            poll: self.poll,
+        };
+        let mut ended = Ended::Over;
+        self.host.wait_on(&wait, &mut |value| {
+            if value >= self.blocked.at_least {
+                ended = Ended::Over;
+                return true;
+            }
+            if self.records.is_some_and(|(call, mine, theirs)| differ(mine.read(call), theirs.read(call))) {
+                ended = Ended::Differs;
+                return true;
+            }
+            if self.gave_up.raised().is_some() {
+                // What it published before that counts.
+                let over = self.blocked.is_over();
+                ended = if over { Ended::Over } else { Ended::GaveUp };
+                return true;
+            }
+            if interrupt() {
+                ended = Ended::Interrupted;
+                return true;
+            }
+            false
+        })?;
+        Ok(ended)
+    }
+}
+
+/// Whether two records of the same call are both there and differ.
+fn differ(mine: Option<[u64; RECORD_WORDS]>, theirs: Option<[u64; RECORD_WORDS]>) -> bool {
+    matches!((mine, theirs), (Some(mine), Some(theirs)) if mine[0] != theirs[0])
+}
+
+/// When a call began to wait; one deadline for all its waits. The clock is not read before the first.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Clock {
+    since_ns: Option<u64>,
+    checked_ns: u64,
+}
+
+impl Clock {
+    pub(crate) fn since(&mut self) -> u64 {
+        *self.since_ns.get_or_insert_with(monotonic_ns)
+    }
+
+    /// Whether a caller that polls should see who is alive: once in a while, and not the first time.
+    pub(crate) fn is_time_to_check(&mut self) -> bool {
+        let now = monotonic_ns();
+        let last = self.checked_ns.max(*self.since_ns.get_or_insert(now));
+        let late = now.saturating_sub(last) > CHECK_EVERY_NS;
+        if late {
+            self.checked_ns = now;
+        }
+        late
+    }
+}
+
+impl<'c> Engine<'c> {
+    pub(crate) fn new(
+        memory: Memory,
+        me: usize,
+        members: Box<[u32]>,
+        host: &'c dyn HostWindows,
+        within: Timeout,
+        core_per_rank: bool,
+        failed: Arc<AtomicBool>,
+    ) -> Self {
+        let nranks = memory.layout.nranks;
+        let base = memory.base_word(me).load();
+        let setting = Setting { nranks, half: memory.layout.half, core_per_rank };
+        Self {
+            progress: Progress::new((0..nranks).map(|rank| memory.progress(rank)), me, base),
+            halves: Halves::default(),
+            setting,
+            me,
+            kernels: Kernels::get(),
+            members,
+            host,
+            records: (0..nranks).map(|rank| memory.records(rank)).collect(),
+            within,
+            polls: thresholds::polls(core_per_rank),
+            step: base,
+            piece: 0,
+            call: 0,
+            chain: memory.layout.hash() as u32,
+            queue: Queue::default(),
+            pairs: Pairs::new(&memory, me),
+            broken: None,
+            has_helper: false,
+            failed,
+            memory,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn nranks(&self) -> usize {
+        self.setting.nranks
+    }
+
+    /// Fails with the first cause when the group is broken.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), CollError> {
+        match &self.broken {
+            None => Ok(()),
+            Some(first) => Err(CollError::broken(first)),
+        }
+    }
+
+    /// What a call that was under way when the group broke fails with: the cause itself.
+    pub(crate) fn cause(&self) -> Result<(), CollError> {
+        self.broken.as_deref().map_or(Ok(()), |cause| Err(cause.clone()))
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.is_some()
+    }
+
+    /// Numbers a call and writes it down, before any step of it. All ranks number alike.
+    #[inline]
+    pub(crate) fn begin(&mut self, request: &Request) -> (u64, u32) {
+        let signature = request.signature(self.nranks());
+        self.call += 1;
+        self.chain = mix(mix(u64::from(self.chain), signature.0), signature.1) as u32;
+        fault_point!("coll.begin");
+        self.records[self.me].write(self.call, record(signature, self.chain, self.step));
+        fault_point!("coll.recorded");
+        (self.call, self.chain)
+    }
+
+    /// Runs a call to its end. Only where no started call is under way.
+    #[inline]
+    pub(crate) fn run(&mut self, call: &mut Call) -> Result<(), CollError> {
+        let mut clock = Clock::default();
+        loop {
+            match call.advance(self) {
+                Ok(None) => break,
+                Ok(Some(blocked)) => {
+                    if let Err(error) = self.wait(&blocked, &mut clock) {
+                        return Err(self.give_up(error));
+                    }
+                }
+                Err(error) => return Err(self.give_up(error)),
+            }
+        }
+        self.progress.notify();
+        fault_point!("coll.done");
+        Ok(())
+    }
+
+    /// Waits for a word: polls it for a while, then waits through the communicator.
+    #[inline]
+    pub(crate) fn wait(&mut self, blocked: &Blocked<'c>, clock: &mut Clock) -> Result<(), CollError> {
+        for _ in 0..self.polls {
+            if blocked.is_over() {
+                return Ok(());
+            }
+            core::hint::spin_loop();
+        }
+        self.wait_long(blocked, clock)
+    }
+
+    /// Waits through the communicator.
+    #[cold]
+    fn wait_long(&mut self, blocked: &Blocked<'c>, clock: &mut Clock) -> Result<(), CollError> {
+        self.progress.notify();
+        fault_point!("coll.waiting");
+        let this = self.address();
+        let poll = registry::has_others(this).then_some(POLL_OTHERS);
+        let wait = LongWait { poll, ..self.long_wait(blocked, clock, 0) };
+        let waited = wait.run(&mut || {
+            registry::progress_others(this);
+            false
+        });
+        match waited {
+            Ok(Ended::Differs) => Err(self.mismatch(blocked.rank, blocked.call.unwrap_or(self.call))),
+            Ok(Ended::GaveUp) => Err(self.peer_gave_up(blocked.rank, blocked.call)),
+            Ok(Ended::Over | Ended::Interrupted) => Ok(()),
+            Err(cause) => Err(CollError::Wait { call: self.describe(blocked.call), cause }),
+        }
+    }
+
+    fn long_wait(&self, blocked: &Blocked<'c>, clock: &mut Clock, lane: usize) -> LongWait<'c> {
+        let records = |number| (number, self.records[self.me], self.records[blocked.rank]);
+        LongWait {
+            host: self.host,
+            blocked: *blocked,
+            parked_on: self.progress.park_words(self.me)[lane].as_atomic(),
+            needed: [self.members[blocked.rank]],
+            since_ns: clock.since(),
+            within: self.within,
+            poll: None,
+            gave_up: self.progress.gave_up(blocked.rank),
+            records: blocked.call.map(records),
+        }
+    }
+
+    /// What the progress thread waits for, outside the engine.
+    pub(crate) fn long_wait_of_helper(&mut self, blocked: &Blocked<'c>) -> LongWait<'c> {
+        let mut clock = self.queue.clock;
+        let wait = self.long_wait(blocked, &mut clock, 1);
+        self.queue.clock = clock;
+        wait
+    }
+
+    /// Whether the peer is known to make another call than this rank: it may never publish the step that is waited for.
+    fn differs(&self, blocked: &Blocked<'_>) -> bool {
+        let number = blocked.call.filter(|_| blocked.rank != self.me);
+        number.is_some_and(|number| {
+            differ(self.records[self.me].read(number), self.records[blocked.rank].read(number))
+        })
+    }
+
+    /// What a wait for `rank` would end with now: for callers that poll.
+    pub(crate) fn check_rank(&self, blocked: &Blocked<'_>, clock: &mut Clock) -> Result<(), CollError> {
+        if self.differs(blocked) {
+            return Err(self.mismatch(blocked.rank, blocked.call.unwrap_or(self.call)));
+        }
+        if self.progress.gave_up(blocked.rank).raised().is_some() && !blocked.is_over() {
+            return Err(self.peer_gave_up(blocked.rank, blocked.call));
+        }
+        self.host
+            .check_ranks(&[self.members[blocked.rank]], clock.since(), self.within)
+            .map_err(|cause| CollError::Wait { call: self.describe(blocked.call), cause })
+    }
+
+    /// Looks for `step` of `rank` in call `number`, which must be the same call there.
+    #[inline]
+    pub(crate) fn observe(
+        &mut self,
+        rank: usize,
+        step: u64,
+        number: u64,
+        chain: u32,
+    ) -> Result<Option<Blocked<'c>>, CollError> {
+        match self.progress.observe(rank, step) {
+            Observed::Here { hash, .. } if hash == chain => Ok(None),
+            Observed::NotYet => {
+                let (word, tag) = self.progress.step_word(rank, step);
+                Ok(Some(Blocked { word, tag, at_least: step, rank, call: Some(number) }))
+            }
+            Observed::Here { .. } | Observed::Ahead => Err(self.mismatch(rank, number)),
+        }
+    }
+
+    /// Whether everybody has finished with what this rank wants to write again.
+    #[inline]
+    pub(crate) fn free(&mut self, used: Use, number: u64) -> Result<Option<Blocked<'c>>, CollError> {
+        if self.progress.is_free(used) {
+            return Ok(None);
+        }
+        self.ask_readers(used, number)
+    }
+
+    fn ask_readers(&mut self, used: Use, number: u64) -> Result<Option<Blocked<'c>>, CollError> {
+        while let Some(rank) = self.progress.first_unfinished(used) {
+            match self.progress.credit(rank, used) {
+                Credit::Given => {}
+                Credit::OtherCall => return Err(self.mismatch(rank, number)),
+                Credit::Missing => {
+                    let (word, tag) = self.progress.credit_word(rank, used);
+                    return Ok(Some(Blocked { word, tag, at_least: used.step, rank, call: None }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The call with that number, in words.
+    pub(crate) fn describe(&self, number: Option<u64>) -> CallText {
+        let words = number.and_then(|number| self.records[self.me].read(number));
+        let text = words.map_or("a message".to_owned(), |words| CallText::of(&words).to_string());
+        CallText::plain(match number {
+            Some(number) => format!("{text}, call {number} of rank {}", self.me),
+            None => format!("{text} of rank {}", self.me),
+        })
+    }
+
+    /// Rank `rank` made another call than this one, in call `number` at the latest.
+    #[cold]
+    pub(crate) fn mismatch(&self, rank: usize, number: u64) -> CollError {
+        let of = |rank: usize, number| {
+            let words = self.records[rank].read(number);
+            let call = words.map_or(CallText::plain("nothing yet".to_owned()), |words| CallText::of(&words));
+            (CallOf { rank, number, call }, words)
+        };
+        let first = number.saturating_sub(RECORDS as u64 / 2).max(1);
+        // The first call in which they differ; it may be some calls ago when one of them ran ahead.
+        let at = (first..=number).find(|at| {
+            let ((_, mine), (_, theirs)) = (of(self.me, *at), of(rank, *at));
+            differ(mine, theirs)
+        });
+        let at = at.unwrap_or(number);
+        let (one, other) = (of(self.me.min(rank), at).0, of(self.me.max(rank), at).0);
+        CollError::Mismatch { one, other }
+    }
+
+    /// Rank `rank` has given up: its own error, where it left one that concerns all, or what the communicator knows.
+    #[cold]
+    pub(crate) fn peer_gave_up(&self, rank: usize, number: Option<u64>) -> CollError {
+        if let Some(error) = Fault::read(&self.memory, rank) {
+            return error;
+        }
+        let call = self.describe(number);
+        match self.host.check_ranks(&[self.members[rank]], monotonic_ns(), self.within) {
+            Err(cause) => CollError::Wait { call, cause },
+            Ok(()) => CollError::PeerGaveUp { rank, call },
+        }
+    }
+
+    /// Breaks the group: keeps `error` as the first cause, tells the others, and returns it.
+    #[cold]
+    pub(crate) fn give_up(&mut self, error: CollError) -> CollError {
+        if error.is_harmless() || self.is_broken() {
+            return error;
+        }
+        fault_point!("coll.giving_up");
+        self.broken = Some(Arc::new(error.clone()));
+        self.failed.store(true, Ordering::Release);
+        Fault::write(&self.memory, self.me, &error);
+        self.progress.give_up();
+        self.pairs.wake_all();
+        fault_point!("coll.gave_up");
+        error
+    }
+
+    /// The thread unwinds through the group, which may be in the middle of a call.
+    pub(crate) fn give_up_in_panic(&mut self) {
+        let call = CallText::plain("a panic".to_owned());
+        self.give_up(CollError::PeerGaveUp { rank: self.me, call });
+    }
+
+    /// By what the process tells groups apart.
+    pub(crate) fn address(&self) -> usize {
+        core::ptr::from_ref(self).addr()
+    }
+}

@@ -1,0 +1,410 @@
+//! A group: made over a communicator, collective to make and to close.
+//!
+//! # Safety
+//! The engine is in an [`UnsafeCell`]: a group is not `Sync`, no call runs code of the caller while it is inside, and where there is
+//! a progress thread its lock is held. The engine borrows windows and communicator for a lifetime that is argued at [`Collectives::over`].
+#![allow(unsafe_code)]
+
+use crate::engine::Engine;
+use crate::error::{BadArgument, CollError};
+use crate::fork_guard::ForkGuard;
+use crate::layout::Layout;
+use crate::memory::Memory;
+use crate::options::Options;
+use crate::pool::Pool;
+use crate::registry;
+use crate::request::mix;
+use crate::tensor::WindowTensor;
+use crate::thread::Helper;
+use crate::{Element, Ticket};
+use comm_context::abi::{CommContext, DeviceAddr};
+use comm_context::comm::{
+    AllocationId, CommError, Communicator, DomainSpec, HostWindows, Timeout, Window, WordWait, validate,
+};
+use core::cell::{RefCell, UnsafeCell};
+use core::num::NonZeroU32;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use deadline::monotonic_ns;
+use fault_points::fault_point;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The domains of groups have ids from here on; choose others for your own.
+const IDS: u64 = 0xC011_0000_0000_0000;
+/// How long a group that has failed, or is dropped in a panic, waits for the others to release it.
+const CLOSE_BROKEN: Duration = Duration::from_secs(2);
+
+/// A communicator to make a group over: borrowed, or shared with its owner.
+#[derive(Clone)]
+pub enum CommRef<'c> {
+    /// It outlives the group.
+    Borrowed(&'c dyn Communicator),
+    /// The group keeps it alive.
+    Shared(Arc<dyn Communicator>),
+}
+
+impl CommRef<'_> {
+    fn get(&self) -> &dyn Communicator {
+        match self {
+            Self::Borrowed(comm) => *comm,
+            Self::Shared(comm) => comm.as_ref(),
+        }
+    }
+}
+
+impl<'c> From<&'c dyn Communicator> for CommRef<'c> {
+    fn from(comm: &'c dyn Communicator) -> Self {
+        Self::Borrowed(comm)
+    }
+}
+
+impl<'c, C: Communicator> From<&'c C> for CommRef<'c> {
+    fn from(comm: &'c C) -> Self {
+        Self::Borrowed(comm)
+    }
+}
+
+impl From<Arc<dyn Communicator>> for CommRef<'_> {
+    fn from(comm: Arc<dyn Communicator>) -> Self {
+        Self::Shared(comm)
+    }
+}
+
+impl<C: Communicator + 'static> From<Arc<C>> for CommRef<'_> {
+    fn from(comm: Arc<C>) -> Self {
+        Self::Shared(comm)
+    }
+}
+
+/// What a tensor knows of its group.
+#[derive(Debug)]
+pub(crate) struct Local {
+    pub(crate) pool: RefCell<Pool>,
+    /// What was allocated without a type, by its address.
+    pub(crate) untyped: RefCell<BTreeMap<usize, Range<usize>>>,
+    failed: Arc<AtomicBool>,
+}
+
+impl Local {
+    pub(crate) fn has_failed(&self) -> bool {
+        // Acquire: pairs with the release in `give_up`, which may be the progress thread's.
+        self.failed.load(Ordering::Acquire)
+    }
+}
+
+/// One rank's end of a group of ranks that make collective calls.
+///
+/// Every rank makes the same calls in the same order. A call that fails for another reason than a wrong argument breaks the group: the
+/// first cause is kept, every later call repeats it, and [tensors](WindowTensor) of the group are poisoned. One thread at a time: the
+/// type is `Send`, not `Sync`.
+pub struct Collectives<'c> {
+    // Dropped first: it borrows from what follows.
+    engine: Box<UnsafeCell<Engine<'c>>>,
+    helper: Option<Helper>,
+    pub(crate) local: Local,
+    guard: ForkGuard,
+    id: AllocationId,
+    members: Box<[u32]>,
+    me: usize,
+    options: Options,
+    is_open: bool,
+    comm: CommRef<'c>,
+}
+
+// SAFETY: everything inside may be used by one thread after another. The engine's raw pointers lead to shared memory; addresses of the
+// engine in `registry` are kept only while calls are under way, and those borrow the group or are made by unsafe functions that
+// forbid it.
+unsafe impl Send for Collectives<'_> {}
+
+impl<'c> Collectives<'c> {
+    /// Makes a group of all ranks of a communicator: collective.
+    pub fn new(comm: impl Into<CommRef<'c>>, options: Options) -> Result<Self, CollError> {
+        let comm = comm.into();
+        let ranks: Vec<u32> = (0..comm.get().nranks()).collect();
+        Self::over(comm, &ranks, options)
+    }
+
+    /// Makes a group of some ranks of a communicator, in that order: collective among them.
+    ///
+    /// A rank may be in any number of groups. Groups of the same ranks in the same order are made, and dropped, in the same order on all.
+    pub fn over(comm: impl Into<CommRef<'c>>, ranks: &[u32], options: Options) -> Result<Self, CollError> {
+        let comm = comm.into();
+        // SAFETY: the communicator is borrowed for `'c`, or kept alive by `self.comm`, which is dropped after the engine.
+        let borrowed = unsafe { core::mem::transmute::<&dyn Communicator, &'c dyn Communicator>(comm.get()) };
+        let rank = borrowed.rank();
+        let members = || BadArgument::Members { ranks: ranks.to_vec(), me: rank };
+        let me = ranks.iter().position(|one| *one == rank).ok_or_else(members)?;
+        let host = borrowed.host_windows().ok_or(CollError::NoHostWindows)?;
+        let layout = Layout::new(ranks.len(), options.pool)
+            .filter(|layout| layout.total() <= validate::MAX_WINDOW_SIZE);
+        let layout = layout.ok_or(BadArgument::Pool { pool: options.pool })?;
+        let (id, window) = allocate(borrowed, ranks, me, &layout, options.within)?;
+        fault_point!("coll.allocated");
+        let made = Self::attach(borrowed, host, ranks, me, layout, window, options);
+        let made = made
+            .and_then(|(engine, failed)| Ok((engine, failed, options.thread.map(|_| helper()).transpose()?)));
+        let (mut engine, failed, helper) = made.inspect_err(|_| {
+            let _ = borrowed.release_domain(id, bounded(options.within));
+        })?;
+        engine.has_helper = helper.is_some();
+        fault_point!("coll.attached");
+        Ok(Self {
+            engine: Box::new(UnsafeCell::new(engine)),
+            helper,
+            local: Local {
+                pool: RefCell::new(Pool::new(layout.pool())),
+                untyped: RefCell::default(),
+                failed,
+            },
+            guard: ForkGuard::new(),
+            id,
+            members: ranks.into(),
+            me,
+            options,
+            is_open: true,
+            comm,
+        })
+    }
+
+    /// Finds the windows of all members, and sees that all have the same layout.
+    fn attach(
+        comm: &'c dyn Communicator,
+        host: &'c dyn HostWindows,
+        ranks: &[u32],
+        me: usize,
+        layout: Layout,
+        window: Window,
+        options: Options,
+    ) -> Result<(Engine<'c>, Arc<AtomicBool>), CollError> {
+        let setup = |cause| CollError::Setup { what: "making a group", cause };
+        let mut bytes = [0; size_of::<CommContext>()];
+        comm.read(window.context, &mut bytes).map_err(setup)?;
+        let context = CommContext::decode(&bytes).map_err(CommError::impossible).map_err(setup)?;
+        let pointers = context.windows_in[..ranks.len()]
+            .iter()
+            .map(|at| host.host_pointer(DeviceAddr(*at), layout.total()));
+        let windows = pointers.collect::<Result<Vec<_>, _>>().map_err(setup)?;
+        // SAFETY: the communicator says that the windows lie there, at page boundaries, until the domain is released, which `close`
+        // does after the last use.
+        let memory = unsafe { Memory::new(layout, windows.into(), me) };
+        memory.populate();
+        memory.cores_word(me).store(u64::from(host.has_core_per_rank()));
+        memory.hash_word(me).store_and_wake(layout.hash());
+        let since_ns = monotonic_ns();
+        let unused = AtomicU32::new(0);
+        for rank in (0..ranks.len()).filter(|rank| *rank != me) {
+            let word = memory.hash_word(rank);
+            // Its rank always wakes those who wait for it, so nobody reads the announcement.
+            let wait = WordWait {
+                word: word.as_atomic(),
+                parked_on: &unused,
+                tag: NonZeroU32::MIN,
+                needed: &[ranks[rank]],
+                since_ns,
+                within: options.within,
+                poll: None,
+            };
+            host.wait_on(&wait, &mut |hash| hash != 0).map_err(setup)?;
+            let (mine, theirs) = (layout.hash(), word.load());
+            if mine != theirs {
+                return Err(CollError::Layout { rank, mine, theirs });
+            }
+        }
+        let core_per_rank = memory.cores_word(0).load() != 0;
+        let failed = Arc::new(AtomicBool::new(false));
+        let engine =
+            Engine::new(memory, me, ranks.into(), host, options.within, core_per_rank, failed.clone());
+        Ok((engine, failed))
+    }
+
+    /// This rank in the group.
+    pub fn rank(&self) -> usize {
+        self.me
+    }
+
+    /// How many ranks the group has.
+    pub fn nranks(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The communicator's ranks of the members, in the order of the group.
+    pub fn members(&self) -> &[u32] {
+        &self.members
+    }
+
+    /// Whether a call has broken the group.
+    pub fn has_failed(&self) -> bool {
+        self.local.has_failed()
+    }
+
+    /// Memory for `len` elements in this rank's window, all zero. Local: no peer takes part.
+    pub fn alloc<T: Element>(&self, len: usize) -> Result<WindowTensor<'_, T>, CollError> {
+        let engine = self.enter()?;
+        let range = self.take_from_pool(len.checked_mul(size_of::<T>()))?;
+        let at = engine.memory.window(self.me).wrapping_add(range.start);
+        Ok(WindowTensor::new(&self.local, at, len, range))
+    }
+
+    pub(crate) fn take_from_pool(&self, bytes: Option<usize>) -> Result<Range<usize>, CollError> {
+        let mut pool = self.local.pool.borrow_mut();
+        bytes.and_then(|bytes| pool.take(bytes)).ok_or_else(|| CollError::PoolFull {
+            need: bytes.unwrap_or(usize::MAX),
+            free: pool.largest(),
+            pool: pool.size(),
+        })
+    }
+
+    /// Closes the group: collective. Fails when a peer is gone, or does not close it in time; this rank's part is released either way.
+    pub fn close(mut self) -> Result<(), CollError> {
+        self.release()
+    }
+
+    fn release(&mut self) -> Result<(), CollError> {
+        if !std::mem::take(&mut self.is_open) {
+            return Ok(());
+        }
+        if !self.guard.is_owner() {
+            // The thread is not in this process, and whatever it held stays held.
+            std::mem::forget(self.helper.take());
+            return Err(CollError::Forked);
+        }
+        if let Some(helper) = &mut self.helper {
+            helper.stop();
+        }
+        registry::leave(self.engine.get().addr());
+        fault_point!("coll.closing");
+        if std::thread::panicking() {
+            // The others need not wait for what does not come.
+            self.engine_mut().give_up_in_panic();
+        }
+        let within = if self.has_failed() || std::thread::panicking() {
+            bounded(self.options.within)
+        } else {
+            self.options.within
+        };
+        let released = self.comm.get().release_domain(self.id, within);
+        fault_point!("coll.closed");
+        released.map_err(|cause| CollError::Setup { what: "closing a group", cause })
+    }
+
+    /// The engine, for the length of one call.
+    #[inline]
+    pub(crate) fn enter(&self) -> Result<Entered<'_, 'c>, CollError> {
+        if !self.guard.is_owner() {
+            return Err(CollError::Forked);
+        }
+        let lock = self.helper.as_ref().map(Helper::lock);
+        Ok(Entered { group: self, lock })
+    }
+
+    #[expect(clippy::mut_from_ref, reason = "the caller holds the only use of the engine")]
+    fn engine_mut(&self) -> &mut Engine<'c> {
+        // SAFETY: see the head of the file: one thread, one call at a time, and no call calls back.
+        unsafe { &mut *self.engine.get() }
+    }
+
+    pub(crate) fn comm(&self) -> &CommRef<'c> {
+        &self.comm
+    }
+
+    pub(crate) fn options(&self) -> Options {
+        self.options
+    }
+
+    /// Waits for everything that was started, and leaves nothing under way.
+    pub(crate) fn finish_all(&self) -> Result<(), CollError> {
+        self.enter()?.wait_for_all()
+    }
+
+    pub(crate) fn is_over(&self, ticket: Ticket) -> Result<bool, CollError> {
+        self.enter()?.test(ticket)
+    }
+
+    pub(crate) fn finish(&self, ticket: Ticket) -> Result<(), CollError> {
+        self.enter()?.wait_for(ticket)
+    }
+}
+
+impl Drop for Collectives<'_> {
+    fn drop(&mut self) {
+        let _ = self.release();
+    }
+}
+
+impl fmt::Debug for Collectives<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Collectives(rank {} of {:?}, domain {})", self.me, self.members, self.id)
+    }
+}
+
+/// The engine in use.
+pub(crate) struct Entered<'g, 'c> {
+    group: &'g Collectives<'c>,
+    lock: Option<crate::thread::Lock<'g>>,
+}
+
+impl<'c> core::ops::Deref for Entered<'_, 'c> {
+    type Target = Engine<'c>;
+
+    #[inline]
+    fn deref(&self) -> &Engine<'c> {
+        self.group.engine_mut()
+    }
+}
+
+impl core::ops::DerefMut for Entered<'_, '_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self.group.engine_mut()
+    }
+}
+
+impl Drop for Entered<'_, '_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let (Some(helper), Some(lock)) = (&self.group.helper, self.lock.take()) {
+            let engine = self.group.engine_mut();
+            let under_way = !engine.queue.is_empty();
+            helper.resume(
+                lock,
+                if under_way { core::ptr::from_mut(engine).cast() } else { core::ptr::null_mut() },
+            );
+        }
+    }
+}
+
+fn helper() -> Result<Helper, CollError> {
+    Helper::start().map_err(|error| CollError::Setup {
+        what: "making a group",
+        cause: CommError::system("clone", "a progress thread", &error),
+    })
+}
+
+fn bounded(within: Timeout) -> Timeout {
+    Timeout::new(CLOSE_BROKEN).unwrap_or(within).min(within)
+}
+
+/// Allocates the group's domain under the first id that this rank has free: the same on all members, because all make and close groups
+/// of these ranks in the same order.
+fn allocate(
+    comm: &dyn Communicator,
+    ranks: &[u32],
+    me: usize,
+    layout: &Layout,
+    within: Timeout,
+) -> Result<(AllocationId, Window), CollError> {
+    let members = ranks.iter().fold(ranks.len() as u64, |hash, rank| mix(hash, u64::from(*rank) + 1));
+    for turn in 0_u64.. {
+        let id = AllocationId(IDS | (mix(members, turn) & 0x0000_ffff_ffff_ffff));
+        let spec = DomainSpec { id, ranks, domain_rank: me as u32, window_size: layout.total() };
+        match comm.alloc_domain(&spec, within) {
+            Err(CommError::DomainExists { .. }) if turn < 1 << 16 => {}
+            Ok(window) => return Ok((id, window)),
+            Err(cause) => return Err(CollError::Setup { what: "making a group", cause }),
+        }
+    }
+    unreachable!("the last turn returns")
+}

@@ -1,0 +1,122 @@
+//! The windows of a group as memory.
+//!
+//! # Safety
+//! Pointers and references into the windows of all ranks. [`Memory::new`] takes pointers to whole windows, each as long as the layout says,
+//! which stay mapped as long as the group lives; everything else is an offset of the layout. References are to structs of atomics
+//! only.
+#![allow(unsafe_code)]
+
+use crate::layout::{self, Layout};
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicU64;
+use mailbox_atomics::{PairLines, PairTaken, ProgressWords, RecordRing, WordU64};
+use shared_memory::{PAGE, Shared};
+
+/// Where the windows of a group lie in this process.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) layout: Layout,
+    windows: Box<[NonNull<u8>]>,
+    me: usize,
+}
+
+impl Memory {
+    /// # Safety
+    /// Each window is valid for reads and writes of `layout.total()` bytes, aligned to a page, until the value and everything that was
+    /// borrowed from it are gone.
+    pub(crate) unsafe fn new(layout: Layout, windows: Box<[NonNull<u8>]>, me: usize) -> Self {
+        assert!(windows.len() == layout.nranks && me < layout.nranks);
+        Self { layout, windows, me }
+    }
+
+    /// The window of `rank`.
+    #[inline]
+    pub(crate) fn window(&self, rank: usize) -> *mut u8 {
+        self.windows[rank].as_ptr()
+    }
+
+    /// The words at `offset` of a window. The lifetime is the caller's choice: that of the group's memory.
+    fn words<'m, T: Shared>(&self, rank: usize, offset: usize) -> &'m T {
+        assert!(offset + size_of::<T>() <= self.layout.total() && offset.is_multiple_of(align_of::<T>()));
+        // SAFETY: inside the window and aligned (checked; windows start at a page), mapped while the group lives; `T: Shared` is made
+        // of atomics, for which any bytes are valid and which others may write.
+        unsafe { &*self.window(rank).add(offset).cast() }
+    }
+
+    pub(crate) fn hash_word<'m>(&self, rank: usize) -> &'m WordU64 {
+        self.words(rank, layout::HASH_AT)
+    }
+
+    pub(crate) fn base_word<'m>(&self, rank: usize) -> &'m WordU64 {
+        self.words(rank, layout::BASE_AT)
+    }
+
+    pub(crate) fn cores_word<'m>(&self, rank: usize) -> &'m WordU64 {
+        self.words(rank, layout::CORES_AT)
+    }
+
+    pub(crate) fn progress<'m>(&self, rank: usize) -> &'m ProgressWords {
+        self.words(rank, layout::PROGRESS_AT)
+    }
+
+    pub(crate) fn records<'m>(&self, rank: usize) -> &'m RecordRing {
+        self.words(rank, layout::RECORDS_AT)
+    }
+
+    /// Word `at` of what a rank says when it gives up.
+    pub(crate) fn fault_word<'m>(&self, rank: usize, at: usize) -> &'m AtomicU64 {
+        assert!(at < layout::FAULT_WORDS);
+        self.words(rank, layout::FAULT_AT + 8 * at)
+    }
+
+    /// The lines of the messages `from` sends to `to`.
+    pub(crate) fn pair_lines<'m>(&self, from: usize, to: usize) -> &'m PairLines {
+        self.words(from, self.layout.pair_lines_at(to))
+    }
+
+    /// How many of them `to` has taken.
+    pub(crate) fn pair_taken<'m>(&self, from: usize, to: usize) -> &'m PairTaken {
+        self.words(to, self.layout.pair_taken_at(from))
+    }
+
+    /// A slot of the ring from `from` to `to`; as many bytes as the layout says.
+    pub(crate) fn slot(&self, from: usize, to: usize, slot: usize) -> *mut u8 {
+        // SAFETY: an offset of the layout, inside the window.
+        unsafe { self.window(from).add(self.layout.slot_at(to, slot)) }
+    }
+
+    /// A half of the staging area of `rank`; as many bytes as the layout says.
+    #[inline]
+    pub(crate) fn half(&self, rank: usize, half: usize) -> *mut u8 {
+        // SAFETY: an offset of the layout, inside the window.
+        unsafe { self.window(rank).add(self.layout.half_at(half & 1)) }
+    }
+
+    /// Where `bytes` at `at` stand in this rank's window, if they lie in its pool.
+    #[inline]
+    pub(crate) fn pool_offset(&self, at: *const u8, bytes: usize) -> Option<usize> {
+        let offset = at.addr().wrapping_sub(self.windows[self.me].addr().get());
+        let pool = self.layout.pool();
+        (offset >= pool.start && offset <= pool.end && bytes <= pool.end - offset).then_some(offset)
+    }
+
+    /// A place in the pool of `rank`, which comes from that rank: `None` when the bytes do not lie there.
+    #[inline]
+    pub(crate) fn in_pool_of(&self, rank: usize, offset: u64, bytes: usize) -> Option<*mut u8> {
+        let (pool, offset) = (self.layout.pool(), usize::try_from(offset).ok()?);
+        let inside = offset >= pool.start && offset <= pool.end && bytes <= pool.end - offset;
+        // SAFETY: inside the window, as just checked.
+        inside.then(|| unsafe { self.window(rank).add(offset) })
+    }
+
+    /// Puts the pages of this rank's window, and of what it uses of the others', into the page table, so that no call stops for that.
+    pub(crate) fn populate(&self) {
+        for rank in 0..self.layout.nranks {
+            let bytes = if rank == self.me { self.layout.total() } else { self.layout.pool_at() };
+            let (at, bytes) = (self.window(rank), bytes.next_multiple_of(PAGE).min(self.layout.total()));
+            // SAFETY: a range of whole pages that is mapped. Populating changes no byte. An old kernel refuses it, and the pages
+            // then come with their first use.
+            unsafe { libc::madvise(at.cast(), bytes, libc::MADV_POPULATE_WRITE) };
+        }
+    }
+}

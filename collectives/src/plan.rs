@@ -1,0 +1,199 @@
+//! Which algorithm a call takes, in how many steps and pieces. A function of what all ranks agree on, so all choose the same.
+
+use crate::request::{Kind, Request};
+use crate::thresholds as limits;
+
+/// The shape of an algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// One rank: a copy.
+    Alone,
+    /// One step, and its payload in the line.
+    Inline,
+    /// One step for each piece: staged, published, read by whoever needs it.
+    Pieces,
+    /// Two steps for each piece: every rank reduces a slice of it, then collects the others' slices.
+    Slices,
+    /// The counts of every pair are exchanged first, and say how many pieces follow.
+    Matrix,
+}
+
+/// How a call goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) shape: Shape,
+    /// How many pieces; for a matrix, as soon as it is known.
+    pub(crate) pieces: u64,
+    /// Elements of a piece, or of each rank's block of it.
+    pub(crate) block: usize,
+    /// Words of the first step's payload that say where input and output lie, if in a window: none, input, or both.
+    pub(crate) places: u8,
+}
+
+/// What a plan depends on besides the call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting {
+    pub(crate) nranks: usize,
+    pub(crate) half: usize,
+    pub(crate) core_per_rank: bool,
+}
+
+impl Setting {
+    /// Chooses. `most` is the largest of the counts where there is one for each rank.
+    #[inline]
+    pub(crate) fn plan(&self, request: &Request, most: usize) -> Plan {
+        let nranks = self.nranks;
+        let count = if request.counts.is_null() { request.count } else { most };
+        let bytes = count * request.dtype.size();
+        if nranks == 1 {
+            return Plan { shape: Shape::Alone, pieces: 0, block: count, places: 0 };
+        }
+        let inline = |bytes: usize| bytes <= limits::INLINE;
+        let (shape, staged) = match request.kind {
+            Kind::Barrier => (Shape::Inline, 0),
+            Kind::AllToAllV => return Plan { shape: Shape::Matrix, pieces: 0, block: 0, places: 0 },
+            Kind::AllReduce
+            | Kind::Reduce
+            | Kind::Broadcast
+            | Kind::AllGather
+            | Kind::AllGatherV
+            | Kind::Gather
+                if inline(bytes) =>
+            {
+                (Shape::Inline, bytes)
+            }
+            Kind::ReduceScatter | Kind::AllToAll | Kind::Scatter if inline(bytes * nranks) => {
+                (Shape::Inline, bytes)
+            }
+            Kind::AllReduce if nranks == 2 || bytes.saturating_mul(nranks - 1) <= limits::ONE_SHOT_READS => {
+                (Shape::Pieces, bytes)
+            }
+            Kind::Reduce if nranks == 2 || bytes.saturating_mul(nranks - 1) <= limits::REDUCE_READS => {
+                (Shape::Pieces, bytes)
+            }
+            Kind::AllReduce | Kind::Reduce => (Shape::Slices, bytes),
+            Kind::Broadcast | Kind::AllGather | Kind::AllGatherV | Kind::Gather => (Shape::Pieces, bytes),
+            Kind::ReduceScatter | Kind::ReduceScatterV | Kind::AllToAll | Kind::Scatter => {
+                (Shape::Pieces, bytes.saturating_mul(nranks))
+            }
+        };
+        if shape == Shape::Inline {
+            return Plan { shape, pieces: 0, block: count, places: 0 };
+        }
+        let piece = self.piece(request.kind, staged);
+        let block = if staged == bytes { piece / request.dtype.size() } else { self.block(piece, request) };
+        let block = block.clamp(1, count.max(1));
+        let places = match request.kind {
+            Kind::AllReduce if bytes >= limits::WINDOW_MIN => 2,
+            Kind::AllReduce => 0,
+            _ if staged >= limits::BY_REFERENCE_MIN => 1,
+            _ => 0,
+        };
+        Plan { shape, pieces: count.div_ceil(block).max(1) as u64, block, places }
+    }
+
+    /// Bytes that are staged at a time, of `staged` in all.
+    #[inline]
+    fn piece(&self, kind: Kind, staged: usize) -> usize {
+        let rooted = matches!(kind, Kind::Broadcast | Kind::Scatter | Kind::Gather);
+        match () {
+            // The root stages one piece while the others read the last.
+            () if rooted && self.core_per_rank && staged > limits::ROOTED_PIECE => limits::ROOTED_PIECE,
+            () if staged <= limits::PIECES_FROM.min(self.half) => staged,
+            () if self.core_per_rank => limits::PIECE.min(self.half),
+            () => self.half,
+        }
+    }
+
+    /// Elements of each rank's block, so that the blocks of all ranks make a piece.
+    pub(crate) fn block(&self, piece: usize, request: &Request) -> usize {
+        piece / self.nranks / request.dtype.size()
+    }
+
+    /// Elements of each pair's block in a piece of an exchange with a count for each pair.
+    pub(crate) fn matrix_block(&self, request: &Request) -> usize {
+        self.block(if self.core_per_rank { limits::PIECES_FROM.min(self.half) } else { self.half }, request)
+            .max(1)
+    }
+}
+
+/// The elements `slice` of `count`, cut among `of`, at multiples of `align`.
+#[inline]
+pub(crate) fn slice(count: usize, slice: usize, of: usize, align: usize) -> std::ops::Range<usize> {
+    let each = count.div_ceil(of).next_multiple_of(align);
+    (slice * each).min(count)..((slice + 1) * each).min(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::element::{DType, Op};
+
+    fn setting(nranks: usize) -> Setting {
+        Setting { nranks, half: limits::half(nranks), core_per_rank: nranks == 2 }
+    }
+
+    fn all_reduce(bytes: usize) -> Request {
+        let (kind, op) = (Kind::AllReduce, Some(Op::Sum));
+        Request { kind, op, dtype: DType::F32, count: bytes / 4, ..Request::BARRIER }
+    }
+
+    #[test]
+    fn the_table_of_all_reduce() {
+        let shape = |nranks, bytes| {
+            let plan = setting(nranks).plan(&all_reduce(bytes), 0);
+            (plan.shape, plan.pieces)
+        };
+        assert_eq!(shape(1, 1 << 20), (Shape::Alone, 0));
+        assert_eq!(shape(2, 48), (Shape::Inline, 0));
+        assert_eq!(shape(2, 52), (Shape::Pieces, 1));
+        assert_eq!(shape(2, 1 << 20), (Shape::Pieces, 1));
+        assert_eq!(shape(2, 4 << 20), (Shape::Pieces, 16));
+        assert_eq!(shape(4, 8 << 10), (Shape::Pieces, 1));
+        assert_eq!(shape(4, 64 << 10), (Shape::Slices, 1));
+        assert_eq!(shape(4, 4 << 20), (Shape::Slices, 4));
+        assert_eq!(shape(64, 512), (Shape::Pieces, 1));
+        assert_eq!(shape(64, 1 << 20), (Shape::Slices, 4));
+    }
+
+    #[test]
+    fn pieces_fit_in_a_half_and_cover_everything() {
+        for nranks in [2, 3, 16, 17, 64] {
+            for kind in
+                Kind::ALL.iter().copied().filter(|kind| !matches!(kind, Kind::Barrier | Kind::AllToAllV))
+            {
+                for dtype in [DType::I8, DType::F64] {
+                    for count in [0, 1, 7, 1000, 100_000, 3_000_001] {
+                        let request = Request { kind, dtype, count, ..Request::BARRIER };
+                        let setting = setting(nranks);
+                        let plan = setting.plan(&request, 0);
+                        if plan.shape == Shape::Inline {
+                            continue;
+                        }
+                        let blocks = match kind {
+                            Kind::ReduceScatter | Kind::ReduceScatterV | Kind::AllToAll | Kind::Scatter => {
+                                nranks
+                            }
+                            _ => 1,
+                        };
+                        assert!(plan.block * blocks * dtype.size() <= setting.half, "{request:?} {plan:?}");
+                        assert!(plan.block as u64 * plan.pieces >= count as u64 && plan.pieces > 0);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn slices_are_apart_and_cover_everything() {
+        for (count, of) in [(0, 3), (5, 3), (1000, 7), (4096, 64), (33, 64)] {
+            let mut end = 0;
+            for at in 0..of {
+                let slice = slice(count, at, of, 32);
+                assert_eq!((slice.start, slice.start % 32 == 0 || slice.is_empty()), (end, true));
+                end = slice.end;
+            }
+            assert_eq!(end, count);
+        }
+    }
+}

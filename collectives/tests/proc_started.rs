@@ -1,0 +1,366 @@
+//! Started calls, messages and smaller groups.
+#![allow(missing_docs)]
+
+mod support;
+
+use collectives::{CollError, Collectives, Op, Options};
+use comm_context::comm::Communicator;
+use std::time::{Duration, Instant};
+use support::{elements, in_comms, in_groups, options, reduced, same_bits, secs};
+
+fn text(error: CollError) -> String {
+    error.to_string()
+}
+
+// CO-7
+#[test]
+fn several_calls_are_started_before_the_first_is_waited_for() {
+    for nranks in [1, 2, 3, 8] {
+        in_groups(nranks, options(), |group| {
+            for (round, count) in [3, 700, 50_000, 600_000].into_iter().enumerate() {
+                let count = if nranks > 3 { count.min(50_000) } else { count };
+                let (me, seed) = (group.rank(), round as u64);
+                let all: Vec<Vec<f32>> = (0..nranks).map(|rank| elements(seed, rank, count)).collect();
+                let (mut one, mut two, mut four) = (all[me].clone(), all[me].clone(), all[me].clone());
+                let mut three = vec![0.0; count * nranks];
+                let root = round % nranks;
+                group
+                    .scope(|calls| {
+                        let first = calls.start_all_reduce(&mut one, Op::Sum)?;
+                        let second = calls.start_all_reduce(&mut two, Op::Max)?;
+                        let third = calls.start_all_gather(&all[me], &mut three)?;
+                        let fourth = calls.start_broadcast(&mut four, root)?;
+                        let fifth = calls.start_barrier()?;
+                        // In another order than they were started.
+                        let four = fourth.wait()?;
+                        let wanted = |got: &[f32], wanted: &[f32]| same_bits("started", got, wanted);
+                        let mut checked = wanted(four, &all[root]);
+                        let mut second = second;
+                        while !second.test()? {}
+                        checked = checked.and(wanted(second.wait()?, &reduced(Op::Max, &all)));
+                        checked = checked.and(wanted(first.wait()?, &reduced(Op::Sum, &all)));
+                        checked = checked.and(wanted(third.wait()?, &all.concat()));
+                        fifth.wait()?;
+                        Ok(checked)
+                    })
+                    .and_then(|inside| inside)
+                    .map_err(text)??;
+                // A call after the scope goes on with the numbers where started ones left off.
+                let mut after = all[me].clone();
+                group.all_reduce(&mut after, Op::Min).map_err(text)?;
+                same_bits("after", &after, &reduced(Op::Min, &all))?;
+            }
+            Ok(())
+        });
+    }
+}
+
+// CO-7
+#[test]
+fn a_call_may_be_made_while_others_are_under_way_and_match_a_started_one() {
+    in_groups(3, options(), |group| {
+        let me = group.rank();
+        for round in 0..50_u64 {
+            let count = [4, 1000, 40_000][round as usize % 3];
+            let all: Vec<Vec<i64>> = (0..3).map(|rank| elements(round, rank, count)).collect();
+            let (mut one, mut two) = (all[me].clone(), all[me].clone());
+            if me == 0 {
+                group.all_reduce(&mut one, Op::Sum).map_err(text)?;
+                group.all_reduce(&mut two, Op::BitXor).map_err(text)?;
+            } else {
+                group
+                    .scope(|calls| {
+                        let pending = calls.start_all_reduce(&mut one, Op::Sum)?;
+                        group.all_reduce(&mut two, Op::BitXor)?;
+                        pending.wait()?;
+                        Ok::<(), CollError>(())
+                    })
+                    .and_then(|inside| inside)
+                    .map_err(text)?;
+            }
+            same_bits("first", &one, &reduced(Op::Sum, &all))?;
+            same_bits("second", &two, &reduced(Op::BitXor, &all))?;
+        }
+        Ok(())
+    });
+}
+
+// CO-7
+#[test]
+fn two_groups_may_be_waited_for_in_opposite_order() {
+    in_comms(2, |comm| {
+        let (one, two) = (Collectives::new(comm, options()), Collectives::new(comm, options()));
+        let (one, two) = (one.map_err(text)?, two.map_err(text)?);
+        let me = comm.rank() as usize;
+        for round in 0..20 {
+            // More pieces than are sent at once, so that both need progress.
+            let all: Vec<Vec<f32>> = (0..2).map(|rank| elements(round, rank, 700_000)).collect();
+            let (mut a, mut b) = (all[me].clone(), all[me].clone());
+            let waited = one.scope(|first| {
+                two.scope(|second| {
+                    let (a, b) = if me == 0 {
+                        let a = first.start_all_reduce(&mut a, Op::Sum)?;
+                        (a, second.start_all_reduce(&mut b, Op::Min)?)
+                    } else {
+                        let b = second.start_all_reduce(&mut b, Op::Min)?;
+                        (first.start_all_reduce(&mut a, Op::Sum)?, b)
+                    };
+                    if me == 0 {
+                        a.wait()?;
+                        b.wait()?;
+                    } else {
+                        b.wait()?;
+                        a.wait()?;
+                    }
+                    Ok::<(), CollError>(())
+                })
+            });
+            waited.and_then(|inner| inner).and_then(|inner| inner).map_err(text)?;
+            same_bits("one", &a, &reduced(Op::Sum, &all))?;
+            same_bits("two", &b, &reduced(Op::Min, &all))?;
+        }
+        // A called one of one group beside a started one of the other.
+        let mut a = vec![1.0_f32; 700_000];
+        one.scope(|first| {
+            let pending = first.start_all_reduce(&mut a, Op::Sum)?;
+            if me == 0 {
+                pending.wait()?;
+                two.barrier()
+            } else {
+                two.barrier()?;
+                pending.wait().map(drop)
+            }
+        })
+        .and_then(|inside| inside)
+        .map_err(text)?;
+        same_bits("a", &a, &vec![2.0; 700_000])?;
+        one.close().and(two.close()).map_err(text)
+    });
+}
+
+// CO-7
+#[test]
+fn a_started_call_that_is_dropped_or_forgotten_is_over_at_the_end_of_its_scope() {
+    in_groups(2, options(), |group| {
+        for round in 0..10 {
+            let all: Vec<Vec<f32>> = (0..2).map(|rank| elements(round, rank, 600_000)).collect();
+            let (mut one, mut two) = (all[group.rank()].clone(), all[group.rank()].clone());
+            group
+                .scope(|calls| {
+                    drop(calls.start_all_reduce(&mut one, Op::Sum)?);
+                    std::mem::forget(calls.start_all_reduce(&mut two, Op::Sum)?);
+                    Ok::<(), CollError>(())
+                })
+                .and_then(|inside| inside)
+                .map_err(text)?;
+            same_bits("dropped", &one, &reduced(Op::Sum, &all))?;
+            same_bits("forgotten", &two, &reduced(Op::Sum, &all))?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_panic_in_a_scope_waits_for_its_calls() {
+    in_groups(2, options(), |group| {
+        let mut one = vec![1.0_f32; 600_000];
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _ = group.scope(|calls| {
+                let _pending = calls.start_all_reduce(&mut one, Op::Sum).unwrap();
+                if group.rank() == 0 {
+                    panic!("on purpose");
+                }
+            });
+        }));
+        if panicked.is_err() != (group.rank() == 0) {
+            return Err("it did not panic".to_owned());
+        }
+        same_bits("sums", &one, &vec![2.0; 600_000])
+    });
+}
+
+/// The other rank is done while this one computes: what the progress thread is for.
+// CO-7
+#[test]
+fn with_a_progress_thread_a_started_call_finishes_on_the_other_rank_while_this_one_computes() {
+    in_groups(2, Options::new().timeout(secs(60)).progress_thread(), |group| {
+        let mut values = vec![1.0_f32; 4 << 20];
+        if group.rank() == 0 {
+            let computed = group.scope(|calls| {
+                let pending = calls.start_all_reduce(&mut values, Op::Sum)?;
+                let started = Instant::now();
+                let mut sum = 0_u64;
+                while started.elapsed() < Duration::from_secs(1) {
+                    sum = std::hint::black_box(sum.wrapping_mul(3) + 1);
+                }
+                let computed = started.elapsed();
+                pending.wait()?;
+                Ok::<_, CollError>(computed)
+            });
+            computed.and_then(|inside| inside).map_err(text)?;
+            group.barrier().map_err(text)?;
+        } else {
+            let started = Instant::now();
+            group.all_reduce(&mut values, Op::Sum).map_err(text)?;
+            // Rank 0 comes to its wait after a second; without its thread this would take as long.
+            let took = started.elapsed();
+            group.barrier().map_err(text)?;
+            eprintln!(
+                "an all_reduce of 16 MiB took {took:.1?} beside a rank that computes for {:.1?}",
+                started.elapsed()
+            );
+            if took > Duration::from_millis(900) && started.elapsed() < Duration::from_secs(3) {
+                return Err(format!("it took {took:?}"));
+            }
+        }
+        same_bits("sums", &values, &vec![2.0; 4 << 20])
+    });
+}
+
+#[test]
+fn a_progress_thread_serves_scope_after_scope_and_called_ones_between() {
+    in_groups(3, options().progress_thread(), |group| {
+        for round in 0..60_u64 {
+            let count = [2, 5000, 90_000][round as usize % 3];
+            let all: Vec<Vec<i32>> = (0..3).map(|rank| elements(round, rank, count)).collect();
+            let (mut one, mut two) = (all[group.rank()].clone(), all[group.rank()].clone());
+            group
+                .scope(|calls| {
+                    let pending = calls.start_all_reduce(&mut one, Op::Sum)?;
+                    if round % 2 == 0 {
+                        std::thread::sleep(Duration::from_micros(300));
+                    }
+                    if round % 3 == 0 {
+                        pending.wait()?;
+                    }
+                    Ok::<(), CollError>(())
+                })
+                .and_then(|inside| inside)
+                .map_err(text)?;
+            group.all_reduce(&mut two, Op::Max).map_err(text)?;
+            same_bits("started", &one, &reduced(Op::Sum, &all))?;
+            same_bits("called", &two, &reduced(Op::Max, &all))?;
+        }
+        Ok(())
+    });
+}
+
+// CO-1
+#[test]
+fn messages_arrive_in_order_by_tag_with_their_bytes() {
+    for nranks in [2, 3, 8] {
+        in_groups(nranks, options(), |group| {
+            let (me, next, last) =
+                (group.rank(), (group.rank() + 1) % nranks, (group.rank() + nranks - 1) % nranks);
+            for (round, count) in [0, 1, 10, 11, 5000, 100_000].into_iter().enumerate() {
+                let tag = round as u32;
+                // Round the ring: large ones have to be started, or nobody would receive.
+                let (mine, theirs) = (elements::<f64>(7, me, count), elements::<f64>(7, last, count));
+                let mut got = vec![0.0; count];
+                group
+                    .scope(|calls| {
+                        let sending = calls.start_send(&mine, next, tag)?;
+                        group.recv(&mut got, last, tag)?;
+                        sending.wait()
+                    })
+                    .and_then(|inside| inside)
+                    .map_err(text)?;
+                same_bits("ring", &got, &theirs)?;
+                // Small ones fit between the two.
+                group.send(&[me as u32], next, 1000).map_err(text)?;
+                group.send(&[2 * me as u32], next, 1001).map_err(text)?;
+                group.send(&[3 * me as u32], next, 1000).map_err(text)?;
+                let mut small = [0_u32; 3];
+                let [b, a, c] = &mut small;
+                // By tag, not by time.
+                group.recv(std::slice::from_mut(a), last, 1001).map_err(text)?;
+                group.recv(std::slice::from_mut(b), last, 1000).map_err(text)?;
+                group.recv(std::slice::from_mut(c), last, 1000).map_err(text)?;
+                let wanted = [1, 2, 3].map(|factor| factor * last as u32);
+                same_bits("tags", &small, &wanted)?;
+            }
+            group.barrier().map_err(text)
+        });
+    }
+}
+
+#[test]
+fn started_receives_take_messages_whatever_order_they_come_in() {
+    in_groups(2, options(), |group| {
+        for round in 0..40_u64 {
+            let other = 1 - group.rank();
+            let count = [3, 400, 50_000][round as usize % 3];
+            let mine: Vec<Vec<i16>> =
+                (0..3).map(|tag| elements(round * 8 + tag, group.rank(), count)).collect();
+            let theirs: Vec<Vec<i16>> = (0..3).map(|tag| elements(round * 8 + tag, other, count)).collect();
+            let mut got = vec![vec![0_i16; count]; 3];
+            let [zero, one, two] = &mut got[..] else { unreachable!() };
+            group
+                .scope(|calls| {
+                    let two = calls.start_recv(two, other, 2)?;
+                    let zero = calls.start_recv(zero, other, 0)?;
+                    let sends = [0, 2, 1].map(|tag| calls.start_send(&mine[tag], other, tag as u32));
+                    let one = calls.start_recv(one, other, 1)?;
+                    one.wait()?;
+                    for send in sends {
+                        send?.wait()?;
+                    }
+                    two.wait()?;
+                    zero.wait()?;
+                    Ok::<(), CollError>(())
+                })
+                .and_then(|inside| inside)
+                .map_err(text)?;
+            for tag in 0..3 {
+                same_bits("message", &got[tag], &theirs[tag])?;
+            }
+        }
+        Ok(())
+    });
+}
+
+// CO-1
+#[test]
+fn a_split_makes_groups_by_color_in_the_order_of_keys() {
+    in_groups(7, options(), |group| {
+        let me = group.rank();
+        // Even and odd ranks, each in reverse; rank 6 stays out.
+        let color = (me != 6).then_some(me as u32 % 2);
+        let part = group.split(color, -(me as i64)).map_err(text)?;
+        match (&part, color) {
+            (None, None) => {}
+            (Some(part), Some(color)) => {
+                let members: Vec<u32> = if color == 0 { vec![4, 2, 0] } else { vec![5, 3, 1] };
+                if part.members() != members || part.members()[part.rank()] as usize != me {
+                    return Err(format!("{part:?}"));
+                }
+                let mut sum = [me as u64];
+                part.all_reduce(&mut sum, Op::Sum).map_err(text)?;
+                same_bits("sum", &sum, &[u64::from(members.iter().sum::<u32>())])?;
+                // Smaller still, of a group that is not the whole communicator.
+                let alone = part.split(Some(me as u32), 0).map_err(text)?.ok_or("no group")?;
+                alone.barrier().map_err(text)?;
+                alone.close().map_err(text)?;
+            }
+            other => return Err(format!("{other:?}")),
+        }
+        group.barrier().map_err(text)?;
+        part.map_or(Ok(()), Collectives::close).map_err(text)
+    });
+}
+
+#[test]
+fn groups_of_the_same_ranks_stand_side_by_side() {
+    in_comms(3, |comm| {
+        let groups = [0, 1, 2].map(|_| Collectives::new(comm, options()));
+        let groups = groups.into_iter().collect::<Result<Vec<_>, _>>().map_err(text)?;
+        for round in 0..30_usize {
+            let mut value = [round as u64 + u64::from(comm.rank())];
+            groups[round % 3].all_reduce(&mut value, Op::Sum).map_err(text)?;
+            same_bits("sum", &value, &[3 * round as u64 + 3])?;
+        }
+        groups.into_iter().try_for_each(Collectives::close).map_err(text)?;
+        // Their ids are free again.
+        Collectives::new(comm, options()).and_then(Collectives::close).map_err(text)
+    });
+}

@@ -95,10 +95,12 @@ impl Child {
         open: impl FnOnce(i32) -> nix::Result<OwnedFd>,
         ends: ParentEnds,
     ) -> Self {
+        // First a value whose drop kills and reaps: from here on a panic leaves no process behind.
+        let watch = ProcessWatch::of_child(pid.as_raw(), ends.liveness);
+        let mut child = Self { watch, _parent_death: ends.parent_death, ended: Cell::new(None) };
         // The number is good for one thing, to open the pidfd now; after that it may be a stranger's.
-        let opened = |pid| fault_call!("process.watch").and_then(|()| open(pid));
-        let watch = ProcessWatch::of_child(pid.as_raw(), ends.liveness, opened);
-        Self { watch, _parent_death: ends.parent_death, ended: Cell::new(None) }
+        child.watch.open_pidfd(|pid| fault_call!("process.watch").and_then(|()| open(pid)));
+        child
     }
 
     /// The child's process id.

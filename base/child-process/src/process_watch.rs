@@ -31,25 +31,28 @@ impl ProcessWatch {
         Ok(Self { pid, seen_by: SeenBy::Pidfd(pidfd::open(pid)?, None) })
     }
 
-    /// Watches a child that was just started and holds the other end of `liveness`, as no other process
-    /// does.
+    /// Watches a child through the pipe alone, of which it holds the other end, as no other process does.
+    pub(crate) fn of_child(pid: i32, liveness: LivenessEnd) -> Self {
+        Self { pid, seen_by: SeenBy::Pipe(liveness) }
+    }
+
+    /// Watches a child that was just started through a pidfd as well, if `open` gives its own.
     ///
     /// A child that has ended already may have been reaped by the kernel (SIGCHLD is ignored) or by
     /// another thread, and `open` may have found a stranger under its number. But if its end of the pipe
     /// is open *after* that, it was alive, and the pidfd is its own. Otherwise the pipe must do: it
     /// reads end-of-file when the process is gone. The same where the kernel has no pidfds.
-    pub(crate) fn of_child(
-        pid: i32,
-        liveness: LivenessEnd,
-        open: impl FnOnce(i32) -> nix::Result<OwnedFd>,
-    ) -> Self {
-        let seen_by = match open(pid) {
-            Ok(fd) if !is_ready(liveness.as_fd(), PollFlags::POLLHUP, PollTimeout::ZERO) => {
-                SeenBy::Pidfd(fd, Some(liveness))
-            }
-            Ok(_) | Err(_) => SeenBy::Pipe(liveness),
-        };
-        Self { pid, seen_by }
+    pub(crate) fn open_pidfd(&mut self, open: impl FnOnce(i32) -> nix::Result<OwnedFd>) {
+        let SeenBy::Pipe(liveness) = &self.seen_by else { return };
+        let Ok(fd) = open(self.pid) else { return };
+        if is_ready(liveness.as_fd(), PollFlags::POLLHUP, PollTimeout::ZERO) {
+            return;
+        }
+        if let SeenBy::Pipe(liveness) = std::mem::replace(&mut self.seen_by, SeenBy::Pidfd(fd, None))
+            && let SeenBy::Pidfd(_, notes) = &mut self.seen_by
+        {
+            *notes = Some(liveness);
+        }
     }
 
     /// The process.
@@ -209,9 +212,8 @@ mod tests {
     #[test]
     fn f58_the_end_of_a_pipe_is_a_death_and_the_byte_in_it_is_the_exit_code() {
         let pid = std::process::id() as i32;
-        let watch = |read: std::io::PipeReader| {
-            ProcessWatch::of_child(pid, LivenessEnd::new(read.into()).unwrap(), |_| Err(Errno::ENOSYS))
-        };
+        let watch =
+            |read: std::io::PipeReader| ProcessWatch::of_child(pid, LivenessEnd::new(read.into()).unwrap());
         let (read, mut write) = std::io::pipe().unwrap();
         let noted = watch(read);
         assert_eq!(noted.death(), None);
@@ -232,7 +234,8 @@ mod tests {
         let (read, write) = std::io::pipe().unwrap();
         drop(write);
         // The child is gone before its pidfd was opened.
-        let watch = ProcessWatch::of_child(me, LivenessEnd::new(read.into()).unwrap(), pidfd::open);
+        let mut watch = ProcessWatch::of_child(me, LivenessEnd::new(read.into()).unwrap());
+        watch.open_pidfd(pidfd::open);
         assert!(matches!(watch.seen_by, SeenBy::Pipe(_)));
         watch.signal(Signal::SIGKILL);
         assert_eq!(watch.death(), Some(HowDied::Unknown));

@@ -190,7 +190,7 @@ mod tests {
             let mut end = 0;
             for at in 0..of {
                 let slice = slice(count, at, of, 32);
-                assert_eq!((slice.start, slice.start % 32 == 0 || slice.is_empty()), (end, true));
+                assert_eq!((slice.start, slice.start.is_multiple_of(32) || slice.is_empty()), (end, true));
                 end = slice.end;
             }
             assert_eq!(end, count);

@@ -256,7 +256,7 @@ fn f02_f20_a_rank_killed_at_a_point_of_a_call_is_named() {
     let some = |case: &Case| {
         let count = seen.entry((case.victim, case.point)).or_default();
         *count += 1;
-        matches!(*count, 1 | 2) || *count % 19 == 0 || case.is_last
+        matches!(*count, 1 | 2) || count.is_multiple_of(19) || case.is_last
     };
     let cases: Vec<Case> = cases();
     let mut some = some;

@@ -3,8 +3,8 @@
 use crate::message::{Placement, agree};
 use comm_context::abi::{CommContext, CommContextTail, DeviceAddr, PlacedContext};
 use comm_context::comm::{
-    Allocated, AllocationId, AllocationTable, Backend, CommError, HostWindows, Key, Membership, Phase, Released, Timeout,
-    Window, WindowRequest,
+    Allocated, AllocationId, AllocationTable, Backend, CommError, HostWindows, Key, Membership, Phase,
+    Released, Timeout, Window, WindowRequest,
 };
 use fault_points::fault_point;
 use rendezvous::{Group, Prepared, Step, Tag, region_error};

@@ -154,14 +154,16 @@ fn source(random: &mut Random, dtype: DType, count: usize) -> Vec<u8> {
     for _ in 0..count {
         let raw = random.next();
         let tame = ((raw >> 32) as i32 as f64) / f64::from(1 << 20);
-        let wild = raw % 8 == 0;
+        let wild = raw.is_multiple_of(8);
         match dtype {
             DType::F32 if !wild => bytes.extend((tame as f32).to_le_bytes()),
             DType::F64 if !wild => bytes.extend(tame.to_le_bytes()),
             DType::F16 if !wild => bytes.extend(f16::from_f64(tame / 64.0).to_bits().to_le_bytes()),
             DType::Bf16 if !wild => bytes.extend(bf16::from_f64(tame).to_bits().to_le_bytes()),
             // Any bits: infinities, NaNs with payloads, subnormals, zeros of both signs.
-            _ if random.next() % 4 == 0 => bytes.extend(&[0, 0, 0, 0, 0, 0, 0, 0x80][8 - dtype.size()..]),
+            _ if random.next().is_multiple_of(4) => {
+                bytes.extend(&[0, 0, 0, 0, 0, 0, 0, 0x80][8 - dtype.size()..])
+            }
             _ => bytes.extend(&random.next().to_le_bytes()[..dtype.size()]),
         }
     }

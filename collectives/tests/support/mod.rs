@@ -156,7 +156,7 @@ macro_rules! integers {
 integers!(i8, i16, i32, i64, u8, u16, u32, u64);
 
 fn tame(bits: u64) -> Option<f64> {
-    (bits % 16 != 0).then(|| ((bits >> 40) as f64 - 8_388_608.0) / 4096.0)
+    (!bits.is_multiple_of(16)).then(|| ((bits >> 40) as f64 - 8_388_608.0) / 4096.0)
 }
 
 impl Number for f32 {

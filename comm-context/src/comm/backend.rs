@@ -1,8 +1,8 @@
 //! The parts of a communicator in which backends differ, and the communicator that follows from them.
 
 use super::{
-    Allocated, AllocationId, AllocationTable, CommError, Communicator, DomainSpec, HostWindows, Key, Membership, Phase,
-    Released, SubsetView, Timeout, Window, validate,
+    Allocated, AllocationId, AllocationTable, CommError, Communicator, DomainSpec, HostWindows, Key,
+    Membership, Phase, Released, SubsetView, Timeout, Window, validate,
 };
 use crate::abi::{CommContext, DeviceAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};

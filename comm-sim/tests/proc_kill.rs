@@ -5,6 +5,8 @@
 #![allow(missing_docs)]
 
 mod support;
+#[path = "../../rendezvous/tests/support/unannounced_points.rs"]
+mod unannounced_points;
 
 use child_process::Child;
 use comm_context::comm::{CommError, Membership, Timeout};
@@ -12,12 +14,13 @@ use comm_context::conformance::full_cycle;
 use comm_sim::{Prepared, SimComm};
 use deadline::{HowDied, monotonic_ns};
 use fault_points::{Action, Plan};
-use rendezvous::{UNANNOUNCED_POINTS, ranks_at};
+use rendezvous::ranks_at;
 use serial_test::serial;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use support::{Entry, Texts, descriptors, far, listing, millis, print_error, rendezvous_path, secs};
+use unannounced_points::UNANNOUNCED_POINTS;
 
 const NRANKS: u32 = 3;
 /// Groups that run at the same time: they mostly wait for a death to be noticed.

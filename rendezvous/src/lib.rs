@@ -70,7 +70,7 @@ mod prepared;
 pub use error::{RendezvousError, region_error};
 pub use group::{Group, KernelWords, RESULT_BYTES, Step, Tag, deadline};
 pub use inspect::groups_of;
-pub use join::{UNANNOUNCED_POINTS, ranks_at};
+pub use join::ranks_at;
 pub use launcher::{Launched, LauncherError, from_launcher};
 pub use memory::layout::{BROADCAST_BYTES, MESSAGE_BYTES};
 pub use prepared::{Prepared, Ticket};

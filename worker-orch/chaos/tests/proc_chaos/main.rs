@@ -27,6 +27,8 @@ mod ranks;
 mod rounds;
 mod runner;
 mod sweep;
+#[path = "../../../../rendezvous/tests/support/unannounced_points.rs"]
+mod unannounced_points;
 mod watch;
 
 use case::{PARENT, Scenario};

@@ -2,11 +2,11 @@
 
 use crate::case::{Case, Scenario};
 use crate::log::{Call, ErrorReport, Report};
+use crate::unannounced_points::UNANNOUNCED_POINTS;
 use crate::watch::Seen;
 use deadline::HowDied;
 use fault_points::{Action, LogLine};
 use nix::errno::Errno;
-use rendezvous::UNANNOUNCED_POINTS;
 use std::time::Duration;
 use worker_chaos::{Kind, Outcome};
 

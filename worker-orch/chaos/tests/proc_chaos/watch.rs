@@ -4,13 +4,13 @@
 use crate::case::{self, Case, PAUSE, Scenario};
 use crate::log::Report;
 use crate::outcome::outcome;
+use crate::unannounced_points::UNANNOUNCED_POINTS;
 use deadline::{HowDied, monotonic_ns};
 use fault_points::{Action, LOG_VARIABLE, LogLine, PLAN_VARIABLE};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use rendezvous::UNANNOUNCED_POINTS;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

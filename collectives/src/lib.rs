@@ -7,7 +7,7 @@
 //! # Contract
 //! - **CO-1** Every call does what its documentation says, for 1 to 64 ranks, any count, more ranks than cores, groups of some ranks in any
 //!   order, and any sequence of calls.
-//! - **CO-2** The same bits on every rank and in every algorithm: values are combined in the order of the ranks, [`f16`] and [`bf16`] in
+//! - **CO-2** The same bits on every rank and in every algorithm: values are combined in the order of the ranks, [`f16`](struct@f16) and [`bf16`] in
 //!   `f32` and rounded once. Results do not depend on size, pieces, place, timing or processor. A result that is NaN is the one NaN of its
 //!   type.
 //! - **CO-3** Different calls on different ranks are an error on every rank that names two of them. No rank hangs.

@@ -11,7 +11,7 @@ use crate::group::Local;
 use std::fmt;
 use std::ops::Range;
 
-/// Memory in this rank's window, made by [`Collectives::alloc`]: an all-reduce of such tensors goes from window to window, without
+/// Memory in this rank's window, made by [`Collectives::alloc`](crate::Collectives::alloc): an all-reduce of such tensors goes from window to window, without
 /// staging, when every rank passes one.
 ///
 /// It is not a slice: after a call on the group failed, a slow peer may still write to it. From then on

@@ -143,16 +143,19 @@ mod tests {
     #[test]
     fn a_waiter_that_parks_at_once_spins_the_whole_time_now_and_then() {
         let deadline = Deadline::after(Duration::from_secs(10)).unwrap();
-        let budget = SpinBudget::for_parties_on(1, 1);
-        for _ in 0..RETRY_AFTER - 1 {
-            assert_eq!(budget.spin(|| None::<()>, deadline), None);
-        }
-        assert_eq!(budget.ns.load(Ordering::Relaxed), LEAST_NS);
-        // The peer needs longer than the least time and much less than the most.
-        let started = monotonic_ns();
-        let arrived = || (monotonic_ns() - started > u64::from(10 * LEAST_NS)).then_some(());
-        assert_eq!(budget.spin(arrived, deadline), Some(()));
-        assert_eq!(budget.ns.load(Ordering::Relaxed), MOST_NS);
+        // Tried again when the scheduler took the core away for longer than the most that is spun.
+        let spun_whole_time = (0..100).any(|_| {
+            let budget = SpinBudget::for_parties_on(1, 1);
+            for _ in 0..RETRY_AFTER - 1 {
+                assert_eq!(budget.spin(|| None::<()>, deadline), None);
+            }
+            assert_eq!(budget.ns.load(Ordering::Relaxed), LEAST_NS);
+            // The peer needs longer than the least time and much less than the most.
+            let started = monotonic_ns();
+            let arrived = || (monotonic_ns() - started > u64::from(10 * LEAST_NS)).then_some(());
+            budget.spin(arrived, deadline) == Some(()) && budget.ns.load(Ordering::Relaxed) == MOST_NS
+        });
+        assert!(spun_whole_time);
     }
 
     #[test]

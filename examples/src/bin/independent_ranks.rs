@@ -110,7 +110,9 @@ fn main() -> ExitCode {
         };
         // A rank that fails exits, and its death fails the others, so that none waits for ever.
         let mine = around_the_ring(&options, &identity, within);
-        let theirs = others.into_iter().try_for_each(|(rank, child)| wait_for(rank, child));
+        // All are waited for, also after one that failed, so that none outlives this one.
+        let ended: Vec<_> = others.into_iter().map(|(rank, child)| wait_for(rank, child)).collect();
+        let theirs = ended.into_iter().collect::<Result<(), Error>>();
         let checked = mine?;
         theirs?;
         report(&options, identity.me, &checked)?;

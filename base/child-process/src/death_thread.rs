@@ -14,8 +14,8 @@ const AGAIN_AFTER_MS: u16 = 1;
 
 /// What [`DeathThread`]'s report returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
-    /// Whoever had to know does.
+pub enum Noticed {
+    /// Those who wait have noticed, or will in any case.
     Yes,
     /// Report the same death again in a millisecond: a wake-up may have come too early.
     NotYet,
@@ -36,7 +36,7 @@ impl DeathThread {
     /// Calls `report` on the thread with the number, in the order of `watches`, of each process that dies.
     pub fn start<'a>(
         watches: impl IntoIterator<Item = &'a ProcessWatch>,
-        report: impl FnMut(usize) -> Told + Send + 'static,
+        report: impl FnMut(usize) -> Noticed + Send + 'static,
     ) -> std::io::Result<Self> {
         let watched = |watch: &ProcessWatch| Ok((watch.as_fd().try_clone_to_owned()?, watch.death_event()));
         let watched = watches.into_iter().map(watched).collect::<std::io::Result<Vec<_>>>()?;
@@ -63,16 +63,16 @@ impl Drop for DeathThread {
     }
 }
 
-fn watch(stopped: &PipeReader, watched: &[(OwnedFd, PollFlags)], mut report: impl FnMut(usize) -> Told) {
+fn watch(stopped: &PipeReader, watched: &[(OwnedFd, PollFlags)], mut report: impl FnMut(usize) -> Noticed) {
     let mut alive: Vec<usize> = (0..watched.len()).collect();
-    let mut untold: Vec<usize> = Vec::new();
+    let mut unnoticed: Vec<usize> = Vec::new();
     loop {
         let mut fds = vec![PollFd::new(stopped.as_fd(), PollFlags::empty())];
         fds.extend(alive.iter().map(|number| {
             let (fd, event) = &watched[*number];
             PollFd::new(fd.as_fd(), *event & PollFlags::POLLIN)
         }));
-        let within = if untold.is_empty() { PollTimeout::NONE } else { PollTimeout::from(AGAIN_AFTER_MS) };
+        let within = if unnoticed.is_empty() { PollTimeout::NONE } else { PollTimeout::from(AGAIN_AFTER_MS) };
         if poll(&mut fds, within).is_err() {
             continue;
         }
@@ -82,47 +82,42 @@ fn watch(stopped: &PipeReader, watched: &[(OwnedFd, PollFlags)], mut report: imp
         }
         let dead = alive.iter().zip(&fds[1..]);
         let dead = dead.filter(|(number, fd)| happened(fd).intersects(watched[**number].1));
-        untold.extend(dead.map(|(number, _)| *number));
+        unnoticed.extend(dead.map(|(number, _)| *number));
         drop(fds);
-        alive.retain(|number| !untold.contains(number));
-        untold.retain(|number| report(*number) == Told::NotYet);
+        alive.retain(|number| !unnoticed.contains(number));
+        unnoticed.retain(|number| report(*number) == Noticed::NotYet);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Child;
-    use serial_test::serial;
+    use std::process::Command;
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
     /// CP-9
     #[test]
-    #[serial]
-    #[allow(unsafe_code)]
-    fn f02_a_death_is_reported_by_its_number_until_it_is_told() {
-        // SAFETY: the bodies only sleep.
-        let sleeper = || unsafe {
-            Child::fork(&[], || {
-                std::thread::sleep(Duration::from_secs(60));
-                0
-            })
-        };
-        let children = [sleeper().unwrap(), sleeper().unwrap()];
+    fn f02_a_death_is_reported_by_its_number_until_it_is_noticed() {
+        let mut children = [(); 2].map(|()| Command::new("sleep").arg("60").spawn().unwrap());
+        let watches = children.each_ref().map(|child| ProcessWatch::of_process(child.id() as i32).unwrap());
         let (sender, reported) = channel();
         let mut times = 0;
-        let thread = DeathThread::start(children.iter().map(Child::watch), move |number| {
+        let thread = DeathThread::start(&watches, move |number| {
             times += 1;
             sender.send(number).unwrap();
-            if times < 3 { Told::NotYet } else { Told::Yes }
+            if times < 3 { Noticed::NotYet } else { Noticed::Yes }
         })
         .unwrap();
         assert!(reported.try_recv().is_err());
-        children[1].signal(nix::sys::signal::Signal::SIGKILL);
+        children[1].kill().unwrap();
         let within = Duration::from_secs(20);
         assert_eq!([(); 3].map(|()| reported.recv_timeout(within)), [Ok(1); 3]);
         drop(thread);
         assert!(reported.recv().is_err(), "nothing more, and the thread is gone");
+        for child in &mut children {
+            let _ = child.kill();
+            child.wait().unwrap();
+        }
     }
 }

@@ -31,6 +31,7 @@ pub fn is_forked_child() -> bool {
 
 /// In a fresh child.
 pub(crate) fn set_forked() {
+    // Relaxed: as in `is_forked_child`.
     FORKED.store(true, Ordering::Relaxed);
 }
 
@@ -62,6 +63,7 @@ fn install() {
     }
     let ours: Box<Hook> =
         Box::new(move |panic| if is_forked_child() { report_panic(panic) } else { there(panic) });
+    // Relaxed: as above.
     INSTALLED.store(address(&*ours), Ordering::Relaxed);
     set_hook(ours);
 }

@@ -16,7 +16,7 @@
 //! - **CP-7** What C code in a child prints with `printf` is written when the child exits, once.
 //! - **CP-8** A forked child takes no lock that a thread of its parent may have held: its panics go
 //!   straight to standard error, and [`is_forked_child`] tells code that logs to be silent.
-//! - **CP-9** A [`DeathThread`] reports a death at once, and again until it is told.
+//! - **CP-9** A [`DeathThread`] reports a death at once, and again until it is noticed.
 //!
 //! # Example
 //! ```
@@ -44,7 +44,7 @@ mod respawn;
 mod stdio;
 
 pub use child::{Child, PANIC_EXIT_CODE, exit};
-pub use death_thread::{DeathThread, Told};
+pub use death_thread::{DeathThread, Noticed};
 pub use forked::is_forked_child;
 pub use process_watch::ProcessWatch;
 pub use respawn::{NotRespawned, respawned};

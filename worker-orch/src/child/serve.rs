@@ -13,6 +13,11 @@ const FIRST_LINE: usize = 64;
 /// What a child does with a frame. The answer goes back to the parent; it is empty for tasks.
 pub(super) trait Executor {
     fn execute(&mut self, frame: &ReceivedFrame) -> Result<Vec<u8>, Failure>;
+
+    /// Whether nothing can be executed any more.
+    fn is_lost(&self) -> bool {
+        false
+    }
 }
 
 /// Why a task has no result.
@@ -30,6 +35,8 @@ pub(super) enum Ended {
     /// A collective command panicked. Its peers wait for this child, and the state of its communicator is
     /// unknown: the process must end.
     Panicked,
+    /// The executor has lost what it needs: the process must end.
+    Lost,
 }
 
 /// Serves until shutdown. A parked child costs nothing: the parent's death kills it from outside, so it
@@ -39,7 +46,8 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
     let words = block.child(me);
     let mut slot = vec![0; SLOT_BYTES];
     let mut frame = ReceivedFrame::default();
-    let mut seq = 0;
+    // Not 0 in the place of a process that was ended.
+    let mut seq = words.done();
     // The last run of which this child recorded a failure. It is not read back from the control block: the
     // parent polls that cache line, and its owner would have to fetch it.
     let mut failed_run = words.failed_run();
@@ -66,6 +74,9 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
             block.record_times(me, seq, start_ns, monotonic_ns());
         }
         fault_point!("worker.frame.executed");
+        if executor.is_lost() {
+            return Ended::Lost;
+        }
         match outcome {
             Ok(answer) if answer.is_empty() => {}
             Ok(answer) => block.write_answer(me, &answer),
@@ -148,7 +159,15 @@ fn await_prerequisites(
         let wait = Wait::until(deadline).abort_on(block.parent().abort_word()).spinning(spin);
         let mut parked = block.park_flag(me, child);
         let words = block.child(child);
-        match wait.on(words.done_word(), Some(&mut parked), |done| (done >= need.seq).then_some(())) {
+        let waits = words.done() < need.seq;
+        if waits {
+            block.child(me).set_need(Some(*need));
+        }
+        let waited = wait.on(words.done_word(), Some(&mut parked), |done| (done >= need.seq).then_some(()));
+        if waits {
+            block.child(me).set_need(None);
+        }
+        match waited {
             Ok(()) if words.failed_run() == frame.run => return Err(TaskError::Followed),
             Ok(()) => {}
             Err(WaitError::Aborted { .. } | WaitError::TimedOut { .. } | WaitError::PeerDied(_)) => {

@@ -43,6 +43,36 @@
 //! - **WO-7** A host buffer has one address in the parent and in all its children, whenever it was made and
 //!   however they were started. Reading and writing it is sound while others write it.
 //! - **WO-8** The memory of a domain is released when its run has drained, also when the run failed.
+//! - **WO-9** [`Task::collectives`] are made by the parent, before the task, and never inside it. They are the same calls as outside a
+//!   Worker. A member that fails tells the others at once, and a later run has a new group.
+//!
+//! # Collectives
+//! Functions on chips reduce and exchange data with [`Task::collectives`], over the chips that they were submitted to together. The
+//! parent makes the group, once; later runs use it again.
+//! ```
+//! use worker_orch::{Access, Args, CollectivesOptions, Failure, Op, Task, Worker};
+//!
+//! fn sum(task: &mut Task<'_>) -> Result<(), Failure> {
+//!     let mut values = task.read::<f32>(0)?;
+//!     task.collectives()?.all_reduce(&mut values, Op::Sum)?;
+//!     task.write(0, &values)
+//! }
+//!
+//! let mut worker = Worker::builder().devices(&[0, 1]).build()?;
+//! let sum = worker.register_function("sum", sum);
+//! let data = [worker.host_buffer::<f32>(2)?, worker.host_buffer::<f32>(2)?];
+//! data[0].write(&[1.0, 2.0])?;
+//! data[1].write(&[10.0, 20.0])?;
+//! worker.init()?;
+//! worker.run(|orch| {
+//!     orch.collectives(&[0, 1], CollectivesOptions::new())?;
+//!     let args = |chip: usize| (chip, Args::new().tensor(&data[chip].tensor(), Access::InOut));
+//!     orch.submit_group(sum, &[args(0), args(1)])
+//! })?;
+//! assert_eq!(data[0].to_vec(), [11.0, 22.0]);
+//! worker.close()?;
+//! # Ok::<_, Failure>(())
+//! ```
 //!
 //! # How child processes are started
 //! By default children are **forked**: copies of the parent in which only the thread that called
@@ -111,6 +141,7 @@ pub use builder::{CHIP_LEVEL, WorkerBuilder};
 pub use child::Task;
 pub use chip_bootstrap::{Chip, ChipConfig, ChipMemoryKind, HostSpan, PartKind, Platform, UnknownPlatform};
 pub use chip_context::{ChipBuffer, ChipContext};
+pub use collectives::{CollError, Collectives, Op, Options as CollectivesOptions, WindowTensor};
 pub use comm_context::abi::{
     AbiError, COMM_MAX_RANK_NUM, CommContext, DType, DeviceAddr, TensorBuilder, TensorDesc,
 };

@@ -1,7 +1,9 @@
 //! Submitting tasks inside a run, in the order that follows from the memory that they touch.
 
+mod collectives;
 mod domains;
 
+pub(super) use collectives::RunEnd;
 pub(super) use domains::BaseGroup;
 pub use domains::{Domain, DomainContext};
 
@@ -106,12 +108,13 @@ impl<'w> Orchestrator<'w> {
             all_needs.push(std::mem::take(&mut self.needs));
         }
         let group: Vec<Prerequisite> = members.iter().map(|(to, _)| self.next_task(*to)).collect();
+        let collectives = self.base.groups.of(members.iter().map(|(to, _)| *to));
         let mut ids = Vec::with_capacity(members.len());
         for ((to, args), mut needs) in members.iter().zip(all_needs) {
             condense(&mut needs, |need| {
                 usize::from(need.child) == *to || group.contains(&need) || self.children.is_known_done(need)
             });
-            ids.push(self.send(program, args, *to, &needs)?);
+            ids.push(self.send(program, args, *to, &needs, collectives)?);
         }
         Ok(ids)
     }
@@ -146,7 +149,7 @@ impl<'w> Orchestrator<'w> {
         if !needs.is_empty() {
             condense(&mut needs, |need| usize::from(need.child) == to || self.children.is_known_done(need));
         }
-        let sent = self.send(program, args, to, &needs);
+        let sent = self.send(program, args, to, &needs, 0);
         self.needs = needs;
         sent
     }
@@ -171,9 +174,11 @@ impl<'w> Orchestrator<'w> {
         args: &Args,
         to: usize,
         needs: &[Prerequisite],
+        collectives: u8,
     ) -> Result<TaskId, Failure> {
         let frame = Frame {
             program: program.number(),
+            collectives,
             prerequisites: needs,
             scalars: args.scalars(),
             tensors: args.tensors(),

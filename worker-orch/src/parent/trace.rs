@@ -60,6 +60,7 @@ impl Trace {
             Kind::Free => What::Command("free memory"),
             Kind::CopyIn => What::Command("copy to the chip"),
             Kind::CopyOut => What::Command("copy from the chip"),
+            Kind::Wait => What::Command("wait for other processes"),
             Kind::Shutdown => return,
         };
         self.waiting[child].push_back((seq, what));

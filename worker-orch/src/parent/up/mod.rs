@@ -19,7 +19,11 @@ use chip_bootstrap::ChipMemoryKind;
 use chip_memory::Dropped;
 use comm_context::comm::Timeout;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use worker_errors::{ErrorCode, Failure};
+
+/// How many Workers this process has brought up.
+static BROUGHT_UP: AtomicU64 = AtomicU64::new(0);
 
 /// The children of a Worker, and what the parent knows of them.
 #[derive(Debug)]
@@ -33,6 +37,8 @@ pub(crate) struct Up {
     chip_memory: ChipMemoryKind,
     spaces: AddressSpaces,
     dropped: Dropped,
+    /// Which Worker of this process it is; another one after each bring-up.
+    id: u64,
     runs: u64,
 }
 
@@ -47,7 +53,9 @@ impl Up {
         spaces: AddressSpaces,
     ) -> Self {
         let dropped = Dropped::default();
-        Self { children, contexts, base, next_level, heap, chip_memory, spaces, dropped, runs: 0 }
+        // Relaxed: each gets another number, whatever else they see of each other.
+        let id = BROUGHT_UP.fetch_add(1, Ordering::Relaxed);
+        Self { children, contexts, base, next_level, heap, chip_memory, spaces, dropped, id, runs: 0 }
     }
 
     /// Fails with the first cause when a child was lost.

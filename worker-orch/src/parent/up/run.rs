@@ -4,6 +4,7 @@ use super::Up;
 use crate::parent::first_cause::Event;
 use crate::parent::orchestrator::Orchestrator;
 use crate::shared::Programs;
+use crate::task_id::RunId;
 use deadline::Deadline;
 use fault_points::fault_point;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -30,7 +31,7 @@ impl Up {
             &mut self.base,
             self.next_level,
             &self.spaces,
-            run,
+            RunId { worker: self.id, run },
             deadline,
         );
         let returned = catch_unwind(AssertUnwindSafe(|| body(&mut orchestrator)));

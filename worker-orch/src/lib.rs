@@ -46,6 +46,8 @@
 //! - **WO-9** A task runs after the tasks that [`Args::after`] names and after what is before a
 //!   [barrier](Orchestrator::barrier) of its chip, and not at all when one of them failed.
 //! - **WO-10** A task takes 32 tensors and 16 scalars, whatever else is under way; more is refused.
+//! - **WO-11** [`copy_to`](Worker::copy_to) and [`copy_from`](Worker::copy_from) touch the chip's window and memory
+//!   of that chip that is allocated now, and nothing else.
 //!
 //! # The order of tasks
 //! Each chip executes its tasks in the order of the submits. Between chips the order follows from memory: a task

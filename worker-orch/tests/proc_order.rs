@@ -183,7 +183,7 @@ fn tasks_of_another_run_or_worker_are_refused_as_prerequisites() {
     let put = workers.each_mut().map(|worker| worker.register_function("put", put))[0];
     let x = workers.each_mut().map(|worker| worker.host_buffer::<f32>(1).unwrap());
     let args = |worker: usize| unordered(&x[worker].tensor()).scalar(0).scalar(1);
-    workers.each_mut().map(|worker| worker.init().unwrap());
+    workers.iter_mut().for_each(|worker| worker.init().unwrap());
     // The first run of both, so that the tasks have the same numbers.
     let first = workers[0].run(|orch| orch.submit_next_level(put, &args(0), 0)).unwrap();
     for worker in [1, 0] {

@@ -1,5 +1,6 @@
 //! A Worker that is up.
 
+mod allocations;
 mod chip_memory;
 mod run;
 
@@ -15,8 +16,8 @@ use crate::chip_context::ChipContext;
 use crate::heap::Heap;
 use crate::program::Program;
 use crate::shared::{Definition, Programs};
+use allocations::Allocations;
 use chip_bootstrap::ChipMemoryKind;
-use chip_memory::Dropped;
 use comm_context::comm::Timeout;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,7 +37,7 @@ pub(crate) struct Up {
     heap: Arc<Heap>,
     chip_memory: ChipMemoryKind,
     spaces: AddressSpaces,
-    dropped: Dropped,
+    allocations: Allocations,
     /// Which Worker of this process it is; another one after each bring-up.
     id: u64,
     runs: u64,
@@ -52,10 +53,10 @@ impl Up {
         chip_memory: ChipMemoryKind,
         spaces: AddressSpaces,
     ) -> Self {
-        let dropped = Dropped::default();
+        let allocations = Allocations::default();
         // Relaxed: each gets another number, whatever else they see of each other.
         let id = BROUGHT_UP.fetch_add(1, Ordering::Relaxed);
-        Self { children, contexts, base, next_level, heap, chip_memory, spaces, dropped, id, runs: 0 }
+        Self { children, contexts, base, next_level, heap, chip_memory, spaces, allocations, id, runs: 0 }
     }
 
     /// Fails with the first cause when a child was lost.

@@ -27,7 +27,7 @@ const TENSORS_AT: usize = BODY_AT + (INLINE_PREREQUISITES + Args::MAX_SCALARS) *
 /// The prerequisites of one frame that has nothing else.
 pub(crate) const MOST_PREREQUISITES: usize = (SLOT_BYTES - BODY_AT) / 8;
 
-const _: () = assert!(TENSORS_AT % 64 == 0 && SLOT_BYTES % 128 == 0);
+const _: () = assert!(TENSORS_AT.is_multiple_of(64) && SLOT_BYTES.is_multiple_of(128));
 
 /// The program of a frame that runs none.
 const NO_PROGRAM: u32 = u32::MAX;

@@ -152,6 +152,7 @@ mod chip_context;
 pub mod fuzzing;
 mod heap;
 mod host_buffer;
+mod log;
 mod parent;
 mod program;
 mod shared;

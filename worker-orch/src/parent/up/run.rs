@@ -1,6 +1,7 @@
 //! One run: the caller's closure submits tasks, they drain, and the first cause of a failure is reported.
 
 use super::Up;
+use crate::log;
 use crate::parent::first_cause::Event;
 use crate::parent::orchestrator::Orchestrator;
 use crate::shared::Programs;
@@ -21,7 +22,7 @@ impl Up {
     ) -> Result<T, Failure> {
         self.free_dropped(programs, deadline)?;
         let run = self.next_run();
-        let span = tracing::debug_span!("run", number = run / 2 + 1);
+        let span = log::span(|| tracing::debug_span!("run", number = run / 2 + 1));
         let _entered = span.enter();
         fault_point!("worker.run.begun");
         self.heap.set_in_run(true);

@@ -111,7 +111,7 @@ impl CpuQuota {
                 let mut words = text.split_whitespace().map(str::parse::<u64>);
                 (words.next()?.ok()?, words.next()?.ok()?)
             }
-            // -1 is no quota, and no number here.
+            // -1 stands for unlimited; it does not parse here.
             Err(_) => (number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us")?),
         };
         let millicores = quota.checked_mul(1000)?.checked_div(period)?;
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(millicores("0::/../elsewhere\n"), None);
         write("cpu.max", "200000 100000\n");
         assert_eq!(millicores("0::/kubepods/pod1\n"), Some(2000));
-        assert_eq!(millicores("nonsense"), None);
+        assert_eq!(millicores("malformed"), None);
         fs::remove_dir_all(&mounts).unwrap();
     }
 }

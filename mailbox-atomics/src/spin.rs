@@ -15,7 +15,7 @@ const RETRY_AFTER: u32 = 16;
 const CHECKS_PER_CLOCK_READ: u32 = 64;
 
 /// Knows where the parties of a wait run. A waiter with a core for every party asks it now and then while it
-/// spins: two parties that the scheduler has put on one core would hand it to each other for ever (F71).
+/// spins: two parties that the scheduler has put on one core would only yield to each other (F71).
 pub trait Placement {
     /// Sees that this thread has a core to itself, if there is one for it. `now_ns` is monotonic.
     fn look_after(&self, now_ns: u64);

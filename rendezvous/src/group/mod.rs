@@ -135,7 +135,7 @@ impl Group {
     /// Waits until every rank has arrived, for so long at most, in `phase`.
     ///
     /// Where all arrive within some microseconds, this reads no clock and publishes no phase: the time starts when it
-    /// has looked in vain.
+    /// has checked without success.
     pub fn barrier_within(&self, phase: Phase, within: Timeout) -> Result<(), CommError> {
         self.check()?;
         let _turn = self.barrier_turn.lock().unwrap_or_else(PoisonError::into_inner);

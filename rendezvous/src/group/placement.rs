@@ -67,6 +67,7 @@ impl mailbox_atomics::Placement for Placement {
         if let Some(free) = free
             && move_this_thread_to(free).is_ok()
         {
+            // Relaxed: as above.
             self.moved.store(mine.encode(), Ordering::Relaxed);
             self.publish_at(now_ns);
         }

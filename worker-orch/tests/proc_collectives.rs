@@ -109,7 +109,7 @@ fn members(chips: &[usize], buffers: &[HostBuffer<f32>], scalars: &[u64]) -> Vec
     chips.iter().map(|chip| (*chip, args(*chip))).collect()
 }
 
-// WO-9
+// WO-12
 #[test]
 #[serial]
 fn functions_of_a_group_make_collective_calls_in_many_runs() {
@@ -141,7 +141,7 @@ fn functions_of_a_group_make_collective_calls_in_many_runs() {
     assert_eq!(traces(), before, "something is left");
 }
 
-// WO-9
+// WO-12
 #[test]
 #[serial]
 fn domains_have_collectives_of_their_own() {
@@ -173,7 +173,7 @@ fn domains_have_collectives_of_their_own() {
     worker.close().unwrap();
 }
 
-// WO-9
+// WO-12
 #[test]
 #[serial]
 fn a_task_without_a_group_is_told_what_to_do() {
@@ -206,7 +206,7 @@ fn a_task_without_a_group_is_told_what_to_do() {
     worker.close().unwrap();
 }
 
-// WO-2, WO-4, WO-9
+// WO-2, WO-4, WO-12
 #[test]
 #[serial]
 fn f52_a_failed_member_is_the_first_cause_and_the_next_run_has_a_new_group() {
@@ -263,10 +263,10 @@ fn f02_a_member_that_is_killed_in_a_collective_is_reported() {
 }
 
 /// The parent asks for more than there is: refused with need and have, and nothing stays behind.
-// WO-9
+// WO-12
 #[test]
 #[serial]
-fn f51_windows_of_collectives_are_counted() {
+fn windows_of_collectives_are_counted() {
     if platform() != Platform::Sim {
         return;
     }

@@ -137,7 +137,7 @@ impl Executor for ChipExecutor<'_> {
             Some(Kind::MakeCollectives) => self.collectives.make(frame, &self.chip).map(empty),
             Some(Kind::CloseCollectives) => self.collectives.close(frame).map(empty),
             Some(Kind::Malloc | Kind::Free | Kind::CopyIn | Kind::CopyOut) => self.memory_command(frame),
-            Some(Kind::Shutdown) | None => Err(malformed()),
+            Some(Kind::Shutdown | Kind::Wait) | None => Err(malformed()),
         }
     }
 

@@ -38,7 +38,7 @@ impl ChipCollectives {
         Ok(())
     }
 
-    /// Closes a group, together with the other members. One that could not be made here is no error.
+    /// Closes a group, together with the other members. Does nothing where it could not be made.
     pub(super) fn close(&mut self, frame: &ReceivedFrame) -> Result<(), Failure> {
         let &[id] = frame.scalars.as_slice() else { return Err(malformed()) };
         fault_point!("worker.collectives.close");
@@ -48,7 +48,7 @@ impl ChipCollectives {
         }
     }
 
-    /// A task of this chip is not done as it should be: members that wait for it are told at once. The parent makes the groups
+    /// A task of this chip is not done as it should be: members that wait for it fail at once. The parent makes the groups
     /// anew.
     pub(super) fn give_up(&self) {
         self.list.iter().for_each(|member| member.group.give_up("its task failed"));

@@ -1,6 +1,7 @@
 //! Collectives between chips: which groups the chips have, and the commands that make and close them.
 
 use super::{Domain, Orchestrator};
+use crate::log;
 use crate::shared::{Frame, Kind};
 use collectives::Options;
 use fault_points::fault_point;
@@ -77,7 +78,8 @@ impl Orchestrator<'_> {
         domain: Option<&str>,
         options: Options,
     ) -> Result<(), Failure> {
-        let _span = tracing::debug_span!("collectives", ?chips, domain).entered();
+        let span = log::span(|| tracing::debug_span!("collectives", ?chips, domain));
+        let _entered = span.enter();
         let bad = |text: String| Failure::new(ErrorCode::Invalid, text).in_phase("collectives");
         self.check_members(chips).map_err(bad)?;
         let id = self.base.groups.free_id();

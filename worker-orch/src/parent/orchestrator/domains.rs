@@ -2,6 +2,7 @@
 
 use super::Orchestrator;
 use super::collectives::{Groups, RunEnd};
+use crate::log;
 use crate::parent::chips::window_fits;
 use crate::shared::{Frame, Kind};
 use chip_bootstrap::{BUFFER_ALIGN, ChipConfig, ChipGroup};
@@ -81,7 +82,8 @@ impl Orchestrator<'_> {
         window_size: usize,
         buffers: &[(&str, DType, usize)],
     ) -> Result<Domain, Failure> {
-        let _span = tracing::debug_span!("allocate_domain", name, ?chips, window_size).entered();
+        let span = log::span(|| tracing::debug_span!("allocate_domain", name, ?chips, window_size));
+        let _entered = span.enter();
         let offsets = self.check_domain(name, chips, window_size, buffers)?;
         self.join_all()?;
         self.settle(chips)?;
@@ -240,7 +242,7 @@ impl Orchestrator<'_> {
         if self.domains.live.is_empty() && !self.has_collectives_to_close(end) {
             return Ok(());
         }
-        let span = tracing::trace_span!("release_domains", clean_up);
+        let span = log::span(|| tracing::trace_span!("release_domains", clean_up));
         let _entered = span.enter();
         let live = std::mem::take(&mut self.domains.live);
         self.children.begin_clean_up(clean_up);

@@ -239,8 +239,8 @@ impl Worker {
         up.chip_alloc(chip, bytes, call)
     }
 
-    /// Copies bytes to a chip: into memory made by [`chip_alloc`](Self::chip_alloc), or into one of its
-    /// window's buffers.
+    /// Copies bytes to a chip: into memory made by [`chip_alloc`](Self::chip_alloc) for it that was not dropped,
+    /// or into its window. Anything else is refused, and the error names the chip that it belongs to.
     pub fn copy_to(&mut self, chip: usize, to: DeviceAddr, bytes: &[u8]) -> Result<(), Failure> {
         let span = log::span(|| tracing::debug_span!("copy_to", chip, ?to, bytes = bytes.len()));
         let _entered = span.enter();
@@ -248,7 +248,7 @@ impl Worker {
         up.copy_to(chip, to, bytes, call)
     }
 
-    /// Copies bytes from a chip, as they are there now.
+    /// Copies bytes from a chip, as they are there now; from where [`copy_to`](Self::copy_to) copies to.
     pub fn copy_from(&mut self, chip: usize, from: DeviceAddr, into: &mut [u8]) -> Result<(), Failure> {
         let span = log::span(|| tracing::debug_span!("copy_from", chip, ?from, bytes = into.len()));
         let _entered = span.enter();

@@ -95,7 +95,7 @@ impl Children {
         for child in children {
             let handle = &mut self.handles[*child];
             handle.ended = true;
-            handle.seen_done = handle.sent;
+            (handle.seen_done, handle.seen_failed_run) = (handle.sent, self.run);
             self.block.abandon(*child, handle.sent, self.run);
         }
         self.watch_deaths();

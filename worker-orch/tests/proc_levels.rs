@@ -1,4 +1,4 @@
-//! Deaths below a nested Worker, and runs that take too long: what is told, when, and what goes on afterwards.
+//! Deaths below a nested Worker, and runs that take too long: what is reported, and what goes on afterwards.
 #![allow(missing_docs)]
 
 mod support;

@@ -251,7 +251,7 @@ impl Orchestrator<'_> {
         let _entered = span.enter();
         let live = std::mem::take(&mut self.domains.live);
         if self.deadline.has_passed() {
-            // The run took too long and its chips have come back: that is no reason to leave its domains.
+            // The run took too long, and its chips have come back: its domains are released all the same.
             self.deadline = Deadline::after(CLEAN_UP).unwrap_or(self.deadline);
         }
         self.children.begin_clean_up(clean_up);

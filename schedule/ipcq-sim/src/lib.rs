@@ -111,6 +111,7 @@ pub mod data;
 pub mod dist;
 pub mod engine;
 pub mod kernbench;
+pub mod kernel;
 pub mod memory;
 pub mod net;
 pub mod oplog;

@@ -1,10 +1,11 @@
 //! A program on a topology with settings: everything that an engine reads, computed once.
 
-use crate::config::{Backpressure, CreditAt, CreditLatency, CreditWait, Settings, Skew, Topology};
+use crate::config::{Backpressure, BufferKind, CreditAt, CreditLatency, CreditWait, Settings, Skew, Topology};
+use crate::kernel::{KernelProgram, Space};
 use crate::net::Net;
 use crate::units::Ps;
 use ccl_schedule::algo::BuildError;
-use ccl_schedule::{CreditPoint, Program, Wiring, WiringError};
+use ccl_schedule::{Program, Wiring, WiringError};
 use thiserror::Error;
 
 /// Above this many messages a simulation is refused: it would take minutes.
@@ -151,12 +152,16 @@ pub struct Plan<'p> {
     pub net: Net,
     /// How the tensor is cut.
     pub cut: Cut,
-    /// Costs of the two chunk sizes, the larger first.
-    pub costs: [Costs; 2],
+    /// Costs of the two chunk sizes, the larger first, then of the other sizes of a kernel.
+    pub costs: Vec<Costs>,
     /// Chunks from this one on are the smaller kind.
     pub(crate) smaller_from: u32,
     /// Slots per queue.
     pub slots: u32,
+    /// The memory that they lie in.
+    pub(crate) buffer_kind: BufferKind,
+    /// Bytes of a slot.
+    pub(crate) slot_size: u64,
     /// How a PE waits.
     pub backpressure: Backpressure,
     /// When a credit is returned.
@@ -167,6 +172,8 @@ pub struct Plan<'p> {
     pub credit_latency: Vec<Ps>,
     /// Stragglers.
     pub skew: Skew,
+    /// The program, if it is a recorded kernel.
+    pub(crate) kernel: Option<&'p KernelProgram>,
 }
 
 impl<'p> Plan<'p> {
@@ -199,8 +206,10 @@ impl<'p> Plan<'p> {
         }
         let cut =
             Cut { elems: settings.n_elem, chunks: program.chunks(), elem_bytes: settings.dtype.bytes() };
+        let kernel = program.known().and_then(|any| any.downcast_ref::<KernelProgram>());
         let [tile, _] = cut.sizes();
-        if tile > settings.slot_size {
+        // A kernel need not send whole chunks; its own check knows what it sends.
+        if kernel.is_none() && tile > settings.slot_size {
             return Err(PlanError::TileTooLarge {
                 n_elem: settings.n_elem,
                 dtype: settings.dtype.name(),
@@ -212,7 +221,9 @@ impl<'p> Plan<'p> {
         let wiring = Wiring::install(program)?;
         let net = Net::new(topology, &wiring);
         let memory = topology.memory(settings.buffer_kind);
-        let costs = cut.sizes().map(|bytes| Costs {
+        let others = kernel.map_or(&[][..], |kernel| &kernel.classes);
+        let sizes = cut.sizes().into_iter().chain(others.iter().copied());
+        let costs = sizes.map(|bytes| Costs {
             bytes,
             link: net.rates().map(|rate| rate.time(bytes)),
             write: memory.access(bytes),
@@ -220,6 +231,7 @@ impl<'p> Plan<'p> {
             math: topology.math.time(bytes),
             copy: topology.copy.time(bytes),
         });
+        let costs: Vec<Costs> = costs.collect();
         let credit_latency = (0..wiring.channels().len() as u32)
             .map(|channel| {
                 let slowest = net.path(channel).map(|hop| net.rates()[hop.rate as usize]);
@@ -241,18 +253,47 @@ impl<'p> Plan<'p> {
             costs,
             smaller_from: if cut.larger() > 0 { cut.larger() } else { 0 },
             slots: settings.n_slots,
+            buffer_kind: settings.buffer_kind,
+            slot_size: settings.slot_size,
             backpressure: settings.backpressure,
             credit_at: settings.credit_at,
             credit_wait: settings.credit_wait,
             credit_latency,
             skew: settings.skew,
+            kernel,
         })
     }
 
-    /// The size class of a tile; scratch tiles count as the largest chunk.
+    /// The size class of a tile; scratch tiles of a schedule count as the largest chunk.
     #[inline]
-    pub(crate) fn class(&self, tile: u32) -> usize {
+    pub(crate) fn class(&self, rank: u32, tile: u32) -> usize {
+        if let Some(kernel) = self.kernel
+            && let Some(class) = kernel.class(rank, tile)
+        {
+            return class;
+        }
         usize::from(tile >= self.smaller_from && tile < self.cut.chunks)
+    }
+
+    /// How many bits a size class takes.
+    pub(crate) fn class_bits(&self) -> u32 {
+        (self.costs.len() - 1).ilog2() + 1
+    }
+
+    /// What it costs a kernel to reach memory that is not TCM, besides the copy.
+    pub(crate) fn reach(&self, rank: u32, tile: u32) -> Ps {
+        let Some(kernel) = self.kernel else { return 0 };
+        let tile = kernel.map.tile(rank, tile);
+        match tile.home {
+            None | Some((Space::Tcm, _)) => 0,
+            Some((space, _)) => self.net.topology().memory(space).access(tile.bytes),
+        }
+    }
+
+    /// The time of a computation that passes over its data so many times.
+    pub(crate) fn math(&self, class: usize, passes: u64) -> Ps {
+        let once = self.costs[class].math;
+        once + (passes - 1) * (once - self.net.topology().math.setup)
     }
 
     /// When a rank starts.
@@ -275,11 +316,4 @@ impl<'p> Plan<'p> {
         }
     }
 
-    /// How the untimed proof must treat held slots to match the settings.
-    pub fn credit_point(&self) -> CreditPoint {
-        match self.credit_at {
-            CreditAt::LastUse => CreditPoint::LastUse,
-            CreditAt::Copy | CreditAt::Recv => CreditPoint::Recv,
-        }
-    }
 }

@@ -3,7 +3,7 @@
 use crate::bound::{Bounds, bounds};
 use crate::config::{Settings, Topology};
 use crate::engine::{self, Engine, SimError, Timing};
-use crate::memory::Memory;
+use crate::memory::{Memory, Overflow};
 use crate::oplog::{OpLog, ReplayError};
 use crate::plan::{MESSAGE_LIMIT, Plan, PlanError};
 use crate::probe::Probe;
@@ -33,6 +33,9 @@ pub enum SimulationError {
     /// The log cannot be written.
     #[error("the log of data movements cannot be written: {0}")]
     Log(std::io::Error),
+    /// A result of a kernel exceeds its format.
+    #[error(transparent)]
+    Overflow(#[from] Overflow),
     /// Replay and direct execution differ.
     #[error("replayed data differs from executed data, first on rank {rank}")]
     ReplayDiffers {
@@ -137,7 +140,7 @@ impl<'p> Simulation<'p> {
 
     /// Proves contributions and the absence of deadlock for the configured slots.
     pub fn prove(&self) -> Result<Proof, ProofError> {
-        prove(self.plan.program, self.plan.slots, self.plan.credit_point())
+        prove(self.plan.program, self.plan.slots, self.settings.credit_point())
     }
 
     /// Times the schedule and reports to `probe`.
@@ -157,6 +160,7 @@ impl<'p> Simulation<'p> {
             Goal::AllReduce => 2.0 * (n - 1.0) / n,
             Goal::ReduceScatter { .. } | Goal::AllGather { .. } => (n - 1.0) / n,
             Goal::Shift => 1.0,
+            Goal::Any => 0.0,
         };
         let gbps = if time > 0 { bytes as f64 * 1000.0 / time as f64 } else { 0.0 };
         Report {
@@ -207,9 +211,12 @@ impl<'p> Simulation<'p> {
         let mut log = OpLog::new(&self.plan, start.clone(), csv);
         let mut executed = start;
         let replayed = std::thread::scope(|scope| {
-            scope.spawn(|| executed.execute(&self.plan));
+            let execution = scope.spawn(|| executed.execute(&self.plan));
             let outcome = self.time(engine, &mut (&mut log, probe))?;
-            Ok::<_, SimulationError>((outcome, log.finish().map_err(SimulationError::Log)??))
+            let replayed = log.finish().map_err(SimulationError::Log)??;
+            // Joined last: a panic there is a panic here.
+            execution.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            Ok::<_, SimulationError>((outcome, replayed))
         });
         let (outcome, replayed) = replayed?;
         match (0..self.plan.program.ranks()).find(|&rank| replayed.tensor(rank) != executed.tensor(rank)) {

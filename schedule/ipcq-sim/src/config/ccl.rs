@@ -2,6 +2,7 @@
 
 use super::{ConfigError, Leaf, Origin, mapping, nested, parse, read};
 use crate::units::{Decimal, Ps};
+use ccl_schedule::CreditPoint;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -213,6 +214,16 @@ pub struct Settings {
     pub split: u32,
     /// Stragglers.
     pub skew: Skew,
+}
+
+impl Settings {
+    /// How an untimed proof must treat held slots to match.
+    pub fn credit_point(&self) -> CreditPoint {
+        match self.credit_at {
+            CreditAt::LastUse => CreditPoint::LastUse,
+            CreditAt::Copy | CreditAt::Recv => CreditPoint::Recv,
+        }
+    }
 }
 
 impl Default for Settings {

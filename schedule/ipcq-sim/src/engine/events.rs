@@ -11,6 +11,8 @@ use ccl_schedule::Program;
 
 struct Queue {
     calendar: Calendar,
+    /// Bits of a size class.
+    bits: u32,
 }
 
 impl<G: Program + ?Sized, P: Probe> Transport<G, P> for Queue {
@@ -25,7 +27,7 @@ impl<G: Program + ?Sized, P: Probe> Transport<G, P> for Queue {
             rank: flight.rank,
             number: flight.number,
             channel: flight.channel,
-            place: Place::new(at, flight.class),
+            place: Place::new(at, flight.class, self.bits),
         });
     }
 }
@@ -37,7 +39,8 @@ pub(super) fn run<G: Program + ?Sized, P: Probe>(
     mut machine: Machine<'_, '_, G, P>,
 ) -> Result<Timing, SimError> {
     let plan = machine.plan;
-    let mut queue = Queue { calendar: Calendar::new(plan.net.shortest_hop()) };
+    let bits = plan.class_bits();
+    let mut queue = Queue { calendar: Calendar::new(plan.net.shortest_hop()), bits };
     machine.settle(&mut queue, Some(0))?;
     let (steps, kinds) = (plan.net.steps(), plan.net.kinds());
     let mut events = 0u64;
@@ -45,12 +48,12 @@ pub(super) fn run<G: Program + ?Sized, P: Probe>(
     while let Some(event) = queue.calendar.pop() {
         if events.is_multiple_of(AHEAD as u64) {
             let soon = queue.calendar.soon(AHEAD);
-            let links = soon.iter().map(|event| steps[event.place.step()].link as usize);
+            let links = soon.iter().map(|event| steps[event.place.step(bits)].link as usize);
             std::hint::black_box(links.fold(0, |sum, link| sum ^ machine.free[link]));
         }
         events += 1;
-        let at = event.place.step();
-        let (step, class) = (steps[at], event.place.class());
+        let at = event.place.step(bits);
+        let (step, class) = (steps[at], event.place.class(bits));
         let kind = kinds[step.kind as usize];
         let prop = u64::from(kind.prop);
         let free = &mut machine.free[step.link as usize];
@@ -61,7 +64,7 @@ pub(super) fn run<G: Program + ?Sized, P: Probe>(
         let tail = (drained + prop).max(event.tail + u64::from(kind.over) + prop);
         if step.last == 0 {
             let over = u64::from(kinds[steps[at + 1].kind as usize].over);
-            let place = event.place.next();
+            let place = event.place.next(bits);
             queue.calendar.push(Event { time: start + prop + over, tail, place, ..event });
         } else {
             machine.deposit(event.channel, class as u32, tail);

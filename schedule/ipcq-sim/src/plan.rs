@@ -1,8 +1,11 @@
 //! A program on a topology with settings: everything that an engine reads, computed once.
 
-use crate::config::{Backpressure, BufferKind, CreditAt, CreditLatency, CreditWait, Settings, Skew, Topology};
+use crate::config::{
+    Backpressure, BufferKind, CreditAt, CreditLatency, CreditWait, Flow, Settings, Skew, Topology,
+};
 use crate::kernel::{KernelProgram, Space};
 use crate::net::Net;
+use crate::schedule_file::ScheduleFileError;
 use crate::units::Ps;
 use ccl_schedule::algo::BuildError;
 use ccl_schedule::{Program, Wiring, WiringError};
@@ -63,6 +66,37 @@ pub enum PlanError {
         rank: u32,
         /// Ranks of the schedule.
         ranks: u32,
+    },
+    /// Traffic where channels have wires of their own.
+    #[error("traffic from PE {from} to PE {to} has no link to share with fabric: direct; use fabric: cubes")]
+    TrafficNeedsLinks {
+        /// Its source.
+        from: u32,
+        /// Its destination.
+        to: u32,
+    },
+    /// Traffic of a PE that does not exist, or to itself.
+    #[error("traffic from PE {from} to PE {to}: these must be two of the {pes} PEs, which count from 0")]
+    NoSuchTraffic {
+        /// Its source.
+        from: u32,
+        /// Its destination.
+        to: u32,
+        /// PEs of the topology.
+        pes: u32,
+    },
+    /// A schedule file that cannot be used.
+    #[error(transparent)]
+    File(#[from] ScheduleFileError),
+    /// A schedule file with other ranks than the settings.
+    #[error("world_size = {wanted}: the schedule in {} has {ranks} ranks", file.display())]
+    OtherRanks {
+        /// The file.
+        file: std::path::PathBuf,
+        /// Its ranks.
+        ranks: u32,
+        /// Those asked for.
+        wanted: u32,
     },
     /// Too many channels.
     #[error(
@@ -174,6 +208,19 @@ pub struct Plan<'p> {
     pub skew: Skew,
     /// The program, if it is a recorded kernel.
     pub(crate) kernel: Option<&'p KernelProgram>,
+    /// Compute traffic; its paths are behind those of the channels, and its size classes are the last.
+    pub(crate) flows: Vec<Flow>,
+    /// What an earlier run on the same clock left behind.
+    pub(crate) before: Option<Before>,
+}
+
+/// The state of a system in which a run starts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Before {
+    /// When every PE is free.
+    pub(crate) pes: Vec<Ps>,
+    /// When every link is free; those of another wiring do not count.
+    pub(crate) links: Vec<Ps>,
 }
 
 impl<'p> Plan<'p> {
@@ -218,11 +265,22 @@ impl<'p> Plan<'p> {
                 slot: settings.slot_size,
             });
         }
+        let flows = &settings.traffic;
+        if let Some(Flow { from, to, .. }) = flows.first()
+            && topology.fabric == crate::config::Fabric::Direct
+        {
+            return Err(PlanError::TrafficNeedsLinks { from: *from, to: *to });
+        }
+        let outside = |flow: &&Flow| flow.from.max(flow.to) >= topology.pe_count() || flow.from == flow.to;
+        if let Some(Flow { from, to, .. }) = flows.iter().find(outside) {
+            return Err(PlanError::NoSuchTraffic { from: *from, to: *to, pes: topology.pe_count() });
+        }
         let wiring = Wiring::install(program)?;
-        let net = Net::new(topology, &wiring);
+        let net = Net::new(topology, &wiring, flows);
         let memory = topology.memory(settings.buffer_kind);
         let others = kernel.map_or(&[][..], |kernel| &kernel.classes);
         let sizes = cut.sizes().into_iter().chain(others.iter().copied());
+        let sizes = sizes.chain(flows.iter().map(|flow| flow.bytes));
         let costs = sizes.map(|bytes| Costs {
             bytes,
             link: net.rates().map(|rate| rate.time(bytes)),
@@ -261,6 +319,8 @@ impl<'p> Plan<'p> {
             credit_latency,
             skew: settings.skew,
             kernel,
+            flows: flows.clone(),
+            before: None,
         })
     }
 
@@ -296,8 +356,17 @@ impl<'p> Plan<'p> {
         once + (passes - 1) * (once - self.net.topology().math.setup)
     }
 
+    /// When the first PE may start.
+    pub(crate) fn earliest(&self) -> Ps {
+        self.before.as_ref().and_then(|before| before.pes.iter().min()).copied().unwrap_or(0)
+    }
+
     /// When a rank starts.
     pub fn start(&self, rank: u32) -> Ps {
+        self.before.as_ref().map_or(0, |before| before.pes[rank as usize]) + self.late(rank)
+    }
+
+    fn late(&self, rank: u32) -> Ps {
         match self.skew {
             Skew::None => 0,
             Skew::One(late, by) => {
@@ -315,5 +384,4 @@ impl<'p> Plan<'p> {
             }
         }
     }
-
 }

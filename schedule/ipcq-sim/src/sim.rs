@@ -5,8 +5,9 @@ use crate::config::{Settings, Topology};
 use crate::engine::{self, Engine, SimError, Timing};
 use crate::memory::{Memory, Overflow};
 use crate::oplog::{OpLog, ReplayError};
-use crate::plan::{MESSAGE_LIMIT, Plan, PlanError};
+use crate::plan::{Before, MESSAGE_LIMIT, Plan, PlanError};
 use crate::probe::Probe;
+use crate::schedule_file;
 use crate::stats::Stats;
 use crate::units::Ps;
 use ccl_schedule::algo::{self, Shape};
@@ -46,6 +47,16 @@ pub enum SimulationError {
 
 /// Builds the schedule that settings ask for, on a topology.
 pub fn build(settings: &Settings, topology: &Topology) -> Result<Box<dyn Program>, PlanError> {
+    if let Some(file) = &settings.schedule {
+        let program = schedule_file::load(file)?;
+        let ranks = program.ranks();
+        return match settings.world_size {
+            Some(wanted) if wanted != ranks => {
+                Err(PlanError::OtherRanks { file: file.clone(), ranks, wanted })
+            }
+            _ => Ok(Box::new(program)),
+        };
+    }
     let ranks = settings.world_size.unwrap_or_else(|| topology.pe_count());
     let shape = Shape {
         mesh: settings.mesh,
@@ -138,6 +149,12 @@ impl<'p> Simulation<'p> {
         Ok(Simulation { settings, plan })
     }
 
+    /// The same, from the state that an earlier run on the same clock left.
+    pub(crate) fn after(mut self, before: Before) -> Self {
+        self.plan.before = Some(before);
+        self
+    }
+
     /// Proves contributions and the absence of deadlock for the configured slots.
     pub fn prove(&self) -> Result<Proof, ProofError> {
         prove(self.plan.program, self.plan.slots, self.settings.credit_point())
@@ -153,7 +170,7 @@ impl<'p> Simulation<'p> {
     }
 
     fn report(&self, timing: &Timing, stats: &mut Stats, bounds: &Bounds) -> Report {
-        let (program, time) = (self.plan.program, timing.time());
+        let (program, time) = (self.plan.program, timing.time() - self.plan.earliest());
         let bytes = self.plan.cut.elems * self.plan.cut.elem_bytes;
         let n = f64::from(program.ranks());
         let share = match program.goal() {

@@ -159,8 +159,8 @@ fn the_proof_finds_what_the_tolerance_passes() {
 fn the_facade_scatters_reduces_and_gathers() {
     let settings = Settings { world_size: Some(16), n_elem: 6, ..Settings::default() };
     let topology = Topology::default();
-    let group = init_process_group(BACKEND, &topology, &settings, Engine::Auto).unwrap();
-    assert_eq!((group.get_world_size(), group.get_rank(), group.get_backend()), (16, 0, "ipcq"));
+    let mut group = init_process_group(BACKEND, &topology, &settings, Engine::Auto).unwrap();
+    assert_eq!((group.get_world_size(), group.get_rank(), group.get_backend()), (16, 0, "ahbm"));
     let placement = Placement::uniform(Policy::RowWise, &topology, 16);
     let mut tensor = Tensor::zeros(&group, 32, 6, DType::F32, &placement).unwrap();
     let host: Vec<f32> = (0..192).map(|i| i as f32).collect();
@@ -200,7 +200,7 @@ fn small_shards_do_not_overwrite_each_other() {
 fn an_f16_sum_that_overflows_is_refused() {
     let settings = Settings { world_size: Some(8), n_elem: 1, ..Settings::default() };
     let topology = Topology::default();
-    let group = init_process_group(BACKEND, &topology, &settings, Engine::Auto).unwrap();
+    let mut group = init_process_group(BACKEND, &topology, &settings, Engine::Auto).unwrap();
     let placement = Placement::uniform(Policy::RowWise, &topology, 8);
     let mut tensor = Tensor::zeros(&group, 8, 1, DType::F16, &placement).unwrap();
     tensor.copy_(&[10_000.0; 8]).unwrap();

@@ -83,8 +83,9 @@ fn library(program: &dyn Program, topology: &Topology, settings: &Settings) -> (
 
 fn kernel(program: &KernelProgram, topology: &Topology, settings: &Settings) -> (Vec<u64>, Vec<Vec<u8>>) {
     program.prove(settings).unwrap();
-    let run =
-        program.run(topology, settings, Engine::Auto, &start(program.ranks(), settings.n_elem as usize)).unwrap();
+    let run = program
+        .run(topology, settings, Engine::Auto, &start(program.ranks(), settings.n_elem as usize))
+        .unwrap();
     (run.outcome.timing.finish, (0..program.ranks()).map(|rank| run.memory.tensor(rank).to_vec()).collect())
 }
 
@@ -108,8 +109,7 @@ fn iq_9_ring_mesh_and_tree_as_code_are_those_of_the_library() {
                 let program = new("mesh", w * h).on_mesh(w, h).record(mesh(w, h)).unwrap();
                 let settings = program.settings(&base);
                 let mine = kernel(&program, &topology, &settings);
-                let theirs =
-                    library(&MeshAllReduce::new(w * h, Some((w, h))).unwrap(), &topology, &settings);
+                let theirs = library(&MeshAllReduce::new(w * h, Some((w, h))).unwrap(), &topology, &settings);
                 assert_eq!(mine, theirs, "mesh of {w} x {h}");
             }
         }
@@ -131,8 +131,7 @@ fn computations_spaces_and_posted_receives_do_what_they_say() {
         pe.store(&x, &c.ceil_div(&(&y - -1.0)));
         pe.store(&pe.memory(Space::Sram, 64, &[2, 4], DType::F32), &b.softmax());
     };
-    let program =
-        Kernel::new("all_functions", 3, &[2, 4], DType::F32).goal(Goal::Any).record(body).unwrap();
+    let program = Kernel::new("all_functions", 3, &[2, 4], DType::F32).goal(Goal::Any).record(body).unwrap();
     let settings = program.settings(&Settings::default());
     program.prove(&settings).unwrap();
     let mut memory = program.memory();
@@ -146,12 +145,9 @@ fn computations_spaces_and_posted_receives_do_what_they_say() {
     let run = program.run_on(&Topology::default(), &settings, Engine::Auto, memory).unwrap();
     for rank in 0..3 {
         let (x, y, z) = (x(rank), y(rank), y((rank + 2) % 3));
-        let b: Vec<f32> = (0..8)
-            .map(|i| ((x[i] + y[i]) * 2.0 - z[i]).max(y[i]).min(x[i] / 0.5))
-            .collect();
-        let want: Vec<f32> = (0..8)
-            .map(|i| (b[i].mul_add(x[i], y[i]).clamp(-3.0, 30.0) / (y[i] + 1.0)).ceil())
-            .collect();
+        let b: Vec<f32> = (0..8).map(|i| ((x[i] + y[i]) * 2.0 - z[i]).max(y[i]).min(x[i] / 0.5)).collect();
+        let want: Vec<f32> =
+            (0..8).map(|i| (b[i].mul_add(x[i], y[i]).clamp(-3.0, 30.0) / (y[i] + 1.0)).ceil()).collect();
         assert_eq!(run.values(rank), want);
         let softmax = run.read(rank, Space::Sram, 64, DType::F32, 8).unwrap();
         for (row, b) in softmax.chunks(4).zip(b.chunks(4)) {
@@ -208,7 +204,9 @@ fn mistake(kernel: Kernel, body: impl Fn(&Pe)) -> String {
 fn iq_10_a_mistake_is_a_sentence_that_names_kernel_line_and_rank() {
     let new = |name: &str| Kernel::new(name, 4, &[8], DType::F16);
     let any = |name: &str| new(name).goal(Goal::Any);
-    let line = |text: &str| text.split("kernels.rs:").nth(1).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    let line = |text: &str| {
+        text.split("kernels.rs:").nth(1).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
     let cases: Vec<(String, &[&str])> = vec![
         (
             mistake(new("shapes"), |pe| {
@@ -441,4 +439,13 @@ proptest! {
             prop_assert_eq!(run.values(rank), pairs.map(|(x, y)| x + y).collect::<Vec<f32>>());
         }
     }
+}
+
+#[test]
+fn the_guide_shows_the_kernel_of_the_example() {
+    let (guide, example) =
+        (include_str!("../../../docs/guide-pe-kernels.md"), include_str!("../examples/kernel_ring.rs"));
+    let start = example.find("fn ring").unwrap();
+    let end = start + example[start..].find("\n}\n").unwrap() + 3;
+    assert!(guide.contains(&example[start..end]));
 }

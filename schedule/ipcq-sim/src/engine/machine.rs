@@ -100,12 +100,17 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         // No channel carries more than all messages, so more slots than that only cost memory.
         let slots = plan.slots.min(plan.program.messages().clamp(1, 1 << 16) as u32);
         let stride = slots.next_power_of_two();
+        let before = plan.before.as_ref().map_or(&[][..], |before| &before.links);
+        let wire_free = |channel: usize| before.get(channel).copied().unwrap_or(0);
+        let links = plan.net.links() as usize;
+        let free = if before.len() == links { before.to_vec() } else { vec![0; links] };
         let chans: Vec<Chan> = plan
             .wiring
             .channels()
             .iter()
             .zip(&plan.credit_latency)
-            .map(|(channel, &credit_latency)| Chan {
+            .enumerate()
+            .map(|(id, (channel, &credit_latency))| Chan {
                 sent: 0,
                 arrived: 0,
                 received: 0,
@@ -113,7 +118,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
                 last_visible: 0,
                 last_credit: 0,
                 credit_latency,
-                wire_free: 0,
+                wire_free: if plan.net.wire().is_some() { wire_free(id) } else { 0 },
                 src: channel.src,
                 dst: channel.dst,
                 flags: 0,
@@ -122,7 +127,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         Machine {
             plan,
             probe,
-            free: vec![0; plan.net.links() as usize],
+            free,
             program,
             times: vec![0; chans.len() * stride as usize],
             chans,
@@ -202,13 +207,28 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
             let first = (0..self.pes.len() as u32).find(waits).unwrap_or(0);
             return Err(SimError::Deadlock { blocked: self.running, ranks: self.pes.len() as u32, first });
         }
+        let plan_wire = self.plan.net.wire().is_some();
         Ok(Timing {
             engine,
             finish: self.pes.iter().map(|pe| pe.now).collect(),
             blocked: self.pes.iter().map(|pe| pe.blocked).collect(),
             messages: self.messages,
             events,
+            links: match (engine, plan_wire) {
+                (Engine::A, true) => self.chans.iter().map(|chan| chan.wire_free).collect(),
+                _ => self.free,
+            },
         })
+    }
+
+    /// Whether every PE has ended its program.
+    pub(super) fn is_done(&self) -> bool {
+        self.running == 0
+    }
+
+    /// How many channels there are; what is behind them on the net is compute traffic.
+    pub(super) fn channels(&self) -> u32 {
+        self.chans.len() as u32
     }
 
     #[cold]

@@ -113,7 +113,9 @@ pub enum KernelFault {
         peer_site: Site,
     },
     /// More receives than sends on a channel.
-    #[error("receives from {dir} for the {nth}. time, but rank {peer} sends only {sent} times: nobody sends this one")]
+    #[error(
+        "receives from {dir} for the {nth}. time, but rank {peer} sends only {sent} times: nobody sends this one"
+    )]
     NobodySends {
         /// The direction.
         dir: Dir,
@@ -267,7 +269,11 @@ pub(super) fn proof_text(error: &ProofError, site: impl Fn(u32, u32) -> Option<S
                 Some(slots) => format!("the smallest n_slots that works is {slots}"),
                 None => "no n_slots helps".to_owned(),
             };
-            format!("deadlock with n_slots = {}: {}{more} wait for each other; {way}", deadlock.slots, waits.join(" -> "))
+            format!(
+                "deadlock with n_slots = {}: {}{more} wait for each other; {way}",
+                deadlock.slots,
+                waits.join(" -> ")
+            )
         }
         other => other.to_string(),
     }

@@ -205,8 +205,11 @@ pub(super) fn connect(
     kernel: &Kernel,
     traffic: &[Traffic],
 ) -> Result<BTreeMap<(u32, Dir), (u32, Dir)>, KernelError> {
-    let fail = |rank: u32, site: Site, what| {
-        KernelError { kernel: kernel.name.clone(), site: Some(site), rank: Some(rank), what }
+    let fail = |rank: u32, site: Site, what| KernelError {
+        kernel: kernel.name.clone(),
+        site: Some(site),
+        rank: Some(rank),
+        what,
     };
     let none = Vec::new();
     let mut senders: BTreeMap<(u32, Dir), (u32, Dir)> = BTreeMap::new();

@@ -227,7 +227,12 @@ impl Kernel {
         for (step, site) in &recorder.steps {
             let place = |value: u32| recorder.values[value as usize].place;
             let region = |value: &u32| matches!(place(*value), Place::Region(..));
-            if step.reads().iter().filter(|value| region(value)).any(|value| !written.contains(&place(*value))) {
+            if step
+                .reads()
+                .iter()
+                .filter(|value| region(value))
+                .any(|value| !written.contains(&place(*value)))
+            {
                 return Some(*site);
             }
             written.extend(step.writes().filter(region).map(place));

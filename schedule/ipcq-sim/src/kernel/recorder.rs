@@ -47,9 +47,19 @@ pub(super) enum Step {
     RecvAdd(Dir, u32),
     Post(Dir, u32),
     Wait(Dir),
-    Copy { from: u32, to: u32 },
-    AddTo { from: u32, to: u32 },
-    Math { function: Function, args: [Arg; 3], to: u32 },
+    Copy {
+        from: u32,
+        to: u32,
+    },
+    AddTo {
+        from: u32,
+        to: u32,
+    },
+    Math {
+        function: Function,
+        args: [Arg; 3],
+        to: u32,
+    },
 }
 
 impl Step {

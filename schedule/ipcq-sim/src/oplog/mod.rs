@@ -159,6 +159,11 @@ impl<'a> OpLog<'a> {
         }
     }
 
+    /// Whether everything has been replayed.
+    pub(crate) fn is_done(&self) -> bool {
+        self.starts.is_empty()
+    }
+
     /// Replays the rest and returns the memory, or what is wrong. The outer result is that of writing.
     pub fn finish(mut self) -> io::Result<Result<Memory, ReplayError>> {
         self.drain(Ps::MAX);

@@ -350,7 +350,7 @@ impl<'a, G: Program + ?Sized> Execution<'a, G> {
             && !data::exceeds(dtype, self.memory.tile(rank, tile))
     }
 
-    /// Notes a result that exceeds its format, though its operands did not.
+    /// Remembers a result that exceeds its format, though its operands did not.
     fn note(&mut self, rank: u32, tile: u32, fitted: bool) {
         let exceeds = |memory: &Memory| data::exceeds(memory.dtype(rank, tile), memory.tile(rank, tile));
         if fitted && self.memory.map.is_some() && exceeds(self.memory) {

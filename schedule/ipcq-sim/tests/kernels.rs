@@ -332,7 +332,7 @@ fn iq_9_use_after_credit_is_found_in_a_kernel() {
     let base = Settings { slot_size: 1 << 20, n_slots: 1, credit_at: CreditAt::Recv, ..Settings::default() };
     let settings = program.settings(&base);
     let error = program.run(&topology, &settings, Engine::A, &start(8, 4096)).map(|_| ()).unwrap_err();
-    assert!(matches!(error.what, KernelFault::Simulation(_)), "{error}");
+    assert!(matches!(*error.what, KernelFault::Simulation(_)), "{error}");
     let text = error.to_string();
     assert!(text.contains("kernel early_credit") && text.contains("use after credit"), "{text}");
     let small = Settings { slot_size: 100, ..settings };

@@ -273,7 +273,7 @@ impl ProcessGroup {
         Ok(work.outcome)
     }
 
-    /// Brings the host's view of a tensor to the present: what has been written to its shards until now.
+    /// Updates the host's view of a tensor to what has been written to its shards until now.
     pub fn observe(&self, tensor: &mut Tensor) -> Result<(), DistError> {
         work::replay(tensor, self.world_size, self.now)
     }

@@ -74,7 +74,13 @@ pub struct KernelError {
     /// The rank, where one is to blame.
     pub rank: Option<u32>,
     /// What is wrong.
-    pub what: KernelFault,
+    pub what: Box<KernelFault>,
+}
+
+impl KernelError {
+    pub(super) fn new(kernel: &str, site: Option<Site>, rank: Option<u32>, what: KernelFault) -> Self {
+        Self { kernel: kernel.to_owned(), site, rank, what: Box::new(what) }
+    }
 }
 
 fn at(site: &Option<Site>) -> String {

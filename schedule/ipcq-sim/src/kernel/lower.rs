@@ -16,6 +16,9 @@ pub(super) struct Lowered {
     pub(super) tiles: Vec<TileInfo>,
 }
 
+/// Where sends go: from rank and direction to rank and direction.
+pub(super) type Peers = BTreeMap<(u32, Dir), (u32, Dir)>;
+
 /// A message as one side sees it.
 pub(super) struct End {
     form: Form,
@@ -70,8 +73,7 @@ struct Lowering<'a> {
 
 impl Lowering<'_> {
     fn fail(&self, site: Site, what: KernelFault) -> KernelError {
-        let (kernel, rank) = (self.recorder.kernel.clone(), Some(self.recorder.rank));
-        KernelError { kernel, site: Some(site), rank, what }
+        KernelError::new(&self.recorder.kernel, Some(site), Some(self.recorder.rank), what)
     }
 
     /// A queue gives out one slot at a time.
@@ -201,19 +203,11 @@ impl Lowering<'_> {
 
 /// Pairs every send with its receive: channels are first in, first out, so the n-th belongs to the n-th. Returns the channels
 /// in use.
-pub(super) fn connect(
-    kernel: &Kernel,
-    traffic: &[Traffic],
-) -> Result<BTreeMap<(u32, Dir), (u32, Dir)>, KernelError> {
-    let fail = |rank: u32, site: Site, what| KernelError {
-        kernel: kernel.name.clone(),
-        site: Some(site),
-        rank: Some(rank),
-        what,
-    };
+pub(super) fn connect(kernel: &Kernel, traffic: &[Traffic]) -> Result<Peers, KernelError> {
+    let fail = |rank: u32, site: Site, what| KernelError::new(&kernel.name, Some(site), Some(rank), what);
     let none = Vec::new();
-    let mut senders: BTreeMap<(u32, Dir), (u32, Dir)> = BTreeMap::new();
-    let mut peers = BTreeMap::new();
+    let mut senders = Peers::new();
+    let mut peers = Peers::new();
     for rank in 0..traffic.len() as u32 {
         for dir in Dir::all() {
             if let Some((peer, peer_dir)) = (kernel.wires)(rank, dir) {

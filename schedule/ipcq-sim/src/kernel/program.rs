@@ -1,13 +1,12 @@
 //! The schedule that a recorded kernel makes: operations, channels, and where every tile lies.
 
 use super::error::{Form, KernelError, KernelFault, Site, proof_text};
-use super::lower::Lowered;
+use super::lower::{Lowered, Peers};
 use super::{Kernel, Space};
 use crate::config::{DType, Settings};
 use crate::plan::Cut;
 use ccl_schedule::{Dir, Goal, Math, Op, Program, Proof, ProofError, prove};
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A tile: where it lies, how large it is, and its format. A slot lies in its queue.
@@ -78,7 +77,7 @@ pub struct KernelProgram {
     form: Form,
     scratch: u32,
     dirs: Vec<Dir>,
-    peers: BTreeMap<(u32, Dir), (u32, Dir)>,
+    peers: Peers,
     ranks: Vec<Lowered>,
     pub(crate) map: Arc<TileMap>,
     /// Bytes of the size classes behind the two of the chunks.
@@ -88,12 +87,7 @@ pub struct KernelProgram {
 }
 
 impl KernelProgram {
-    pub(super) fn new(
-        kernel: &Kernel,
-        chunks: u32,
-        ranks: Vec<Lowered>,
-        peers: BTreeMap<(u32, Dir), (u32, Dir)>,
-    ) -> KernelProgram {
+    pub(super) fn new(kernel: &Kernel, chunks: u32, ranks: Vec<Lowered>, peers: Peers) -> KernelProgram {
         let cut = Cut { elems: kernel.form.len(), chunks, elem_bytes: kernel.form.dtype.bytes() };
         let mut used = [0; 3];
         let end = |space: Space, end: u64, used: &mut [u64; 3]| {
@@ -154,12 +148,12 @@ impl KernelProgram {
     /// A proof's error in terms of the kernel.
     pub fn explain(&self, error: &ProofError) -> KernelError {
         let text = proof_text(error, |rank, step| self.site(rank, step));
-        KernelError { kernel: self.name.clone(), site: None, rank: None, what: KernelFault::Proof(text) }
+        KernelError::new(&self.name, None, None, KernelFault::Proof(text))
     }
 
     /// An error of one operation.
     pub(super) fn fault(&self, rank: u32, step: u32, what: KernelFault) -> KernelError {
-        KernelError { kernel: self.name.clone(), site: self.site(rank, step), rank: Some(rank), what }
+        KernelError::new(&self.name, self.site(rank, step), Some(rank), what)
     }
 
     /// Refuses messages that do not fit a slot.

@@ -106,8 +106,8 @@ pub(super) struct Recorder {
 
 impl Recorder {
     pub(super) fn fail(&mut self, site: Site, what: KernelFault) {
-        let (kernel, rank) = (self.kernel.clone(), Some(self.rank));
-        self.error.get_or_insert(KernelError { kernel, site: Some(site), rank, what });
+        let error = KernelError::new(&self.kernel, Some(site), Some(self.rank), what);
+        self.error.get_or_insert(error);
     }
 
     pub(super) fn record(&mut self, step: Step, site: Site) {

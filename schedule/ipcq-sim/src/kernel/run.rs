@@ -68,10 +68,7 @@ impl KernelProgram {
         let failed = |error: SimulationError| match error {
             SimulationError::Overflow(Overflow { rank, step }) => self.overflow(rank, step),
             SimulationError::Proof(error) => self.explain(&error),
-            error => {
-                let what = KernelFault::Simulation(Box::new(error));
-                KernelError { kernel: self.name().to_owned(), site: None, rank: None, what }
-            }
+            error => KernelError::new(self.name(), None, None, KernelFault::Simulation(Box::new(error))),
         };
         let simulation = Simulation::new(self, topology, settings).map_err(|error| failed(error.into()))?;
         let run = simulation.time_with_data(engine, memory, None, &mut NoProbe);

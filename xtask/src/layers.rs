@@ -50,7 +50,9 @@ pub(crate) const ROWS: &[Row] = &[
     ),
     row(
         "worker-orch",
-        Only("base, worker-errors, comm-context, mailbox-atomics, bootstrap-channel, chip-bootstrap"),
+        Only(
+            "base, worker-errors, comm-context, mailbox-atomics, bootstrap-channel, collectives, chip-bootstrap",
+        ),
     ),
     row("ipcq-sim", Apart("ccl-schedule")),
     row("chipcomm-examples", Only("comm-sim, worker-orch")),

@@ -16,9 +16,12 @@ struct Open {
     comms: BTreeMap<u64, Arc<Entry>>,
 }
 
+/// A communicator that groups of collectives keep alive beside its handle.
+pub type SharedComm = Arc<Box<dyn Communicator>>;
+
 /// A communicator, and what C callers must repeat when they release a domain.
 pub(super) struct Entry {
-    pub(super) comm: Box<dyn Communicator>,
+    pub(super) comm: SharedComm,
     domains: Mutex<BTreeMap<u64, Shape>>,
 }
 
@@ -70,22 +73,31 @@ impl Handles {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let handle = open.next;
         open.next += 1;
-        open.comms.insert(handle, Arc::new(Entry { comm, domains: Mutex::default() }));
+        open.comms.insert(handle, Arc::new(Entry { comm: Arc::new(comm), domains: Mutex::default() }));
         handle
     }
 
-    fn get(&self, handle: u64) -> Result<Arc<Entry>, CommError> {
+    pub(super) fn get(&self, handle: u64) -> Result<Arc<Entry>, CommError> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.comms.get(&handle).cloned().ok_or_else(|| unknown(handle))
     }
 
-    /// Takes the communicator out, unless a call on it is under way.
+    /// Takes the communicator out, unless a call on it is under way or a group over it is open.
     pub(super) fn remove(&self, handle: u64) -> Result<Box<dyn Communicator>, CommError> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let comm = open.comms.remove(&handle).ok_or_else(|| unknown(handle))?;
-        Arc::try_unwrap(comm).map(|entry| entry.comm).map_err(|entry| {
+        let entry = open.comms.remove(&handle).ok_or_else(|| unknown(handle))?;
+        let keep = |open: &mut Open, entry, refused| {
             open.comms.insert(handle, entry);
-            ArgumentError::HandleInUse { value: handle }.into()
+            Err(CommError::from(refused))
+        };
+        let Entry { comm, domains } = match Arc::try_unwrap(entry) {
+            Ok(entry) => entry,
+            Err(entry) => return keep(&mut open, entry, ArgumentError::HandleInUse { value: handle }),
+        };
+        Arc::try_unwrap(comm).or_else(|comm| {
+            let groups = Arc::strong_count(&comm) - 1;
+            let refused = ArgumentError::GroupsOpen { value: handle, groups };
+            keep(&mut open, Arc::new(Entry { comm, domains }), refused)
         })
     }
 }
@@ -105,6 +117,6 @@ pub(super) fn with_handle(
 ) -> c_int {
     guarded(call, || {
         let entry = super::HANDLES.get(handle)?;
-        body(entry.comm.as_ref(), &entry)
+        body(entry.comm.as_ref().as_ref(), &entry)
     })
 }

@@ -128,7 +128,7 @@ impl Executor for ChipExecutor<'_> {
             Some(Kind::AllocDomain) => self.alloc_domain(frame),
             Some(Kind::ReleaseDomain) => self.release_domain(frame).map(empty),
             Some(Kind::Malloc | Kind::Free | Kind::CopyIn | Kind::CopyOut) => self.memory_command(frame),
-            Some(Kind::Shutdown) | None => Err(malformed()),
+            Some(Kind::Shutdown | Kind::Wait) | None => Err(malformed()),
         }
     }
 }

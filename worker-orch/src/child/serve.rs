@@ -166,6 +166,9 @@ fn execute(
     executor: &mut dyn Executor,
     frame: &ReceivedFrame,
 ) -> Result<Vec<u8>, TaskError> {
+    if frame.kind == Some(Kind::Wait) {
+        return Ok(Vec::new());
+    }
     let executed = catch_unwind(AssertUnwindSafe(|| executor.execute(frame)));
     let executed = executed.unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());

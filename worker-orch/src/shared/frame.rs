@@ -10,12 +10,24 @@
 //! | 32 | prerequisites, then scalars (u64 each), then the blob, then tensors (128 bytes each, at a multiple of 64) |
 //!
 //! A small task is one cache line. The reader copies the bytes out and decodes the copy.
+//!
+//! A slot has room for the largest task there is, with [`INLINE_PREREQUISITES`] besides. Where a task has more
+//! prerequisites, frames of kind [`Kind::Wait`] with all of them go before it: a child works in order.
 
+use crate::args::{Args, TENSOR_BYTES};
 use comm_context::abi::TensorDesc;
 use worker_errors::{ErrorCode, Failure};
 
-pub(crate) const SLOT_BYTES: usize = 2048;
+pub(crate) const SLOT_BYTES: usize = TENSORS_AT + Args::MAX_TENSORS * TENSOR_BYTES;
 pub(crate) const BODY_AT: usize = 32;
+/// The prerequisites that fit into a slot beside any task.
+pub(crate) const INLINE_PREREQUISITES: usize = 28;
+/// Where the tensors of the largest task begin.
+const TENSORS_AT: usize = BODY_AT + (INLINE_PREREQUISITES + Args::MAX_SCALARS) * 8;
+/// The prerequisites of one frame that has nothing else.
+pub(crate) const MOST_PREREQUISITES: usize = (SLOT_BYTES - BODY_AT) / 8;
+
+const _: () = assert!(TENSORS_AT.is_multiple_of(64) && SLOT_BYTES.is_multiple_of(128));
 
 /// The program of a frame that runs none.
 const NO_PROGRAM: u32 = u32::MAX;
@@ -44,6 +56,8 @@ pub(crate) enum Kind {
     CopyIn = 9,
     /// Copy from the chip: the same scalars.
     CopyOut = 10,
+    /// Nothing but wait for the prerequisites.
+    Wait = 11,
 }
 
 impl Kind {
@@ -52,7 +66,7 @@ impl Kind {
         matches!(self, Self::Join | Self::AllocDomain | Self::ReleaseDomain)
     }
 
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Task,
         Self::Register,
         Self::Join,
@@ -63,6 +77,7 @@ impl Kind {
         Self::Free,
         Self::CopyIn,
         Self::CopyOut,
+        Self::Wait,
     ];
 }
 
@@ -109,17 +124,13 @@ impl<'a> Frame<'a> {
         let end = if self.tensors.is_empty() {
             BODY_AT + words * 8 + self.blob.len()
         } else {
-            tensors_at + self.tensors.len() * 128
+            tensors_at + self.tensors.len() * TENSOR_BYTES
         };
         if end > SLOT_BYTES {
             return Err(Failure::new(
                 ErrorCode::Invalid,
                 format!(
-                    "a task of {} tensors, {} scalars and {} prerequisites takes {end} bytes; the most is {SLOT_BYTES}; \
-                     pass fewer",
-                    self.tensors.len(),
-                    self.scalars.len(),
-                    self.prerequisites.len()
+                    "a command of {end} bytes does not fit into a slot of {SLOT_BYTES}; use shorter names and paths"
                 ),
             ));
         }
@@ -145,7 +156,7 @@ impl<'a> Frame<'a> {
             put(at, self.blob);
         }
         for (index, tensor) in self.tensors.iter().enumerate() {
-            put(tensors_at + index * 128, tensor.as_bytes());
+            put(tensors_at + index * TENSOR_BYTES, tensor.as_bytes());
         }
         Ok(())
     }
@@ -168,7 +179,7 @@ pub(crate) struct ReceivedFrame {
 pub(crate) fn used(head: &[u8; BODY_AT]) -> Option<usize> {
     let (words, blob, tensors) = counts(head);
     let end = BODY_AT + words * 8 + blob;
-    let end = if tensors == 0 { end } else { end.next_multiple_of(64) + tensors * 128 };
+    let end = if tensors == 0 { end } else { end.next_multiple_of(64) + tensors * TENSOR_BYTES };
     (end <= SLOT_BYTES).then_some(end)
 }
 
@@ -207,7 +218,7 @@ impl ReceivedFrame {
         self.blob.extend_from_slice(&bytes[blob_at..blob_at + blob]);
         let tensors_at = (blob_at + blob).next_multiple_of(64);
         for index in 0..tensors {
-            match TensorDesc::decode(&bytes[tensors_at + index * 128..]) {
+            match TensorDesc::decode(&bytes[tensors_at + index * TENSOR_BYTES..]) {
                 Ok(tensor) => self.tensors.push(tensor),
                 Err(_) => return,
             }
@@ -256,11 +267,38 @@ mod tests {
     }
 
     #[test]
-    fn f35_a_task_that_does_not_fit_is_refused() {
-        let scalars = vec![0; SLOT_BYTES / 8];
-        let frame = Frame { scalars: &scalars, ..Frame::new(Kind::Task, 1) };
+    fn f35_a_command_that_does_not_fit_is_refused() {
+        let blob = vec![0; SLOT_BYTES];
+        let frame = Frame { blob: &blob, ..Frame::new(Kind::Register, 1) };
         let refused = frame.write(|_, _| panic!("nothing is written")).unwrap_err();
-        assert!(refused.to_string().contains("pass fewer"), "{refused}");
+        assert!(refused.to_string().contains("does not fit"), "{refused}");
+    }
+
+    #[test]
+    fn f70_the_largest_task_and_the_longest_wait_fill_a_slot() {
+        let tensor = TensorDesc::builder(DeviceAddr(0x1000), 64, DType::Float32, &[4, 4]).build().unwrap();
+        let needs = vec![Prerequisite { child: 3, seq: 9 }; MOST_PREREQUISITES];
+        let task = Frame {
+            prerequisites: &needs[..INLINE_PREREQUISITES],
+            scalars: &[7; Args::MAX_SCALARS],
+            tensors: &[tensor; Args::MAX_TENSORS],
+            ..Frame::new(Kind::Task, 1)
+        };
+        let wait = Frame { prerequisites: &needs, ..Frame::new(Kind::Wait, 1) };
+        for frame in [task, wait] {
+            let (bytes, mut read) = (bytes_of(&frame), ReceivedFrame::default());
+            assert_eq!(bytes.len(), SLOT_BYTES);
+            read.decode(&bytes);
+            assert_eq!((read.kind, &read.prerequisites[..]), (Some(frame.kind), frame.prerequisites));
+            assert_eq!((&read.scalars[..], &read.tensors[..]), (frame.scalars, frame.tensors));
+        }
+    }
+
+    #[test]
+    fn a_small_task_is_one_cache_line() {
+        let needs = [Prerequisite { child: 0, seq: 1 }; 2];
+        let frame = Frame { prerequisites: &needs, scalars: &[1, 2], ..Frame::new(Kind::Task, 1) };
+        assert_eq!(bytes_of(&frame).len(), 64);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Domains inside a run: some of the chips, with a window of their own.
 
 use super::Orchestrator;
+use crate::log;
 use crate::parent::chips::window_fits;
 use crate::shared::{Frame, Kind};
 use chip_bootstrap::{BUFFER_ALIGN, ChipConfig, ChipGroup};
@@ -78,7 +79,8 @@ impl Orchestrator<'_> {
         window_size: usize,
         buffers: &[(&str, DType, usize)],
     ) -> Result<Domain, Failure> {
-        let _span = tracing::debug_span!("allocate_domain", name, ?chips, window_size).entered();
+        let span = log::span(|| tracing::debug_span!("allocate_domain", name, ?chips, window_size));
+        let _entered = span.enter();
         let offsets = self.check_domain(name, chips, window_size, buffers)?;
         self.join_all()?;
         self.settle(chips)?;
@@ -228,7 +230,7 @@ impl Orchestrator<'_> {
         if self.domains.live.is_empty() {
             return Ok(());
         }
-        let span = tracing::trace_span!("release_domains", clean_up);
+        let span = log::span(|| tracing::trace_span!("release_domains", clean_up));
         let _entered = span.enter();
         let live = std::mem::take(&mut self.domains.live);
         self.children.begin_clean_up(clean_up);

@@ -1,10 +1,11 @@
 //! The table of open communicators.
 
 use super::guarded;
-use crate::comm::{ArgumentError, CommError, Communicator};
+use crate::comm::{ArgumentError, CommError, Communicator, Timeout};
 use core::ffi::c_int;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Open communicators by number. Numbers are not reused, so a stale handle never names another communicator.
 pub(super) struct Handles {
@@ -22,6 +23,9 @@ pub type SharedComm = Arc<Box<dyn Communicator>>;
 /// A communicator, and what C callers must repeat when they release a domain.
 pub(super) struct Entry {
     pub(super) comm: SharedComm,
+    /// How long a call may take, as the environment said when the communicator was made: to read it takes
+    /// longer than a barrier needs for everything else.
+    pub(super) within: Timeout,
     domains: Mutex<BTreeMap<u64, Shape>>,
 }
 
@@ -60,6 +64,10 @@ impl Entry {
     }
 }
 
+// The communicator that a thread used last: most programs have one, and then need no lock to find it. A destroyed
+// one is not found, because numbers are not reused and the reference is weak.
+std::thread_local!(static LAST: RefCell<(u64, Weak<Entry>)> = const { RefCell::new((0, Weak::new())) });
+
 /// Handles start here: outside the range of user-space pointers, so that pointers and small integers passed
 /// by mistake are refused.
 const FIRST: u64 = 0xc41b_c033_0000_0001;
@@ -69,35 +77,49 @@ impl Handles {
         Self { open: Mutex::new(Open { next: FIRST, comms: BTreeMap::new() }) }
     }
 
-    pub(super) fn add(&self, comm: Box<dyn Communicator>) -> u64 {
+    pub(super) fn add(&self, comm: Box<dyn Communicator>, within: Timeout) -> u64 {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let handle = open.next;
         open.next += 1;
-        open.comms.insert(handle, Arc::new(Entry { comm: Arc::new(comm), domains: Mutex::default() }));
+        open.comms
+            .insert(handle, Arc::new(Entry { comm: Arc::new(comm), within, domains: Mutex::default() }));
         handle
     }
 
+    #[inline]
     pub(super) fn get(&self, handle: u64) -> Result<Arc<Entry>, CommError> {
+        let last = LAST.try_with(|last| match &*last.borrow() {
+            (number, entry) if *number == handle => entry.upgrade(),
+            _ => None,
+        });
+        last.ok().flatten().map_or_else(|| self.find(handle), Ok)
+    }
+
+    #[cold]
+    fn find(&self, handle: u64) -> Result<Arc<Entry>, CommError> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.comms.get(&handle).cloned().ok_or_else(|| unknown(handle))
+        let found = open.comms.get(&handle).cloned().ok_or_else(|| unknown(handle))?;
+        // A thread that is ending has nowhere to keep it.
+        let _ = LAST.try_with(|last| last.replace((handle, Arc::downgrade(&found))));
+        Ok(found)
     }
 
     /// Takes the communicator out, unless a call on it is under way or a group over it is open.
-    pub(super) fn remove(&self, handle: u64) -> Result<Box<dyn Communicator>, CommError> {
+    pub(super) fn remove(&self, handle: u64) -> Result<(Box<dyn Communicator>, Timeout), CommError> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = open.comms.remove(&handle).ok_or_else(|| unknown(handle))?;
         let keep = |open: &mut Open, entry, refused| {
             open.comms.insert(handle, entry);
             Err(CommError::from(refused))
         };
-        let Entry { comm, domains } = match Arc::try_unwrap(entry) {
+        let Entry { comm, within, domains } = match Arc::try_unwrap(entry) {
             Ok(entry) => entry,
             Err(entry) => return keep(&mut open, entry, ArgumentError::HandleInUse { value: handle }),
         };
-        Arc::try_unwrap(comm).or_else(|comm| {
+        Arc::try_unwrap(comm).map(|comm| (comm, within)).or_else(|comm| {
             let groups = Arc::strong_count(&comm) - 1;
             let refused = ArgumentError::GroupsOpen { value: handle, groups };
-            keep(&mut open, Arc::new(Entry { comm, domains }), refused)
+            keep(&mut open, Arc::new(Entry { comm, within, domains }), refused)
         })
     }
 }

@@ -48,6 +48,8 @@
 //! - **WO-10** A task takes 32 tensors and 16 scalars, whatever else is under way; more is refused.
 //! - **WO-11** [`copy_to`](Worker::copy_to) and [`copy_from`](Worker::copy_from) touch the chip's window and memory
 //!   of that chip that is allocated now, and nothing else.
+//! - **WO-12** [`Task::collectives`] are made by the parent, before the task, and never inside it. They are the same calls as outside a
+//!   Worker. A member that fails tells the others at once, and a later run has a new group.
 //!
 //! # The order of tasks
 //! Each chip executes its tasks in the order of the submits. Between chips the order follows from memory: a task
@@ -95,6 +97,34 @@
 //! (`comm_kernel.h`). A [`TaskId`] is good in its own run only; one of an earlier run is refused, since
 //! everything in that run is over. What a nested Worker's tasks touch is not seen by the level above: there the
 //! tensors of the orchestration count.
+//!
+//! # Collectives
+//! Functions on chips reduce and exchange data with [`Task::collectives`], over the chips that they were submitted to together. The
+//! parent makes the group, once; later runs use it again.
+//! ```
+//! use worker_orch::{Access, Args, CollectivesOptions, Failure, Op, Task, Worker};
+//!
+//! fn sum(task: &mut Task<'_>) -> Result<(), Failure> {
+//!     let mut values = task.read::<f32>(0)?;
+//!     task.collectives()?.all_reduce(&mut values, Op::Sum)?;
+//!     task.write(0, &values)
+//! }
+//!
+//! let mut worker = Worker::builder().devices(&[0, 1]).build()?;
+//! let sum = worker.register_function("sum", sum);
+//! let data = [worker.host_buffer::<f32>(2)?, worker.host_buffer::<f32>(2)?];
+//! data[0].write(&[1.0, 2.0])?;
+//! data[1].write(&[10.0, 20.0])?;
+//! worker.init()?;
+//! worker.run(|orch| {
+//!     orch.collectives(&[0, 1], CollectivesOptions::new())?;
+//!     let args = |chip: usize| (chip, Args::new().tensor(&data[chip].tensor(), Access::InOut));
+//!     orch.submit_group(sum, &[args(0), args(1)])
+//! })?;
+//! assert_eq!(data[0].to_vec(), [11.0, 22.0]);
+//! worker.close()?;
+//! # Ok::<_, Failure>(())
+//! ```
 //!
 //! # How child processes are started
 //! By default children are **forked**: copies of the parent in which only the thread that called
@@ -165,6 +195,7 @@ pub use builder::{CHIP_LEVEL, WorkerBuilder};
 pub use child::Task;
 pub use chip_bootstrap::{Chip, ChipConfig, ChipMemoryKind, HostSpan, PartKind, Platform, UnknownPlatform};
 pub use chip_context::{ChipBuffer, ChipContext};
+pub use collectives::{CollError, Collectives, Op, Options as CollectivesOptions, WindowTensor};
 pub use comm_context::abi::{
     AbiError, COMM_MAX_RANK_NUM, CommContext, DType, DeviceAddr, TensorBuilder, TensorDesc,
 };

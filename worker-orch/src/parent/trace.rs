@@ -58,6 +58,8 @@ impl Trace {
             Kind::Join => What::Command("join the group"),
             Kind::AllocDomain => What::Command("allocate a domain"),
             Kind::ReleaseDomain => What::Command("release a domain"),
+            Kind::MakeCollectives => What::Command("make collectives"),
+            Kind::CloseCollectives => What::Command("close collectives"),
             Kind::Malloc => What::Command("allocate memory"),
             Kind::Free => What::Command("free memory"),
             Kind::CopyIn => What::Command("copy to the chip"),

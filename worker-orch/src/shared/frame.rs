@@ -5,7 +5,7 @@
 //! | 0 | u64 sequence number, written last |
 //! | 8 | u64 run |
 //! | 16 | u32 program |
-//! | 20 | u8 kind, u8 0, u16 number of prerequisites |
+//! | 20 | u8 kind, u8 collectives, u16 number of prerequisites |
 //! | 24 | u16 tensors, u16 scalars, u32 length of the blob |
 //! | 32 | prerequisites, then scalars (u64 each), then the blob, then tensors (128 bytes each, at a multiple of 64) |
 //!
@@ -58,15 +58,27 @@ pub(crate) enum Kind {
     CopyOut = 10,
     /// Nothing but wait for the prerequisites.
     Wait = 11,
+    /// Make the collectives of some chips: scalars are id and three words of options; blob is the number of members, their
+    /// ranks, then the name of the domain they are for.
+    MakeCollectives = 12,
+    /// Close them: scalar is their id.
+    CloseCollectives = 13,
 }
 
 impl Kind {
     /// Whether other children wait until this one has done its part.
     pub(crate) fn is_collective(self) -> bool {
-        matches!(self, Self::Join | Self::AllocDomain | Self::ReleaseDomain)
+        matches!(
+            self,
+            Self::Join
+                | Self::AllocDomain
+                | Self::ReleaseDomain
+                | Self::MakeCollectives
+                | Self::CloseCollectives
+        )
     }
 
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 13] = [
         Self::Task,
         Self::Register,
         Self::Join,
@@ -78,6 +90,8 @@ impl Kind {
         Self::CopyIn,
         Self::CopyOut,
         Self::Wait,
+        Self::MakeCollectives,
+        Self::CloseCollectives,
     ];
 }
 
@@ -106,6 +120,8 @@ pub(crate) struct Frame<'a> {
     pub(crate) kind: Kind,
     pub(crate) run: u64,
     pub(crate) program: u32,
+    /// The collectives of the task's group; 0 for none.
+    pub(crate) collectives: u8,
     pub(crate) prerequisites: &'a [Prerequisite],
     pub(crate) scalars: &'a [u64],
     pub(crate) blob: &'a [u8],
@@ -114,7 +130,16 @@ pub(crate) struct Frame<'a> {
 
 impl<'a> Frame<'a> {
     pub(crate) fn new(kind: Kind, run: u64) -> Self {
-        Self { kind, run, program: NO_PROGRAM, prerequisites: &[], scalars: &[], blob: &[], tensors: &[] }
+        Self {
+            kind,
+            run,
+            program: NO_PROGRAM,
+            collectives: 0,
+            prerequisites: &[],
+            scalars: &[],
+            blob: &[],
+            tensors: &[],
+        }
     }
 
     /// Writes everything but the sequence number through `put(offset, bytes)`; fails when it does not fit.
@@ -138,6 +163,7 @@ impl<'a> Frame<'a> {
         head[..8].copy_from_slice(&self.run.to_le_bytes());
         head[8..12].copy_from_slice(&self.program.to_le_bytes());
         head[12] = self.kind as u8;
+        head[13] = self.collectives;
         head[14..16].copy_from_slice(&(self.prerequisites.len() as u16).to_le_bytes());
         head[16..18].copy_from_slice(&(self.tensors.len() as u16).to_le_bytes());
         head[18..20].copy_from_slice(&(self.scalars.len() as u16).to_le_bytes());
@@ -168,6 +194,7 @@ pub(crate) struct ReceivedFrame {
     pub(crate) kind: Option<Kind>,
     pub(crate) run: u64,
     pub(crate) program: u32,
+    pub(crate) collectives: u8,
     pub(crate) prerequisites: Vec<Prerequisite>,
     pub(crate) scalars: Vec<u64>,
     pub(crate) blob: Vec<u8>,
@@ -206,6 +233,7 @@ impl ReceivedFrame {
         let needs = usize::from(u16::from_le_bytes([head[22], head[23]]));
         self.run = word(8);
         self.program = u32::from_le_bytes([head[16], head[17], head[18], head[19]]);
+        self.collectives = head[21];
         for index in 0..words {
             let value = word(BODY_AT + index * 8);
             if index < needs {
@@ -249,6 +277,7 @@ mod tests {
             for scalars in [0, 1, 5] {
                 let frame = Frame {
                     program: 7,
+                    collectives: 200 + scalars as u8,
                     prerequisites: &needs[..scalars.min(2)],
                     scalars: &[u64::MAX; 5][..scalars],
                     blob: &[9; 11][..scalars],
@@ -258,6 +287,7 @@ mod tests {
                 let mut read = ReceivedFrame::default();
                 read.decode(&bytes_of(&frame));
                 assert_eq!((read.kind, read.run, read.program), (Some(Kind::Task), 42, 7));
+                assert_eq!(read.collectives, frame.collectives);
                 assert_eq!(read.prerequisites, frame.prerequisites);
                 assert_eq!(read.scalars, frame.scalars);
                 assert_eq!(read.blob, frame.blob);

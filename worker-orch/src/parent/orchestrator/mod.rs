@@ -1,8 +1,10 @@
 //! Submitting tasks inside a run, in the order that follows from the memory that they touch.
 
+mod collectives;
 mod domains;
 mod order;
 
+pub(super) use collectives::RunEnd;
 pub(super) use domains::BaseGroup;
 pub use domains::{Domain, DomainContext};
 
@@ -105,8 +107,9 @@ impl<'w> Orchestrator<'w> {
         let (children, spaces) = (&*self.children, self.spaces);
         self.tracker
             .enter(members.iter().flat_map(|(to, args)| touches(args, spaces, *to, children.next_task(*to))));
+        let collectives = self.base.groups.of(members.iter().map(|(to, _)| *to));
         let each = members.iter().zip(all_needs);
-        each.map(|((to, args), needs)| self.send(program, args, *to, &needs)).collect()
+        each.map(|((to, args), needs)| self.send(program, args, *to, &needs, collectives)).collect()
     }
 
     /// Submits a task to whichever sub-worker is next.
@@ -135,7 +138,7 @@ impl<'w> Orchestrator<'w> {
         self.needs(args, to, &mut needs);
         self.send_many_needs(to, &mut needs)?;
         self.tracker.enter(touches(args, self.spaces, to, self.children.next_task(to)));
-        let sent = self.send(program, args, to, &needs);
+        let sent = self.send(program, args, to, &needs, 0);
         self.needs = needs;
         sent
     }
@@ -164,9 +167,11 @@ impl<'w> Orchestrator<'w> {
         args: &Args,
         to: usize,
         needs: &[Prerequisite],
+        collectives: u8,
     ) -> Result<TaskId, Failure> {
         let frame = Frame {
             program: program.number(),
+            collectives,
             prerequisites: needs,
             scalars: args.scalars(),
             tensors: args.tensors(),

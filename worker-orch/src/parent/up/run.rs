@@ -3,7 +3,7 @@
 use super::Up;
 use crate::log;
 use crate::parent::first_cause::Event;
-use crate::parent::orchestrator::Orchestrator;
+use crate::parent::orchestrator::{Orchestrator, RunEnd};
 use crate::shared::Programs;
 use crate::task_id::RunId;
 use deadline::Deadline;
@@ -40,7 +40,9 @@ impl Up {
         fault_point!("worker.run.submitted");
         let mut problems = orchestrator.finish();
         fault_point!("worker.run.drained");
-        if let Err(failure) = orchestrator.release_domains(run + 1) {
+        let succeeded = problems.is_empty() && matches!(returned, Ok(Ok(_)));
+        let end = if succeeded { RunEnd::Succeeded } else { RunEnd::Failed };
+        if let Err(failure) = orchestrator.release_domains(run + 1, end) {
             problems.add(Event::CleanUp, failure);
         }
         self.heap.set_in_run(false);

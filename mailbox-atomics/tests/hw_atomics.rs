@@ -74,12 +74,12 @@ fn what_a_process_has_seen_is_seen_by_those_that_it_tells() {
     let is_set = |value: u32| (value > 0).then_some(());
     let tell = |round: usize| {
         Wait::until(far()).on(word(round, 8), None, is_set).unwrap();
-        word(round, 16).store(1);
+        word(round, 16).store_and_wake(1);
     };
     let first = || {
         for round in 0..ROUNDS {
             region.write(round * 64 + 24, &[round as u8, 7]).unwrap();
-            word(round, 8).store(1);
+            word(round, 8).store_and_wake(1);
         }
     };
     // SAFETY: see the head of the file.

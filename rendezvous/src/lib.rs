@@ -60,6 +60,7 @@ mod error;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod group;
+mod hosts;
 mod inspect;
 mod join;
 mod launcher;
@@ -69,8 +70,9 @@ mod prepared;
 
 pub use error::{RendezvousError, region_error};
 pub use group::{Group, KernelWords, RESULT_BYTES, Step, Tag, deadline};
+pub use hosts::{HostAddress, HostsError};
 pub use inspect::groups_of;
 pub use join::ranks_at;
-pub use launcher::{Launched, LauncherError, from_launcher};
+pub use launcher::{Launched, LauncherError, address_from_launcher, from_launcher};
 pub use memory::layout::{BROADCAST_BYTES, MESSAGE_BYTES};
 pub use prepared::{Prepared, Ticket};

@@ -66,6 +66,7 @@
 compile_error!("mailbox-atomics parks with Linux futexes on the low half of little-endian words");
 
 mod barrier;
+mod cores;
 mod listener;
 #[cfg(loom)]
 mod loom_futex;
@@ -87,7 +88,8 @@ mod view;
 mod wait;
 mod word;
 
-pub use barrier::{Barrier, BarrierError, Place};
+pub use barrier::{Arrival, Barrier, BarrierError, Place};
+pub use cores::{AllowedCores, CpuQuota, current_core, move_this_thread_to};
 pub use listener::{Listener, ParkFlag};
 pub use mailbox::{Call, MailboxWords, RequestNumber, Requester, Responder};
 pub use message_slot::{Message, MessageSlot, MessageState};
@@ -98,7 +100,7 @@ pub use progress::{
     ProgressWords, Use,
 };
 pub use records::{RECORD_WORDS, RECORDS, RecordRing};
-pub use spin::{AllowedCores, SpinBudget};
+pub use spin::{Placement, SpinBudget};
 pub use sticky::StickyWord;
 #[cfg(loom)]
 pub use sync::{Site, mutants};

@@ -97,10 +97,6 @@ impl Piece {
         self.heap.region.base().as_ptr() as u64 + self.range.start as u64
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.range.len()
-    }
-
     /// The region, and the range of this piece in it.
     pub(crate) fn span(&self) -> (&Arc<Region>, Range<usize>) {
         (&self.heap.region, self.range.clone())

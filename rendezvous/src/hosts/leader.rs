@@ -25,6 +25,9 @@ const ACCEPTS_PER_TURN: usize = 32;
 /// How long the reason of a failure may take to reach the ranks that have joined.
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
+/// The connections of the ranks that have joined.
+pub(super) type Joined = Vec<(u32, Connection)>;
+
 /// A connection that has not proved that it knows the token.
 struct Stranger {
     connection: Connection,
@@ -33,10 +36,7 @@ struct Stranger {
 }
 
 /// Accepts every rank, then tells all that the group is complete.
-pub(super) fn lead(
-    attempt: &Attempt<'_>,
-    mut roll: Roll<'_>,
-) -> Result<(Vec<Member>, Vec<(u32, Connection)>), CommError> {
+pub(super) fn lead(attempt: &Attempt<'_>, mut roll: Roll<'_>) -> Result<(Vec<Member>, Joined), CommError> {
     let listener = listen(attempt)?;
     fault_point!("hosts.leader.listening");
     let mut leader = Leader { attempt, joined: Vec::new(), strangers: Vec::new() };
@@ -51,7 +51,8 @@ pub(super) fn lead(
             leader.start(&roll);
             Ok((roll.members(), leader.joined))
         }
-        Err(Ended { message, error }) => {
+        Err(ended) => {
+            let Ended { message, error } = *ended;
             for (_, connection) in &mut leader.joined {
                 let _ = connection.send(&message);
             }
@@ -69,12 +70,12 @@ struct Ended {
 
 struct Leader<'a> {
     attempt: &'a Attempt<'a>,
-    joined: Vec<(u32, Connection)>,
+    joined: Joined,
     strangers: Vec<Stranger>,
 }
 
 impl Leader<'_> {
-    fn collect(&mut self, listener: &TcpListener, roll: &mut Roll<'_>) -> Result<(), Ended> {
+    fn collect(&mut self, listener: &TcpListener, roll: &mut Roll<'_>) -> Result<(), Box<Ended>> {
         let deadline = self.attempt.deadline;
         while !roll.is_complete() {
             let sockets = self.joined.iter().map(|(_, connection)| connection);
@@ -112,7 +113,7 @@ impl Leader<'_> {
     }
 
     /// Reads the first message of each connection whose rank is not known yet.
-    fn admit(&mut self, roll: &mut Roll<'_>) -> Result<(), Ended> {
+    fn admit(&mut self, roll: &mut Roll<'_>) -> Result<(), Box<Ended>> {
         let mut disagreement = None;
         for mut stranger in std::mem::take(&mut self.strangers) {
             match stranger.connection.receive() {
@@ -162,7 +163,7 @@ impl Leader<'_> {
     }
 
     /// An accepted rank sends nothing but that it leaves. Anything else is the end of it.
-    fn check_joined(&mut self, roll: &Roll<'_>) -> Result<(), Ended> {
+    fn check_joined(&mut self, roll: &Roll<'_>) -> Result<(), Box<Ended>> {
         for (rank, connection) in &mut self.joined {
             let how = match connection.flush().map(|()| connection.receive()) {
                 Ok(Received::Nothing) => continue,
@@ -189,17 +190,17 @@ impl Leader<'_> {
         }
     }
 
-    fn refused(&self, reason: String) -> Ended {
+    fn refused(&self, reason: String) -> Box<Ended> {
         let error = HostsError::Refused { address: self.attempt.address.to_string(), reason: reason.clone() };
-        Ended { message: Message::Refused { reason }, error: error.into() }
+        Box::new(Ended { message: Message::Refused { reason }, error: error.into() })
     }
 
-    fn timed_out(&self, roll: &Roll<'_>) -> Ended {
+    fn timed_out(&self, roll: &Roll<'_>) -> Box<Ended> {
         let deadline = self.attempt.deadline;
         let (missing, table) = (roll.missing(), roll.table(deadline.elapsed()));
         let (waited, limit) = (deadline.elapsed(), deadline.limit());
         let error = CommError::TimedOut { phase: Phase::Init, waited, limit, missing, table };
-        Ended { message: self.status(roll), error }
+        Box::new(Ended { message: self.status(roll), error })
     }
 
     fn status(&self, roll: &Roll<'_>) -> Message {
@@ -208,8 +209,8 @@ impl Leader<'_> {
     }
 }
 
-fn lost(rank: u32, pid: u32, how: Lost) -> Ended {
-    Ended { message: Message::Lost { rank, pid, how }, error: departure(rank, pid, how) }
+fn lost(rank: u32, pid: u32, how: Lost) -> Box<Ended> {
+    Box::new(Ended { message: Message::Lost { rank, pid, how }, error: departure(rank, pid, how) })
 }
 
 /// Listens at the first of the addresses that is this host's.

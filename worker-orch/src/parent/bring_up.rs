@@ -12,6 +12,7 @@ use super::trace::Trace;
 use super::up::Up;
 use crate::chip_context::ChipContext;
 use crate::heap::Heap;
+use crate::log;
 use crate::shared::{ChildMain, ControlBlock, MAX_CHILDREN, Programs};
 use crate::{Start, Worker};
 use bootstrap_channel::{ChannelSet, Success};
@@ -130,7 +131,7 @@ pub(crate) fn bring_up(mut plan: Plan<'_>) -> Result<Up, Failure> {
     let contexts = contexts(plan.chips, &reports, &names, shared)?;
     for (chip, context) in contexts.iter().enumerate() {
         let (device, rank, window) = (context.device, context.rank, context.window_size);
-        tracing::info!(chip, device, rank, window, "chip is up");
+        log::event!(info, chip, device, rank, window, "chip is up");
     }
     children.set_trace(trace);
     fault_point!("worker.init.up");

@@ -38,7 +38,10 @@ impl fmt::Display for Death {
             Self::Vanished => f.write_str("died (cause unknown here)"),
             Self::Disconnected => f.write_str("died (its connection from another host was closed)"),
             Self::Unanswering { within } => {
-                write!(f, "is lost (nothing came from its host for {within:?}: the host or the network failed)")
+                write!(
+                    f,
+                    "is lost (nothing came from its host for {within:?}: the host or the network failed)"
+                )
             }
         }
     }

@@ -138,7 +138,7 @@ fn exchanges_of_some_ranks_pass_through_rank_0_and_a_broadcast_reaches_all() {
         group.publish_imports(5 + me);
         group.barrier(&step).map_err(text)?;
         // Everything that a rank did before it came to the barrier is here after it.
-        assert_eq!((0..4).map(|rank| group.imports(rank)).collect::<Vec<_>>(), [5, 6, 7, 8]);
+        assert_eq!((0..4).map(|rank| group.imports(rank).load()).collect::<Vec<_>>(), [5, 6, 7, 8]);
         assert!(group.first_apart(&[0, 1, 2, 3]).is_none(), "all are on this host");
         let table = group.table();
         assert_eq!(table.lines().filter(|line| line.contains(" on ")).count(), 4, "{table}");

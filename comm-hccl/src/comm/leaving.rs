@@ -1,18 +1,15 @@
 //! The end of a communicator: before a rank frees its windows, every living rank that has them open closes them.
 //!
-//! Each rank publishes a number in the group for that. A rank that destroys its communicator has left the group, so no
+//! Each rank has a word in the group for that. A rank that destroys its communicator has left the group, so no
 //! message can carry it.
 
 use comm_context::comm::{CommError, Phase};
-use deadline::Deadline;
+use deadline::{Deadline, Death, HowDied};
+use mailbox_atomics::{Wait, WaitError};
 use rendezvous::Group;
-use std::time::Duration;
 
 /// Bytes of the group's memory that a rank owns: windows are on the device.
 pub(super) const EXTENT: usize = 0;
-
-/// How often a rank looks for what the others have published.
-const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// What a rank says about the windows that it has opened. 0, the first value, is that they are open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,22 +27,27 @@ pub(super) fn publish(group: &Group, imports: Imports) {
 }
 
 /// Waits until each of these ranks has closed its imports, cannot, or is dead.
-pub(super) fn wait(group: &Group, mut ranks: Vec<u32>, until: Deadline) -> Result<(), CommError> {
-    let is_open = |rank: u32| group.imports(rank) == 0;
-    loop {
-        ranks.retain(|rank| is_open(*rank) && !group.has_ended(*rank));
-        if ranks.is_empty() {
-            return Ok(());
+pub(super) fn wait(group: &Group, ranks: &[u32], until: Deadline) -> Result<(), CommError> {
+    let is_open = |rank: &&u32| group.imports(**rank).load() == 0;
+    for rank in ranks {
+        // How it died is of no interest here: it has nothing open any more.
+        let ended = || group.has_ended(*rank).then_some(Death { peer: *rank, pid: 0, how: HowDied::Unknown });
+        match Wait::until(until)
+            .watching(&ended)
+            .on(group.imports(*rank), None, |imports| (imports != 0).then_some(()))
+        {
+            Ok(()) | Err(WaitError::PeerDied(_)) => {}
+            Err(_) => {
+                let missing = ranks.iter().filter(is_open).filter(|rank| !group.has_ended(**rank));
+                return Err(CommError::TimedOut {
+                    phase: Phase::Destroy,
+                    waited: until.elapsed(),
+                    limit: until.limit(),
+                    missing: missing.copied().collect(),
+                    table: group.table(),
+                });
+            }
         }
-        if until.has_passed() {
-            return Err(CommError::TimedOut {
-                phase: Phase::Destroy,
-                waited: until.elapsed(),
-                limit: until.limit(),
-                missing: ranks,
-                table: group.table(),
-            });
-        }
-        std::thread::sleep(POLL_INTERVAL);
     }
+    Ok(())
 }

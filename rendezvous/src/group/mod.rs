@@ -26,7 +26,7 @@ use comm_context::comm::{CommError, Membership, Phase, Timeout};
 use deadline::{Deadline, Watch, monotonic_ns};
 use fault_points::fault_point;
 use inbox::Inbox;
-use mailbox_atomics::{Arrival, Barrier, SpinBudget, Wait, WaitError};
+use mailbox_atomics::{Arrival, Barrier, SpinBudget, Wait, WaitError, WordU32};
 use outbox::Outbox;
 use placement::Placement;
 use shared_memory::Region;
@@ -167,8 +167,8 @@ impl Group {
         }
     }
 
-    /// What `rank` published last with [`publish_imports`](Self::publish_imports); 0 at first.
-    pub fn imports(&self, rank: u32) -> u32 {
+    /// The word in which `rank` publishes with [`publish_imports`](Self::publish_imports), to wait on; 0 at first.
+    pub fn imports(&self, rank: u32) -> &WordU32 {
         self.memory.imports(rank)
     }
 

@@ -240,12 +240,12 @@ impl Memory {
 
     /// Publishes what a backend says about the windows of others that `rank` has open.
     pub(crate) fn publish_imports(&self, rank: u32, value: u32) {
-        self.rank_block(rank).imports.store(value);
+        self.rank_block(rank).imports.store_and_wake(value);
     }
 
-    /// What [`publish_imports`](Self::publish_imports) published last; 0 at first.
-    pub(crate) fn imports(&self, rank: u32) -> u32 {
-        self.rank_block(rank).imports.load()
+    /// The word that [`publish_imports`](Self::publish_imports) writes; 0 at first.
+    pub(crate) fn imports(&self, rank: u32) -> &WordU32 {
+        &self.rank_block(rank).imports
     }
 
     /// Announces the broadcast, which is written before and read after.

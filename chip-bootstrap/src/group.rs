@@ -5,7 +5,7 @@ use crate::platform::{ChipMemoryKind, Platform};
 use deadline::HowDied;
 use shared_memory::Region;
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use worker_errors::cursor::{Reader, Writer};
 
 #[cfg(not(feature = "sim"))]
@@ -24,8 +24,8 @@ pub struct ChipGroup {
     windows: ChipMemoryKind,
 }
 
-/// What another process needs to [attach](ChipGroup::attach) a group, beside the descriptor of its
-/// [region](ChipGroup::region).
+/// What another process needs to [attach](ChipGroup::attach) a group, beside its
+/// [descriptors](ChipGroup::fds).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupSpec {
     ticket: Ticket,
@@ -47,10 +47,10 @@ impl ChipGroup {
         Ok(Self { prepared, windows: platform.chip_memory() })
     }
 
-    /// The group that another process prepared, at the address that it has there. `fd` is the descriptor of
-    /// its [region](Self::region).
-    pub fn attach(fd: OwnedFd, spec: &GroupSpec) -> Result<Self, ChipError> {
-        Ok(Self { prepared: Prepared::attach(fd, &spec.ticket)?, windows: spec.windows })
+    /// The group that another process prepared, at the address that it has there. `fds` are copies of its
+    /// [descriptors](Self::fds), in that order.
+    pub fn attach(fds: Vec<OwnedFd>, spec: &GroupSpec) -> Result<Self, ChipError> {
+        Ok(Self { prepared: Prepared::attach(fds, &spec.ticket)?, windows: spec.windows })
     }
 
     /// What another process needs to [attach](Self::attach).
@@ -58,7 +58,12 @@ impl ChipGroup {
         GroupSpec { ticket: self.prepared.ticket(), windows: self.windows }
     }
 
-    /// The group's memory. Its descriptor must stay open in the chips' processes.
+    /// The descriptors of the group's memory. They must stay open in the chips' processes.
+    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.prepared.fds()
+    }
+
+    /// The group's memory.
     pub fn region(&self) -> &Region {
         self.prepared.region()
     }
@@ -100,6 +105,11 @@ impl ChipGroup {
 }
 
 impl GroupSpec {
+    /// How many [descriptors](ChipGroup::fds) the group has; `None` when this is not the spec of a group.
+    pub fn descriptors(&self) -> Option<usize> {
+        self.ticket.descriptors()
+    }
+
     /// Appends the spec to a message.
     pub fn encode(&self, to: &mut Writer) {
         let Ticket { nranks, extent, nonce, at } = self.ticket;
@@ -162,8 +172,9 @@ mod tests {
         for len in 0..bytes.len() {
             assert_eq!(decoded(&bytes[..len]), None, "{len} bytes");
         }
-        let fd = || group.region().fd().try_clone_to_owned().unwrap();
-        let (good, other) = (fd(), fd());
+        let fds = || group.fds().map(|fd| fd.try_clone_to_owned().unwrap()).collect::<Vec<_>>();
+        let (good, other) = (fds(), fds());
+        assert_eq!(spec.descriptors(), Some(good.len()));
         drop(group);
         let mut wrong = spec;
         wrong.ticket.nonce ^= 1;

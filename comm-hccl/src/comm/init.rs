@@ -5,7 +5,6 @@
 //! Relies on a C caller for the validity of its stream.
 #![allow(unsafe_code)]
 
-use super::leaving::{self, EXTENT};
 use super::objects::Objects;
 use super::{HcclComm, JOINED, READY, RELEASE_GRACE, State, device_error, interrupted, stuck};
 use crate::device::{Device, Handle, VendorPid};
@@ -22,6 +21,9 @@ use std::sync::Mutex;
 use worker_errors::cursor::Reader;
 use worker_errors::{clip, escape};
 
+/// Windows are on the device, and take no addresses of the group's memory.
+const NO_EXTENT: usize = 0;
+
 /// The first byte of rank 0's broadcast: the root info follows, or the text of the error.
 const ROOT: u8 = 1;
 const NO_ROOT: u8 = 2;
@@ -36,7 +38,7 @@ impl HcclComm {
     /// Makes the shared memory of a group whose ranks the calling process is about to fork. Each of them then
     /// [joins](Self::join) it. No vendor library is touched.
     pub fn prepare_group(nranks: u32) -> Result<Prepared, CommError> {
-        Prepared::new(nranks, EXTENT)
+        Prepared::new(nranks, NO_EXTENT)
     }
 
     /// Joins a group that the parent of this process prepared, and waits for the other ranks. The device stays the
@@ -85,7 +87,7 @@ impl HcclComm {
         within: Timeout,
     ) -> Result<Self, CommError> {
         let until = super::deadline(within)?;
-        Self::enter(Group::rendezvous(path, me, EXTENT, within)?, device, stream, until, within)
+        Self::enter(Group::rendezvous(path, me, NO_EXTENT, within)?, device, stream, until, within)
     }
 
     fn enter(
@@ -97,8 +99,7 @@ impl HcclComm {
     ) -> Result<Self, CommError> {
         // One deadline for everything (F06): the time that the rendezvous took is gone.
         let left = Timeout::new(until.left().max(std::time::Duration::from_millis(1)))?;
-        let entered = leaving::prepare(&group).and_then(|()| {
-            let step = group.step(Phase::Init, left)?;
+        let entered = group.step(Phase::Init, left).and_then(|step| {
             let init = Init { group: &group, device, step: &step, until };
             init.start_thread(stream).and_then(|(thread, pids)| match init.join(&thread) {
                 Ok(()) => Ok((thread, pids)),

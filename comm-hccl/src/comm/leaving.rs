@@ -6,11 +6,8 @@
 use comm_context::comm::{CommError, Phase};
 use deadline::Deadline;
 use mailbox_atomics::WordU32;
-use rendezvous::{Group, region_error};
+use rendezvous::Group;
 use std::time::Duration;
-
-/// Bytes of the group's memory that a rank owns. Windows are on the device, so this is for the word.
-pub(super) const EXTENT: usize = size_of::<WordU32>();
 
 /// How often a rank looks for the words of the others.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
@@ -23,11 +20,6 @@ pub(super) enum Imports {
     Closed = 1,
     /// They cannot be closed: a vendor call failed or does not return.
     Stuck = 2,
-}
-
-/// Makes sure that this rank's word has memory behind it.
-pub(super) fn prepare(group: &Group) -> Result<(), CommError> {
-    group.region().reserve(group.extent(group.membership().rank())).map_err(region_error)
 }
 
 /// Tells the other ranks.
@@ -59,5 +51,5 @@ pub(super) fn wait(group: &Group, mut ranks: Vec<u32>, until: Deadline) -> Resul
 }
 
 fn word(group: &Group, rank: u32) -> Option<&WordU32> {
-    group.region().words(group.extent(rank).start).ok()
+    group.region().words(group.backend_bytes(rank).start).ok()
 }

@@ -9,6 +9,7 @@ use bootstrap_channel::{Success, Writer};
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::{Membership, Timeout};
 use fault_points::fault_point;
+use std::sync::Arc;
 use worker_errors::Failure;
 
 worker_errors::code_table! {
@@ -66,7 +67,7 @@ pub fn bring_up(
             phase = enter(BringUpPhase::Communicator);
             fault_point!("chip.communicator");
             let entry = entry.ok_or(BringUpCause::NoEntry)?;
-            chip.comm = Some(chip.device.communicator(entry, me, within)?);
+            chip.comm = Some(Arc::new(chip.device.communicator(entry, me, within)?));
             if config.window_size() > 0 {
                 phase = enter(BringUpPhase::Window);
                 fault_point!("chip.window");

@@ -31,7 +31,7 @@ pub struct Buffer {
 pub struct Chip {
     pub(crate) id: i32,
     pub(crate) device: Box<dyn Device>,
-    pub(crate) comm: Option<Box<dyn Communicator>>,
+    pub(crate) comm: Option<Arc<Box<dyn Communicator>>>,
     pub(crate) window: Option<Window>,
     pub(crate) buffers: Vec<Buffer>,
     pub(crate) stores: Vec<(DeviceAddr, HostSpan)>,
@@ -48,7 +48,13 @@ impl Chip {
 
     /// The communicator, if it has one.
     pub fn comm(&self) -> Option<&dyn Communicator> {
-        self.comm.as_deref()
+        self.comm.as_deref().map(AsRef::as_ref)
+    }
+
+    /// The communicator, for groups that are made over it. They are gone before the chip is torn down.
+    pub fn shared_comm(&self) -> Option<Arc<dyn Communicator>> {
+        let comm = self.comm.clone()?;
+        Some(comm)
     }
 
     /// The window, if it has one.
@@ -73,9 +79,9 @@ impl Chip {
         me: Membership,
     ) -> Result<&dyn Communicator, ChipError> {
         if self.comm.is_none() {
-            self.comm = Some(self.device.communicator(entry, me, self.within)?);
+            self.comm = Some(Arc::new(self.device.communicator(entry, me, self.within)?));
         }
-        self.comm.as_deref().ok_or(ChipError::NoCommunicator)
+        self.comm().ok_or(ChipError::NoCommunicator)
     }
 
     /// Allocates a domain's window, collectively with the other members.
@@ -108,7 +114,7 @@ impl Chip {
         &self,
         call: impl FnOnce(&dyn Communicator) -> Result<T, CommError>,
     ) -> Result<T, ChipError> {
-        Ok(call(self.comm.as_deref().ok_or(ChipError::NoCommunicator)?)?)
+        Ok(call(self.comm().ok_or(ChipError::NoCommunicator)?)?)
     }
 
     /// Loads a kernel, once.
@@ -128,8 +134,8 @@ impl Chip {
         if tensors.len() + scalars.len() > KERNEL_LOCAL_CONTEXT_ARG {
             return Err(ChipError::TooManyArguments { tensors: tensors.len(), scalars: scalars.len() });
         }
-        let comm = self.comm.as_deref();
-        let relay = || comm.map_or(Ok(()), |comm| comm.relay_abort());
+        let comm = self.comm.clone();
+        let relay = || comm.as_ref().map_or(Ok(()), |comm| comm.relay_abort());
         relay()?;
         // When the relay fails while the kernel runs, the parent's deadline ends the kernel.
         let meanwhile = || drop(relay());
@@ -182,7 +188,11 @@ impl Chip {
             return Ok(());
         }
         fault_point!("chip.teardown");
-        let left = self.comm.take().map_or(Ok(()), |comm| comm.destroy(self.within).map_err(ChipError::from));
+        let left = match self.comm.take().map(Arc::try_unwrap) {
+            None => Ok(()),
+            Some(Ok(comm)) => comm.destroy(self.within).map_err(ChipError::from),
+            Some(Err(_)) => Err(ChipError::CommunicatorInUse),
+        };
         fault_point!("chip.left");
         let closed = self.device.close();
         fault_point!("chip.down");

@@ -29,6 +29,11 @@ pub enum ChipError {
     /// The call needs a communicator.
     #[error("this chip has no communicator; give it one in its ChipConfig")]
     NoCommunicator,
+    /// Something made over the communicator is still there.
+    #[error(
+        "a group made over this chip's communicator is still in use; drop it before the chip is torn down"
+    )]
+    CommunicatorInUse,
     /// The communicator failed.
     #[error(transparent)]
     Comm(#[from] CommError),
@@ -209,6 +214,7 @@ impl ChipError {
             Self::Platform(_)
             | Self::NoSuchDevice { .. }
             | Self::NoCommunicator
+            | Self::CommunicatorInUse
             | Self::Tensor { .. }
             | Self::TooManyArguments { .. }
             | Self::TimeLimit(_) => ErrorCode::Invalid,

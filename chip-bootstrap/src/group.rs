@@ -2,6 +2,7 @@
 
 use crate::error::ChipError;
 use crate::platform::{ChipMemoryKind, Platform};
+use comm_context::comm::AddressSpace;
 use deadline::HowDied;
 use shared_memory::Region;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -36,9 +37,20 @@ impl ChipGroup {
     /// Memory for a group of `chips`. Addresses for windows are reserved only where the platform has its
     /// windows in host memory.
     pub fn prepare(platform: Platform, chips: u32) -> Result<Self, ChipError> {
+        Self::prepare_with(platform, chips, None)
+    }
+
+    /// Like [`prepare`](Self::prepare), with so many addresses for the windows of each chip.
+    pub fn prepare_with(
+        platform: Platform,
+        chips: u32,
+        windows: Option<AddressSpace>,
+    ) -> Result<Self, ChipError> {
+        #[cfg(not(feature = "sim"))]
+        let _ = windows;
         let prepared = match platform {
             #[cfg(feature = "sim")]
-            Platform::Sim => comm_sim::SimComm::prepare_group(chips)?,
+            Platform::Sim => comm_sim::SimComm::prepare_group_with(chips, windows)?,
             #[cfg(feature = "ascend")]
             Platform::A2a3 | Platform::A5 => comm_hccl::HcclComm::prepare_group(chips)?,
             #[cfg(not(all(feature = "sim", feature = "ascend")))]

@@ -302,10 +302,11 @@ impl Call {
             (_, Route::Undecided) if self.own_places[0] != 0 && self.own_places[1] != 0 => None,
             (_, Route::StagedLate) if at == 0 || (at == 1 && self.staged_first) => None,
             (shape, route) => {
-                let at = at - u64::from(route == Route::StagedLate);
+                let late = u64::from(route == Route::StagedLate);
+                let at = at - late;
                 match shape {
                     Shape::Slices if at & 1 == 1 => None,
-                    Shape::Slices => Some((at / 2, at + 1)),
+                    Shape::Slices => Some((at / 2, at + late + 1)),
                     // Read where it stands.
                     _ if self.plan.places == 1 && self.own_places[0] != 0 => None,
                     _ => Some((at, at)),

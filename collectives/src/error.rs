@@ -5,7 +5,7 @@ use crate::request::{CallText, Kind};
 use comm_context::comm::CommError;
 use std::fmt;
 use std::sync::Arc;
-use worker_errors::ErrorCode;
+use worker_errors::{ErrorCode, Failure};
 
 /// The error of a collective call.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -167,6 +167,17 @@ impl CollError {
     /// Whether a call that failed so leaves the group as it was.
     pub(crate) fn is_harmless(&self) -> bool {
         matches!(self, Self::Argument(_) | Self::PoolFull { .. } | Self::Forked | Self::Poisoned)
+    }
+}
+
+/// With the code of its first cause, and of how a peer died where that is known.
+impl From<CollError> for Failure {
+    fn from(error: CollError) -> Self {
+        let code = match error.root_cause() {
+            CollError::Wait { cause, .. } | CollError::Setup { cause, .. } => Self::from(cause).code,
+            root => root.code(),
+        };
+        Self::from_error(code, &error).in_phase("collective")
     }
 }
 

@@ -13,7 +13,7 @@ use crate::memory::Memory;
 use crate::options::Options;
 use crate::pool::Pool;
 use crate::registry;
-use crate::request::mix;
+use crate::request::{CallText, mix};
 use crate::tensor::WindowTensor;
 use crate::thread::Helper;
 use crate::{Element, Ticket};
@@ -257,24 +257,44 @@ impl<'c> Collectives<'c> {
         })
     }
 
+    /// Breaks the group: its calls fail with `why` here, and on every rank that waits for this one at once.
+    pub fn give_up(&self, why: &str) {
+        let Ok(mut engine) = self.enter() else { return };
+        let call = CallText::plain(why.to_owned());
+        engine.lose_all(CollError::PeerGaveUp { rank: self.me, call });
+    }
+
+    /// Drops the group without the others: for a rank that is about to leave its communicator, which then frees the windows.
+    pub fn abandon(mut self) {
+        self.end_locally();
+    }
+
     /// Closes the group: collective. Fails when a peer is gone, or does not close it in time; this rank's part is released either way.
     pub fn close(mut self) -> Result<(), CollError> {
         self.release()
     }
 
-    fn release(&mut self) -> Result<(), CollError> {
+    /// Ends what this process has of the group. Returns whether there is something to release.
+    fn end_locally(&mut self) -> bool {
         if !std::mem::take(&mut self.is_open) {
-            return Ok(());
+            return false;
         }
         if !self.guard.is_owner() {
             // The thread is not in this process, and whatever it held stays held.
             std::mem::forget(self.helper.take());
-            return Err(CollError::Forked);
+            return false;
         }
         if let Some(helper) = &mut self.helper {
             helper.stop();
         }
         registry::leave(self.engine.get().addr());
+        true
+    }
+
+    fn release(&mut self) -> Result<(), CollError> {
+        if !self.end_locally() {
+            return if self.guard.is_owner() { Ok(()) } else { Err(CollError::Forked) };
+        }
         fault_point!("coll.closing");
         if std::thread::panicking() {
             // The others need not wait for what does not come.

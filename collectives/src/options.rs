@@ -1,6 +1,7 @@
 //! How a group is made.
 
 use comm_context::comm::Timeout;
+use std::time::Duration;
 
 /// What a group is made with. The same on every rank.
 #[derive(Clone, Copy, Debug)]
@@ -42,10 +43,45 @@ impl Options {
         self.thread = Some(ProgressThread);
         self
     }
+
+    /// The options as numbers, for another process.
+    pub const fn to_words(self) -> [u64; 3] {
+        let within = self.within.get();
+        let ns = within.as_secs().saturating_mul(1_000_000_000).saturating_add(within.subsec_nanos() as u64);
+        [self.pool as u64, ns, self.thread.is_some() as u64]
+    }
+
+    /// What [`to_words`](Self::to_words) made; `None` for anything else.
+    pub fn from_words(words: [u64; 3]) -> Option<Self> {
+        let [pool, within, thread] = words;
+        let thread = match thread {
+            0 => None,
+            1 => Some(ProgressThread),
+            _ => return None,
+        };
+        let within = Timeout::new(Duration::from_nanos(within)).ok()?;
+        Some(Self { pool: usize::try_from(pool).ok()?, within, thread })
+    }
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_survive_as_numbers() {
+        let within = Timeout::new(Duration::from_millis(1500)).unwrap();
+        for options in [Options::new(), Options::new().pool(12).timeout(within).progress_thread()] {
+            let back = Options::from_words(options.to_words()).unwrap();
+            assert_eq!(format!("{back:?}"), format!("{options:?}"));
+        }
+        assert!(Options::from_words([0, 0, 0]).is_none(), "a wait of no time");
+        assert!(Options::from_words([0, 1_000_000_000, 2]).is_none());
     }
 }

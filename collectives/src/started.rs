@@ -174,7 +174,7 @@ impl<'c> Engine<'c> {
     }
 
     /// The group broke: nothing of what was under way goes on.
-    fn lose_all(&mut self, error: CollError) -> CollError {
+    pub(crate) fn lose_all(&mut self, error: CollError) -> CollError {
         let error = self.give_up(error);
         let tickets = self.queue.calls.drain(..).map(|started| started.ticket);
         self.queue.lost.extend(tickets);

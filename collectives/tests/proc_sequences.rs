@@ -176,12 +176,13 @@ fn random_sequences_on_overlapping_groups_give_what_was_asked_for() {
     }
 }
 
-/// `cargo test --release -p collectives --test proc_sequences -- --ignored --nocapture`.
+/// `cargo test --release -p collectives --test proc_sequences -- --ignored --nocapture`; `SEED=1007` runs one of them.
 // CO-1, CO-7
 #[test]
 #[ignore = "takes an hour"]
 fn a_hundred_sequences_of_ten_thousand_calls_give_what_was_asked_for() {
-    for seed in 1000..1100 {
+    let only = std::env::var("SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
+    for seed in (1000..1100).filter(|seed| only.is_none_or(|only| only == *seed)) {
         let started = std::time::Instant::now();
         in_comms(NRANKS, |comm| sequence(comm, seed, 10_000, 20_000));
         eprintln!("seed {seed}: 10000 calls in {:.1?}", started.elapsed());

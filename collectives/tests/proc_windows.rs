@@ -70,6 +70,36 @@ fn tensors_on_some_ranks_and_slices_on_others_agree() {
     });
 }
 
+/// A rank that only learns in the first step that it has to stage does so one step later than the others, and its half is read one
+/// step longer. A root that runs ahead would overwrite it.
+// CO-2
+#[test]
+fn a_half_that_was_staged_late_is_not_written_while_others_read_it() {
+    in_groups(4, options().pool(8 << 20), |group| {
+        let me = group.rank();
+        for turn in 0..250_u64 {
+            let (count, late) = (20_000 + 7 * turn as usize, turn as usize % 4);
+            let all: Vec<Vec<f32>> = (0..4).map(|rank| elements(turn, rank, count)).collect();
+            let wanted = reduced(Op::Sum, &all);
+            let mut tensor = group.alloc::<f32>(count).map_err(text)?;
+            tensor.as_mut_slice().map_err(text)?.copy_from_slice(&all[me]);
+            let mut copy = all[me].clone();
+            if me == late {
+                group.all_reduce(&mut tensor, Op::Sum).map_err(text)?;
+                tensor.copy_out(&mut copy);
+            } else {
+                group.all_reduce(&mut copy, Op::Sum).map_err(text)?;
+            }
+            // The root waits for nobody.
+            for _ in 0..4 {
+                group.broadcast(&mut vec![turn; 4000], late).map_err(text)?;
+            }
+            same_bits(&format!("turn {turn}"), &copy, &wanted)?;
+        }
+        Ok(())
+    });
+}
+
 // CO-1
 #[test]
 fn input_in_a_window_is_read_where_it_stands() {

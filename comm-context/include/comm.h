@@ -10,8 +10,8 @@
  *            COMM_E_INVALID, never a crash.
  * Threads    A handle may be used from any thread, and from several at once.
  * Waiting    A call marked "collective" returns on no rank before every member has made it. It fails with
- *            COMM_E_TIMED_OUT after 120 seconds, or after CHIPCOMM_TIMEOUT_S seconds if that is set, and
- *            does not wait for the deadline when a member's process dies or leaves.
+ *            COMM_E_TIMED_OUT after 120 seconds, or after CHIPCOMM_TIMEOUT_S seconds if that was set in
+ *            comm_init, and does not wait for the deadline when a member's process dies or leaves.
  * Failure    After a timeout, a death or an abort the communicator is broken: every later call repeats
  *            the first cause. comm_destroy works in any state.
  */

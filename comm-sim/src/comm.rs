@@ -309,8 +309,7 @@ impl Backend for SimComm {
     }
 
     fn wait_for_all(&self, within: Timeout) -> Result<(), CommError> {
-        let step = self.group.step(Phase::Barrier, within)?;
-        self.group.barrier(&step)
+        self.group.barrier_within(Phase::Barrier, within)
     }
 
     fn copy_from_device(&self, from: DeviceAddr, into: &mut [u8]) -> Result<(), CommError> {

@@ -1,6 +1,7 @@
 //! A phase barrier that can be used again and again.
 
 use crate::listener::{Listener, ParkFlag};
+use crate::spin::SpinBudget;
 use crate::sync::{Site, intact};
 use crate::wait::{Wait, WaitError};
 use crate::word::{WordU32, WordU64};
@@ -21,6 +22,22 @@ pub struct Place {
     phase: WordU64,
     /// 1 + the number of the party whose phase this one is parked on.
     parked_on: WordU32,
+}
+
+/// A party that has announced its phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the others may be still on their way"]
+pub struct Arrival {
+    phase: u64,
+    complete: bool,
+}
+
+impl Arrival {
+    /// Whether everybody has arrived, so that there is nothing to wait for.
+    #[inline]
+    pub fn is_complete(&self) -> bool {
+        self.complete
+    }
 }
 
 /// A failed barrier: who was still missing, and why the wait for them ended.
@@ -76,15 +93,32 @@ impl<'a> Barrier<'a> {
     /// Arrives, and returns when everybody has. What the others wrote before they arrived is visible
     /// afterwards.
     pub fn wait(&self, how: &Wait<'_>) -> Result<u64, BarrierError> {
+        let arrival = self.arrive(how.spin_budget());
+        self.wait_for_others(arrival, how)
+    }
+
+    /// Arrives, and checks for the others for some microseconds if there is a core for everybody: without a
+    /// clock, a deadline or a system call, unless somebody is parked.
+    pub fn arrive(&self, spin: Option<&SpinBudget>) -> Arrival {
         let mine = &self.places[self.me];
         fault_point!("barrier.arriving");
         let phase = mine.phase.load() + 1;
         mine.phase.store_for_waiters(phase);
-        if how.is_eager() {
-            self.check_early(phase);
-        }
+        let complete =
+            spin.is_some_and(|budget| !budget.is_oversubscribed()) && self.have_arrived_soon(phase);
         mine.phase.notify(self.others().map(|(_, other)| Listener::tagged(&other.parked_on, tag(self.me))));
         fault_point!("barrier.arrived");
+        Arrival { phase, complete }
+    }
+
+    /// Returns when everybody has arrived at the phase that this party is in.
+    pub fn wait_for_others(&self, arrival: Arrival, how: &Wait<'_>) -> Result<u64, BarrierError> {
+        let Arrival { phase, complete } = arrival;
+        if complete {
+            fault_point!("barrier.passed");
+            return Ok(phase);
+        }
+        let mine = &self.places[self.me];
         // From the last party down: where parties start in order, one park on the last of them covers
         // all.
         for (number, other) in self.others().rev() {
@@ -100,17 +134,18 @@ impl<'a> Barrier<'a> {
     /// overlap; who must be woken is checked afterwards. That keeps no party parked for more than some
     /// microseconds longer: the checks are few, and a party that has parked for this phase has reached
     /// it, so that with two parties the first check finds it.
-    fn check_early(&self, phase: u64) {
+    fn have_arrived_soon(&self, phase: u64) -> bool {
+        let mut checks = 0;
         for (_, other) in self.others().rev() {
-            let mut checks = 0;
             while !reached(other.phase.load(), phase) {
                 checks += 1;
                 if checks == EARLY_CHECKS {
-                    return;
+                    return false;
                 }
                 core::hint::spin_loop();
             }
         }
+        true
     }
 
     /// The parties that have not reached the phase that this one is in.

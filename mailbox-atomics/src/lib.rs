@@ -68,6 +68,7 @@
 compile_error!("mailbox-atomics parks with Linux futexes on the low half of little-endian words");
 
 mod barrier;
+mod cores;
 mod demands;
 mod listener;
 #[cfg(loom)]
@@ -90,7 +91,8 @@ mod view;
 mod wait;
 mod word;
 
-pub use barrier::{Barrier, BarrierError, Place};
+pub use barrier::{Arrival, Barrier, BarrierError, Place};
+pub use cores::{AllowedCores, CpuQuota, current_core, move_this_thread_to};
 pub use demands::Demands;
 pub use listener::{Listener, ParkFlag};
 pub use mailbox::{Call, MailboxWords, RequestNumber, Requester, Responder};
@@ -102,7 +104,7 @@ pub use progress::{
     ProgressWords, Use,
 };
 pub use records::{RECORD_WORDS, RECORDS, RecordRing};
-pub use spin::{AllowedCores, SpinBudget};
+pub use spin::{Placement, SpinBudget};
 pub use sticky::StickyWord;
 #[cfg(loom)]
 pub use sync::{Site, mutants};

@@ -1,5 +1,6 @@
 //! How long a waiter spins before it parks.
 
+use crate::cores::usable_cores;
 use core::sync::atomic::{AtomicU32, Ordering};
 use deadline::{Deadline, monotonic_ns};
 
@@ -12,6 +13,13 @@ const LEAST_NS: u32 = 1_000;
 const RETRY_AFTER: u32 = 16;
 /// Checks of the word between two reads of the clock.
 const CHECKS_PER_CLOCK_READ: u32 = 64;
+
+/// Knows where the parties of a wait run. A waiter with a core for every party asks it now and then while it
+/// spins: two parties that the scheduler has put on one core would only yield to each other (F71).
+pub trait Placement {
+    /// Sees that this thread has a core to itself, if there is one for it. `now_ns` is monotonic.
+    fn look_after(&self, now_ns: u64);
+}
 
 /// How long to spin, adapted to how earlier waits ended. Local to a process; one for each kind of
 /// wait.
@@ -32,9 +40,9 @@ pub struct SpinBudget {
 
 impl SpinBudget {
     /// The budget of a waiter that is one of `parties` processes which run at the same time, all on
-    /// the cores that this one may run on.
+    /// the cores that this one may use.
     pub fn for_parties(parties: usize) -> Self {
-        Self::for_parties_on(parties, AllowedCores::of_this_process().count())
+        Self::for_parties_on(parties, usable_cores())
     }
 
     /// The budget of a waiter that is one of `parties` processes which share `cores` cores.
@@ -48,7 +56,12 @@ impl SpinBudget {
     }
 
     /// Checks again and again until `ready` answers or the budget is spent.
-    pub(crate) fn spin<T>(&self, mut ready: impl FnMut() -> Option<T>, deadline: Deadline) -> Option<T> {
+    pub(crate) fn spin<T>(
+        &self,
+        mut ready: impl FnMut() -> Option<T>,
+        deadline: Deadline,
+        placement: Option<&dyn Placement>,
+    ) -> Option<T> {
         // Relaxed, here and in `adapt`: hints that only this process uses and that order nothing.
         let misses = self.misses.load(Ordering::Relaxed);
         let budget =
@@ -70,6 +83,9 @@ impl SpinBudget {
             // put both parties on one core, and leaves them there while both seem busy.
             std::thread::yield_now();
             let now = monotonic_ns();
+            if let Some(placement) = placement.filter(|_| !self.oversubscribed) {
+                placement.look_after(now);
+            }
             if now >= *end.get_or_insert_with(|| (now + u64::from(budget)).min(deadline.monotonic_ns())) {
                 // Relaxed: as above.
                 self.adapt(budget.min(self.ns.load(Ordering::Relaxed)) / 2, misses.wrapping_add(1));
@@ -90,40 +106,10 @@ impl SpinBudget {
     }
 }
 
-/// The cores that a process may run on, which `taskset`, launchers and cgroup cpusets reduce: one bit each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AllowedCores(pub [u64; Self::WORDS]);
-
-impl AllowedCores {
-    /// Words of the set: 1024 cores.
-    pub const WORDS: usize = 16;
-
-    /// Those of the calling process; none if the system call fails.
-    pub fn of_this_process() -> Self {
-        let mut cores = Self::default();
-        if let Ok(set) = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)) {
-            let last = nix::sched::CpuSet::count().min(64 * Self::WORDS);
-            for core in (0..last).filter(|core| set.is_set(*core).unwrap_or(false)) {
-                cores.0[core / 64] |= 1 << (core % 64);
-            }
-        }
-        cores
-    }
-
-    /// The cores in either set.
-    pub fn or(self, other: Self) -> Self {
-        Self(std::array::from_fn(|word| self.0[word] | other.0[word]))
-    }
-
-    /// How many cores.
-    pub fn count(self) -> usize {
-        self.0.iter().map(|word| word.count_ones() as usize).sum()
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::cores::AllowedCores;
     use std::time::Duration;
 
     #[test]
@@ -131,11 +117,11 @@ mod tests {
         let deadline = Deadline::after(Duration::from_secs(10)).unwrap();
         let budget = SpinBudget::for_parties(1);
         for _ in 0..20 {
-            assert_eq!(budget.spin(|| None::<()>, deadline), None);
+            assert_eq!(budget.spin(|| None::<()>, deadline, None), None);
         }
         assert_eq!(budget.ns.load(Ordering::Relaxed), LEAST_NS);
         for _ in 0..20 {
-            assert_eq!(budget.spin(|| Some(()), deadline), Some(()));
+            assert_eq!(budget.spin(|| Some(()), deadline, None), Some(()));
         }
         assert_eq!(budget.ns.load(Ordering::Relaxed), MOST_NS);
     }
@@ -147,20 +133,20 @@ mod tests {
         let spun_whole_time = (0..100).any(|_| {
             let budget = SpinBudget::for_parties_on(1, 1);
             for _ in 0..RETRY_AFTER - 1 {
-                assert_eq!(budget.spin(|| None::<()>, deadline), None);
+                assert_eq!(budget.spin(|| None::<()>, deadline, None), None);
             }
             assert_eq!(budget.ns.load(Ordering::Relaxed), LEAST_NS);
             // The peer needs longer than the least time and much less than the most.
             let started = monotonic_ns();
             let arrived = || (monotonic_ns() - started > u64::from(10 * LEAST_NS)).then_some(());
-            budget.spin(arrived, deadline) == Some(()) && budget.ns.load(Ordering::Relaxed) == MOST_NS
+            budget.spin(arrived, deadline, None) == Some(()) && budget.ns.load(Ordering::Relaxed) == MOST_NS
         });
         assert!(spun_whole_time);
     }
 
     #[test]
     fn more_parties_than_cores_are_oversubscribed() {
-        let cores = AllowedCores::of_this_process().count();
+        let cores = usable_cores();
         assert!(SpinBudget::for_parties(cores + 1).oversubscribed);
         assert!(!SpinBudget::for_parties(1).oversubscribed);
     }
@@ -176,8 +162,26 @@ mod tests {
     }
 
     #[test]
+    fn f71_a_waiter_asks_for_its_place_only_where_there_are_cores_enough() {
+        struct Asked(core::cell::Cell<u32>);
+        impl Placement for Asked {
+            fn look_after(&self, now_ns: u64) {
+                assert!(now_ns <= monotonic_ns());
+                self.0.set(self.0.get() + 1);
+            }
+        }
+        let deadline = Deadline::after(Duration::from_secs(10)).unwrap();
+        for (cores, asks) in [(2, true), (1, false)] {
+            let asked = Asked(core::cell::Cell::new(0));
+            let budget = SpinBudget::for_parties_on(2, cores);
+            assert_eq!(budget.spin(|| None::<()>, deadline, Some(&asked)), None);
+            assert_eq!(asked.0.get() > 0, asks, "{cores} cores");
+        }
+    }
+
+    #[test]
     fn spinning_stops_at_the_deadline() {
         let deadline = Deadline::after(Duration::from_nanos(1)).unwrap();
-        assert_eq!(SpinBudget::for_parties(1).spin(|| None::<()>, deadline), None);
+        assert_eq!(SpinBudget::for_parties(1).spin(|| None::<()>, deadline, None), None);
     }
 }

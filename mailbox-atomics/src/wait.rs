@@ -1,7 +1,7 @@
 //! The one wait function: word, deadline, liveness, abort.
 
 use crate::listener::ParkFlag;
-use crate::spin::SpinBudget;
+use crate::spin::{Placement, SpinBudget};
 use crate::sticky::StickyWord;
 use crate::sync::{Site, intact};
 use crate::word::{Futex, ParkWord, WordU32};
@@ -53,13 +53,22 @@ pub struct Wait<'a> {
     abort: Option<&'a StickyWord>,
     cancel: Option<&'a WordU32>,
     spin: Option<&'a SpinBudget>,
+    placement: Option<&'a dyn Placement>,
     poll_interval: Option<Duration>,
 }
 
 impl<'a> Wait<'a> {
     /// Waits until `deadline` at the longest.
     pub fn until(deadline: Deadline) -> Self {
-        Self { deadline, watch: None, abort: None, cancel: None, spin: None, poll_interval: None }
+        Self {
+            deadline,
+            watch: None,
+            abort: None,
+            cancel: None,
+            spin: None,
+            placement: None,
+            poll_interval: None,
+        }
     }
 
     /// Ends with [`WaitError::PeerDied`] when a watched process is gone.
@@ -88,6 +97,12 @@ impl<'a> Wait<'a> {
         self
     }
 
+    /// While it spins, sees that the parties do not share a core that they need not share.
+    pub fn placed_by(mut self, placement: &'a dyn Placement) -> Self {
+        self.placement = Some(placement);
+        self
+    }
+
     /// Checks again at least once in `interval`, for writers that may change the word without waking
     /// anybody. The shortest interval counts.
     pub fn polling_every(mut self, interval: Duration) -> Self {
@@ -95,9 +110,8 @@ impl<'a> Wait<'a> {
         self
     }
 
-    /// Whether spinning pays because every party has a core.
-    pub(crate) fn is_eager(&self) -> bool {
-        self.spin.is_some_and(|budget| !budget.is_oversubscribed())
+    pub(crate) fn spin_budget(&self) -> Option<&'a SpinBudget> {
+        self.spin
     }
 
     /// When this wait ends at the latest.
@@ -124,7 +138,7 @@ impl<'a> Wait<'a> {
             return Ok(done);
         }
         if let Some(budget) = self.spin
-            && let Some(done) = budget.spin(|| ready(word.load()), self.deadline)
+            && let Some(done) = budget.spin(|| ready(word.load()), self.deadline, self.placement)
         {
             return Ok(done);
         }

@@ -116,8 +116,9 @@ macro_rules! word {
                 self.store(value);
             }
 
-            /// Wakes every waiter parked on this word.
-            pub(crate) fn wake_all(&self) {
+            /// Wakes every waiter parked on this word, so that it checks its abort word. One that is
+            /// about to park misses it and finds out at its next poll, or at the next call.
+            pub fn wake_all(&self) {
                 private::Futex::wake(self);
             }
         }

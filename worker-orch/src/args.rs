@@ -1,7 +1,12 @@
 //! The arguments of a task.
 
+use crate::task_id::TaskId;
 use comm_context::abi::TensorDesc;
 use std::ops::Range;
+use worker_errors::{ErrorCode, Failure};
+
+/// A tensor's descriptor in a frame.
+pub(crate) const TENSOR_BYTES: usize = size_of::<TensorDesc>();
 
 /// What a task does with a tensor; the order of tasks follows from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,9 +39,15 @@ pub struct Args {
     tensors: Vec<TensorDesc>,
     accesses: Vec<Access>,
     scalars: Vec<u64>,
+    after: Vec<TaskId>,
 }
 
 impl Args {
+    /// The most tensors of a task.
+    pub const MAX_TENSORS: usize = 32;
+    /// The most scalars of a task.
+    pub const MAX_SCALARS: usize = 16;
+
     /// None yet.
     pub fn new() -> Self {
         Self::default()
@@ -55,6 +66,15 @@ impl Args {
         self
     }
 
+    /// The task waits for `tasks`, whatever memory they touch, and does not run when one of them fails.
+    ///
+    /// They are tasks of the run that these arguments are used in, whichever chip or sub-worker they run on.
+    /// Tasks of another run, or of another Worker, are refused when the task is submitted.
+    pub fn after(mut self, tasks: &[TaskId]) -> Self {
+        self.after.extend_from_slice(tasks);
+        self
+    }
+
     /// The tensors.
     pub fn tensors(&self) -> &[TensorDesc] {
         &self.tensors
@@ -65,8 +85,28 @@ impl Args {
         &self.scalars
     }
 
+    /// The tasks to wait for.
+    pub(crate) fn prerequisites(&self) -> &[TaskId] {
+        &self.after
+    }
+
+    /// Refuses more than any task takes, whatever else is under way (WO-10).
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let (tensors, scalars) = (self.tensors.len(), self.scalars.len());
+        if tensors <= Self::MAX_TENSORS && scalars <= Self::MAX_SCALARS {
+            return Ok(());
+        }
+        let text = format!(
+            "a task with {tensors} tensors and {scalars} scalars; it takes at most {} tensors and {} scalars: \
+             join tensors that lie side by side, or pass scalars in a tensor",
+            Self::MAX_TENSORS,
+            Self::MAX_SCALARS
+        );
+        Err(Failure::new(ErrorCode::Invalid, text).in_phase("submit"))
+    }
+
     /// The byte ranges that the tensors really cover, each with its access.
-    pub(crate) fn ranges(&self) -> impl Iterator<Item = (Range<u64>, Access)> {
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (Range<u64>, Access)> + Clone {
         self.tensors.iter().zip(&self.accesses).map(|(tensor, access)| (extent(tensor), *access))
     }
 }

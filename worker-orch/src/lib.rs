@@ -43,6 +43,88 @@
 //! - **WO-7** A host buffer has one address in the parent and in all its children, whenever it was made and
 //!   however they were started. Reading and writing it is sound while others write it.
 //! - **WO-8** The memory of a domain is released when its run has drained, also when the run failed.
+//! - **WO-9** A task runs after the tasks that [`Args::after`] names and after what is before a
+//!   [barrier](Orchestrator::barrier) of its chip, and not at all when one of them failed.
+//! - **WO-10** A task takes 32 tensors and 16 scalars, whatever else is under way; more is refused.
+//! - **WO-11** [`copy_to`](Worker::copy_to) and [`copy_from`](Worker::copy_from) touch the chip's window and memory
+//!   of that chip that is allocated now, and nothing else.
+//! - **WO-12** [`Task::collectives`] are made by the parent, before the task, and never inside it. They are the same calls as outside a
+//!   Worker. A member that fails tells the others at once, and a later run has a new group.
+//!
+//! # The order of tasks
+//! Each chip executes its tasks in the order of the submits. Between chips the order follows from memory: a task
+//! that reads bytes waits for the last tasks that write them, and one that writes them also for those that read
+//! them. A [group](Orchestrator::submit_group) counts as one task.
+//!
+//! Some tasks touch memory that no tensor of theirs says, such as kernels that reach into their peers' windows.
+//! Two calls order these: [`Args::after`] names tasks to wait for, and [`Orchestrator::barrier`] separates what
+//! was submitted to the chips before it from what comes after.
+//!
+//! ```
+//! use worker_orch::{Access, Args, Failure, Task, Worker};
+//!
+//! fn put(task: &mut Task<'_>) -> Result<(), Failure> {
+//!     task.write(0, &[1.0_f32])
+//! }
+//! fn add_up(task: &mut Task<'_>) -> Result<(), Failure> {
+//!     let sum = task.read::<f32>(0)?[0] + task.read::<f32>(1)?[0];
+//!     task.write(2, &[sum])
+//! }
+//!
+//! let mut worker = Worker::builder().devices(&[0, 1]).build()?;
+//! let (put, add_up) = (worker.register_function("put", put), worker.register_function("add_up", add_up));
+//! let [x, y, sum] = [worker.host_buffer::<f32>(1)?, worker.host_buffer(1)?, worker.host_buffer(1)?];
+//! worker.init()?;
+//! let unordered = |tensor| Args::new().tensor(tensor, Access::NoDependency);
+//! let (of_x, of_y) = (unordered(&x.tensor()), unordered(&y.tensor()));
+//! let both = of_x.clone().tensor(&y.tensor(), Access::NoDependency).tensor(&sum.tensor(), Access::Output);
+//! worker.run(|orch| {
+//!     let first = orch.submit_next_level(put, &of_x, 0)?;
+//!     let second = orch.submit_next_level(put, &of_y, 1)?;
+//!     orch.submit_next_level(add_up, &both.clone().after(&[first, second]), 0)
+//! })?;
+//! worker.run(|orch| {
+//!     orch.submit_next_level(put, &of_x, 0)?;
+//!     orch.submit_next_level(put, &of_y, 1)?;
+//!     orch.barrier()?;
+//!     orch.submit_next_level(add_up, &both, 0)
+//! })?;
+//! assert_eq!(sum.to_vec(), [2.0]);
+//! # Ok::<_, Failure>(())
+//! ```
+//!
+//! A barrier orders tasks, not kernels that run at the same time: those meet in their own barriers
+//! (`comm_kernel.h`). A [`TaskId`] is good in its own run only; one of an earlier run is refused, since
+//! everything in that run is over. What a nested Worker's tasks touch is not seen by the level above: there the
+//! tensors of the orchestration count.
+//!
+//! # Collectives
+//! Functions on chips reduce and exchange data with [`Task::collectives`], over the chips that they were submitted to together. The
+//! parent makes the group, once; later runs use it again.
+//! ```
+//! use worker_orch::{Access, Args, CollectivesOptions, Failure, Op, Task, Worker};
+//!
+//! fn sum(task: &mut Task<'_>) -> Result<(), Failure> {
+//!     let mut values = task.read::<f32>(0)?;
+//!     task.collectives()?.all_reduce(&mut values, Op::Sum)?;
+//!     task.write(0, &values)
+//! }
+//!
+//! let mut worker = Worker::builder().devices(&[0, 1]).build()?;
+//! let sum = worker.register_function("sum", sum);
+//! let data = [worker.host_buffer::<f32>(2)?, worker.host_buffer::<f32>(2)?];
+//! data[0].write(&[1.0, 2.0])?;
+//! data[1].write(&[10.0, 20.0])?;
+//! worker.init()?;
+//! worker.run(|orch| {
+//!     orch.collectives(&[0, 1], CollectivesOptions::new())?;
+//!     let args = |chip: usize| (chip, Args::new().tensor(&data[chip].tensor(), Access::InOut));
+//!     orch.submit_group(sum, &[args(0), args(1)])
+//! })?;
+//! assert_eq!(data[0].to_vec(), [11.0, 22.0]);
+//! worker.close()?;
+//! # Ok::<_, Failure>(())
+//! ```
 //!
 //! # How child processes are started
 //! By default children are **forked**: copies of the parent in which only the thread that called
@@ -100,10 +182,12 @@ mod chip_context;
 pub mod fuzzing;
 mod heap;
 mod host_buffer;
+mod log;
 mod parent;
 mod program;
 mod shared;
 mod start;
+mod task_id;
 mod worker;
 
 pub use args::{Access, Args};
@@ -111,13 +195,15 @@ pub use builder::{CHIP_LEVEL, WorkerBuilder};
 pub use child::Task;
 pub use chip_bootstrap::{Chip, ChipConfig, ChipMemoryKind, HostSpan, PartKind, Platform, UnknownPlatform};
 pub use chip_context::{ChipBuffer, ChipContext};
+pub use collectives::{CollError, Collectives, Op, Options as CollectivesOptions, WindowTensor};
 pub use comm_context::abi::{
     AbiError, COMM_MAX_RANK_NUM, CommContext, DType, DeviceAddr, TensorBuilder, TensorDesc,
 };
-pub use comm_context::comm::{ArgumentError, CommError, Membership, Timeout};
+pub use comm_context::comm::{AddressSpace, ArgumentError, CommError, Membership, Timeout};
 pub use host_buffer::{Element, HostBuffer, flat_tensor};
-pub use parent::{ChipMemory, Domain, DomainContext, Orchestrator, TaskId};
+pub use parent::{ChipMemory, Domain, DomainContext, Orchestrator};
 pub use program::{OrchestrationFn, Program, TaskFn};
 pub use start::{Start, serve_if_child};
+pub use task_id::TaskId;
 pub use worker::Worker;
 pub use worker_errors::{ErrorCode, Failure, Report};

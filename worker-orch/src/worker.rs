@@ -4,6 +4,7 @@ use crate::builder::{CHIP_LEVEL, Settings, WorkerBuilder};
 use crate::chip_context::ChipContext;
 use crate::heap::Heap;
 use crate::host_buffer::{Element, HostBuffer};
+use crate::log;
 use crate::parent::{Call, ChipMemory, Orchestrator, Plan, Up, bring_up};
 use crate::program::{OrchestrationFn, Program, TaskFn};
 use crate::shared::{DEFAULT_SYMBOL, Programs};
@@ -143,12 +144,14 @@ impl Worker {
     /// is cleaned up again; then it may be called again.
     pub fn init(&mut self) -> Result<(), Failure> {
         self.must_be_down("init")?;
-        let span = tracing::info_span!("init", level = self.settings.level, chips = self.chips.len());
+        let (level, chips) = (self.settings.level, self.chips.len());
+        let span = log::span(|| tracing::info_span!("init", level, chips));
         let _entered = span.enter();
         crate::start::check(self.settings.start)?;
         let up = bring_up(Plan {
             start: self.settings.start,
             platform: self.settings.platform,
+            windows: self.settings.windows,
             chips: &self.chips,
             workers: &mut self.workers,
             sub_workers: self.settings.sub_workers,
@@ -208,17 +211,19 @@ impl Worker {
         up.chip_alloc(chip, bytes, call)
     }
 
-    /// Copies bytes to a chip: into memory made by [`chip_alloc`](Self::chip_alloc), or into one of its
-    /// window's buffers.
+    /// Copies bytes to a chip: into memory made by [`chip_alloc`](Self::chip_alloc) for it that was not dropped,
+    /// or into its window. Anything else is refused, and the error names the chip that it belongs to.
     pub fn copy_to(&mut self, chip: usize, to: DeviceAddr, bytes: &[u8]) -> Result<(), Failure> {
-        let _span = tracing::debug_span!("copy_to", chip, ?to, bytes = bytes.len()).entered();
+        let span = log::span(|| tracing::debug_span!("copy_to", chip, ?to, bytes = bytes.len()));
+        let _entered = span.enter();
         let (up, call) = self.command("copy_to")?;
         up.copy_to(chip, to, bytes, call)
     }
 
-    /// Copies bytes from a chip, as they are there now.
+    /// Copies bytes from a chip, as they are there now; from where [`copy_to`](Self::copy_to) copies to.
     pub fn copy_from(&mut self, chip: usize, from: DeviceAddr, into: &mut [u8]) -> Result<(), Failure> {
-        let _span = tracing::debug_span!("copy_from", chip, ?from, bytes = into.len()).entered();
+        let span = log::span(|| tracing::debug_span!("copy_from", chip, ?from, bytes = into.len()));
+        let _entered = span.enter();
         let (up, call) = self.command("copy_from")?;
         up.copy_from(chip, from, into, call)
     }
@@ -227,7 +232,7 @@ impl Worker {
     /// not up.
     pub fn close(&mut self) -> Result<(), Failure> {
         let Some(up) = self.up.take() else { return Ok(()) };
-        let span = tracing::info_span!("close");
+        let span = log::span(|| tracing::info_span!("close"));
         let _entered = span.enter();
         fault_point!("worker.close.begun");
         up.close(&self.programs, self.settings.close_within)

@@ -7,7 +7,9 @@ use comm_context::comm::{Membership, Timeout};
 use serial_test::serial;
 use std::time::{Duration, Instant};
 use support::{children_of, grouped, is_the_doubles, plain, secs, text};
-use worker_orch::{Access, Args, ChipConfig, ErrorCode, Failure, Task};
+use worker_orch::{
+    Access, Args, ChipConfig, DType, DeviceAddr, ErrorCode, Failure, Platform, Task, flat_tensor,
+};
 
 fn nothing(_: &mut Task<'_>) -> Result<(), Failure> {
     Ok(())
@@ -91,8 +93,10 @@ fn f04_chips_hold_only_the_descriptors_they_need() {
             .map(|entry| std::fs::read_link(entry.path()).unwrap().to_string_lossy().into_owned())
             .filter(|name| !is_the_doubles(name))
             .collect();
-        // Its parent-death pipe, its liveness pipe, and the memory of its group.
-        assert_eq!(held.len(), 3, "{held:?}");
+        // Its parent-death pipe, its liveness pipe, and the memory of its group: the control part, and one part for each
+        // chip that has its windows in host memory.
+        let parts = if support::platform() == Platform::Sim { 4 } else { 1 };
+        assert_eq!(held.len(), 2 + parts, "{held:?}");
         assert!(
             held.iter().all(|name| name.starts_with("pipe:") || name.contains("chipcomm-group")),
             "{held:?}"
@@ -170,4 +174,67 @@ fn f08_a_parent_full_of_busy_threads_brings_its_chips_up() {
         }
         stop.store(true, std::sync::atomic::Ordering::Release);
     });
+}
+
+/// Element `index` of a host buffer of floats.
+fn put_one(task: &mut Task<'_>) -> Result<(), Failure> {
+    std::thread::sleep(Duration::from_millis(5));
+    task.write(0, &[1.0_f32])
+}
+
+/// The sum of all tensors but the last goes into the last.
+fn sum_up(task: &mut Task<'_>) -> Result<(), Failure> {
+    let last = task.tensors().len() - 1;
+    let mut sum = 0.0;
+    for index in 0..last {
+        sum += task.read::<f32>(index)?.iter().sum::<f32>();
+    }
+    task.write(last, &[sum])
+}
+
+/// WO-10: what a task takes does not depend on what else is under way.
+#[test]
+#[serial]
+fn f70_a_task_takes_as_many_arguments_however_many_producers_are_under_way() {
+    const PRODUCERS: usize = 48;
+    let mut worker = plain(PRODUCERS + 1);
+    let (put_one, sum_up, nothing) = (
+        worker.register_function("put_one", put_one),
+        worker.register_function("sum_up", sum_up),
+        worker.register_function("nothing", nothing),
+    );
+    let (x, sum) = (worker.host_buffer::<f32>(PRODUCERS).unwrap(), worker.host_buffer::<f32>(1).unwrap());
+    worker.init().unwrap();
+    let full = |tensors: usize, scalars: usize| {
+        let args = (1..tensors).fold(Args::new(), |args, _| args.tensor(&x.tensor(), Access::Input));
+        let args = args.tensor(&sum.tensor(), Access::Output);
+        (0..scalars).fold(args, |args, scalar| args.scalar(scalar as u64))
+    };
+    for tensors in [13, 32] {
+        x.write(&[0.0; PRODUCERS]).unwrap();
+        worker
+            .run(|orch| {
+                for chip in 0..PRODUCERS {
+                    let at = DeviceAddr(x.tensor().addr + 4 * chip as u64);
+                    let own = flat_tensor(at, DType::Float32, 1)?;
+                    orch.submit_next_level(put_one, &Args::new().tensor(&own, Access::Output), chip)?;
+                }
+                orch.submit_next_level(sum_up, &full(tensors, 16), PRODUCERS)
+            })
+            .unwrap();
+        assert_eq!(sum.to_vec(), [((tensors - 1) * PRODUCERS) as f32]);
+    }
+    // More is refused before anything is sent, and the run goes on.
+    worker
+        .run(|orch| {
+            for (args, word) in [(full(33, 0), "33 tensors"), (full(1, 17), "17 scalars")] {
+                let refused = orch.submit_next_level(sum_up, &args, 0).unwrap_err();
+                assert_eq!(refused.code, ErrorCode::Invalid);
+                assert!(text(&refused).contains(word) && text(&refused).contains("at most"), "{refused}");
+                let group = [(1, Args::new()), (2, args)];
+                assert!(text(&orch.submit_group(sum_up, &group).unwrap_err()).contains(word));
+            }
+            orch.submit_next_level(nothing, &Args::new(), 2)
+        })
+        .unwrap();
 }

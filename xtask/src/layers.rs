@@ -57,7 +57,9 @@ pub(crate) const ROWS: &[Row] = &[
     .layer(Layer::Chip),
     row(
         "worker-orch",
-        Only("base, worker-errors, comm-context, mailbox-atomics, bootstrap-channel, chip-bootstrap"),
+        Only(
+            "base, worker-errors, comm-context, mailbox-atomics, bootstrap-channel, collectives, chip-bootstrap",
+        ),
     )
     .layer(Layer::Worker),
     row("ipcq-sim", Apart("ccl-schedule")),

@@ -6,6 +6,7 @@
 //! [`Child::fork`].
 #![allow(unsafe_code)]
 
+use crate::forked;
 use crate::pidfd;
 use crate::pipes::{ChildEnds, ParentEnds, note_exit_code, pipes};
 use crate::process_watch::ProcessWatch;
@@ -50,7 +51,8 @@ impl Child {
     /// The parent may have other threads. They do not exist in the child, and a lock that one of them
     /// held at this moment stays locked there for ever. So `body` must not use anything that such a
     /// thread may hold: allocating is fine (the C library takes care of its own locks), but printing
-    /// through `std::io::stdout`, a logger, or a mutex shared with other threads is not. Values that
+    /// through `std::io::stdout`, a logger, or a mutex shared with other threads is not: ask
+    /// [`is_forked_child`](crate::is_forked_child). A panic hook of the parent is not called. Values that
     /// own closed descriptors must not be used or dropped in `body`.
     pub unsafe fn fork(keep: &[BorrowedFd<'_>], body: impl FnOnce() -> i32) -> nix::Result<Self> {
         // SAFETY: the caller's promise.
@@ -67,10 +69,13 @@ impl Child {
         let (parent_ends, child_ends) = pipes()?;
         fault_call!("process.fork")?;
         stdio::flush_before_fork();
+        // Neither dropped nor needed in the child, which never returns from here.
+        let forking = forked::before_fork();
         // SAFETY: the caller promised that `body` keeps to what a forked child may do, and `enter` below
         // does.
         match unsafe { fork() }? {
             ForkResult::Child => {
+                forked::set_forked();
                 drop(parent_ends);
                 stdio::discard_inherited();
                 let kept = keep.iter().map(AsRawFd::as_raw_fd).collect();
@@ -83,7 +88,7 @@ impl Child {
                 unsafe { libc::_exit(code) }
             }
             ForkResult::Parent { child } => {
-                drop(child_ends);
+                drop((forking, child_ends));
                 Ok(Self::watched(child, open, parent_ends))
             }
         }
@@ -153,20 +158,13 @@ impl Drop for Child {
 }
 
 /// Sets up a fresh child: signals as in a new program, the parent-death pipe, only the descriptors in
-/// `keep` beside the child's own, panics reported without locks.
+/// `keep` beside the child's own.
 pub(crate) fn enter(ends: &ChildEnds, mut keep: Vec<i32>) {
     reset_signals();
     let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None);
     ends.bind_to_parent();
     keep.extend([ends.parent_death.as_raw_fd(), ends.liveness.as_raw_fd()]);
     close_all_but(keep);
-    std::panic::set_hook(Box::new(|panic| {
-        let text = format!("[pid {}] {panic}\n", std::process::id());
-        // Straight to the descriptor: a thread that does not exist here may have held the lock around
-        // `std::io::stderr`.
-        // SAFETY: standard error is open for the process's life; nothing here owns or closes it.
-        let _ = nix::unistd::write(unsafe { BorrowedFd::borrow_raw(2) }, text.as_bytes());
-    }));
 }
 
 /// Signals as `execve` leaves them: those that are caught have their default action again, also SIGSEGV and

@@ -14,6 +14,9 @@
 //! - **CP-5** A signal goes to the child or to nobody: a process that has its number later gets none.
 //! - **CP-6** A child runs no signal handler of its parent, and nothing is blocked in it.
 //! - **CP-7** What C code in a child prints with `printf` is written when the child exits, once.
+//! - **CP-8** A forked child takes no lock that a thread of its parent may have held: its panics go
+//!   straight to standard error, and [`is_forked_child`] tells code that logs to be silent.
+//! - **CP-9** A [`DeathThread`] reports a death at once, and again until it is noticed.
 //!
 //! # Example
 //! ```
@@ -32,6 +35,8 @@
 //! It does not restart children and passes no messages. Linux only.
 
 mod child;
+mod death_thread;
+mod forked;
 mod pidfd;
 mod pipes;
 mod process_watch;
@@ -39,5 +44,7 @@ mod respawn;
 mod stdio;
 
 pub use child::{Child, PANIC_EXIT_CODE, exit};
+pub use death_thread::{DeathThread, Noticed};
+pub use forked::is_forked_child;
 pub use process_watch::ProcessWatch;
 pub use respawn::{NotRespawned, respawned};

@@ -114,9 +114,14 @@ impl ProcessWatch {
     }
 
     fn is_gone(&self, within: PollTimeout) -> bool {
+        is_ready(self.as_fd(), self.death_event(), within)
+    }
+
+    /// What `poll` reports on the descriptor when the process is gone.
+    pub(crate) fn death_event(&self) -> PollFlags {
         match &self.seen_by {
-            SeenBy::Pidfd(fd, _) => is_ready(fd.as_fd(), PollFlags::POLLIN, within),
-            SeenBy::Pipe(liveness) => is_ready(liveness.as_fd(), PollFlags::POLLHUP, within),
+            SeenBy::Pidfd(..) => PollFlags::POLLIN,
+            SeenBy::Pipe(_) => PollFlags::POLLHUP,
         }
     }
 

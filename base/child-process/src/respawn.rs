@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use crate::child::{Child, enter};
+use crate::forked::report_panic;
 use crate::pidfd;
 use crate::pipes::{ChildEnds, pipes};
 use fault_points::fault_call;
@@ -98,6 +99,7 @@ pub unsafe fn respawned(variable: &str) -> Result<Option<Vec<OwnedFd>>, NotRespa
     let ends = ChildEnds { parent_death: own(PARENT_DEATH), liveness: own(LIVENESS) };
     let passed: Vec<OwnedFd> = (PASSED..end).map(own).collect();
     enter(&ends, (PASSED..end).collect());
+    std::panic::set_hook(Box::new(report_panic));
     // Both pipes stay open for the life of the process.
     let ChildEnds { parent_death, liveness } = ends;
     let _ = (parent_death.into_raw_fd(), liveness.into_raw_fd());

@@ -1,10 +1,11 @@
 //! The table of open communicators.
 
 use super::guarded;
-use crate::comm::{ArgumentError, CommError, Communicator};
+use crate::comm::{ArgumentError, CommError, Communicator, Timeout};
 use core::ffi::c_int;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Open communicators by number. Numbers are not reused, so a stale handle never names another communicator.
 pub(super) struct Handles {
@@ -19,6 +20,9 @@ struct Open {
 /// A communicator, and what C callers must repeat when they release a domain.
 pub(super) struct Entry {
     pub(super) comm: Box<dyn Communicator>,
+    /// How long a call may take, as the environment said when the communicator was made: to read it takes
+    /// longer than a barrier needs for everything else.
+    pub(super) within: Timeout,
     domains: Mutex<BTreeMap<u64, Shape>>,
 }
 
@@ -57,6 +61,10 @@ impl Entry {
     }
 }
 
+// The communicator that a thread used last: most programs have one, and then need no lock to find it. A destroyed
+// one is not found, because numbers are not reused and the reference is weak.
+std::thread_local!(static LAST: RefCell<(u64, Weak<Entry>)> = const { RefCell::new((0, Weak::new())) });
+
 /// Handles start here: outside the range of user-space pointers, so that pointers and small integers passed
 /// by mistake are refused.
 const FIRST: u64 = 0xc41b_c033_0000_0001;
@@ -66,24 +74,37 @@ impl Handles {
         Self { open: Mutex::new(Open { next: FIRST, comms: BTreeMap::new() }) }
     }
 
-    pub(super) fn add(&self, comm: Box<dyn Communicator>) -> u64 {
+    pub(super) fn add(&self, comm: Box<dyn Communicator>, within: Timeout) -> u64 {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let handle = open.next;
         open.next += 1;
-        open.comms.insert(handle, Arc::new(Entry { comm, domains: Mutex::default() }));
+        open.comms.insert(handle, Arc::new(Entry { comm, within, domains: Mutex::default() }));
         handle
     }
 
+    #[inline]
     fn get(&self, handle: u64) -> Result<Arc<Entry>, CommError> {
+        let last = LAST.try_with(|last| match &*last.borrow() {
+            (number, entry) if *number == handle => entry.upgrade(),
+            _ => None,
+        });
+        last.ok().flatten().map_or_else(|| self.find(handle), Ok)
+    }
+
+    #[cold]
+    fn find(&self, handle: u64) -> Result<Arc<Entry>, CommError> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.comms.get(&handle).cloned().ok_or_else(|| unknown(handle))
+        let found = open.comms.get(&handle).cloned().ok_or_else(|| unknown(handle))?;
+        // A thread that is ending has nowhere to keep it.
+        let _ = LAST.try_with(|last| last.replace((handle, Arc::downgrade(&found))));
+        Ok(found)
     }
 
     /// Takes the communicator out, unless a call on it is under way.
-    pub(super) fn remove(&self, handle: u64) -> Result<Box<dyn Communicator>, CommError> {
+    pub(super) fn remove(&self, handle: u64) -> Result<(Box<dyn Communicator>, Timeout), CommError> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let comm = open.comms.remove(&handle).ok_or_else(|| unknown(handle))?;
-        Arc::try_unwrap(comm).map(|entry| entry.comm).map_err(|entry| {
+        Arc::try_unwrap(comm).map(|entry| (entry.comm, entry.within)).map_err(|entry| {
             open.comms.insert(handle, entry);
             ArgumentError::HandleInUse { value: handle }.into()
         })

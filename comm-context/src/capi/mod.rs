@@ -109,7 +109,8 @@ pub unsafe fn init(open: Open, rank: c_int, nranks: c_int, stream: *mut c_void, 
         // SAFETY: not NULL, and NUL-terminated by the caller's contract.
         let path = Path::new(std::ffi::OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes()));
         crate::comm::validate::rootinfo_path(path)?;
-        handle = HANDLES.add(open(me, stream, path, timeout()?)?);
+        let within = timeout()?;
+        handle = HANDLES.add(open(me, stream, path, within)?, within);
         Ok(())
     });
     handle
@@ -118,9 +119,9 @@ pub unsafe fn init(open: Open, rank: c_int, nranks: c_int, stream: *mut c_void, 
 /// # Safety
 /// `context_out` is NULL or writable.
 pub unsafe fn alloc_windows(handle: u64, size: usize, context_out: *mut u64) -> c_int {
-    with_handle("comm_alloc_windows", handle, |comm, _| {
+    with_handle("comm_alloc_windows", handle, |comm, entry| {
         let out = Out::new(context_out, "device_ctx_out")?;
-        out.set(comm.alloc_windows(size, timeout()?)?.context.0);
+        out.set(comm.alloc_windows(size, entry.within)?.context.0);
         Ok(())
     })
 }
@@ -184,7 +185,7 @@ pub unsafe fn alloc_domain_windows(
         // SAFETY: the caller's contract is passed on.
         let ranks = unsafe { ranks(rank_ids, rank_count) }?;
         let spec = DomainSpec { id: AllocationId(id), ranks: &ranks, domain_rank, window_size };
-        let window = comm.alloc_domain(&spec, timeout()?)?;
+        let window = comm.alloc_domain(&spec, entry.within)?;
         entry.allocated(id, Shape { count: rank_count, domain_rank });
         context.set(window.context.0);
         base.set(window.base.0);
@@ -204,23 +205,21 @@ pub fn release_domain_windows(handle: u64, id: u64, rank_count: usize, domain_ra
         if domain_rank as usize >= rank_count {
             return Err(ArgumentError::DomainRank { domain_rank, count: rank_count }.into());
         }
-        let within = timeout()?;
         entry.released(id, Shape { count: rank_count, domain_rank })?;
-        comm.release_domain(AllocationId(id), within)
+        comm.release_domain(AllocationId(id), entry.within)
     })
 }
 
 /// Waits for every rank.
 pub fn barrier(handle: u64) -> c_int {
-    with_handle("comm_barrier", handle, |comm, _| comm.barrier(timeout()?))
+    with_handle("comm_barrier", handle, |comm, entry| comm.barrier(entry.within))
 }
 
 /// Leaves the group and drops the handle.
 pub fn destroy(handle: u64) -> c_int {
     guarded("comm_destroy", || {
-        let comm = HANDLES.remove(handle)?;
-        // A malformed variable must not keep the rank from leaving.
-        comm.destroy(timeout().unwrap_or_default())
+        let (comm, within) = HANDLES.remove(handle)?;
+        comm.destroy(within)
     })
 }
 

@@ -25,7 +25,7 @@ pub trait HostWindows: Send + Sync {
     ///
     /// `ready` is called again whenever the word may have changed, and at least once in [`WordWait::poll`]. The wait ends early with
     /// [`CommError::PeerDied`] or [`CommError::PeerLeft`] when a needed rank is gone, with [`CommError::Aborted`], or with
-    /// [`CommError::TimedOut`]. Each of them breaks the communicator.
+    /// [`CommError::TimedOut`]. Each of them breaks the communicator, except that of a run that was cancelled.
     fn wait_on(&self, wait: &WordWait<'_>, ready: &mut dyn FnMut(u64) -> bool) -> Result<(), CommError>;
 
     /// What a wait for these ranks would end with now, if it ended early: for callers that poll.

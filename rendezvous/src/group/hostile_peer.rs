@@ -59,8 +59,9 @@ mod tests {
             *random >> 16
         };
         let mut words: Vec<u64> = (0..300).map(|_| word()).collect();
-        // 21 words of rank block, the length of the broadcast, then slots of 28 words.
-        for slot in [22, 22 + 28] {
+        // The rank block, the length of the broadcast, then slots of 28 words.
+        let first = crate::memory::layout::RANK_BLOCK_WORDS + 1;
+        for slot in [first, first + 28] {
             words[slot + 1] = 1 | word() << 32;
             words[slot + 2] = 1;
         }

@@ -8,6 +8,7 @@ pub(crate) mod hostile_peer;
 mod inbox;
 pub(crate) mod message;
 mod outbox;
+mod placement;
 mod reserve;
 mod results;
 mod step;
@@ -21,12 +22,13 @@ pub use step::{Step, deadline};
 
 use crate::memory::Memory;
 use crate::memory::layout::Layout;
-use comm_context::comm::{CommError, Membership, Phase};
-use deadline::{Deadline, Watch};
+use comm_context::comm::{CommError, Membership, Phase, Timeout};
+use deadline::{Deadline, Watch, monotonic_ns};
 use fault_points::fault_point;
 use inbox::Inbox;
-use mailbox_atomics::{Barrier, SpinBudget, Wait, WaitError};
+use mailbox_atomics::{Arrival, Barrier, SpinBudget, Wait, WaitError};
 use outbox::Outbox;
+use placement::Placement;
 use shared_memory::Region;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -43,6 +45,7 @@ pub struct Group {
     inbox: Inbox,
     outbox: Outbox,
     spin: SpinBudget,
+    placement: Placement,
     process_watches: ProcessWatches,
     broken: OnceLock<Arc<CommError>>,
     /// Threads of this rank arrive at the barrier one after the other.
@@ -76,6 +79,7 @@ impl Group {
             return Err(error);
         }
         group.spin = SpinBudget::for_parties_on(me.nranks() as usize, group.memory.cores());
+        group.placement.publish();
         Ok(group)
     }
 
@@ -87,6 +91,7 @@ impl Group {
             outbox: Outbox::new(memory.clone(), me.rank()),
             // Until all have joined, the process that starts the ranks needs a core as well.
             spin: SpinBudget::for_parties(nranks as usize + 1),
+            placement: Placement::new(memory.clone(), me),
             process_watches: ProcessWatches::new(nranks),
             broken: OnceLock::new(),
             barrier_turn: Mutex::new(()),
@@ -136,12 +141,33 @@ impl Group {
         self.memory.table()
     }
 
+    /// Waits until every rank has arrived, for so long at most, in `phase`.
+    ///
+    /// Where all arrive within some microseconds, this reads no clock and publishes no phase: the time starts when it
+    /// has checked without success.
+    pub fn barrier_within(&self, phase: Phase, within: Timeout) -> Result<(), CommError> {
+        self.check()?;
+        let _turn = self.barrier_turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let barrier = Barrier::new(self.memory.places(), self.me.rank() as usize);
+        let arrival = barrier.arrive(Some(&self.spin));
+        if arrival.is_complete() {
+            return Ok(());
+        }
+        let step = self.begin(phase, Deadline::since(monotonic_ns(), within.get()));
+        self.wait_at(&barrier, arrival, &step)
+    }
+
     /// Waits until every rank has arrived.
     pub fn barrier(&self, step: &Step<'_>) -> Result<(), CommError> {
         let _turn = self.barrier_turn.lock().unwrap_or_else(PoisonError::into_inner);
         let barrier = Barrier::new(self.memory.places(), self.me.rank() as usize);
+        let arrival = barrier.arrive(Some(&self.spin));
+        self.wait_at(&barrier, arrival, step)
+    }
+
+    fn wait_at(&self, barrier: &Barrier<'_>, arrival: Arrival, step: &Step<'_>) -> Result<(), CommError> {
         let needed = Needed::new(self, || barrier.missing());
-        match barrier.wait(&self.wait(step, &needed)) {
+        match barrier.wait_for_others(arrival, &self.wait(step, &needed)) {
             Ok(_) => Ok(()),
             Err(error) => Err(self.give_up(error.cause, step.phase(), error.missing)),
         }
@@ -163,6 +189,6 @@ impl Group {
     /// A wait of `step` for the ranks in `needed`.
     fn wait<'a>(&'a self, step: &Step<'_>, needed: &'a dyn Watch) -> Wait<'a> {
         let wait = Wait::until(step.deadline()).watching(needed).abort_on(self.memory.halt_word());
-        wait.cancel_on(self.memory.abort_word()).spinning(&self.spin)
+        wait.cancel_on(self.memory.abort_word()).spinning(&self.spin).placed_by(&self.placement)
     }
 }

@@ -23,7 +23,17 @@ impl Group {
         }
         let mut flag = ParkFlag::tagged(WordU32::of(wait.parked_on), wait.tag);
         how.on(WordU64::of(wait.word), Some(&mut flag), |value| ready(value).then_some(()))
-            .map_err(|error| self.give_up(error, step.phase(), wait.needed.to_vec()))
+            .map_err(|error| self.end_collective(error, wait.needed))
+    }
+
+    /// What a wait of a collective ended with. A run that was cancelled ends the collective and not the communicator: the ranks make
+    /// the collective's group anew.
+    fn end_collective(&self, error: WaitError, needed: &[u32]) -> CommError {
+        let halted = self.memory.halt_word().raised().is_some() || self.memory.reported_death().is_some();
+        match error {
+            WaitError::Aborted { .. } if !halted => self.describe(error, Phase::Collective, needed.to_vec()),
+            error => self.give_up(error, Phase::Collective, needed.to_vec()),
+        }
     }
 
     /// What a wait for `ranks` that began at `since_ns` would end with now.
@@ -37,7 +47,7 @@ impl Group {
         let ended = aborted.map(|reason| WaitError::Aborted { reason });
         let ended = ended.or_else(|| needed.first_death().map(WaitError::PeerDied));
         match ended.or_else(|| deadline.has_passed().then(late)) {
-            Some(error) => Err(self.give_up(error, Phase::Collective, ranks.to_vec())),
+            Some(error) => Err(self.end_collective(error, ranks)),
             None => Ok(()),
         }
     }

@@ -55,7 +55,16 @@ pub(super) struct RankBlock {
     pub(super) used_slots: WordU32,
     /// The cores that the rank may run on, written before the pid.
     pub(super) cores: [WordU64; AllowedCores::WORDS],
+    /// The cgroup whose quota of processor time the rank is under, and that quota in thousandths of a core; zero
+    /// without one. Written before the pid.
+    pub(super) quota: [WordU64; 2],
+    /// The core that the rank was last seen on; see [`super::seen`].
+    pub(super) seen_on: WordU64,
 }
+
+/// What a test that writes it as bytes needs to know.
+#[cfg(test)]
+pub(crate) const RANK_BLOCK_WORDS: usize = size_of::<RankBlock>() / 8;
 
 /// Words of a message's header; see [`crate::group::message`].
 pub(crate) const HEADER_WORDS: usize = 4;
@@ -225,6 +234,8 @@ pub(crate) const fn layout_hash() -> u64 {
         offset_of!(RankBlock, left),
         offset_of!(RankBlock, used_slots),
         offset_of!(RankBlock, cores),
+        offset_of!(RankBlock, quota),
+        offset_of!(RankBlock, seen_on),
     ];
     let mut hash = FNV_OFFSET;
     let mut at = 0;

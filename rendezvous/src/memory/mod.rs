@@ -6,13 +6,16 @@
 
 pub(crate) mod death_word;
 pub(crate) mod layout;
+pub(crate) mod seen;
 mod table;
 
 use crate::error::region_error;
 use comm_context::comm::{CommError, Phase};
 use deadline::{Death, HowDied};
 use layout::{BROADCAST_BYTES, Header, Layout, MESSAGE_SLOTS, REASON_BYTES, RankBlock, Slot, layout_hash};
-use mailbox_atomics::{AllowedCores, Demands, OneShot, Place, StickyWord, WordI32, WordU32, WordU64};
+use mailbox_atomics::{
+    AllowedCores, CpuQuota, Demands, OneShot, Place, StickyWord, WordI32, WordU32, WordU64,
+};
 use shared_memory::{Region, RegionError, nonce};
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
@@ -140,7 +143,10 @@ impl Memory {
     pub(crate) fn sign_in(&self, rank: u32) {
         let block = self.rank_block(rank);
         block.cores.iter().zip(AllowedCores::of_this_process().0).for_each(|(word, bits)| word.store(bits));
-        // The pid last: with it, the phase and the cores are there.
+        if let Some(CpuQuota { group, millicores }) = CpuQuota::of_this_process() {
+            block.quota.iter().zip([group, millicores.max(1)]).for_each(|(word, value)| word.store(value));
+        }
+        // The pid last: with it, the phase, the cores and the quota are there.
         block.pid.store(std::process::id());
     }
 
@@ -155,11 +161,35 @@ impl Memory {
         pids.into_iter().find(|pid| *pid != 0)
     }
 
-    /// How many cores the ranks that have signed in may use between them: a launcher may have bound each to
-    /// its own.
+    /// How many cores the ranks that have signed in may use between them all the time: a launcher may have bound
+    /// each to its own, and their cgroups may have quotas.
     pub(crate) fn cores(&self) -> usize {
         let of = |rank| AllowedCores(std::array::from_fn(|word| self.rank_block(rank).cores[word].load()));
-        (0..self.layout.nranks()).map(of).fold(AllowedCores::default(), AllowedCores::or).count()
+        let allowed =
+            (0..self.layout.nranks()).map(of).fold(AllowedCores::default(), AllowedCores::or).count();
+        self.quota().map_or(allowed, |quota| allowed.min(quota.whole_cores()))
+    }
+
+    /// The quotas of all ranks together; `None` when one of them has none.
+    fn quota(&self) -> Option<CpuQuota> {
+        let mut groups: Vec<CpuQuota> = Vec::new();
+        for rank in 0..self.layout.nranks() {
+            let [group, millicores] = self.rank_block(rank).quota.each_ref().map(WordU64::load);
+            if millicores == 0 {
+                return None;
+            }
+            // Ranks in one cgroup share its quota.
+            if !groups.iter().any(|other| other.group == group) {
+                groups.push(CpuQuota { group, millicores });
+            }
+        }
+        let millicores = groups.iter().fold(0_u64, |sum, quota| sum.saturating_add(quota.millicores));
+        groups.first().map(|first| CpuQuota { millicores, ..*first })
+    }
+
+    /// The word in which `rank` says where it runs.
+    pub(crate) fn seen_on(&self, rank: u32) -> &WordU64 {
+        &self.rank_block(rank).seen_on
     }
 
     pub(crate) fn publish_phase(&self, rank: u32, phase: Phase, since_ns: u64) {

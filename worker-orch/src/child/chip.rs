@@ -1,5 +1,6 @@
 //! What a chip's process does with its frames.
 
+use super::collectives::ChipCollectives;
 use super::heaps::in_heap;
 use super::loaded::{Loaded, LoadedPrograms, cannot_run};
 use super::serve::{Executor, malformed};
@@ -15,6 +16,8 @@ use std::sync::Arc;
 use worker_errors::Failure;
 
 pub(super) struct ChipExecutor<'a> {
+    // Dropped before the chip, whose communicator it uses.
+    collectives: ChipCollectives,
     chip: Chip,
     programs: LoadedPrograms<'a>,
     heaps: &'a [Arc<Region>],
@@ -27,6 +30,7 @@ impl<'a> ChipExecutor<'a> {
     /// were configured without a communicator.
     pub(super) fn new(chip: Chip, context: &ChildContext<'a>, base: Option<(Entry, Membership)>) -> Self {
         Self {
+            collectives: ChipCollectives::default(),
             chip,
             programs: LoadedPrograms::new(context),
             heaps: context.heaps,
@@ -36,6 +40,7 @@ impl<'a> ChipExecutor<'a> {
     }
 
     pub(super) fn tear_down(mut self) -> Result<(), Failure> {
+        self.collectives = ChipCollectives::default();
         Ok(self.chip.tear_down()?)
     }
 
@@ -49,7 +54,9 @@ impl<'a> ChipExecutor<'a> {
                 self.chip.limit_kernels(until.ok().map(|until| until.left()));
                 self.chip.launch(*kernel, &frame.tensors, &frame.scalars, self.heaps)?
             }
-            Loaded::Function(function) => function(&mut Task::on_chip(frame, self.heaps, &mut self.chip))?,
+            Loaded::Function(function) => {
+                function(&mut Task::on_chip(frame, self.heaps, &mut self.chip, &self.collectives))?;
+            }
             Loaded::Orchestration(_) => return Err(cannot_run("an orchestration", "a chip")),
         }
         fault_point!("worker.task.after-program");
@@ -127,8 +134,14 @@ impl Executor for ChipExecutor<'_> {
             Some(Kind::Join) => self.join().map(empty),
             Some(Kind::AllocDomain) => self.alloc_domain(frame),
             Some(Kind::ReleaseDomain) => self.release_domain(frame).map(empty),
+            Some(Kind::MakeCollectives) => self.collectives.make(frame, &self.chip).map(empty),
+            Some(Kind::CloseCollectives) => self.collectives.close(frame).map(empty),
             Some(Kind::Malloc | Kind::Free | Kind::CopyIn | Kind::CopyOut) => self.memory_command(frame),
-            Some(Kind::Shutdown) | None => Err(malformed()),
+            Some(Kind::Shutdown | Kind::Wait) | None => Err(malformed()),
         }
+    }
+
+    fn not_done(&mut self) {
+        self.collectives.give_up();
     }
 }

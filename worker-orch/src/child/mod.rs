@@ -9,6 +9,7 @@
 //! not print through the standard library, does not log, and uses only memory of the thread that forked.
 
 mod chip;
+mod collectives;
 mod exec;
 mod heaps;
 mod host;

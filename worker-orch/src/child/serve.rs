@@ -13,6 +13,9 @@ const FIRST_LINE: usize = 64;
 /// What a child does with a frame. The answer goes back to the parent; it is empty for tasks.
 pub(super) trait Executor {
     fn execute(&mut self, frame: &ReceivedFrame) -> Result<Vec<u8>, Failure>;
+
+    /// A frame failed or was skipped, which is on record by now: others that wait for what it would have done need not.
+    fn not_done(&mut self) {}
 }
 
 /// Why a task has no result.
@@ -70,7 +73,7 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
             Ok(answer) if answer.is_empty() => {}
             Ok(answer) => block.write_answer(me, &answer),
             // Only the first failure of a run is recorded.
-            Err(_) if frame.run == failed_run => {}
+            Err(_) if frame.run == failed_run => executor.not_done(),
             Err(error) => {
                 let failure = match &error {
                     TaskError::Failed(failure) => Some(failure),
@@ -78,6 +81,7 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
                 };
                 block.record_failure(me, frame.run, frame.program, failure);
                 failed_run = frame.run;
+                executor.not_done();
                 let panicked = failure.is_some_and(|failure| failure.code == ErrorCode::Panic);
                 if panicked && frame.kind.is_some_and(Kind::is_collective) {
                     return Ended::Panicked;
@@ -166,6 +170,9 @@ fn execute(
     executor: &mut dyn Executor,
     frame: &ReceivedFrame,
 ) -> Result<Vec<u8>, TaskError> {
+    if frame.kind == Some(Kind::Wait) {
+        return Ok(Vec::new());
+    }
     let executed = catch_unwind(AssertUnwindSafe(|| executor.execute(frame)));
     let executed = executed.unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());

@@ -1,9 +1,11 @@
 //! A task as the function that runs it sees it.
 
+use super::collectives::ChipCollectives;
 use super::heaps::in_heap;
 use crate::shared::ReceivedFrame;
 use bytemuck::Pod;
 use chip_bootstrap::{Chip, region_failure};
+use collectives::Collectives;
 use comm_context::abi::{DeviceAddr, TensorDesc};
 use shared_memory::Region;
 use std::sync::Arc;
@@ -14,20 +16,46 @@ pub struct Task<'a> {
     tensors: &'a [TensorDesc],
     scalars: &'a [u64],
     chip: Option<&'a mut Chip>,
+    /// On a chip, its groups and which of them the task came with.
+    collectives: Option<(&'a ChipCollectives, u8)>,
     heaps: &'a [Arc<Region>],
 }
 
 impl<'a> Task<'a> {
-    pub(super) fn on_chip(frame: &'a ReceivedFrame, heaps: &'a [Arc<Region>], chip: &'a mut Chip) -> Self {
-        Self { chip: Some(chip), ..Self::on_host(frame, heaps) }
+    pub(super) fn on_chip(
+        frame: &'a ReceivedFrame,
+        heaps: &'a [Arc<Region>],
+        chip: &'a mut Chip,
+        collectives: &'a ChipCollectives,
+    ) -> Self {
+        let collectives = Some((collectives, frame.collectives));
+        Self { chip: Some(chip), collectives, ..Self::on_host(frame, heaps) }
     }
 
     pub(super) fn on_host(frame: &'a ReceivedFrame, heaps: &'a [Arc<Region>]) -> Self {
-        Self { tensors: &frame.tensors, scalars: &frame.scalars, chip: None, heaps }
+        let (tensors, scalars) = (&frame.tensors, &frame.scalars);
+        Self { tensors, scalars, chip: None, collectives: None, heaps }
     }
 }
 
-impl Task<'_> {
+impl<'a> Task<'a> {
+    /// The collectives of the chips that this task was submitted to together, in the order of the
+    /// [`submit_group`](crate::Orchestrator::submit_group): rank 0 is its first member. The parent makes them, with
+    /// [`Orchestrator::collectives`](crate::Orchestrator::collectives).
+    ///
+    /// A task that fails, or is skipped, breaks the group for the members that wait for it; the parent then makes it anew.
+    pub fn collectives(&self) -> Result<&'a Collectives<'static>, Failure> {
+        let (groups, of_task) = self.collectives.ok_or_else(on_a_chip_only)?;
+        groups.of_group(of_task)
+    }
+
+    /// The collectives of a domain of this run, made with
+    /// [`Orchestrator::domain_collectives`](crate::Orchestrator::domain_collectives).
+    pub fn collectives_of(&self, domain: &str) -> Result<&'a Collectives<'static>, Failure> {
+        let (groups, _) = self.collectives.ok_or_else(on_a_chip_only)?;
+        groups.of_domain(domain)
+    }
+
     /// The tensors, in the order of the arguments.
     pub fn tensors(&self) -> &[TensorDesc] {
         self.tensors
@@ -98,4 +126,10 @@ impl Task<'_> {
         let text = "the address is neither in a host buffer nor in a window of this chip";
         self.chip.as_deref().ok_or_else(|| Failure::new(ErrorCode::Invalid, text))
     }
+}
+
+fn on_a_chip_only() -> Failure {
+    let text =
+        "collectives are between chips, and this task does not run on one; submit it with `submit_group`";
+    Failure::new(ErrorCode::Invalid, text).in_phase("collectives")
 }

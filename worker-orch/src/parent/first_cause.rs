@@ -41,7 +41,8 @@ pub(super) struct FirstCause {
 ///    after it.
 /// 2. A task that failed for a reason of its own before a death was noticed is reported along with that
 ///    death.
-/// 3. Of several tasks the earliest failure counts. It explains a deadline that passes later.
+/// 3. Of several tasks the earliest failure counts; where nobody died, one that waited for a peer that left comes after those that
+///    failed for a reason of their own, since the peer left for one. A task explains a deadline that passes later.
 /// 4. Then come what a child reported at bring-up, a deadline, the closure's own error, and tasks that were
 ///    only skipped.
 /// 5. Clean-up comes last: it fails because of something before it more often than for a reason of its own.
@@ -59,14 +60,18 @@ pub(super) fn first_cause(events: &[Event]) -> Option<FirstCause> {
         _ => None,
     });
     let stopped_ns = death.map(|(_, _, noticed_ns)| noticed_ns).or(timed_out).unwrap_or(u64::MAX);
-    let task = numbered()
+    let tasks: Vec<(u64, usize, bool)> = numbered()
         .filter_map(|(at, event)| match event {
             Event::Task { at_ns, because_of_peer } => Some((at_ns, at, because_of_peer)),
             _ => None,
         })
         .filter(|(at_ns, ..)| *at_ns <= stopped_ns)
-        .min();
-    match (task, death) {
+        .collect();
+    let task = match death {
+        Some(_) => tasks.iter().min(),
+        None => tasks.iter().min_by_key(|(at_ns, at, because_of_peer)| (*because_of_peer, *at_ns, *at)),
+    };
+    match (task.copied(), death) {
         (Some((_, task, false)), Some((_, death, _))) => {
             Some(FirstCause { event: task, along_with: Some(death) })
         }
@@ -156,8 +161,9 @@ mod tests {
             ("a cancelled run", &[Followed, Followed], alone(0)),
             ("clean-up", &[CleanUp], alone(0)),
             // Tasks among themselves.
-            ("the earliest of three tasks", &[task(20), waiting_task(10), task(30)], alone(1)),
-            ("the earliest, also if it waited for a peer that left", &[task(20), waiting_task(10)], alone(1)),
+            ("the earliest of three tasks", &[task(20), task(10), task(30)], alone(1)),
+            ("a reason of its own before a peer that left for it", &[waiting_task(10), task(20)], alone(1)),
+            ("the earliest of those that waited", &[waiting_task(20), waiting_task(10)], alone(1)),
             ("a task before those skipped because of it", &[Followed, task(10), Followed], alone(1)),
             ("the first of two at one time", &[task(10), task(10)], alone(0)),
             // Tasks and deaths.

@@ -21,6 +21,6 @@ mod trace;
 mod up;
 
 pub(crate) use bring_up::{Plan, bring_up};
-pub use orchestrator::{Domain, DomainContext, Orchestrator, TaskId};
+pub use orchestrator::{Domain, DomainContext, Orchestrator};
 pub use up::ChipMemory;
 pub(crate) use up::{Call, Up};

@@ -2,6 +2,7 @@
 
 use super::children::Children;
 use bootstrap_channel::ChannelSet;
+use child_process::is_forked_child;
 use chip_bootstrap::BringUpPhase;
 use deadline::{Death, Watch};
 use std::cell::Cell;
@@ -22,7 +23,8 @@ pub(super) struct Progress<'a> {
 
 impl<'a> Progress<'a> {
     pub(super) fn new(children: &'a Children, channels: &'a ChannelSet) -> Self {
-        let on_terminal = std::io::stderr().is_terminal();
+        // In a forked child the lock of the stream may be stuck (F56).
+        let on_terminal = !is_forked_child() && std::io::stderr().is_terminal();
         Self { children, channels, started: Instant::now(), on_terminal, shown: Cell::new(false) }
     }
 

@@ -1,6 +1,8 @@
 //! When every task ran, as a file for Perfetto and Chrome's tracing page: one track for each child.
 
+use crate::log;
 use crate::shared::{ControlBlock, Frame, Kind};
+use child_process::is_forked_child;
 use std::collections::VecDeque;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -39,7 +41,7 @@ pub(super) struct Trace {
 impl Trace {
     /// `None` when neither a file nor a subscriber asks for the times of tasks.
     pub(super) fn wanted(path: Option<&Path>, children: usize) -> Option<Self> {
-        let listening = tracing::enabled!(target: TASKS, tracing::Level::TRACE);
+        let listening = !is_forked_child() && tracing::enabled!(target: TASKS, tracing::Level::TRACE);
         (path.is_some() || listening).then(|| Self::new(path, children))
     }
 
@@ -56,10 +58,13 @@ impl Trace {
             Kind::Join => What::Command("join the group"),
             Kind::AllocDomain => What::Command("allocate a domain"),
             Kind::ReleaseDomain => What::Command("release a domain"),
+            Kind::MakeCollectives => What::Command("make collectives"),
+            Kind::CloseCollectives => What::Command("close collectives"),
             Kind::Malloc => What::Command("allocate memory"),
             Kind::Free => What::Command("free memory"),
             Kind::CopyIn => What::Command("copy to the chip"),
             Kind::CopyOut => What::Command("copy from the chip"),
+            Kind::Wait => What::Command("wait for other processes"),
             Kind::Shutdown => return,
         };
         self.waiting[child].push_back((seq, what));
@@ -70,7 +75,7 @@ impl Trace {
         while let Some((seq, what)) = self.waiting[child].pop_front_if(|(seq, _)| *seq <= done) {
             let (start_ns, end_ns) = block.times(child, seq);
             let ns = end_ns.saturating_sub(start_ns);
-            tracing::trace!(target: TASKS, child, seq, what = ?what, start_ns, ns, "done");
+            log::event!(trace, target: TASKS, child, seq, what = ?what, start_ns, ns, "done");
             if self.path.is_none() {
                 continue;
             }

@@ -5,17 +5,29 @@
 //! | 0 | u64 sequence number, written last |
 //! | 8 | u64 run |
 //! | 16 | u32 program |
-//! | 20 | u8 kind, u8 0, u16 number of prerequisites |
+//! | 20 | u8 kind, u8 collectives, u16 number of prerequisites |
 //! | 24 | u16 tensors, u16 scalars, u32 length of the blob |
 //! | 32 | prerequisites, then scalars (u64 each), then the blob, then tensors (128 bytes each, at a multiple of 64) |
 //!
 //! A small task is one cache line. The reader copies the bytes out and decodes the copy.
+//!
+//! A slot has room for the largest task there is, with [`INLINE_PREREQUISITES`] besides. Where a task has more
+//! prerequisites, frames of kind [`Kind::Wait`] with all of them go before it: a child works in order.
 
+use crate::args::{Args, TENSOR_BYTES};
 use comm_context::abi::TensorDesc;
 use worker_errors::{ErrorCode, Failure};
 
-pub(crate) const SLOT_BYTES: usize = 2048;
+pub(crate) const SLOT_BYTES: usize = TENSORS_AT + Args::MAX_TENSORS * TENSOR_BYTES;
 pub(crate) const BODY_AT: usize = 32;
+/// The prerequisites that fit into a slot beside any task.
+pub(crate) const INLINE_PREREQUISITES: usize = 28;
+/// Where the tensors of the largest task begin.
+const TENSORS_AT: usize = BODY_AT + (INLINE_PREREQUISITES + Args::MAX_SCALARS) * 8;
+/// The prerequisites of one frame that has nothing else.
+pub(crate) const MOST_PREREQUISITES: usize = (SLOT_BYTES - BODY_AT) / 8;
+
+const _: () = assert!(TENSORS_AT.is_multiple_of(64) && SLOT_BYTES.is_multiple_of(128));
 
 /// The program of a frame that runs none.
 const NO_PROGRAM: u32 = u32::MAX;
@@ -44,15 +56,29 @@ pub(crate) enum Kind {
     CopyIn = 9,
     /// Copy from the chip: the same scalars.
     CopyOut = 10,
+    /// Nothing but wait for the prerequisites.
+    Wait = 11,
+    /// Make the collectives of some chips: scalars are id and three words of options; blob is the number of members, their
+    /// ranks, then the name of the domain they are for.
+    MakeCollectives = 12,
+    /// Close them: scalar is their id.
+    CloseCollectives = 13,
 }
 
 impl Kind {
     /// Whether other children wait until this one has done its part.
     pub(crate) fn is_collective(self) -> bool {
-        matches!(self, Self::Join | Self::AllocDomain | Self::ReleaseDomain)
+        matches!(
+            self,
+            Self::Join
+                | Self::AllocDomain
+                | Self::ReleaseDomain
+                | Self::MakeCollectives
+                | Self::CloseCollectives
+        )
     }
 
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 13] = [
         Self::Task,
         Self::Register,
         Self::Join,
@@ -63,6 +89,9 @@ impl Kind {
         Self::Free,
         Self::CopyIn,
         Self::CopyOut,
+        Self::Wait,
+        Self::MakeCollectives,
+        Self::CloseCollectives,
     ];
 }
 
@@ -91,6 +120,8 @@ pub(crate) struct Frame<'a> {
     pub(crate) kind: Kind,
     pub(crate) run: u64,
     pub(crate) program: u32,
+    /// The collectives of the task's group; 0 for none.
+    pub(crate) collectives: u8,
     pub(crate) prerequisites: &'a [Prerequisite],
     pub(crate) scalars: &'a [u64],
     pub(crate) blob: &'a [u8],
@@ -99,7 +130,16 @@ pub(crate) struct Frame<'a> {
 
 impl<'a> Frame<'a> {
     pub(crate) fn new(kind: Kind, run: u64) -> Self {
-        Self { kind, run, program: NO_PROGRAM, prerequisites: &[], scalars: &[], blob: &[], tensors: &[] }
+        Self {
+            kind,
+            run,
+            program: NO_PROGRAM,
+            collectives: 0,
+            prerequisites: &[],
+            scalars: &[],
+            blob: &[],
+            tensors: &[],
+        }
     }
 
     /// Writes everything but the sequence number through `put(offset, bytes)`; fails when it does not fit.
@@ -109,17 +149,13 @@ impl<'a> Frame<'a> {
         let end = if self.tensors.is_empty() {
             BODY_AT + words * 8 + self.blob.len()
         } else {
-            tensors_at + self.tensors.len() * 128
+            tensors_at + self.tensors.len() * TENSOR_BYTES
         };
         if end > SLOT_BYTES {
             return Err(Failure::new(
                 ErrorCode::Invalid,
                 format!(
-                    "a task of {} tensors, {} scalars and {} prerequisites takes {end} bytes; the most is {SLOT_BYTES}; \
-                     pass fewer",
-                    self.tensors.len(),
-                    self.scalars.len(),
-                    self.prerequisites.len()
+                    "a command of {end} bytes does not fit into a slot of {SLOT_BYTES}; use shorter names and paths"
                 ),
             ));
         }
@@ -127,6 +163,7 @@ impl<'a> Frame<'a> {
         head[..8].copy_from_slice(&self.run.to_le_bytes());
         head[8..12].copy_from_slice(&self.program.to_le_bytes());
         head[12] = self.kind as u8;
+        head[13] = self.collectives;
         head[14..16].copy_from_slice(&(self.prerequisites.len() as u16).to_le_bytes());
         head[16..18].copy_from_slice(&(self.tensors.len() as u16).to_le_bytes());
         head[18..20].copy_from_slice(&(self.scalars.len() as u16).to_le_bytes());
@@ -145,7 +182,7 @@ impl<'a> Frame<'a> {
             put(at, self.blob);
         }
         for (index, tensor) in self.tensors.iter().enumerate() {
-            put(tensors_at + index * 128, tensor.as_bytes());
+            put(tensors_at + index * TENSOR_BYTES, tensor.as_bytes());
         }
         Ok(())
     }
@@ -157,6 +194,7 @@ pub(crate) struct ReceivedFrame {
     pub(crate) kind: Option<Kind>,
     pub(crate) run: u64,
     pub(crate) program: u32,
+    pub(crate) collectives: u8,
     pub(crate) prerequisites: Vec<Prerequisite>,
     pub(crate) scalars: Vec<u64>,
     pub(crate) blob: Vec<u8>,
@@ -168,7 +206,7 @@ pub(crate) struct ReceivedFrame {
 pub(crate) fn used(head: &[u8; BODY_AT]) -> Option<usize> {
     let (words, blob, tensors) = counts(head);
     let end = BODY_AT + words * 8 + blob;
-    let end = if tensors == 0 { end } else { end.next_multiple_of(64) + tensors * 128 };
+    let end = if tensors == 0 { end } else { end.next_multiple_of(64) + tensors * TENSOR_BYTES };
     (end <= SLOT_BYTES).then_some(end)
 }
 
@@ -195,6 +233,7 @@ impl ReceivedFrame {
         let needs = usize::from(u16::from_le_bytes([head[22], head[23]]));
         self.run = word(8);
         self.program = u32::from_le_bytes([head[16], head[17], head[18], head[19]]);
+        self.collectives = head[21];
         for index in 0..words {
             let value = word(BODY_AT + index * 8);
             if index < needs {
@@ -207,7 +246,7 @@ impl ReceivedFrame {
         self.blob.extend_from_slice(&bytes[blob_at..blob_at + blob]);
         let tensors_at = (blob_at + blob).next_multiple_of(64);
         for index in 0..tensors {
-            match TensorDesc::decode(&bytes[tensors_at + index * 128..]) {
+            match TensorDesc::decode(&bytes[tensors_at + index * TENSOR_BYTES..]) {
                 Ok(tensor) => self.tensors.push(tensor),
                 Err(_) => return,
             }
@@ -238,6 +277,7 @@ mod tests {
             for scalars in [0, 1, 5] {
                 let frame = Frame {
                     program: 7,
+                    collectives: 200 + scalars as u8,
                     prerequisites: &needs[..scalars.min(2)],
                     scalars: &[u64::MAX; 5][..scalars],
                     blob: &[9; 11][..scalars],
@@ -247,6 +287,7 @@ mod tests {
                 let mut read = ReceivedFrame::default();
                 read.decode(&bytes_of(&frame));
                 assert_eq!((read.kind, read.run, read.program), (Some(Kind::Task), 42, 7));
+                assert_eq!(read.collectives, frame.collectives);
                 assert_eq!(read.prerequisites, frame.prerequisites);
                 assert_eq!(read.scalars, frame.scalars);
                 assert_eq!(read.blob, frame.blob);
@@ -256,11 +297,38 @@ mod tests {
     }
 
     #[test]
-    fn f35_a_task_that_does_not_fit_is_refused() {
-        let scalars = vec![0; SLOT_BYTES / 8];
-        let frame = Frame { scalars: &scalars, ..Frame::new(Kind::Task, 1) };
+    fn f35_a_command_that_does_not_fit_is_refused() {
+        let blob = vec![0; SLOT_BYTES];
+        let frame = Frame { blob: &blob, ..Frame::new(Kind::Register, 1) };
         let refused = frame.write(|_, _| panic!("nothing is written")).unwrap_err();
-        assert!(refused.to_string().contains("pass fewer"), "{refused}");
+        assert!(refused.to_string().contains("does not fit"), "{refused}");
+    }
+
+    #[test]
+    fn f70_the_largest_task_and_the_longest_wait_fill_a_slot() {
+        let tensor = TensorDesc::builder(DeviceAddr(0x1000), 64, DType::Float32, &[4, 4]).build().unwrap();
+        let needs = vec![Prerequisite { child: 3, seq: 9 }; MOST_PREREQUISITES];
+        let task = Frame {
+            prerequisites: &needs[..INLINE_PREREQUISITES],
+            scalars: &[7; Args::MAX_SCALARS],
+            tensors: &[tensor; Args::MAX_TENSORS],
+            ..Frame::new(Kind::Task, 1)
+        };
+        let wait = Frame { prerequisites: &needs, ..Frame::new(Kind::Wait, 1) };
+        for frame in [task, wait] {
+            let (bytes, mut read) = (bytes_of(&frame), ReceivedFrame::default());
+            assert_eq!(bytes.len(), SLOT_BYTES);
+            read.decode(&bytes);
+            assert_eq!((read.kind, &read.prerequisites[..]), (Some(frame.kind), frame.prerequisites));
+            assert_eq!((&read.scalars[..], &read.tensors[..]), (frame.scalars, frame.tensors));
+        }
+    }
+
+    #[test]
+    fn a_small_task_is_one_cache_line() {
+        let needs = [Prerequisite { child: 0, seq: 1 }; 2];
+        let frame = Frame { prerequisites: &needs, scalars: &[1, 2], ..Frame::new(Kind::Task, 1) };
+        assert_eq!(bytes_of(&frame).len(), 64);
     }
 
     #[test]

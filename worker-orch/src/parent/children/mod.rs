@@ -24,8 +24,9 @@ pub(super) struct ChildHandle {
     process: Child,
     /// Frames sent so far.
     sent: u64,
-    /// The value of `done` when it was last read.
+    /// The value of `done` when it was last read, and the last run that had failed then.
     seen_done: u64,
+    seen_failed_run: u64,
     /// Programs that it has.
     registered: usize,
 }
@@ -83,7 +84,14 @@ impl Children {
     ) -> Self {
         let registered = programs.definitions().len();
         let spin = SpinBudget::for_parties(processes.len() + 1);
-        let handle = |(name, process)| ChildHandle { name, process, sent: 0, seen_done: 0, registered };
+        let handle = |(name, process)| ChildHandle {
+            name,
+            process,
+            sent: 0,
+            seen_done: 0,
+            seen_failed_run: 0,
+            registered,
+        };
         Self {
             block,
             handles: processes.into_iter().map(handle).collect(),
@@ -258,7 +266,9 @@ impl Children {
     /// [`await_done`](Self::await_done).
     pub(super) fn poll_done(&mut self) {
         for (child, handle) in self.handles.iter_mut().enumerate() {
-            handle.seen_done = self.block.child(child).done().min(handle.sent);
+            let words = self.block.child(child);
+            handle.seen_done = words.done().min(handle.sent);
+            handle.seen_failed_run = words.failed_run();
         }
     }
 
@@ -267,9 +277,23 @@ impl Children {
         self.handles[child].sent.saturating_sub(self.block.child(child).done())
     }
 
-    /// Whether a task is known to be finished, without reading shared memory.
-    pub(super) fn is_known_done(&self, task: Prerequisite) -> bool {
-        self.handles.get(usize::from(task.child)).is_none_or(|handle| handle.seen_done >= task.seq)
+    /// Whether a task of the current run is known to have succeeded, without reading shared memory. Once a
+    /// child has failed in the run, none of its tasks counts as met (F64): it skips all that follow.
+    pub(super) fn is_met(&self, task: Prerequisite) -> bool {
+        // A child records its failure before it says that it is done with the task, and the failure was read
+        // after that.
+        let handle = &self.handles[usize::from(task.child)];
+        handle.seen_done >= task.seq && handle.seen_failed_run != self.run
+    }
+
+    /// The next frame to `child`, as a later one waits for it.
+    pub(super) fn next_task(&self, child: usize) -> Prerequisite {
+        Prerequisite { child: child as u16, seq: self.next_seq(child) }
+    }
+
+    /// The last frame that `child` was sent.
+    pub(super) fn last_sent(&self, child: usize) -> Prerequisite {
+        Prerequisite { child: child as u16, seq: self.handles[child].sent }
     }
 
     /// Waits until `child` has finished frame `seq`. The death of any child ends the wait.
@@ -281,7 +305,9 @@ impl Children {
         let waited = wait.on(done_word, Some(&mut parked), |done| (done >= seq).then_some(done));
         match waited {
             Ok(done) if done <= self.handles[child].sent => {
-                self.handles[child].seen_done = done;
+                let handle = &mut self.handles[child];
+                handle.seen_done = done;
+                handle.seen_failed_run = self.block.child(child).failed_run();
                 Ok(())
             }
             Ok(done) => Err(self.lose(self.claims_too_much(child, done))),

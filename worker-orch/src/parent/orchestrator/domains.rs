@@ -1,6 +1,8 @@
 //! Domains inside a run: some of the chips, with a window of their own.
 
 use super::Orchestrator;
+use super::collectives::{Groups, RunEnd};
+use crate::log;
 use crate::parent::chips::window_fits;
 use crate::shared::{Frame, Kind};
 use chip_bootstrap::{BUFFER_ALIGN, ChipConfig, ChipGroup};
@@ -15,11 +17,13 @@ pub(in crate::parent) struct BaseGroup {
     /// Whether all chips have joined it.
     joined: bool,
     next_id: u64,
+    /// The collectives that chips have.
+    pub(super) groups: Groups,
 }
 
 impl BaseGroup {
     pub(in crate::parent) fn new(joined: bool) -> Self {
-        Self { joined, next_id: 0 }
+        Self { joined, next_id: 0, groups: Groups::default() }
     }
 }
 
@@ -78,7 +82,8 @@ impl Orchestrator<'_> {
         window_size: usize,
         buffers: &[(&str, DType, usize)],
     ) -> Result<Domain, Failure> {
-        let _span = tracing::debug_span!("allocate_domain", name, ?chips, window_size).entered();
+        let span = log::span(|| tracing::debug_span!("allocate_domain", name, ?chips, window_size));
+        let _entered = span.enter();
         let offsets = self.check_domain(name, chips, window_size, buffers)?;
         self.join_all()?;
         self.settle(chips)?;
@@ -87,7 +92,7 @@ impl Orchestrator<'_> {
 
     /// A command that all of `chips` take part in. Nothing cancels it while it is under way; a run that was
     /// cancelled before gets none.
-    fn collectively<T>(
+    pub(super) fn collectively<T>(
         &mut self,
         chips: &[usize],
         command: impl FnOnce(&mut Self) -> Result<T, Failure>,
@@ -171,20 +176,10 @@ impl Orchestrator<'_> {
         let bad = |text: String| {
             Failure::new(ErrorCode::Invalid, format!("domain `{name}`: {text}")).in_phase("allocate_domain")
         };
-        if chips.is_empty() || window_size == 0 {
-            return Err(bad("name at least one chip and a window of at least one byte".to_owned()));
+        if window_size == 0 {
+            return Err(bad("ask for a window of at least one byte".to_owned()));
         }
-        if self.children.ranks().len() != self.chips() {
-            return Err(bad("only the chips of this Worker itself can form domains".to_owned()));
-        }
-        for (index, chip) in chips.iter().enumerate() {
-            if *chip >= self.chips() || chips[..index].contains(chip) {
-                return Err(bad(format!(
-                    "chip {chip} does not exist or is named twice; there are {}",
-                    self.chips()
-                )));
-            }
-        }
+        self.check_members(chips).map_err(bad)?;
         let member = Membership::new(0, 1).map_err(|error| bad(error.to_string()))?;
         let window =
             ChipConfig::new(0).communicator(member).window(window_size.next_multiple_of(BUFFER_ALIGN));
@@ -193,9 +188,28 @@ impl Orchestrator<'_> {
         config.layout().map_err(|error| bad(error.to_string()))
     }
 
+    /// Whether these chips can form a domain or a group.
+    pub(super) fn check_members(&self, chips: &[usize]) -> Result<(), String> {
+        if chips.is_empty() {
+            return Err("name at least one chip".to_owned());
+        }
+        if self.children.ranks().len() != self.chips() {
+            return Err("only the chips of this Worker itself can communicate".to_owned());
+        }
+        for (index, chip) in chips.iter().enumerate() {
+            if *chip >= self.chips() || chips[..index].contains(chip) {
+                return Err(format!(
+                    "chip {chip} does not exist or is named twice; there are {}",
+                    self.chips()
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// Waits for the chips' earlier tasks. One of them that failed would skip its part of a collective, and
     /// the others would wait for it.
-    fn settle(&mut self, chips: &[usize]) -> Result<(), Failure> {
+    pub(super) fn settle(&mut self, chips: &[usize]) -> Result<(), Failure> {
         chips.iter().try_for_each(|chip| {
             self.children.await_all_of(*chip, self.deadline)?;
             self.check_child(*chip)
@@ -203,7 +217,7 @@ impl Orchestrator<'_> {
     }
 
     /// Makes the base group, once, when the first domain needs it and no configuration made it before.
-    fn join_all(&mut self) -> Result<(), Failure> {
+    pub(super) fn join_all(&mut self) -> Result<(), Failure> {
         if self.base.joined {
             return Ok(());
         }
@@ -222,17 +236,17 @@ impl Orchestrator<'_> {
         })
     }
 
-    /// Releases the domains of this run, as commands of the run `clean_up`, which no failure of this one
-    /// skips.
-    pub(in crate::parent) fn release_domains(&mut self, clean_up: u64) -> Result<(), Failure> {
-        if self.domains.live.is_empty() {
+    /// Closes the collectives that end with this run and releases its domains, as commands of the run `clean_up`, which no failure of
+    /// this one skips.
+    pub(in crate::parent) fn release_domains(&mut self, clean_up: u64, end: RunEnd) -> Result<(), Failure> {
+        if self.domains.live.is_empty() && !self.has_collectives_to_close(end) {
             return Ok(());
         }
-        let span = tracing::trace_span!("release_domains", clean_up);
+        let span = log::span(|| tracing::trace_span!("release_domains", clean_up));
         let _entered = span.enter();
         let live = std::mem::take(&mut self.domains.live);
         self.children.begin_clean_up(clean_up);
-        let mut drained = Ok(());
+        let mut drained = self.close_collectives(clean_up, end);
         for (id, chip) in live.iter().flat_map(|(id, members)| members.iter().map(move |chip| (id, chip))) {
             let frame = Frame { scalars: &[*id], ..Frame::new(Kind::ReleaseDomain, clean_up) };
             drained = drained.and_then(|()| self.children.send(*chip, &frame, self.deadline).map(drop));

@@ -1,36 +1,35 @@
 //! Submitting tasks inside a run, in the order that follows from the memory that they touch.
 
+mod collectives;
 mod domains;
+mod order;
 
+pub(super) use collectives::RunEnd;
 pub(super) use domains::BaseGroup;
 pub use domains::{Domain, DomainContext};
 
 use super::address_spaces::AddressSpaces;
 use super::children::Children;
-use super::dependencies::{Tracker, condense};
+use super::dependencies::Tracker;
 use super::first_cause::{Event, Problems};
 use crate::args::Args;
 use crate::program::Program;
 use crate::shared::{Frame, Kind, Prerequisite, Programs, RING};
+use crate::task_id::{RunId, TaskId};
 use deadline::Deadline;
 use domains::Domains;
+use order::{Barriers, touches};
 use worker_errors::{ErrorCode, Failure};
-
-/// A submitted task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TaskId {
-    child: u16,
-    seq: u64,
-}
 
 /// Submits tasks inside [`Worker::run`](crate::Worker::run).
 ///
 /// A chip, Worker or sub-worker executes its tasks in the order in which they were submitted. Tasks of
-/// different processes overlap, unless the tensors say that one needs the other; the processes then wait for
-/// each other without the parent.
+/// different processes overlap, unless the tensors say that one needs the other, a task names another to wait
+/// for, or a barrier is between them; the processes then wait for each other without the parent.
 pub struct Orchestrator<'w> {
     children: &'w mut Children,
     programs: &'w Programs,
+    worker: u64,
     run: u64,
     deadline: Deadline,
     domains: Domains,
@@ -39,6 +38,7 @@ pub struct Orchestrator<'w> {
     next_level: usize,
     spaces: &'w AddressSpaces,
     tracker: Tracker,
+    barriers: Barriers,
     needs: Vec<Prerequisite>,
     failed: Option<Failure>,
     next_sub: usize,
@@ -51,13 +51,14 @@ impl<'w> Orchestrator<'w> {
         base: &'w mut BaseGroup,
         next_level: usize,
         spaces: &'w AddressSpaces,
-        run: u64,
+        RunId { worker, run }: RunId,
         deadline: Deadline,
     ) -> Self {
         children.begin_run(run, deadline);
         Self {
             children,
             programs,
+            worker,
             run,
             deadline,
             domains: Domains::default(),
@@ -65,6 +66,7 @@ impl<'w> Orchestrator<'w> {
             next_level,
             spaces,
             tracker: Tracker::default(),
+            barriers: Barriers::new(),
             needs: Vec::new(),
             failed: None,
             next_sub: 0,
@@ -73,16 +75,14 @@ impl<'w> Orchestrator<'w> {
 
     /// Submits a task to chip (or Worker) number `to`. Returns as soon as there is room for it.
     pub fn submit_next_level(&mut self, program: Program, args: &Args, to: usize) -> Result<TaskId, Failure> {
-        if to >= self.next_level {
-            let text = format!("there is no chip {to}; this Worker has {}", self.next_level);
-            return Err(Failure::new(ErrorCode::Invalid, text).in_phase("submit"));
-        }
+        self.check_chip(to, "submit")?;
         self.submit(program, args, to)
     }
 
     /// Submits the same program to several chips together, each with its own arguments.
     ///
-    /// All of them see the same state of memory: none waits for another of the group.
+    /// A group is like one task: all members see what was there before it, none waits for another, and what
+    /// comes later waits for all members that read or write the same memory.
     pub fn submit_group(
         &mut self,
         program: Program,
@@ -94,26 +94,22 @@ impl<'w> Orchestrator<'w> {
                 return Err(Failure::new(ErrorCode::Invalid, text).in_phase("submit"));
             }
         }
-        // First what each needs from before the group, then what the group itself does.
-        let mut all_needs = Vec::with_capacity(members.len());
-        for (to, args) in members {
-            self.prepare(program, *to)?;
-            let task = self.next_task(*to);
-            self.needs.clear();
-            for (range, access) in args.ranges() {
-                self.tracker.enter(self.spaces.globally(range, *to), access, task, &mut self.needs);
-            }
-            all_needs.push(std::mem::take(&mut self.needs));
+        members.iter().try_for_each(|(_, args)| self.check_args(args))?;
+        members.iter().try_for_each(|(to, _)| self.prepare(program, *to))?;
+        // First what each needs from before the group, then what the group itself does (F63).
+        let mut all_needs = vec![Vec::new(); members.len()];
+        for ((to, args), needs) in members.iter().zip(&mut all_needs) {
+            self.needs(args, *to, needs);
         }
-        let group: Vec<Prerequisite> = members.iter().map(|(to, _)| self.next_task(*to)).collect();
-        let mut ids = Vec::with_capacity(members.len());
-        for ((to, args), mut needs) in members.iter().zip(all_needs) {
-            condense(&mut needs, |need| {
-                usize::from(need.child) == *to || group.contains(&need) || self.children.is_known_done(need)
-            });
-            ids.push(self.send(program, args, *to, &needs)?);
+        for ((to, _), needs) in members.iter().zip(&mut all_needs) {
+            self.send_many_needs(*to, needs)?;
         }
-        Ok(ids)
+        let (children, spaces) = (&*self.children, self.spaces);
+        self.tracker
+            .enter(members.iter().flat_map(|(to, args)| touches(args, spaces, *to, children.next_task(*to))));
+        let collectives = self.base.groups.of(members.iter().map(|(to, _)| *to));
+        let each = members.iter().zip(all_needs);
+        each.map(|((to, args), needs)| self.send(program, args, *to, &needs, collectives)).collect()
     }
 
     /// Submits a task to whichever sub-worker is next.
@@ -136,23 +132,23 @@ impl<'w> Orchestrator<'w> {
     }
 
     fn submit(&mut self, program: Program, args: &Args, to: usize) -> Result<TaskId, Failure> {
+        self.check_args(args)?;
         self.prepare(program, to)?;
-        let task = self.next_task(to);
-        self.needs.clear();
-        for (range, access) in args.ranges() {
-            self.tracker.enter(self.spaces.globally(range, to), access, task, &mut self.needs);
-        }
         let mut needs = std::mem::take(&mut self.needs);
-        if !needs.is_empty() {
-            condense(&mut needs, |need| usize::from(need.child) == to || self.children.is_known_done(need));
-        }
-        let sent = self.send(program, args, to, &needs);
+        self.needs(args, to, &mut needs);
+        self.send_many_needs(to, &mut needs)?;
+        self.tracker.enter(touches(args, self.spaces, to, self.children.next_task(to)));
+        let sent = self.send(program, args, to, &needs, 0);
         self.needs = needs;
         sent
     }
 
-    fn next_task(&self, to: usize) -> Prerequisite {
-        Prerequisite { child: to as u16, seq: self.children.next_seq(to) }
+    fn check_chip(&self, chip: usize, phase: &'static str) -> Result<(), Failure> {
+        if chip < self.next_level {
+            return Ok(());
+        }
+        let text = format!("there is no chip {chip}; this Worker has {}", self.next_level);
+        Err(Failure::new(ErrorCode::Invalid, text).in_phase(phase))
     }
 
     /// Nothing is sent after a failure. Afterwards the child has the program.
@@ -171,21 +167,27 @@ impl<'w> Orchestrator<'w> {
         args: &Args,
         to: usize,
         needs: &[Prerequisite],
+        collectives: u8,
     ) -> Result<TaskId, Failure> {
         let frame = Frame {
             program: program.number(),
+            collectives,
             prerequisites: needs,
             scalars: args.scalars(),
             tensors: args.tensors(),
             ..Frame::new(Kind::Task, self.run)
         };
-        let sent = self.children.send(to, &frame, self.deadline);
-        let seq = sent.inspect_err(|failure| self.failed = Some(failure.clone()))?;
+        let seq = self.send_frame(to, &frame)?;
         if seq.is_multiple_of(RING) {
             self.children.poll_done();
-            self.tracker.tidy(|task| self.children.is_known_done(task));
+            self.tracker.tidy(|task| self.children.is_met(task));
         }
-        Ok(TaskId { child: to as u16, seq })
+        Ok(TaskId::new(self.id(), Prerequisite { child: to as u16, seq }))
+    }
+
+    fn send_frame(&mut self, to: usize, frame: &Frame<'_>) -> Result<u64, Failure> {
+        let sent = self.children.send(to, frame, self.deadline);
+        sent.inspect_err(|failure| self.failed = Some(failure.clone()))
     }
 
     /// Fails when `child` has failed in this run, and keeps that failure.

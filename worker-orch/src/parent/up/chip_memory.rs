@@ -4,6 +4,7 @@
 //! managed by commands to the chip, and its bytes go through a piece of the Worker's heap.
 
 use super::Up;
+use super::allocations::Allocation;
 use crate::heap::{Heap, Piece};
 use crate::parent::chips::window_fits;
 use crate::shared::{Frame, Kind, Programs};
@@ -12,60 +13,36 @@ use comm_context::abi::DeviceAddr;
 use deadline::Deadline;
 use fault_points::fault_point;
 use shared_memory::Region;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::ops::Range;
 use worker_errors::{ErrorCode, Failure};
 
 /// The most that is copied at once; a larger copy is several commands.
 const PIECE_BYTES: usize = 64 << 20;
 
-/// Device memory that users have dropped, by chip. It is freed with the next command, since a `Drop` cannot
-/// send one.
-pub(super) type Dropped = Arc<Mutex<Vec<(usize, u64)>>>;
-
 /// Memory of one chip, made by [`Worker::chip_alloc`](crate::Worker::chip_alloc). It is freed after this is
-/// dropped: at once in host memory, with the next call of the Worker on a device.
+/// dropped: at once in host memory, with the next call of the Worker on a device. After
+/// [`close`](crate::Worker::close) it is nobody's.
 #[derive(Debug)]
 pub struct ChipMemory {
-    backing: Backing,
-    chip: usize,
-}
-
-#[derive(Debug)]
-enum Backing {
-    Heap(Piece),
-    Device(DeviceMemory),
-}
-
-#[derive(Debug)]
-struct DeviceMemory {
     addr: u64,
     len: usize,
     chip: usize,
-    dropped: Dropped,
-}
-
-impl Drop for DeviceMemory {
-    fn drop(&mut self) {
-        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).push((self.chip, self.addr));
-    }
+    /// Dropped first: an address is given out again only when it is not in the table any more.
+    _entry: Allocation,
+    /// Where chips use host memory.
+    _piece: Option<Piece>,
 }
 
 impl ChipMemory {
     /// Its address, as the chip sees it.
     pub fn addr(&self) -> DeviceAddr {
-        match &self.backing {
-            Backing::Heap(piece) => DeviceAddr(piece.addr()),
-            Backing::Device(memory) => DeviceAddr(memory.addr),
-        }
+        DeviceAddr(self.addr)
     }
 
     /// How many bytes.
     #[expect(clippy::len_without_is_empty, reason = "memory of no bytes is never made")]
     pub fn len(&self) -> usize {
-        match &self.backing {
-            Backing::Heap(piece) => piece.len(),
-            Backing::Device(memory) => memory.len,
-        }
+        self.len
     }
 
     /// Which chip.
@@ -96,8 +73,11 @@ impl Up {
                 format!("{bytes} bytes on chip {chip}: there are {chips} chips, and the least is 1 byte");
             return Err(invalid(text, call));
         }
-        let backing = match self.chip_memory {
-            ChipMemoryKind::Host => Backing::Heap(Heap::take(&self.heap, bytes)?),
+        let (addr, entry, piece) = match self.chip_memory {
+            ChipMemoryKind::Host => {
+                let piece = Heap::take(&self.heap, bytes)?;
+                (piece.addr(), self.allocations.enter(chip, piece.addr(), bytes), Some(piece))
+            }
             ChipMemoryKind::Device => {
                 let answer = self.command(chip, Kind::Malloc, &[bytes as u64], call)?;
                 let addr = answer.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
@@ -106,10 +86,10 @@ impl Up {
                     let text = format!("chip {chip} reported an impossible address");
                     Failure::new(ErrorCode::Protocol, text).in_phase(call.name)
                 })?;
-                Backing::Device(DeviceMemory { addr, len: bytes, chip, dropped: self.dropped.clone() })
+                (addr, self.allocations.enter_on_device(chip, addr, bytes), None)
             }
         };
-        Ok(ChipMemory { backing, chip })
+        Ok(ChipMemory { addr, len: bytes, chip, _entry: entry, _piece: piece })
     }
 
     pub(crate) fn copy_to(
@@ -119,12 +99,12 @@ impl Up {
         bytes: &[u8],
         call: Call<'_>,
     ) -> Result<(), Failure> {
+        self.check_memory(chip, to, bytes.len(), call)?;
         if self.chip_memory == ChipMemoryKind::Host {
-            let (region, at) = self.chip_bytes(chip, to, bytes.len(), call)?;
+            let (region, at) = self.region_of(to);
             fault_point!("worker.copy-to");
             return region.write(at, bytes).map_err(|error| region_failure(&error));
         }
-        to.checked_add(bytes.len() as u64).ok_or_else(|| not_of_chip(chip, to, bytes.len(), call))?;
         for (number, part) in bytes.chunks(PIECE_BYTES).enumerate() {
             let piece = Heap::take(&self.heap, part.len())?;
             piece.write(0, part)?;
@@ -141,12 +121,12 @@ impl Up {
         into: &mut [u8],
         call: Call<'_>,
     ) -> Result<(), Failure> {
+        self.check_memory(chip, from, into.len(), call)?;
         if self.chip_memory == ChipMemoryKind::Host {
-            let (region, at) = self.chip_bytes(chip, from, into.len(), call)?;
+            let (region, at) = self.region_of(from);
             fault_point!("worker.copy-from");
             return region.read(at, into).map_err(|error| region_failure(&error));
         }
-        from.checked_add(into.len() as u64).ok_or_else(|| not_of_chip(chip, from, into.len(), call))?;
         for (number, part) in into.chunks_mut(PIECE_BYTES).enumerate() {
             let piece = Heap::take(&self.heap, part.len())?;
             let scalars = [from.0 + (number * PIECE_BYTES) as u64, piece.addr(), part.len() as u64];
@@ -156,28 +136,41 @@ impl Up {
         Ok(())
     }
 
-    /// The shared memory behind an address of a chip, where chips use host memory.
-    fn chip_bytes(
-        &self,
-        chip: usize,
-        addr: DeviceAddr,
-        len: usize,
-        call: Call<'_>,
-    ) -> Result<(&Region, usize), Failure> {
+    /// Refuses bytes that are not in memory of `chip` that is allocated now, and not in its window (WO-11).
+    fn check_memory(&self, chip: usize, addr: DeviceAddr, len: usize, call: Call<'_>) -> Result<(), Failure> {
         self.check_chip(chip, call)?;
-        let inside = |region: &Region, at: usize, end: usize| {
-            let start = addr.0.checked_sub(region.base().as_ptr() as u64 + at as u64)? as usize;
-            (start.checked_add(len)? <= end - at).then_some(at + start)
+        let range = addr.checked_add(len as u64).map(|end| addr.0..end.0);
+        let is_of = |chip: usize| range.as_ref().is_some_and(|range| self.is_memory_of(chip, range));
+        if is_of(chip) {
+            return Ok(());
+        }
+        let text = match (0..self.contexts.len()).find(|other| is_of(*other)) {
+            Some(other) => format!("{len} bytes at {addr} belong to chip {other}, not to chip {chip}"),
+            None => format!(
+                "{len} bytes at {addr} are not inside memory or the window of chip {chip}; memory that was freed, or \
+                 allocated before the last init, is gone, and host memory is reached through its HostBuffer"
+            ),
         };
-        let context = self.contexts.get(chip).filter(|context| context.window_size > 0);
-        let window = context.and_then(|context| {
-            let group = self.children.group().and_then(ChipGroup::windows)?;
-            let at = context.window_base.0.checked_sub(group.base().as_ptr() as u64)? as usize;
-            Some((group, inside(group, at, at + context.window_size)?))
-        });
-        let heap = self.heap.region();
-        let found = window.or_else(|| Some((heap.as_ref(), inside(heap, 0, heap.len())?)));
-        found.ok_or_else(|| not_of_chip(chip, addr, len, call))
+        Err(invalid(text, call))
+    }
+
+    fn is_memory_of(&self, chip: usize, range: &Range<u64>) -> bool {
+        let context = &self.contexts[chip];
+        let (base, size) = (context.window_base.0, context.window_size as u64);
+        // A window that a chip reported does not go beyond the last address.
+        let in_window = size > 0 && base <= range.start && range.end <= base + size;
+        in_window || self.allocations.hold(chip, range)
+    }
+
+    /// The shared memory, and the offset in it, of an address in memory of a chip. Where chips use host memory
+    /// that is the heap, or for windows the memory of the group.
+    fn region_of(&self, addr: DeviceAddr) -> (&Region, usize) {
+        let heap = self.heap.region().as_ref();
+        let holds = |region: &&Region| {
+            addr.0.checked_sub(region.base().as_ptr() as u64).is_some_and(|at| at < region.len() as u64)
+        };
+        let region = self.children.group().and_then(ChipGroup::windows).filter(holds).unwrap_or(heap);
+        (region, addr.0.saturating_sub(region.base().as_ptr() as u64) as usize)
     }
 
     fn check_chip(&self, chip: usize, call: Call<'_>) -> Result<(), Failure> {
@@ -194,8 +187,8 @@ impl Up {
         if self.chip_memory == ChipMemoryKind::Host {
             return Ok(());
         }
-        let dropped = std::mem::take(&mut *self.dropped.lock().unwrap_or_else(PoisonError::into_inner));
         let call = Call { programs, deadline, name: "chip_free" };
+        let dropped = self.allocations.take_dropped();
         dropped
             .into_iter()
             .try_for_each(|(chip, addr)| self.send_command(chip, Kind::Free, &[addr], call).map(drop))
@@ -234,10 +227,6 @@ impl Up {
         problems.into_result().map_err(|failure| failure.in_phase(call.name))?;
         Ok(children.block().read_answer(chip))
     }
-}
-
-fn not_of_chip(chip: usize, addr: DeviceAddr, len: usize, call: Call<'_>) -> Failure {
-    invalid(format!("{len} bytes at {addr} are not inside memory or the window of chip {chip}"), call)
 }
 
 fn invalid(text: String, call: Call<'_>) -> Failure {

@@ -1,5 +1,6 @@
 //! A Worker that is up.
 
+mod allocations;
 mod chip_memory;
 mod run;
 
@@ -15,11 +16,15 @@ use crate::chip_context::ChipContext;
 use crate::heap::Heap;
 use crate::program::Program;
 use crate::shared::{Definition, Programs};
+use allocations::Allocations;
 use chip_bootstrap::ChipMemoryKind;
-use chip_memory::Dropped;
 use comm_context::comm::Timeout;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use worker_errors::{ErrorCode, Failure};
+
+/// How many Workers this process has brought up.
+static BROUGHT_UP: AtomicU64 = AtomicU64::new(0);
 
 /// The children of a Worker, and what the parent knows of them.
 #[derive(Debug)]
@@ -32,7 +37,9 @@ pub(crate) struct Up {
     heap: Arc<Heap>,
     chip_memory: ChipMemoryKind,
     spaces: AddressSpaces,
-    dropped: Dropped,
+    allocations: Allocations,
+    /// Which Worker of this process it is; another one after each bring-up.
+    id: u64,
     runs: u64,
 }
 
@@ -46,8 +53,10 @@ impl Up {
         chip_memory: ChipMemoryKind,
         spaces: AddressSpaces,
     ) -> Self {
-        let dropped = Dropped::default();
-        Self { children, contexts, base, next_level, heap, chip_memory, spaces, dropped, runs: 0 }
+        let allocations = Allocations::default();
+        // Relaxed: each gets another number, whatever else they see of each other.
+        let id = BROUGHT_UP.fetch_add(1, Ordering::Relaxed);
+        Self { children, contexts, base, next_level, heap, chip_memory, spaces, allocations, id, runs: 0 }
     }
 
     /// Fails with the first cause when a child was lost.

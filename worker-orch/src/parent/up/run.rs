@@ -1,9 +1,11 @@
 //! One run: the caller's closure submits tasks, they drain, and the first cause of a failure is reported.
 
 use super::Up;
+use crate::log;
 use crate::parent::first_cause::Event;
-use crate::parent::orchestrator::Orchestrator;
+use crate::parent::orchestrator::{Orchestrator, RunEnd};
 use crate::shared::Programs;
+use crate::task_id::RunId;
 use deadline::Deadline;
 use fault_points::fault_point;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -20,7 +22,7 @@ impl Up {
     ) -> Result<T, Failure> {
         self.free_dropped(programs, deadline)?;
         let run = self.next_run();
-        let span = tracing::debug_span!("run", number = run / 2 + 1);
+        let span = log::span(|| tracing::debug_span!("run", number = run / 2 + 1));
         let _entered = span.enter();
         fault_point!("worker.run.begun");
         self.heap.set_in_run(true);
@@ -30,7 +32,7 @@ impl Up {
             &mut self.base,
             self.next_level,
             &self.spaces,
-            run,
+            RunId { worker: self.id, run },
             deadline,
         );
         let returned = catch_unwind(AssertUnwindSafe(|| body(&mut orchestrator)));
@@ -38,7 +40,9 @@ impl Up {
         fault_point!("worker.run.submitted");
         let mut problems = orchestrator.finish();
         fault_point!("worker.run.drained");
-        if let Err(failure) = orchestrator.release_domains(run + 1) {
+        let succeeded = problems.is_empty() && matches!(returned, Ok(Ok(_)));
+        let end = if succeeded { RunEnd::Succeeded } else { RunEnd::Failed };
+        if let Err(failure) = orchestrator.release_domains(run + 1, end) {
             problems.add(Event::CleanUp, failure);
         }
         self.heap.set_in_run(false);

@@ -124,7 +124,7 @@ fn f22_the_small_window_that_exceeds_the_limit_is_an_error() {
     });
 }
 
-/// What the rank is told that wants more than its limit leaves.
+/// Expects the error of a rank that wants more than its limit leaves.
 fn limit_named(result: Result<(), CommError>, words: &[&str]) -> Result<(), String> {
     match result {
         Err(CommError::OutOfMemory { need, have: Some(have), what }) if have < need => {

@@ -51,7 +51,7 @@ pub struct Region {
     label: String,
 }
 
-/// How much is reserved before the others are told how much is left.
+/// How much is reserved before the others learn how much is left.
 const STEP: usize = 16 << 20;
 
 // SAFETY: a mapping belongs to the process and not to a thread: any thread may use and unmap it.

@@ -10,8 +10,14 @@
  *            COMM_E_INVALID, never a crash.
  * Threads    A handle may be used from any thread, and from several at once.
  * Waiting    A call marked "collective" returns on no rank before every member has made it. It fails with
- *            COMM_E_TIMED_OUT after 120 seconds, or after CHIPCOMM_TIMEOUT_S seconds if that was set in
- *            comm_init, and does not wait for the deadline when a member's process dies or leaves.
+ *            COMM_E_TIMED_OUT after 120 seconds, or after CHIPCOMM_TIMEOUT_S seconds if that is set, and
+ *            does not wait for the deadline when a member's process dies or leaves. The others return at
+ *            once in the simulation; on Ascend devices they make vendor calls, each under the same deadline.
+ *            comm_destroy is not collective, and waits too: see there. On Ascend devices HCCL has limits of
+ *            its own inside comm_init (HCCL_CONNECT_TIMEOUT, 120 seconds) and comm_barrier
+ *            (HCCL_EXEC_TIMEOUT); the shorter one ends the call. The first allocation waits for the path to
+ *            each peer's device to be reported as up, for 3 seconds on A2 and A3 and 30 seconds on A5, and
+ *            then goes on without the report.
  * Failure    After a timeout, a death or an abort the communicator is broken: every later call repeats
  *            the first cause. comm_destroy works in any state.
  */
@@ -43,6 +49,7 @@ enum CommResult {
     COMM_E_SYSTEM = 7,        /* the operating system refused a call */
     COMM_E_VENDOR = 8,        /* a vendor library refused a call */
     COMM_E_MISMATCH = 9,      /* ranks disagree on something that must be the same */
+    COMM_E_PROTOCOL = 10,     /* a peer wrote what cannot be: another build, or an overwritten window */
     COMM_E_CLOSED = 16,       /* the communicator is destroyed */
     COMM_E_INTERNAL = 17,     /* a bug in the library */
     COMM_E_PEER_FAILED = 18   /* a peer could not do its part; nothing changed, so the call can be repeated */
@@ -105,6 +112,11 @@ int comm_barrier(CommHandle handle);
 /*
  * Leaves the group and releases everything that this rank owns, even when peers are gone. The handle is
  * invalid afterwards, unless the call is refused because another thread is inside a call on it.
+ *
+ * In the simulation it waits for nobody. On Ascend devices it waits until every living rank that has this
+ * rank's windows open has closed them, which it does in its own comm_destroy: at most until the deadline,
+ * and never for a dead rank. A vendor call that hangs is waited for as long. When the communicator has
+ * failed already, for example because a peer died, both waits together are at most 5 seconds.
  */
 int comm_destroy(CommHandle handle);
 

@@ -9,7 +9,7 @@ use comm_context::comm::{
     Phase, Released, Timeout, Window, WindowRequest,
 };
 use fault_points::fault_point;
-use rendezvous::{Group, Prepared, Step, Tag, region_error};
+use rendezvous::{Group, HostAddress, HostsError, Prepared, Step, Tag, region_error};
 use shared_memory::{Arena, PAGE, RegionError};
 use std::ops::Range;
 use std::path::Path;
@@ -78,6 +78,10 @@ impl SimComm {
     /// Joins the other ranks at `path`, however they were started, and waits for them. Each rank has addresses for its
     /// windows as in a [prepared](Self::prepare_group) group; where ranks differ, the least counts.
     pub fn rendezvous(path: &Path, me: Membership, within: Timeout) -> Result<Self, CommError> {
+        if HostAddress::of_path(path).is_some() {
+            let given = path.to_string_lossy().chars().take(300).collect();
+            return Err(HostsError::OneHostOnly { given }.into());
+        }
         let space = space::for_each_rank(me.nranks(), None)?;
         let joined = Group::rendezvous(path, me, space.bytes, within).map_err(|error| space.explain(error));
         joined.map(Self::new)

@@ -5,6 +5,7 @@
 //! Relies on a C caller for the validity of its stream.
 #![allow(unsafe_code)]
 
+use super::leaving::EXTENT;
 use super::objects::Objects;
 use super::{HcclComm, JOINED, READY, RELEASE_GRACE, State, device_error, interrupted, stuck};
 use crate::device::{Device, Handle, VendorPid};
@@ -21,9 +22,6 @@ use std::sync::Mutex;
 use worker_errors::cursor::Reader;
 use worker_errors::{clip, escape};
 
-/// Windows are on the device, and take no addresses of the group's memory.
-const NO_EXTENT: usize = 0;
-
 /// The first byte of rank 0's broadcast: the root info follows, or the text of the error.
 const ROOT: u8 = 1;
 const NO_ROOT: u8 = 2;
@@ -38,7 +36,7 @@ impl HcclComm {
     /// Makes the shared memory of a group whose ranks the calling process is about to fork. Each of them then
     /// [joins](Self::join) it. No vendor library is touched.
     pub fn prepare_group(nranks: u32) -> Result<Prepared, CommError> {
-        Prepared::new(nranks, NO_EXTENT)
+        Prepared::new(nranks, EXTENT)
     }
 
     /// Joins a group that the parent of this process prepared, and waits for the other ranks. The device stays the
@@ -48,7 +46,8 @@ impl HcclComm {
         Self::enter(prepared.join(rank, within)?, device, Box::new(Stream::create), until, within)
     }
 
-    /// Joins the other ranks at `path`, however they were started, and waits for them.
+    /// Joins the other ranks at `path`, however they were started, and waits for them. Ranks on several hosts join at
+    /// `tcp://HOST:PORT`, which is rank 0's, or at `env://`; see [`rendezvous::Group::rendezvous`].
     pub fn rendezvous(
         device: &Device,
         path: &Path,
@@ -87,7 +86,7 @@ impl HcclComm {
         within: Timeout,
     ) -> Result<Self, CommError> {
         let until = super::deadline(within)?;
-        Self::enter(Group::rendezvous(path, me, NO_EXTENT, within)?, device, stream, until, within)
+        Self::enter(Group::rendezvous(path, me, EXTENT, within)?, device, stream, until, within)
     }
 
     fn enter(

@@ -83,6 +83,7 @@
 
 #![deny(unsafe_code)]
 
+mod collective;
 mod comm;
 mod device;
 mod error;
@@ -104,6 +105,7 @@ mod vendor_thread;
 mod warning;
 mod window;
 
+pub use collective::Buffers;
 pub use comm::{HcclComm, NotShareable, Refusal};
 pub use device::{Device, Generation, VendorPid};
 pub use error::DeviceError;

@@ -18,9 +18,15 @@ impl Collectives<'_> {
     /// Runs a request whose buffers are as long as it says.
     #[inline]
     pub(crate) fn run(&self, request: Request) -> Result<(), CollError> {
+        request.check(self.nranks())?;
+        self.run_checked(request)
+    }
+
+    /// The same with a request that was checked.
+    #[inline]
+    pub(crate) fn run_checked(&self, request: Request) -> Result<(), CollError> {
         let mut engine = self.enter()?;
         engine.check()?;
-        request.check(self.nranks())?;
         let mut call = Call::new(&mut engine, request);
         if !engine.queue.is_empty() {
             return engine.run_queued(call);

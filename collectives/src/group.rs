@@ -44,6 +44,8 @@ pub enum CommRef<'c> {
     Borrowed(&'c dyn Communicator),
     /// The group keeps it alive.
     Shared(Arc<dyn Communicator>),
+    /// The same, for an owner that will take it out of its box to destroy it.
+    Boxed(Arc<Box<dyn Communicator>>),
 }
 
 impl CommRef<'_> {
@@ -51,6 +53,7 @@ impl CommRef<'_> {
         match self {
             Self::Borrowed(comm) => *comm,
             Self::Shared(comm) => comm.as_ref(),
+            Self::Boxed(comm) => comm.as_ref().as_ref(),
         }
     }
 }
@@ -310,6 +313,14 @@ impl<'c> Collectives<'c> {
         released.map_err(|cause| CollError::Setup { what: "closing a group", cause })
     }
 
+    /// A call on the group panicked, and the panic goes no further: nobody shall use what it left.
+    #[cold]
+    pub(crate) fn break_after_panic(&self) {
+        if let Ok(mut engine) = self.enter() {
+            engine.give_up_in_panic();
+        }
+    }
+
     /// The engine, for the length of one call.
     #[inline]
     pub(crate) fn enter(&self) -> Result<Entered<'_, 'c>, CollError> {
@@ -324,6 +335,10 @@ impl<'c> Collectives<'c> {
     fn engine_mut(&self) -> &mut Engine<'c> {
         // SAFETY: see the head of the file: one thread, one call at a time, and no call calls back.
         unsafe { &mut *self.engine.get() }
+    }
+
+    pub(crate) fn has_progress_thread(&self) -> bool {
+        self.helper.is_some()
     }
 
     pub(crate) fn comm(&self) -> &CommRef<'c> {

@@ -55,6 +55,7 @@
 
 mod call;
 mod calls;
+pub mod capi;
 mod element;
 mod engine;
 mod error;

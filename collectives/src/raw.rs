@@ -18,6 +18,7 @@ impl Collectives<'_> {
     ///
     /// # Safety
     /// As [`run_raw`](Self::run_raw).
+    #[inline]
     unsafe fn check_raw(&self, request: &Request) -> Result<(), BadArgument> {
         request.check(self.nranks())?;
         let (nranks, root) = (self.nranks(), self.rank() == request.root as usize);
@@ -90,7 +91,7 @@ impl Collectives<'_> {
     pub unsafe fn run_raw(&self, request: Request) -> Result<(), CollError> {
         // SAFETY: the caller's promises.
         unsafe { self.check_raw(&request) }?;
-        self.run(request)
+        self.run_checked(request)
     }
 
     /// Starts a call in raw parts.

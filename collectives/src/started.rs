@@ -16,6 +16,13 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
+impl Ticket {
+    /// From 1.
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct Queue {
     calls: VecDeque<Started>,

@@ -43,6 +43,7 @@ enum CommResult {
     COMM_E_SYSTEM = 7,        /* the operating system refused a call */
     COMM_E_VENDOR = 8,        /* a vendor library refused a call */
     COMM_E_MISMATCH = 9,      /* ranks disagree on something that must be the same */
+    COMM_E_PROTOCOL = 10,     /* a peer wrote what cannot be: another build, or an overwritten window */
     COMM_E_CLOSED = 16,       /* the communicator is destroyed */
     COMM_E_INTERNAL = 17,     /* a bug in the library */
     COMM_E_PEER_FAILED = 18   /* a peer could not do its part; nothing changed, so the call can be repeated */
@@ -104,7 +105,8 @@ int comm_barrier(CommHandle handle);
 
 /*
  * Leaves the group and releases everything that this rank owns, even when peers are gone. The handle is
- * invalid afterwards, unless the call is refused because another thread is inside a call on it.
+ * invalid afterwards, unless the call is refused because another thread is inside a call on it, or because a
+ * group of comm_coll.h over it is open.
  */
 int comm_destroy(CommHandle handle);
 

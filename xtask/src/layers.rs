@@ -33,6 +33,11 @@ const BASE: &[&str] = &["fault-points", "deadline", "shared-memory", "child-proc
 /// dev-dependency, none may need one to build, and they use no other member themselves.
 pub(crate) const SUPPORT: &[&str] = &["bench-support"];
 
+/// The C libraries stand in the folder of their backend, have its edges, and export the collectives over it too.
+pub(crate) const C_LIBRARIES: &[&str] = &["comm-sim-c", "comm-hccl-c"];
+/// What they use besides their backend's row.
+pub(crate) const ABOVE_BACKENDS: &str = "collectives";
+
 /// The rows that exist or are planned; a row without a member is not an error.
 pub(crate) const ROWS: &[Row] = &[
     row("fault-points", Only("")),

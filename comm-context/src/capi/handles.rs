@@ -17,9 +17,12 @@ struct Open {
     comms: BTreeMap<u64, Arc<Entry>>,
 }
 
+/// A communicator that groups of collectives keep alive beside its handle.
+pub type SharedComm = Arc<Box<dyn Communicator>>;
+
 /// A communicator, and what C callers must repeat when they release a domain.
 pub(super) struct Entry {
-    pub(super) comm: Box<dyn Communicator>,
+    pub(super) comm: SharedComm,
     /// How long a call may take, as the environment said when the communicator was made: to read it takes
     /// longer than a barrier needs for everything else.
     pub(super) within: Timeout,
@@ -78,12 +81,13 @@ impl Handles {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let handle = open.next;
         open.next += 1;
-        open.comms.insert(handle, Arc::new(Entry { comm, within, domains: Mutex::default() }));
+        open.comms
+            .insert(handle, Arc::new(Entry { comm: Arc::new(comm), within, domains: Mutex::default() }));
         handle
     }
 
     #[inline]
-    fn get(&self, handle: u64) -> Result<Arc<Entry>, CommError> {
+    pub(super) fn get(&self, handle: u64) -> Result<Arc<Entry>, CommError> {
         let last = LAST.try_with(|last| match &*last.borrow() {
             (number, entry) if *number == handle => entry.upgrade(),
             _ => None,
@@ -100,13 +104,22 @@ impl Handles {
         Ok(found)
     }
 
-    /// Takes the communicator out, unless a call on it is under way.
+    /// Takes the communicator out, unless a call on it is under way or a group over it is open.
     pub(super) fn remove(&self, handle: u64) -> Result<(Box<dyn Communicator>, Timeout), CommError> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let comm = open.comms.remove(&handle).ok_or_else(|| unknown(handle))?;
-        Arc::try_unwrap(comm).map(|entry| (entry.comm, entry.within)).map_err(|entry| {
+        let entry = open.comms.remove(&handle).ok_or_else(|| unknown(handle))?;
+        let keep = |open: &mut Open, entry, refused| {
             open.comms.insert(handle, entry);
-            ArgumentError::HandleInUse { value: handle }.into()
+            Err(CommError::from(refused))
+        };
+        let Entry { comm, within, domains } = match Arc::try_unwrap(entry) {
+            Ok(entry) => entry,
+            Err(entry) => return keep(&mut open, entry, ArgumentError::HandleInUse { value: handle }),
+        };
+        Arc::try_unwrap(comm).map(|comm| (comm, within)).or_else(|comm| {
+            let groups = Arc::strong_count(&comm) - 1;
+            let refused = ArgumentError::GroupsOpen { value: handle, groups };
+            keep(&mut open, Arc::new(Entry { comm, within, domains }), refused)
         })
     }
 }
@@ -126,6 +139,6 @@ pub(super) fn with_handle(
 ) -> c_int {
     guarded(call, || {
         let entry = super::HANDLES.get(handle)?;
-        body(entry.comm.as_ref(), &entry)
+        body(entry.comm.as_ref().as_ref(), &entry)
     })
 }

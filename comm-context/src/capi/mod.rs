@@ -17,6 +17,7 @@ use crate::comm::{
     Timeout,
 };
 use core::ffi::{c_char, c_int, c_void};
+pub use handles::SharedComm;
 use handles::{Handles, Shape, with_handle};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};
@@ -43,19 +44,43 @@ fn report(call: &str, error: &dyn core::fmt::Display) {
     let _ = LAST_ERROR.try_with(|last| last.replace(text));
 }
 
+/// An error that a C caller gets as a number and a text.
+pub trait CError: core::fmt::Display {
+    /// The number.
+    fn code(&self) -> ErrorCode;
+}
+
+impl CError for CommError {
+    fn code(&self) -> ErrorCode {
+        Self::code(self)
+    }
+}
+
 /// Runs a call. No panic crosses the border, and every failure is reported.
-fn guarded(call: &str, body: impl FnOnce() -> Result<(), CommError>) -> c_int {
+#[inline]
+pub fn guarded<E: CError>(call: &str, body: impl FnOnce() -> Result<(), E>) -> c_int {
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)) {
         Ok(Ok(())) => 0,
-        Ok(Err(error)) => {
-            report(call, &error);
-            error.code().as_i32()
-        }
-        Err(_) => {
-            report(call, &"a bug in the library: it panicked; see stderr above");
-            ErrorCode::Internal.as_i32()
-        }
+        Ok(Err(error)) => failed(call, &error),
+        Err(_) => panicked(call),
     }
+}
+
+#[cold]
+fn failed(call: &str, error: &dyn CError) -> c_int {
+    report(call, &error);
+    error.code().as_i32()
+}
+
+#[cold]
+fn panicked(call: &str) -> c_int {
+    report(call, &"a bug in the library: it panicked; see stderr above");
+    ErrorCode::Internal.as_i32()
+}
+
+/// The communicator behind a handle, for a group over it. While it is held, `comm_destroy` is refused.
+pub fn shared(handle: u64) -> Result<SharedComm, CommError> {
+    Ok(HANDLES.get(handle)?.comm.clone())
 }
 
 fn timeout() -> Result<Timeout, CommError> {
@@ -63,14 +88,17 @@ fn timeout() -> Result<Timeout, CommError> {
 }
 
 /// A pointer to write a result to; written only when everything else has worked.
-struct Out<T>(*mut T);
+#[derive(Debug)]
+pub struct Out<T>(*mut T);
 
 impl<T> Out<T> {
-    fn new(at: *mut T, what: &'static str) -> Result<Self, CommError> {
+    /// Refuses NULL. Anything else is, by the contract of the call, writable.
+    pub fn new(at: *mut T, what: &'static str) -> Result<Self, CommError> {
         if at.is_null() { Err(ArgumentError::Null { what }.into()) } else { Ok(Self(at)) }
     }
 
-    fn set(self, value: T) {
+    /// Writes the result.
+    pub fn set(self, value: T) {
         // SAFETY: not NULL (checked in `new`), and by `comm.h` a pointer to a writable object of this type;
         // an unaligned one is written bytewise.
         unsafe { self.0.write_unaligned(value) }
@@ -81,7 +109,7 @@ impl<T> Out<T> {
 ///
 /// # Safety
 /// `ranks` is NULL or points at `count` readable numbers.
-unsafe fn ranks(ranks: *const u32, count: usize) -> Result<Vec<u32>, CommError> {
+pub unsafe fn ranks(ranks: *const u32, count: usize) -> Result<Vec<u32>, CommError> {
     if count == 0 {
         return Err(ArgumentError::NoRanks.into());
     }
@@ -101,7 +129,7 @@ unsafe fn ranks(ranks: *const u32, count: usize) -> Result<Vec<u32>, CommError> 
 /// `path` is NULL or a NUL-terminated string.
 pub unsafe fn init(open: Open, rank: c_int, nranks: c_int, stream: *mut c_void, path: *const c_char) -> u64 {
     let mut handle = 0;
-    guarded("comm_init", || {
+    guarded::<CommError>("comm_init", || {
         let me = Membership::from_c(rank, nranks)?;
         if path.is_null() {
             return Err(ArgumentError::RootinfoPath { problem: PathProblem::Null }.into());
@@ -217,7 +245,7 @@ pub fn barrier(handle: u64) -> c_int {
 
 /// Leaves the group and drops the handle.
 pub fn destroy(handle: u64) -> c_int {
-    guarded("comm_destroy", || {
+    guarded::<CommError>("comm_destroy", || {
         let (comm, within) = HANDLES.remove(handle)?;
         comm.destroy(within)
     })

@@ -1,4 +1,4 @@
-//! `libcomm_hccl.so`: the C API of `comm.h` on Ascend.
+//! `libcomm_hccl.so`: the C API of `comm.h` and `comm_coll.h` on Ascend.
 //!
 //! `cargo build --release -p comm-hccl-c` builds `target/release/libcomm_hccl.so`; the headers are in
 //! `comm-context/include`.
@@ -10,3 +10,4 @@
 mod open;
 
 comm_context::export_c_api!(crate::open::open);
+collectives::export_coll_c_api!();

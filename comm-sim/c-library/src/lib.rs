@@ -1,4 +1,4 @@
-//! `libcomm_sim.so`: the C API of `comm.h` on the simulation backend.
+//! `libcomm_sim.so`: the C API of `comm.h` and `comm_coll.h` on the simulation backend.
 //!
 //! `cargo build --release -p comm-sim-c` builds `target/release/libcomm_sim.so`; the headers are in
 //! `comm-context/include`. `tests/c` has a program in C, one in C++ and one in Python.
@@ -12,3 +12,4 @@
 mod open;
 
 comm_context::export_c_api!(crate::open::open);
+collectives::export_coll_c_api!();

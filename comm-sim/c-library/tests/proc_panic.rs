@@ -21,6 +21,7 @@ use support::{Entry, far, in_processes, rendezvous_path, secs};
 use worker_errors::ErrorCode;
 
 comm_context::export_c_api!(crate::open::open);
+collectives::export_coll_c_api!();
 
 fn init(path: &Path, rank: i32, nranks: i32) -> *mut c_void {
     let path = CString::new(path.as_os_str().as_bytes()).unwrap();
@@ -58,6 +59,39 @@ fn cl_2_a_panic_becomes_an_error_code_and_the_peer_gets_an_error() {
         match c_api::comm_destroy(handle) {
             0 => Ok(()),
             code => Err(format!("comm_destroy returned {code}: {}", last_error())),
+        }
+    });
+}
+
+// CO-11
+#[test]
+#[serial]
+fn a_panic_in_a_collective_breaks_the_group_and_the_peer_gets_an_error() {
+    let (_folder, path) = rendezvous_path();
+    in_processes(2, Entry::Path(&path), |rank| {
+        let handle = init(&path, rank as i32, 2);
+        let group = coll_c_api::comm_coll_create(handle);
+        if rank == 1 {
+            fault_points::arm(Plan::one("coll.staging", 1, 1, Action::Panic));
+        }
+        let mut values = [1.0_f32; 100];
+        let at: *mut c_void = values.as_mut_ptr().cast();
+        // SAFETY: a live buffer of that many elements, in place.
+        let code = unsafe { coll_c_api::comm_coll_all_reduce(group, at, at, 100, 0, 0) };
+        let text = last_error();
+        let expected =
+            if rank == 1 { (ErrorCode::Internal, "panicked") } else { (ErrorCode::PeerLeft, "given up") };
+        if code != expected.0.as_i32() || !text.contains(expected.1) {
+            return Err(format!("{code}: {text}"));
+        }
+        // SAFETY: no buffers.
+        let later = unsafe { coll_c_api::comm_coll_barrier(group) };
+        if later == 0 || !last_error().contains("failed before") {
+            return Err(format!("{later}: {}", last_error()));
+        }
+        match (coll_c_api::comm_coll_destroy(group), c_api::comm_destroy(handle)) {
+            (0, 0) => Ok(()),
+            codes => Err(format!("{codes:?}: {}", last_error())),
         }
     });
 }

@@ -56,6 +56,9 @@ fn operation(op: Op, out: &mut dyn Write) -> io::Result<()> {
         Op::Copy { from, to } => write!(out, "{{\"op\": \"copy\", {}, \"to\": {to}}}", source(from)),
         Op::Reduce { from, to } => write!(out, "{{\"op\": \"reduce\", {}, \"to\": {to}}}", source(from)),
         Op::Store { from, to } => write!(out, "{{\"op\": \"store\", \"from\": {from}, \"to\": {to}}}"),
+        Op::Math { number, to } => {
+            write!(out, "{{\"op\": \"math\", \"number\": {number}, \"to\": {to}}}")
+        }
     }
 }
 

@@ -80,7 +80,7 @@ mod wiring;
 pub use dump::dump;
 pub use listed::ListedProgram;
 pub use multiset::EXACT_RANKS;
-pub use op::{Dir, Land, Op, Tile};
+pub use op::{Dir, Function, Land, Math, Op, Operand, Tile};
 pub use program::{Expect, Goal, Program};
 pub use prove::{
     Blocked, Deadlock, MAX_CELLS, Method, Misuse, Proof, ProofError, Wrong, completes, prove, smallest_slots,

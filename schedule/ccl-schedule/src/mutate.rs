@@ -1,6 +1,6 @@
 //! Schedules with deliberate faults, to test that a checker finds them.
 
-use crate::op::{Dir, Land, Op, Tile};
+use crate::op::{Dir, Land, Math, Op, Tile};
 use crate::program::{Goal, Program};
 
 /// A deliberate fault.
@@ -141,6 +141,9 @@ impl<P: Program> Program for Broken<P> {
             }
             _ => self.inner.op(rank, step),
         }
+    }
+    fn math(&self, rank: u32, number: u32) -> Option<Math> {
+        self.inner.math(rank, number)
     }
     fn messages(&self) -> u64 {
         self.inner.messages()

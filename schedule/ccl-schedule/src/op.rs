@@ -37,9 +37,14 @@ impl Dir {
         Dir(9 + bit as u8)
     }
 
+    /// Every direction, by index.
+    pub fn all() -> impl Iterator<Item = Dir> {
+        (0..Dir::COUNT as u8).map(Dir)
+    }
+
     /// The direction of a name, as it is printed.
     pub fn parse(name: &str) -> Option<Dir> {
-        (0..Dir::COUNT as u8).map(Dir).find(|dir| dir.to_string() == name)
+        Dir::all().find(|dir| dir.to_string() == name)
     }
 
     /// A small number, unique per direction and below [`Dir::COUNT`].
@@ -93,7 +98,8 @@ pub enum Op {
     Send {
         /// The direction to send in.
         dir: Dir,
-        /// The chunk that the data belongs to.
+        /// The chunk that the data belongs to. The number of a scratch tile says that the data has the size of
+        /// that tile and belongs to whatever chunk it was made from.
         chunk: u32,
         /// The data.
         from: Tile,
@@ -143,6 +149,83 @@ pub enum Op {
         /// The chunk of the tensor.
         to: u32,
     },
+    /// Compute a tile from others; [`Program::math`](crate::Program::math) says what.
+    Math {
+        /// The number of the computation on this rank.
+        number: u32,
+        /// The tile that is overwritten.
+        to: u32,
+    },
+}
+
+/// A function of tiles, element by element unless it says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Function {
+    /// a + b.
+    Add,
+    /// a - b.
+    Sub,
+    /// a * b.
+    Mul,
+    /// a / b.
+    Div,
+    /// The larger of a and b; NaN when one is.
+    Maximum,
+    /// The smaller of a and b; NaN when one is.
+    Minimum,
+    /// a * b + c, rounded once.
+    Fma,
+    /// a, not below b and not above c.
+    Clamp,
+    /// The smallest whole number that is not below a / b.
+    CeilDiv,
+    /// exp(a) over the sum of exp(a), along the last dimension, which has this many elements.
+    Softmax(u32),
+}
+
+impl Function {
+    /// The name in messages and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Function::Add => "add",
+            Function::Sub => "sub",
+            Function::Mul => "mul",
+            Function::Div => "div",
+            Function::Maximum => "maximum",
+            Function::Minimum => "minimum",
+            Function::Fma => "fma",
+            Function::Clamp => "clamp",
+            Function::CeilDiv => "ceil_div",
+            Function::Softmax(_) => "softmax",
+        }
+    }
+}
+
+/// An argument of a computation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Operand {
+    /// The function takes fewer.
+    None,
+    /// A tile or a held slot.
+    Tile(Tile),
+    /// The same number for every element.
+    Scalar(f32),
+}
+
+/// What an [`Op::Math`] computes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Math {
+    /// The function.
+    pub function: Function,
+    /// Its arguments a, b and c.
+    pub args: [Operand; 3],
+}
+
+impl Math {
+    /// The arguments that are tiles.
+    pub fn tiles(&self) -> impl Iterator<Item = Tile> + '_ {
+        self.args.iter().filter_map(|arg| if let Operand::Tile(tile) = arg { Some(*tile) } else { None })
+    }
 }
 
 impl fmt::Display for Tile {
@@ -176,6 +259,7 @@ impl fmt::Display for Op {
             Op::Copy { from, to } => write!(f, "copy({from}, tile {to})"),
             Op::Reduce { from, to } => write!(f, "reduce({from}, tile {to})"),
             Op::Store { from, to } => write!(f, "store(tile {from}, chunk {to})"),
+            Op::Math { number, to } => write!(f, "math({number}, tile {to})"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a schedule is: a function from (rank, step) to an operation, and the channels between ranks.
 
-use crate::op::{Dir, Op};
+use crate::op::{Dir, Math, Op};
 use std::any::Any;
 use std::fmt;
 
@@ -35,6 +35,11 @@ pub trait Program: Sync {
 
     /// The operation of a rank at a step, `None` after the last one.
     fn op(&self, rank: u32, step: u32) -> Option<Op>;
+
+    /// What the computation `number` of a rank is, for [`Op::Math`].
+    fn math(&self, _rank: u32, _number: u32) -> Option<Math> {
+        None
+    }
 
     /// How many messages all ranks send together.
     fn messages(&self) -> u64;
@@ -74,6 +79,9 @@ where
     fn op(&self, rank: u32, step: u32) -> Option<Op> {
         (**self).op(rank, step)
     }
+    fn math(&self, rank: u32, number: u32) -> Option<Math> {
+        (**self).math(rank, number)
+    }
     fn messages(&self) -> u64 {
         (**self).messages()
     }
@@ -99,6 +107,8 @@ pub enum Goal {
     },
     /// Rank r holds what rank r − 1 (mod ranks) started with.
     Shift,
+    /// Nothing: only that it completes is proved.
+    Any,
 }
 
 /// What one chunk of one rank must hold at the end.
@@ -121,6 +131,7 @@ impl Goal {
             Goal::ReduceScatter { .. } => Expect::Any,
             Goal::AllGather { per_rank } => Expect::One(chunk / per_rank),
             Goal::Shift => Expect::One(if rank == 0 { ranks - 1 } else { rank - 1 }),
+            Goal::Any => Expect::Any,
         }
     }
 
@@ -133,6 +144,7 @@ impl Goal {
         match (name, per_rank) {
             ("all_reduce", None) => Some(Goal::AllReduce),
             ("shift", None) => Some(Goal::Shift),
+            ("any", None) => Some(Goal::Any),
             ("reduce_scatter", Some(per_rank)) => Some(Goal::ReduceScatter { per_rank }),
             ("all_gather", Some(per_rank)) => Some(Goal::AllGather { per_rank }),
             _ => None,
@@ -155,6 +167,7 @@ impl fmt::Display for Goal {
             Goal::ReduceScatter { per_rank } => write!(f, "reduce_scatter:{per_rank}"),
             Goal::AllGather { per_rank } => write!(f, "all_gather:{per_rank}"),
             Goal::Shift => f.write_str("shift"),
+            Goal::Any => f.write_str("any"),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Channels have one producer and one consumer and programs make no choice that depends on time, so whether a
 //! run completes, and with which values, does not depend on the order in which ranks are scheduled.
 
-use crate::op::{Dir, Land, Op, Tile};
+use crate::op::{Dir, Function, Land, Math, Op, Operand, Tile};
 use crate::program::Program;
 use crate::prove::{Misuse, ProofError};
 use crate::wiring::{NONE, Wiring};
@@ -183,10 +183,12 @@ impl<'a, P: Program + ?Sized, A: Algebra> Run<'a, P, A> {
                     q.sent += 1;
                     self.messages += 1;
                     if A::CARRIES {
-                        if chunk >= self.chunks {
+                        if chunk as usize >= self.per_rank {
                             return Err(self.misuse(rank, Misuse::NoTile(chunk)));
                         }
                         let token = self.load(rank, from)?;
+                        // A send that is labelled with a scratch tile carries the label of its data.
+                        let chunk = if chunk < self.chunks { chunk } else { token.label };
                         if token.label != chunk && token.label != NONE {
                             return Err(
                                 self.misuse(rank, Misuse::OtherChunk { holds: token.label, wants: chunk })
@@ -266,10 +268,35 @@ impl<'a, P: Program + ?Sized, A: Algebra> Run<'a, P, A> {
                         *stored = true;
                     }
                 }
+                Op::Math { number, to } => {
+                    let Some(math) = self.program.math(rank, number) else {
+                        return Err(self.misuse(rank, Misuse::NoMath(number)));
+                    };
+                    self.compute(rank, &math, to)?;
+                }
             }
             self.step[rank as usize] += 1;
         }
         Ok(Stop::Done)
+    }
+
+    /// A computation. Of its values only sums are known.
+    fn compute(&mut self, rank: u32, math: &Math, to: u32) -> Result<(), ProofError> {
+        if A::CARRIES {
+            let (Function::Add, [Operand::Tile(a), Operand::Tile(b), Operand::None]) =
+                (math.function, math.args)
+            else {
+                return Err(self.misuse(rank, Misuse::NotASum(math.function.name())));
+            };
+            let (a, b) = (self.load(rank, a)?, self.load(rank, b)?);
+            if a.label != b.label && a.label != NONE && b.label != NONE {
+                return Err(self.misuse(rank, Misuse::OtherChunk { holds: b.label, wants: a.label }));
+            }
+            let label = if a.label == NONE { b.label } else { a.label };
+            let value = self.algebra.add(a.value, b.value);
+            self.write(rank, to, Token { value, label }, Land::Copy)?;
+        }
+        math.tiles().try_for_each(|tile| self.release(rank, tile))
     }
 
     /// Takes the next token out of the queue, without its credit.

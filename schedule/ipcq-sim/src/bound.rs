@@ -45,7 +45,8 @@ impl Bounds {
 
 /// Computes the bounds of a plan.
 pub fn bounds(plan: &Plan<'_>) -> Bounds {
-    if plan.program.ranks() < 2 {
+    // Without a goal, a schedule may also do nothing.
+    if plan.program.ranks() < 2 || plan.program.goal() == Goal::Any {
         return Bounds::default();
     }
     Bounds {
@@ -73,6 +74,7 @@ fn port(plan: &Plan<'_>) -> Ps {
         Goal::AllReduce => 2 * (n - 1) * bytes(plan),
         Goal::ReduceScatter { .. } | Goal::AllGather { .. } => (n - 1) * bytes(plan),
         Goal::Shift => n * bytes(plan),
+        Goal::Any => 0,
     };
     let mut counted = vec![false; plan.net.links() as usize];
     let mut capacity = 0;
@@ -200,7 +202,7 @@ fn crossing(plan: &Plan<'_>, inside: Range<u32>) -> (u128, u128) {
             let own = owned(plan, per_rank, inside);
             (own, size - own)
         }
-        Goal::Shift => (0, 0),
+        Goal::Shift | Goal::Any => (0, 0),
     }
 }
 
@@ -274,6 +276,6 @@ fn reduction(plan: &Plan<'_>) -> Ps {
         Goal::AllReduce | Goal::ReduceScatter { .. } => {
             time((n - 1) * bytes(plan), n * plan.net.topology().math.rate.micro())
         }
-        Goal::AllGather { .. } | Goal::Shift => 0,
+        Goal::AllGather { .. } | Goal::Shift | Goal::Any => 0,
     }
 }

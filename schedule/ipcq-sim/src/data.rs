@@ -1,7 +1,58 @@
 //! Real numbers in the formats that chips use, as bytes in memory.
 
 use crate::config::DType;
+use ccl_schedule::{Function, Math, Operand};
 use half::{bf16, f16};
+
+/// A computation on bytes of a format, rounded once at the end; `args` holds the data of the arguments that are tiles.
+pub(crate) fn compute(math: &Math, dtype: DType, args: [&[u8]; 3]) -> Vec<u8> {
+    let values = args.map(|bytes| decode(dtype, bytes));
+    let len = values.iter().map(Vec::len).max().unwrap_or(0);
+    let arg = |which: usize, element: usize| match math.args[which] {
+        Operand::Scalar(number) => number,
+        Operand::Tile(_) => values[which].get(element).copied().unwrap_or(0.0),
+        Operand::None => 0.0,
+    };
+    if let Function::Softmax(row) = math.function {
+        return encode(dtype, &softmax(&values[0], row as usize));
+    }
+    let each = |element| {
+        let [a, b, c] = [0, 1, 2].map(|which| arg(which, element));
+        match math.function {
+            Function::Add => a + b,
+            Function::Sub => a - b,
+            Function::Mul => a * b,
+            Function::Div => a / b,
+            Function::Maximum if a.is_nan() || b.is_nan() => f32::NAN,
+            Function::Minimum if a.is_nan() || b.is_nan() => f32::NAN,
+            Function::Maximum => a.max(b),
+            Function::Minimum => a.min(b),
+            Function::Fma => a.mul_add(b, c),
+            // Not `f32::clamp`, which panics when the limits are the wrong way round.
+            Function::Clamp => a.max(b).min(c),
+            Function::CeilDiv => (a / b).ceil(),
+            Function::Softmax(_) => a,
+        }
+    };
+    encode(dtype, &(0..len).map(each).collect::<Vec<f32>>())
+}
+
+/// In every row, exp(x - largest) over the sum of these.
+fn softmax(values: &[f32], row: usize) -> Vec<f32> {
+    let rows = values.chunks(row.max(1));
+    let one = |row: &[f32]| {
+        let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let powers: Vec<f32> = row.iter().map(|x| (x - largest).exp()).collect();
+        let sum: f32 = powers.iter().sum();
+        powers.into_iter().map(move |power| power / sum).collect::<Vec<f32>>()
+    };
+    rows.flat_map(one).collect()
+}
+
+/// Whether any number is infinite or no number.
+pub(crate) fn exceeds(dtype: DType, bytes: &[u8]) -> bool {
+    decode(dtype, bytes).iter().any(|value| !value.is_finite())
+}
 
 /// Adds `from` to `to`, element by element, rounding every sum to the format.
 ///

@@ -5,7 +5,7 @@
 
 use crate::config::{Settings, Topology};
 use crate::data;
-use crate::dist::{DistError, ReduceOp, Tensor, init_process_group};
+use crate::dist::{BACKEND, DistError, ProcessGroup, ReduceOp, Tensor, init_process_group};
 use crate::engine::Engine;
 use crate::placement::{Placement, Policy};
 use crate::sim::Outcome;
@@ -75,21 +75,30 @@ pub fn check_range(settings: &Settings, ranks: u32) -> Result<(), DistError> {
     Ok(())
 }
 
-/// Runs the bench.
-pub fn run(topology: &Topology, settings: &Settings, engine: Engine) -> Result<BenchRun, DistError> {
-    let group = init_process_group(crate::dist::BACKEND, topology, settings, engine)?;
-    let ranks = group.get_world_size();
-    check_range(settings, ranks)?;
-    let placement = Placement::uniform(Policy::RowWise, &group.places(), ranks);
-    let (rows, cols) = (u64::from(ranks), settings.n_elem);
-    let mut tensor = Tensor::zeros(&group, rows, cols, settings.dtype, &placement)?;
-    let host: Vec<f32> =
-        (0..ranks).flat_map(|rank| std::iter::repeat_n((rank + 1) as f32, cols as usize)).collect();
-    tensor.copy_(&host)?;
+/// The bench's host code, as the controller of all ranks runs it: fill, reduce, compare.
+pub fn worker(
+    _rank: u32,
+    world_size: u32,
+    group: &mut ProcessGroup,
+    settings: &Settings,
+) -> Result<BenchRun, DistError> {
+    let placement = Placement::uniform(Policy::RowWise, &group.places(), world_size);
+    let (rows, cols) = (u64::from(world_size), settings.n_elem);
+    let slices = (0..world_size).flat_map(|rank| std::iter::repeat_n((rank + 1) as f32, cols as usize));
+    let host: Vec<f32> = slices.collect();
+    let mut tensor = Tensor::from_host(group, (rows, cols), settings.dtype, &placement, &host)?;
     let outcome = group.all_reduce(&mut tensor, ReduceOp::Sum)?;
-    let sum = (1..=u64::from(ranks)).sum::<u64>() as f32;
-    let (ok, failures) = compare(ranks, |rank| tensor.values(rank), |_| sum);
-    Ok(BenchRun { entry: settings.entry.clone(), ranks, ok, failures, outcome })
+    let sum = (1..=u64::from(world_size)).sum::<u64>() as f32;
+    let (ok, failures) = compare(world_size, |rank| tensor.values(rank), |_| sum);
+    Ok(BenchRun { entry: settings.entry.clone(), ranks: world_size, ok, failures, outcome })
+}
+
+/// Runs the bench: makes the group, and runs [`worker`] on it.
+pub fn run(topology: &Topology, settings: &Settings, engine: Engine) -> Result<BenchRun, DistError> {
+    let mut group = init_process_group(BACKEND, topology, settings, engine)?;
+    let world_size = group.get_world_size();
+    check_range(settings, world_size)?;
+    worker(group.get_rank(), world_size, &mut group, settings)
 }
 
 #[cfg(test)]

@@ -94,8 +94,14 @@
 //!   its credit.
 //! - **IQ-8** Bad input is one sentence with file, key and value; nothing is written and the exit code is 2.
 //!
+//! IQ-9 and IQ-10 are promises of [`kernel`].
+//!
+//! # Compute traffic
+//! A link may be shared with traffic that is not the collective's: as a share of its bandwidth (`load` in `topology.yaml`), or
+//! as flows of messages between PEs (`traffic` in `ccl.yaml`), which engine B queues on the links in the order of time.
+//!
 //! # What it does not model
-//! Compute traffic beside the collective, HBM refresh and efficiency, packet headers, retransmission, routing
+//! HBM refresh and efficiency, packet headers, retransmission, routing
 //! around a busy link, finite buffers inside the network (a token waits at a link without blocking the link
 //! before it), contention of slot memory between queues, and the host's launch of the kernels.
 //! `vc_chunk_size` is read and not used. The bounds hold for the channels, the chunk size and the number of
@@ -111,6 +117,7 @@ pub mod data;
 pub mod dist;
 pub mod engine;
 pub mod kernbench;
+pub mod kernel;
 pub mod memory;
 pub mod net;
 pub mod oplog;

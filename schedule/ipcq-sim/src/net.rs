@@ -3,9 +3,9 @@
 //! A wire has two ends and two directions; every direction is a link of its own, with its own time at which
 //! it is free.
 
-use crate::config::{Fabric, Grid, SipLinks, Topology};
+use crate::config::{Fabric, Flow, Grid, SipLinks, Topology};
 use crate::units::{Ps, Rate};
-use ccl_schedule::{Channel, Wiring};
+use ccl_schedule::Wiring;
 
 /// One hop of a path: wait `over`, then take the link for bytes / rate; the head moves on after `prop`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,8 +95,8 @@ pub enum Exclusive {
 }
 
 impl Net {
-    /// Routes every channel of a wiring; rank r is PE r.
-    pub fn new(topology: &Topology, wiring: &Wiring) -> Net {
+    /// Routes every channel of a wiring, then the flows of compute traffic; rank r is PE r.
+    pub fn new(topology: &Topology, wiring: &Wiring, flows: &[Flow]) -> Net {
         let channels = wiring.channels();
         let mut net = Net {
             topology: *topology,
@@ -131,8 +131,21 @@ impl Net {
                 step.last = 1;
             }
         }
+        for flow in flows {
+            net.starts.push(net.steps.len() as u32);
+            net.route(flow.from, flow.to);
+            if let Some(step) = net.steps.last_mut() {
+                step.last = 1;
+            }
+        }
         net.starts.push(net.steps.len() as u32);
-        net.exclusive = net.find_shared(channels);
+        let sources: Vec<u32> =
+            channels.iter().map(|channel| channel.src).chain(flows.iter().map(|flow| flow.from)).collect();
+        net.exclusive = net.find_shared(&sources);
+        // Traffic comes when it comes, and not in the order of a PE's program.
+        if let (Exclusive::Yes, Some(flow)) = (net.exclusive, flows.first()) {
+            net.exclusive = Exclusive::No(2 * flow.from);
+        }
         net
     }
 
@@ -276,15 +289,15 @@ impl Net {
 
     /// Engine A is not exact for a link with two channels, unless all of them start there at one PE: then
     /// they use the link in that PE's order.
-    fn find_shared(&self, channels: &[Channel]) -> Exclusive {
+    fn find_shared(&self, sources: &[u32]) -> Exclusive {
         const UNUSED: u32 = u32::MAX;
         if self.topology.fabric == Fabric::Direct {
             return Exclusive::Yes;
         }
         let mut user = vec![UNUSED; self.links as usize];
-        for (id, channel) in channels.iter().enumerate() {
+        for (id, source) in sources.iter().enumerate() {
             for (i, hop) in self.path(id as u32).enumerate() {
-                let own_port = i == 0 && hop.link == 2 * channel.src;
+                let own_port = i == 0 && hop.link == 2 * source;
                 if user[hop.link as usize] != UNUSED && !own_port {
                     return Exclusive::No(hop.link);
                 }

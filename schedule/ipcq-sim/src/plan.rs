@@ -1,10 +1,14 @@
 //! A program on a topology with settings: everything that an engine reads, computed once.
 
-use crate::config::{Backpressure, CreditAt, CreditLatency, CreditWait, Settings, Skew, Topology};
+use crate::config::{
+    Backpressure, BufferKind, CreditAt, CreditLatency, CreditWait, Flow, Settings, Skew, Topology,
+};
+use crate::kernel::{KernelProgram, Space};
 use crate::net::Net;
+use crate::schedule_file::ScheduleFileError;
 use crate::units::Ps;
 use ccl_schedule::algo::BuildError;
-use ccl_schedule::{CreditPoint, Program, Wiring, WiringError};
+use ccl_schedule::{Program, Wiring, WiringError};
 use thiserror::Error;
 
 /// Above this many messages a simulation is refused: it would take minutes.
@@ -62,6 +66,37 @@ pub enum PlanError {
         rank: u32,
         /// Ranks of the schedule.
         ranks: u32,
+    },
+    /// Traffic where channels have wires of their own.
+    #[error("traffic from PE {from} to PE {to} has no link to share with fabric: direct; use fabric: cubes")]
+    TrafficNeedsLinks {
+        /// Its source.
+        from: u32,
+        /// Its destination.
+        to: u32,
+    },
+    /// Traffic of a PE that does not exist, or to itself.
+    #[error("traffic from PE {from} to PE {to}: these must be two of the {pes} PEs, which count from 0")]
+    NoSuchTraffic {
+        /// Its source.
+        from: u32,
+        /// Its destination.
+        to: u32,
+        /// PEs of the topology.
+        pes: u32,
+    },
+    /// A schedule file that cannot be used.
+    #[error(transparent)]
+    File(#[from] ScheduleFileError),
+    /// A schedule file with other ranks than the settings.
+    #[error("world_size = {wanted}: the schedule in {} has {ranks} ranks", file.display())]
+    OtherRanks {
+        /// The file.
+        file: std::path::PathBuf,
+        /// Its ranks.
+        ranks: u32,
+        /// Those asked for.
+        wanted: u32,
     },
     /// Too many channels.
     #[error(
@@ -151,12 +186,16 @@ pub struct Plan<'p> {
     pub net: Net,
     /// How the tensor is cut.
     pub cut: Cut,
-    /// Costs of the two chunk sizes, the larger first.
-    pub costs: [Costs; 2],
+    /// Costs of the two chunk sizes, the larger first, then of the other sizes of a kernel.
+    pub costs: Vec<Costs>,
     /// Chunks from this one on are the smaller kind.
     pub(crate) smaller_from: u32,
     /// Slots per queue.
     pub slots: u32,
+    /// The memory that they lie in.
+    pub(crate) buffer_kind: BufferKind,
+    /// Bytes of a slot.
+    pub(crate) slot_size: u64,
     /// How a PE waits.
     pub backpressure: Backpressure,
     /// When a credit is returned.
@@ -167,6 +206,21 @@ pub struct Plan<'p> {
     pub credit_latency: Vec<Ps>,
     /// Stragglers.
     pub skew: Skew,
+    /// The program, if it is a recorded kernel.
+    pub(crate) kernel: Option<&'p KernelProgram>,
+    /// Compute traffic; its paths are behind those of the channels, and its size classes are the last.
+    pub(crate) flows: Vec<Flow>,
+    /// What an earlier run on the same clock left behind.
+    pub(crate) before: Option<Before>,
+}
+
+/// The state of a system in which a run starts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Before {
+    /// When every PE is free.
+    pub(crate) pes: Vec<Ps>,
+    /// When every link is free; those of another wiring do not count.
+    pub(crate) links: Vec<Ps>,
 }
 
 impl<'p> Plan<'p> {
@@ -199,8 +253,10 @@ impl<'p> Plan<'p> {
         }
         let cut =
             Cut { elems: settings.n_elem, chunks: program.chunks(), elem_bytes: settings.dtype.bytes() };
+        let kernel = program.known().and_then(|any| any.downcast_ref::<KernelProgram>());
         let [tile, _] = cut.sizes();
-        if tile > settings.slot_size {
+        // A kernel need not send whole chunks; its own check knows what it sends.
+        if kernel.is_none() && tile > settings.slot_size {
             return Err(PlanError::TileTooLarge {
                 n_elem: settings.n_elem,
                 dtype: settings.dtype.name(),
@@ -209,10 +265,23 @@ impl<'p> Plan<'p> {
                 slot: settings.slot_size,
             });
         }
+        let flows = &settings.traffic;
+        if let Some(Flow { from, to, .. }) = flows.first()
+            && topology.fabric == crate::config::Fabric::Direct
+        {
+            return Err(PlanError::TrafficNeedsLinks { from: *from, to: *to });
+        }
+        let outside = |flow: &&Flow| flow.from.max(flow.to) >= topology.pe_count() || flow.from == flow.to;
+        if let Some(Flow { from, to, .. }) = flows.iter().find(outside) {
+            return Err(PlanError::NoSuchTraffic { from: *from, to: *to, pes: topology.pe_count() });
+        }
         let wiring = Wiring::install(program)?;
-        let net = Net::new(topology, &wiring);
+        let net = Net::new(topology, &wiring, flows);
         let memory = topology.memory(settings.buffer_kind);
-        let costs = cut.sizes().map(|bytes| Costs {
+        let others = kernel.map_or(&[][..], |kernel| &kernel.classes);
+        let sizes = cut.sizes().into_iter().chain(others.iter().copied());
+        let sizes = sizes.chain(flows.iter().map(|flow| flow.bytes));
+        let costs = sizes.map(|bytes| Costs {
             bytes,
             link: net.rates().map(|rate| rate.time(bytes)),
             write: memory.access(bytes),
@@ -220,6 +289,7 @@ impl<'p> Plan<'p> {
             math: topology.math.time(bytes),
             copy: topology.copy.time(bytes),
         });
+        let costs: Vec<Costs> = costs.collect();
         let credit_latency = (0..wiring.channels().len() as u32)
             .map(|channel| {
                 let slowest = net.path(channel).map(|hop| net.rates()[hop.rate as usize]);
@@ -241,22 +311,62 @@ impl<'p> Plan<'p> {
             costs,
             smaller_from: if cut.larger() > 0 { cut.larger() } else { 0 },
             slots: settings.n_slots,
+            buffer_kind: settings.buffer_kind,
+            slot_size: settings.slot_size,
             backpressure: settings.backpressure,
             credit_at: settings.credit_at,
             credit_wait: settings.credit_wait,
             credit_latency,
             skew: settings.skew,
+            kernel,
+            flows: flows.clone(),
+            before: None,
         })
     }
 
-    /// The size class of a tile; scratch tiles count as the largest chunk.
+    /// The size class of a tile; scratch tiles of a schedule count as the largest chunk.
     #[inline]
-    pub(crate) fn class(&self, tile: u32) -> usize {
+    pub(crate) fn class(&self, rank: u32, tile: u32) -> usize {
+        if let Some(kernel) = self.kernel
+            && let Some(class) = kernel.class(rank, tile)
+        {
+            return class;
+        }
         usize::from(tile >= self.smaller_from && tile < self.cut.chunks)
+    }
+
+    /// How many bits a size class takes.
+    pub(crate) fn class_bits(&self) -> u32 {
+        (self.costs.len() - 1).ilog2() + 1
+    }
+
+    /// What it costs a kernel to reach memory that is not TCM, besides the copy.
+    pub(crate) fn reach(&self, rank: u32, tile: u32) -> Ps {
+        let Some(kernel) = self.kernel else { return 0 };
+        let tile = kernel.map.tile(rank, tile);
+        match tile.home {
+            None | Some((Space::Tcm, _)) => 0,
+            Some((space, _)) => self.net.topology().memory(space).access(tile.bytes),
+        }
+    }
+
+    /// The time of a computation that passes over its data so many times.
+    pub(crate) fn math(&self, class: usize, passes: u64) -> Ps {
+        let once = self.costs[class].math;
+        once + (passes - 1) * (once - self.net.topology().math.setup)
+    }
+
+    /// When the first PE may start.
+    pub(crate) fn earliest(&self) -> Ps {
+        self.before.as_ref().and_then(|before| before.pes.iter().min()).copied().unwrap_or(0)
     }
 
     /// When a rank starts.
     pub fn start(&self, rank: u32) -> Ps {
+        self.before.as_ref().map_or(0, |before| before.pes[rank as usize]) + self.late(rank)
+    }
+
+    fn late(&self, rank: u32) -> Ps {
         match self.skew {
             Skew::None => 0,
             Skew::One(late, by) => {
@@ -272,14 +382,6 @@ impl<'p> Plan<'p> {
                 x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
                 if below == 0 { 0 } else { (x ^ (x >> 31)) % below }
             }
-        }
-    }
-
-    /// How the untimed proof must treat held slots to match the settings.
-    pub fn credit_point(&self) -> CreditPoint {
-        match self.credit_at {
-            CreditAt::LastUse => CreditPoint::LastUse,
-            CreditAt::Copy | CreditAt::Recv => CreditPoint::Recv,
         }
     }
 }

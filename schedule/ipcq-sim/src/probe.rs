@@ -1,7 +1,7 @@
 //! What an engine reports to observers. Every method does nothing by default, so an unused one costs nothing.
 
 use crate::units::Ps;
-use ccl_schedule::Land;
+use ccl_schedule::{Land, Math};
 
 /// What a PE does in a span of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,9 @@ pub trait Probe {
     /// A tile was written: copied or added to.
     #[inline]
     fn wrote(&mut self, _rank: u32, _tile: u32, _land: Land, _from: Source, _span: (Ps, Ps)) {}
+    /// A tile was computed from others; `from` is the data of the arguments that are tiles.
+    #[inline]
+    fn computed(&mut self, _rank: u32, _math: &Math, _to: u32, _from: [Option<Source>; 3], _span: (Ps, Ps)) {}
     /// A PE was busy or blocked.
     #[inline]
     fn span(&mut self, _rank: u32, _doing: Doing, _from: Ps, _to: Ps) {}
@@ -95,6 +98,11 @@ impl<A: Probe, B: Probe> Probe for (A, B) {
         self.1.wrote(rank, tile, land, from, span);
     }
     #[inline]
+    fn computed(&mut self, rank: u32, math: &Math, to: u32, from: [Option<Source>; 3], span: (Ps, Ps)) {
+        self.0.computed(rank, math, to, from, span);
+        self.1.computed(rank, math, to, from, span);
+    }
+    #[inline]
     fn span(&mut self, rank: u32, doing: Doing, from: Ps, to: Ps) {
         self.0.span(rank, doing, from, to);
         self.1.span(rank, doing, from, to);
@@ -135,6 +143,10 @@ impl<P: Probe + ?Sized> Probe for &mut P {
     #[inline]
     fn wrote(&mut self, rank: u32, tile: u32, land: Land, from: Source, span: (Ps, Ps)) {
         (**self).wrote(rank, tile, land, from, span);
+    }
+    #[inline]
+    fn computed(&mut self, rank: u32, math: &Math, to: u32, from: [Option<Source>; 3], span: (Ps, Ps)) {
+        (**self).computed(rank, math, to, from, span);
     }
     #[inline]
     fn span(&mut self, rank: u32, doing: Doing, from: Ps, to: Ps) {
@@ -184,6 +196,12 @@ impl<P: Probe> Probe for Option<P> {
     fn wrote(&mut self, rank: u32, tile: u32, land: Land, from: Source, span: (Ps, Ps)) {
         if let Some(probe) = self {
             probe.wrote(rank, tile, land, from, span);
+        }
+    }
+    #[inline]
+    fn computed(&mut self, rank: u32, math: &Math, to: u32, from: [Option<Source>; 3], span: (Ps, Ps)) {
+        if let Some(probe) = self {
+            probe.computed(rank, math, to, from, span);
         }
     }
     #[inline]

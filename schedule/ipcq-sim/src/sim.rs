@@ -3,10 +3,11 @@
 use crate::bound::{Bounds, bounds};
 use crate::config::{Settings, Topology};
 use crate::engine::{self, Engine, SimError, Timing};
-use crate::memory::Memory;
+use crate::memory::{Memory, Overflow};
 use crate::oplog::{OpLog, ReplayError};
-use crate::plan::{MESSAGE_LIMIT, Plan, PlanError};
+use crate::plan::{Before, MESSAGE_LIMIT, Plan, PlanError};
 use crate::probe::Probe;
+use crate::schedule_file;
 use crate::stats::Stats;
 use crate::units::Ps;
 use ccl_schedule::algo::{self, Shape};
@@ -33,6 +34,9 @@ pub enum SimulationError {
     /// The log cannot be written.
     #[error("the log of data movements cannot be written: {0}")]
     Log(std::io::Error),
+    /// A result of a kernel exceeds its format.
+    #[error(transparent)]
+    Overflow(#[from] Overflow),
     /// Replay and direct execution differ.
     #[error("replayed data differs from executed data, first on rank {rank}")]
     ReplayDiffers {
@@ -43,6 +47,16 @@ pub enum SimulationError {
 
 /// Builds the schedule that settings ask for, on a topology.
 pub fn build(settings: &Settings, topology: &Topology) -> Result<Box<dyn Program>, PlanError> {
+    if let Some(file) = &settings.schedule {
+        let program = schedule_file::load(file)?;
+        let ranks = program.ranks();
+        return match settings.world_size {
+            Some(wanted) if wanted != ranks => {
+                Err(PlanError::OtherRanks { file: file.clone(), ranks, wanted })
+            }
+            _ => Ok(Box::new(program)),
+        };
+    }
     let ranks = settings.world_size.unwrap_or_else(|| topology.pe_count());
     let shape = Shape {
         mesh: settings.mesh,
@@ -135,9 +149,15 @@ impl<'p> Simulation<'p> {
         Ok(Simulation { settings, plan })
     }
 
+    /// The same, from the state that an earlier run on the same clock left.
+    pub(crate) fn after(mut self, before: Before) -> Self {
+        self.plan.before = Some(before);
+        self
+    }
+
     /// Proves contributions and the absence of deadlock for the configured slots.
     pub fn prove(&self) -> Result<Proof, ProofError> {
-        prove(self.plan.program, self.plan.slots, self.plan.credit_point())
+        prove(self.plan.program, self.plan.slots, self.settings.credit_point())
     }
 
     /// Times the schedule and reports to `probe`.
@@ -150,13 +170,14 @@ impl<'p> Simulation<'p> {
     }
 
     fn report(&self, timing: &Timing, stats: &mut Stats, bounds: &Bounds) -> Report {
-        let (program, time) = (self.plan.program, timing.time());
+        let (program, time) = (self.plan.program, timing.time() - self.plan.earliest());
         let bytes = self.plan.cut.elems * self.plan.cut.elem_bytes;
         let n = f64::from(program.ranks());
         let share = match program.goal() {
             Goal::AllReduce => 2.0 * (n - 1.0) / n,
             Goal::ReduceScatter { .. } | Goal::AllGather { .. } => (n - 1.0) / n,
             Goal::Shift => 1.0,
+            Goal::Any => 0.0,
         };
         let gbps = if time > 0 { bytes as f64 * 1000.0 / time as f64 } else { 0.0 };
         Report {
@@ -207,9 +228,12 @@ impl<'p> Simulation<'p> {
         let mut log = OpLog::new(&self.plan, start.clone(), csv);
         let mut executed = start;
         let replayed = std::thread::scope(|scope| {
-            scope.spawn(|| executed.execute(&self.plan));
+            let execution = scope.spawn(|| executed.execute(&self.plan));
             let outcome = self.time(engine, &mut (&mut log, probe))?;
-            Ok::<_, SimulationError>((outcome, log.finish().map_err(SimulationError::Log)??))
+            let replayed = log.finish().map_err(SimulationError::Log)??;
+            // Joined last: a panic there is a panic here.
+            execution.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            Ok::<_, SimulationError>((outcome, replayed))
         });
         let (outcome, replayed) = replayed?;
         match (0..self.plan.program.ranks()).find(|&rank| replayed.tensor(rank) != executed.tensor(rank)) {

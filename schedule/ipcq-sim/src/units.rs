@@ -109,6 +109,20 @@ impl Rate {
         Rate { num: value, den: 1 }
     }
 
+    /// What is left of it when this share, below 1, is taken.
+    pub fn less(self, share: Decimal) -> Rate {
+        let (mut num, mut den) =
+            (u128::from(self.num) * u128::from(1_000_000 - share.micro), u128::from(self.den) * 1_000_000);
+        let (mut a, mut b) = (num, den);
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        (num, den) = (num / a, den / a);
+        // Beyond 64 bits the last digits do not matter.
+        let bits = (u128::BITS - num.max(den).leading_zeros()).saturating_sub(u64::BITS);
+        Rate { num: ((num >> bits) as u64).max(1), den: ((den >> bits) as u64).max(1) }
+    }
+
     /// How long `bytes` take, rounded up to the next picosecond.
     pub const fn time(self, bytes: u64) -> Ps {
         (bytes as u128 * 1000 * self.den as u128).div_ceil(self.num as u128) as Ps
@@ -156,5 +170,7 @@ mod tests {
         assert_eq!(third.time(3), 10_000);
         assert_eq!(Rate::gbps(Decimal::whole(0)), None);
         assert_eq!(rate.min(third), third);
+        let share = |text| Decimal::parse(text).unwrap();
+        assert_eq!((rate.less(share("0.25")).time(96), rate.less(share("0"))), (1000, rate));
     }
 }

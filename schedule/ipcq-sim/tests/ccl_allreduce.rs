@@ -45,7 +45,7 @@ fn the_shipped_files_give_the_same_result_as_no_files() {
 fn other_collectives_and_impossible_sizes_are_refused() {
     for (args, parts) in [
         (&["--algorithm", "hello_send"][..], &["hello_send", "not an all-reduce"][..]),
-        (&["--world-size", "300"], &["world_size = 300", "256 shards"]),
+        (&["--world-size", "300"], &["world_size = 300", "256 PEs"]),
         (&["--set", "fabric=direct", "--world-size", "362"], &["dtype = f16", "65703"]),
         (&["--ccl", "no/such.yaml"], &["no/such.yaml", "cannot be read"]),
         (&["--wrold-size", "8"], &["--wrold-size"]),

@@ -1,6 +1,6 @@
 //! Which crate may use which, by the table in `layers.rs`.
 
-use crate::layers::{ROWS, SUPPORT, Uses, position};
+use crate::layers::{ABOVE_BACKENDS, C_LIBRARIES, ROWS, SUPPORT, Uses, position};
 use crate::tidy::{Finding, Tree};
 use crate::workspace::{Dependency, Member};
 
@@ -19,7 +19,10 @@ pub(super) fn edges(tree: &Tree<'_>) -> Vec<Finding> {
             let Some(used) = tree.ws.member(&dependency.name) else { continue };
             let used = tree.ws.owner(used);
             let for_tests = is_support(used) && is_dev(dependency);
-            let allowed = at.map(|at| may_use(at, dependency)).unwrap_or_default();
+            let mut allowed = at.map(|at| may_use(at, dependency)).unwrap_or_default();
+            if C_LIBRARIES.contains(&member.name.as_str()) {
+                allowed.push(ABOVE_BACKENDS);
+            }
             if used.name != owner.name && !for_tests && !allowed.contains(&used.name.as_str()) {
                 let kind = dependency.kind.as_deref().map(|kind| format!("{kind}-")).unwrap_or_default();
                 let allowed = if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") };

@@ -1,7 +1,7 @@
 //! Headers in step with the Rust side. That offsets and field order agree is proved by a test of
 //! comm-context, which compiles the headers and runs the result; text cannot add to that. Checked here is
-//! what that test cannot know: a constant that only one side has or changed, a function of `comm.h` that
-//! the shared C API lacks, and a backend that does not export it.
+//! what that test cannot know: a constant that only one side has or changed, a function of `comm.h` or
+//! `comm_coll.h` that the shared C API lacks, and a backend that does not export it.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,13 @@ use crate::tidy::{Finding, Tree};
 
 const HEADERS: &str = "comm-context/include";
 const BACKENDS: [&str; 2] = ["comm-sim", "comm-hccl"];
+/// Headers of functions, and the macro that exports them.
+const EXPORTS: [(&str, &str); 2] = [("comm.h", "export_c_api!"), ("comm_coll.h", "export_coll_c_api!")];
 
 pub(super) fn in_step(tree: &Tree<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    // Error codes are in worker-errors, everything else in comm-context.
-    let sources = ["comm-context/src", "worker-errors/src"].into_iter();
+    // Error codes are in worker-errors, numbers of collectives in their crate, everything else in comm-context.
+    let sources = ["comm-context/src", "worker-errors/src", "collectives/src"].into_iter();
     let rust: String = sources.flat_map(|folder| tree.under(folder, ".rs")).map(|(_, text)| text).collect();
     for (path, text) in tree.under(HEADERS, ".h") {
         for (name, value) in constants(text) {
@@ -30,19 +32,18 @@ pub(super) fn in_step(tree: &Tree<'_>) -> Vec<Finding> {
             }
         }
     }
-    let functions = functions(tree.text(&format!("{HEADERS}/comm.h")));
     let backends: Vec<_> = BACKENDS.iter().filter(|name| tree.ws.member(name).is_some()).collect();
-    if !backends.is_empty() {
+    for (header, export) in EXPORTS.iter().filter(|_| !backends.is_empty()) {
+        let functions = functions(tree.text(&format!("{HEADERS}/{header}")));
         for name in functions.iter().filter(|name| !rust.contains(&format!("fn {name}("))) {
-            findings.push(format!("export_c_api! does not export `{name}`, which comm.h declares"));
+            findings.push(format!("{export} does not export `{name}`, which {header} declares"));
         }
-    }
-    for backend in backends {
-        if !tree.under(backend, ".rs").any(|(_, text)| text.contains("export_c_api!(")) {
-            findings.push(format!(
-                "{backend} does not export the C API of comm.h; see comm_context::export_c_api!"
-            ));
-        }
+        let exports =
+            |backend: &str| tree.under(backend, ".rs").any(|(_, text)| text.contains(&format!("{export}(")));
+        let silent = backends.iter().filter(|backend| !functions.is_empty() && !exports(backend));
+        findings.extend(
+            silent.map(|backend| format!("{backend} does not export the C API of {header}; see {export}")),
+        );
     }
     findings
 }

@@ -186,6 +186,17 @@ pub enum ArgumentError {
         value: u64,
     },
 
+    /// A communicator is destroyed while groups of collectives over it are open.
+    #[error(
+        "{groups} groups of collectives over {value:#x} are open; call comm_coll_destroy on each, then destroy"
+    )]
+    GroupsOpen {
+        /// The handle.
+        value: u64,
+        /// How many.
+        groups: usize,
+    },
+
     /// A handle does not belong to a live communicator.
     #[error(
         "{value:#x} is not the handle of a live communicator; \

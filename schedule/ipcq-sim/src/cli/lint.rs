@@ -42,11 +42,10 @@ pub(super) fn lint(inputs: &Inputs) -> anyhow::Result<Status> {
 fn entry(config: &Config, topology: &Topology, name: &str) -> anyhow::Result<String> {
     let settings = settings(config, name)?;
     let program = build(&settings, topology).map_err(|error| bad_plan(config, name, error))?;
-    let plan =
-        Plan::new(&*program, topology, &settings, u64::MAX).map_err(|error| bad_plan(config, name, error))?;
+    Plan::new(&*program, topology, &settings, u64::MAX).map_err(|error| bad_plan(config, name, error))?;
     let mut text = format!("{} ranks, {} messages", program.ranks(), program.messages());
     if program.messages() <= CHECKED {
-        if !completes(&*program, settings.n_slots, plan.credit_point())? {
+        if !completes(&*program, settings.n_slots, settings.credit_point())? {
             let why =
                 format!("n_slots = {}: the schedule deadlocks; `ipcq verify` reports why", settings.n_slots);
             return Err(super::bad(config, name, "n_slots", why));

@@ -183,6 +183,8 @@ fn plan_key(error: &PlanError) -> &'static str {
         | PlanError::TooManyChannels { .. }
         | PlanError::TooManyMessages { .. } => "world_size",
         PlanError::TileTooLarge { .. } => "n_elem",
+        PlanError::TrafficNeedsLinks { .. } | PlanError::NoSuchTraffic { .. } => "traffic",
+        PlanError::File(_) | PlanError::OtherRanks { .. } => "module",
         PlanError::NoSlots => "n_slots",
         PlanError::NoSuchStraggler { .. } => "skew_rank",
     }

@@ -2,6 +2,7 @@
 
 use super::{ConfigError, Leaf, Origin, mapping, nested, parse, read};
 use crate::units::{Decimal, Ps};
+use ccl_schedule::CreditPoint;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -108,6 +109,7 @@ mapping! {
     /// The keys of `defaults` and of every entry under `algorithms`.
     Entry {
         algorithm: String,
+        module: String,
         topology: Wires,
         buffer_kind: BufferKind,
         backpressure: WaitWord,
@@ -128,7 +130,21 @@ mapping! {
         skew_ns: Decimal,
         skew_rank: u32,
         skew_seed: u64,
+        traffic: Vec<FlowKeys>,
     } groups {}
+}
+
+/// One flow of compute traffic.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FlowKeys {
+    from: u32,
+    to: u32,
+    bytes: u64,
+    every_ns: Decimal,
+    #[serde(default)]
+    start_ns: Decimal,
+    count: Option<u32>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -178,6 +194,23 @@ pub enum Skew {
     Random(u64, Ps),
 }
 
+/// Compute traffic beside a collective: messages of one PE to another, over the same links but outside of the queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// The PE that sends.
+    pub from: u32,
+    /// The PE that receives.
+    pub to: u32,
+    /// Bytes of a message.
+    pub bytes: u64,
+    /// From one message to the next.
+    pub every: Ps,
+    /// When the first is sent.
+    pub start: Ps,
+    /// How many are sent; as many as fit before the collective ends where `None`.
+    pub count: Option<u32>,
+}
+
 /// One algorithm with all its settings from `ccl.yaml`.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -185,6 +218,8 @@ pub struct Settings {
     pub entry: String,
     /// The schedule's name.
     pub algorithm: String,
+    /// A schedule of the user's own, in place of a known one.
+    pub schedule: Option<PathBuf>,
     /// Where slots live.
     pub buffer_kind: BufferKind,
     /// How a PE waits.
@@ -213,6 +248,18 @@ pub struct Settings {
     pub split: u32,
     /// Stragglers.
     pub skew: Skew,
+    /// Compute traffic on the same links.
+    pub traffic: Vec<Flow>,
+}
+
+impl Settings {
+    /// How an untimed proof must treat held slots to match.
+    pub fn credit_point(&self) -> CreditPoint {
+        match self.credit_at {
+            CreditAt::LastUse => CreditPoint::LastUse,
+            CreditAt::Copy | CreditAt::Recv => CreditPoint::Recv,
+        }
+    }
 }
 
 impl Default for Settings {
@@ -220,6 +267,7 @@ impl Default for Settings {
         Settings {
             entry: "ring_allreduce_tcm".to_owned(),
             algorithm: "ring_accumulate".to_owned(),
+            schedule: None,
             buffer_kind: BufferKind::Tcm,
             backpressure: Backpressure::Sleep,
             n_slots: 4,
@@ -234,6 +282,7 @@ impl Default for Settings {
             mesh: None,
             split: 1,
             skew: Skew::None,
+            traffic: Vec::new(),
         }
     }
 }
@@ -316,6 +365,8 @@ impl CclFile {
         let entry = self.effective(name);
         let line = match key {
             "algorithm" => entry.algorithm.map(|leaf| leaf.line),
+            "module" => entry.module.map(|leaf| leaf.line),
+            "traffic" => entry.traffic.map(|leaf| leaf.line),
             "dtype" => entry.dtype.map(|leaf| leaf.line),
             "mesh_w" => entry.mesh_w.map(|leaf| leaf.line),
             "n_elem" => entry.n_elem.map(|leaf| leaf.line),
@@ -358,16 +409,9 @@ impl CclFile {
                 Err(self.bad(key, leaf.value, leaf.line, why))
             };
         let wide = |leaf: Option<Leaf<u32>>| leaf.map(|l| Leaf { value: u64::from(l.value), line: l.line });
-        let algorithm = match &entry.algorithm {
-            None => name.to_owned(),
-            Some(leaf) if ccl_schedule::algo::canonical(&leaf.value).is_some() => leaf.value.clone(),
-            Some(leaf) => return Err(self.bad("algorithm", &leaf.value, leaf.line, "no such schedule")),
-        };
-        let canonical = ccl_schedule::algo::canonical(&algorithm).unwrap_or("").to_owned();
-        if canonical.is_empty() {
-            return Err(self.bad("algorithm", name, None, "no such schedule; set `algorithm` in the entry"));
-        }
+        let (canonical, schedule) = self.schedule(name, &entry)?;
         if let Some(wires) = entry.topology
+            && schedule.is_none()
             && wires.value != expected(&canonical)
         {
             let why = format!("{canonical} runs on {:?}", expected(&canonical));
@@ -410,6 +454,7 @@ impl CclFile {
         Ok(Settings {
             entry: name.to_owned(),
             algorithm: canonical,
+            schedule,
             buffer_kind: entry.buffer_kind.map_or(base.buffer_kind, |leaf| leaf.value),
             backpressure,
             n_slots: value(wide(entry.n_slots), 4, "n_slots", 1..=65_536)? as u32,
@@ -427,7 +472,71 @@ impl CclFile {
             mesh,
             split: value(wide(entry.split), 1, "split", 1..=1 << 16)? as u32,
             skew,
+            traffic: self.traffic(entry.traffic)?,
         })
+    }
+
+    /// The schedule of an entry: a known one by its name, or a file.
+    ///
+    /// `module` is how kernbench2 names an algorithm: the last part of a dotted name, or the path of a schedule file, from
+    /// the folder of this file on.
+    fn schedule(&self, name: &str, entry: &Entry) -> Result<(String, Option<PathBuf>), ConfigError> {
+        let known = |text: &str| ccl_schedule::algo::canonical(text).map(str::to_owned);
+        match (&entry.algorithm, &entry.module) {
+            (Some(_), Some(leaf)) => {
+                Err(self.bad("module", &leaf.value, leaf.line, "give algorithm or module, not both"))
+            }
+            (Some(leaf), None) => known(&leaf.value)
+                .map(|name| (name, None))
+                .ok_or_else(|| self.bad("algorithm", &leaf.value, leaf.line, "no such schedule")),
+            (None, Some(leaf)) if leaf.value.contains('/') || leaf.value.ends_with(".json") => {
+                let folder = self.file.parent().unwrap_or(Path::new(""));
+                Ok((name.to_owned(), Some(folder.join(&leaf.value))))
+            }
+            (None, Some(leaf)) => {
+                let last = leaf.value.rsplit('.').next().unwrap_or_default();
+                let why = || {
+                    let why = "no such module; its last name must be a known schedule, or it is the path of a schedule \
+                               file (.json)";
+                    self.bad("module", &leaf.value, leaf.line, why)
+                };
+                known(last).map(|name| (name, None)).ok_or_else(why)
+            }
+            (None, None) => known(name).map(|name| (name, None)).ok_or_else(|| {
+                self.bad(
+                    "algorithm",
+                    name,
+                    None,
+                    "no such schedule; set `algorithm` or `module` in the entry",
+                )
+            }),
+        }
+    }
+
+    fn traffic(&self, flows: Option<Leaf<Vec<FlowKeys>>>) -> Result<Vec<Flow>, ConfigError> {
+        let Some(Leaf { value: flows, line }) = flows else { return Ok(Vec::new()) };
+        let mut checked = Vec::with_capacity(flows.len());
+        for flow in flows {
+            let bad = |value: String, why| Err(self.bad("traffic", value, line, why));
+            if !(1..=1 << 30).contains(&flow.bytes) {
+                return bad(format!("bytes: {}", flow.bytes), "a message has from 1 to 2^30 bytes");
+            }
+            if flow.every_ns.ns() == 0 {
+                return bad(
+                    format!("every_ns: {}", flow.every_ns),
+                    "messages need a time above 0 between them",
+                );
+            }
+            checked.push(Flow {
+                from: flow.from,
+                to: flow.to,
+                bytes: flow.bytes,
+                every: flow.every_ns.ns(),
+                start: flow.start_ns.ns(),
+                count: flow.count,
+            });
+        }
+        Ok(checked)
     }
 }
 

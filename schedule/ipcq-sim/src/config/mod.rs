@@ -4,7 +4,8 @@ mod ccl;
 mod topology;
 
 pub use ccl::{
-    Backpressure, BufferKind, CclFile, CreditAt, CreditLatency, CreditWait, DType, Overrides, Settings, Skew,
+    Backpressure, BufferKind, CclFile, CreditAt, CreditLatency, CreditWait, DType, Flow, Overrides, Settings,
+    Skew,
 };
 pub use topology::{Fabric, Grid, Memory, SipLinks, Topology, TopologyFile};
 

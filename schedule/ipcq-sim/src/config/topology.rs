@@ -64,8 +64,32 @@ mapping! {
     PeKeys { pe_per_corner: u32, corners: u32, } groups {}
 }
 mapping! {
-    /// A kind of link.
-    LinkKeys { gbps: Decimal, mm: Decimal, } groups {}
+    /// `system`, as kernbench2 has it: `sips.count`.
+    SystemKeys {} groups { sips: SystemSipKeys, }
+}
+mapping! {
+    /// `system.sips`.
+    SystemSipKeys { count: u32, } groups {}
+}
+mapping! {
+    /// `sip`, as kernbench2 has it: `cube_mesh.w` and `.h`.
+    SipShapeKeys {} groups { cube_mesh: CubeMeshKeys, }
+}
+mapping! {
+    /// `sip.cube_mesh`.
+    CubeMeshKeys { w: u32, h: u32, } groups {}
+}
+mapping! {
+    /// `cube`, as kernbench2 has it: `pe_layout.pe_per_corner` and `.corners`.
+    CubeShapeKeys {} groups { pe_layout: PeLayoutKeys, }
+}
+mapping! {
+    /// `cube.pe_layout`: the corners are a list of names.
+    PeLayoutKeys { pe_per_corner: u32, corners: Vec<String>, } groups {}
+}
+mapping! {
+    /// A kind of link; `load` is the share of it that compute traffic takes.
+    LinkKeys { gbps: Decimal, mm: Decimal, load: Decimal, } groups {}
 }
 mapping! {
     /// `links`.
@@ -104,6 +128,9 @@ mapping! {
         fabric: Fabric,
         propagation_ns_per_mm: Decimal,
     } groups {
+        system: SystemKeys,
+        sip: SipShapeKeys,
+        cube: CubeShapeKeys,
         sips: SipKeys,
         cubes: CubeKeys,
         pes: PeKeys,
@@ -269,9 +296,12 @@ impl TopologyFile {
 
     /// Whether a key of the top level is one of this file.
     pub(crate) fn has(key: &str) -> bool {
-        const KEYS: [&str; 10] = [
+        const KEYS: [&str; 13] = [
             "fabric",
             "propagation_ns_per_mm",
+            "system",
+            "sip",
+            "cube",
             "sips",
             "cubes",
             "pes",
@@ -329,6 +359,12 @@ impl TopologyFile {
         per_mm: Decimal,
     ) -> Result<LinkKind, ConfigError> {
         let keys = keys.cloned().unwrap_or_default();
+        let load = keys.load.map_or(Decimal::whole(0), |leaf| leaf.value);
+        if load >= Decimal::whole(1) {
+            let line = keys.load.and_then(|leaf| leaf.line);
+            let why = "compute traffic takes a share of the link from 0 to below 1";
+            return Err(self.bad(&format!("{key}.load"), load, line, why));
+        }
         let length = keys.mm.map_or(Decimal::whole(mm), |leaf| leaf.value);
         let propagation = (u128::from(length.micro()) * u128::from(per_mm.micro())).div_ceil(1_000_000_000);
         if propagation > 1_000_000_000 {
@@ -336,7 +372,7 @@ impl TopologyFile {
             return Err(self.bad(&format!("{key}.mm"), length, line, "propagation exceeds a millisecond"));
         }
         Ok(LinkKind {
-            rate: self.rate(&format!("{key}.gbps"), keys.gbps, gbps)?,
+            rate: self.rate(&format!("{key}.gbps"), keys.gbps, gbps)?.less(load),
             propagation: propagation as Ps,
         })
     }
@@ -387,9 +423,54 @@ impl TopologyFile {
         Ok((Grid { w: grid.0, h: grid.1, wraps: links == SipLinks::Torus }, links))
     }
 
+    /// One of two spellings of a key; both may be given only with the same value.
+    fn either(
+        &self,
+        (ours, one): (&str, Option<Leaf<u32>>),
+        (theirs, other): (&str, Option<Leaf<u32>>),
+    ) -> Result<Option<Leaf<u32>>, ConfigError> {
+        match (one, other) {
+            (Some(one), Some(other)) if one.value != other.value => {
+                let why = format!("{ours} is {}; give one of the two", one.value);
+                Err(self.bad(theirs, other.value, other.line, why))
+            }
+            (one, other) => Ok(one.or(other)),
+        }
+    }
+
+    /// How many corners a list of names has.
+    fn corners(&self, names: Option<Leaf<Vec<String>>>) -> Result<Option<Leaf<u32>>, ConfigError> {
+        let Some(Leaf { value: names, line }) = names else { return Ok(None) };
+        for (at, name) in names.iter().enumerate() {
+            if names[..at].contains(name) {
+                return Err(self.bad("cube.pe_layout.corners", name, line, "this corner is named twice"));
+            }
+        }
+        Ok(Some(Leaf { value: names.len() as u32, line }))
+    }
+
+    /// The keys of kernbench2 put where ours are.
+    fn with_their_keys(&self) -> Result<Keys, ConfigError> {
+        let mut keys = self.keys.clone();
+        let sips = self.keys.system.clone().unwrap_or_default().sips.unwrap_or_default();
+        let mesh = self.keys.sip.clone().unwrap_or_default().cube_mesh.unwrap_or_default();
+        let layout = self.keys.cube.clone().unwrap_or_default().pe_layout.unwrap_or_default();
+        let own = keys.sips.get_or_insert_default();
+        own.count = self.either(("sips.count", own.count), ("system.sips.count", sips.count))?;
+        let own = keys.cubes.get_or_insert_default();
+        own.w = self.either(("cubes.w", own.w), ("sip.cube_mesh.w", mesh.w))?;
+        own.h = self.either(("cubes.h", own.h), ("sip.cube_mesh.h", mesh.h))?;
+        let own = keys.pes.get_or_insert_default();
+        let per_corner = ("cube.pe_layout.pe_per_corner", layout.pe_per_corner);
+        own.pe_per_corner = self.either(("pes.pe_per_corner", own.pe_per_corner), per_corner)?;
+        let corners = ("cube.pe_layout.corners", self.corners(layout.corners)?);
+        own.corners = self.either(("pes.corners", own.corners), corners)?;
+        Ok(keys)
+    }
+
     /// Checks everything and fills in what is unset.
     pub fn topology(&self) -> Result<Topology, ConfigError> {
-        let keys = &self.keys;
+        let keys = &self.with_their_keys()?;
         let (sips, sip_links) = self.sip_grid(&keys.sips.clone().unwrap_or_default())?;
         let cube = keys.cubes.clone().unwrap_or_default();
         let cubes = Grid {

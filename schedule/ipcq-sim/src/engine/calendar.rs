@@ -21,27 +21,28 @@ pub(super) struct Event {
     pub(super) place: Place,
 }
 
-/// The step of a path that a token takes, and its size class, in 32 bits: an event is half a cache line.
+/// The step of a path that a token takes, and its size class in the lowest `bits`, 32 bits together: an event is half a
+/// cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(u32);
 
 impl Place {
-    pub(super) fn new(step: u32, class: u32) -> Place {
-        Place(step << 1 | class)
+    pub(super) fn new(step: u32, class: u32, bits: u32) -> Place {
+        Place(step << bits | class)
     }
 
-    pub(super) fn next(self) -> Place {
-        Place(self.0 + 2)
-    }
-
-    #[inline]
-    pub(super) fn step(self) -> usize {
-        (self.0 >> 1) as usize
+    pub(super) fn next(self, bits: u32) -> Place {
+        Place(self.0 + (1 << bits))
     }
 
     #[inline]
-    pub(super) fn class(self) -> usize {
-        (self.0 & 1) as usize
+    pub(super) fn step(self, bits: u32) -> usize {
+        (self.0 >> bits) as usize
+    }
+
+    #[inline]
+    pub(super) fn class(self, bits: u32) -> usize {
+        (self.0 & ((1 << bits) - 1)) as usize
     }
 }
 
@@ -211,7 +212,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn event(time: u64, rank: u32, number: u32) -> Event {
-        Event { time, tail: 0, rank, number, channel: 0, place: Place::new(0, 0) }
+        Event { time, tail: 0, rank, number, channel: 0, place: Place::new(0, 0, 1) }
     }
 
     proptest! {

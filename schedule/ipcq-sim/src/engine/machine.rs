@@ -12,7 +12,7 @@ use crate::net::Hop;
 use crate::plan::Plan;
 use crate::probe::{Doing, Probe, Source};
 use crate::units::Ps;
-use ccl_schedule::{Dir, Land, NONE, Op, Program, Tile};
+use ccl_schedule::{Dir, Function, Land, NONE, Op, Operand, Program, Tile};
 
 /// Moves tokens to their slots.
 pub(super) trait Transport<G: Program + ?Sized, P: Probe> {
@@ -100,12 +100,17 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         // No channel carries more than all messages, so more slots than that only cost memory.
         let slots = plan.slots.min(plan.program.messages().clamp(1, 1 << 16) as u32);
         let stride = slots.next_power_of_two();
+        let before = plan.before.as_ref().map_or(&[][..], |before| &before.links);
+        let wire_free = |channel: usize| before.get(channel).copied().unwrap_or(0);
+        let links = plan.net.links() as usize;
+        let free = if before.len() == links { before.to_vec() } else { vec![0; links] };
         let chans: Vec<Chan> = plan
             .wiring
             .channels()
             .iter()
             .zip(&plan.credit_latency)
-            .map(|(channel, &credit_latency)| Chan {
+            .enumerate()
+            .map(|(id, (channel, &credit_latency))| Chan {
                 sent: 0,
                 arrived: 0,
                 received: 0,
@@ -113,7 +118,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
                 last_visible: 0,
                 last_credit: 0,
                 credit_latency,
-                wire_free: 0,
+                wire_free: if plan.net.wire().is_some() { wire_free(id) } else { 0 },
                 src: channel.src,
                 dst: channel.dst,
                 flags: 0,
@@ -122,7 +127,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         Machine {
             plan,
             probe,
-            free: vec![0; plan.net.links() as usize],
+            free,
             program,
             times: vec![0; chans.len() * stride as usize],
             chans,
@@ -202,13 +207,28 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
             let first = (0..self.pes.len() as u32).find(waits).unwrap_or(0);
             return Err(SimError::Deadlock { blocked: self.running, ranks: self.pes.len() as u32, first });
         }
+        let plan_wire = self.plan.net.wire().is_some();
         Ok(Timing {
             engine,
             finish: self.pes.iter().map(|pe| pe.now).collect(),
             blocked: self.pes.iter().map(|pe| pe.blocked).collect(),
             messages: self.messages,
             events,
+            links: match (engine, plan_wire) {
+                (Engine::A, true) => self.chans.iter().map(|chan| chan.wire_free).collect(),
+                _ => self.free,
+            },
         })
+    }
+
+    /// Whether every PE has ended its program.
+    pub(super) fn is_done(&self) -> bool {
+        self.running == 0
+    }
+
+    /// How many channels there are; what is behind them on the net is compute traffic.
+    pub(super) fn channels(&self) -> u32 {
+        self.chans.len() as u32
     }
 
     #[cold]
@@ -265,6 +285,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
                 Op::Copy { from, to } => self.local(rank, pe, from, to, Land::Copy)?,
                 Op::Reduce { from, to } => self.local(rank, pe, from, to, Land::Reduce)?,
                 Op::Store { from, to } => self.local(rank, pe, Tile::Mem(from), to, Land::Copy)?,
+                Op::Math { number, to } => self.math(rank, pe, number, to)?,
             };
             if !completed {
                 return Ok(());
@@ -300,7 +321,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
             }
         }
         self.chans[channel as usize].sent = seq + 1;
-        let class = self.plan.class(chunk);
+        let class = self.plan.class(rank, chunk);
         // A tile is captured at once; a slot is read once more, by the DMA engine, and is free after that.
         let (held, until) = match from {
             Tile::Mem(_) => ((NONE, 0), pe.now),
@@ -362,7 +383,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         if visible > pe.now {
             self.wait(rank, pe, visible, Doing::BlockedRecv);
         }
-        let costs = &plan.costs[plan.class(tile)];
+        let costs = &plan.costs[plan.class(rank, tile)];
         let found = pe.now;
         let read = found + costs.read;
         pe.now = read;
@@ -372,7 +393,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
             Land::Forward => {
                 self.chans[channel as usize].flags |= HELD;
                 if plan.credit_at == CreditAt::Copy {
-                    self.probe.landed(channel, seq, plan.class(tile), found, read);
+                    self.probe.landed(channel, seq, plan.class(rank, tile), found, read);
                 }
             }
             Land::Copy => self.probe.wrote(rank, tile, land, data, (found, read)),
@@ -480,7 +501,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         chan.received = seq + 1;
         let post = self.posts[channel as usize];
         let found = self.times[self.slot(channel, seq)].max(post.posted);
-        let class = self.plan.class(post.tile);
+        let class = self.plan.class(self.chans[channel as usize].dst, post.tile);
         let done = found + self.plan.costs[class].read;
         self.probe.landed(channel, seq, class, found, done);
         let credit = self.credit(channel, if self.plan.credit_at == CreditAt::Recv { found } else { done });
@@ -505,7 +526,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         self.wait_credit(pe, post.credit);
         let from = pe.now;
         if post.land == Land::Reduce {
-            pe.now += self.plan.costs[self.plan.class(post.tile)].math;
+            pe.now += self.plan.costs[self.plan.class(rank, post.tile)].math;
             self.probe.span(rank, Doing::Math, from, pe.now);
         }
         self.probe.wrote(rank, post.tile, post.land, Source::Landing(channel), (from, pe.now));
@@ -517,9 +538,14 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
             Tile::Mem(_) => (NONE, 0),
             Tile::Held(dir) | Tile::Take(dir) => self.held(rank, pe, dir)?,
         };
-        let costs = &self.plan.costs[self.plan.class(to)];
+        let plan = self.plan;
+        let costs = &plan.costs[plan.class(rank, to)];
         let (start, doing) = (pe.now, if land == Land::Copy { Doing::Copy } else { Doing::Math });
-        pe.now += if land == Land::Copy { costs.copy } else { costs.math };
+        pe.now += match (land, from) {
+            (Land::Copy, Tile::Mem(tile)) => costs.copy + plan.reach(rank, tile) + plan.reach(rank, to),
+            (Land::Copy, _) => costs.copy + plan.reach(rank, to),
+            _ => costs.math,
+        };
         self.probe.span(rank, doing, start, pe.now);
         let data = self.source(rank, from, held);
         self.probe.wrote(rank, to, land, data, (start, pe.now));
@@ -528,6 +554,36 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
             if self.plan.credit_at == CreditAt::LastUse {
                 let arrival = self.credit(held.0, pe.now);
                 self.wait_credit(pe, arrival);
+            }
+        }
+        Ok(true)
+    }
+
+    fn math(&mut self, rank: u32, pe: &mut Pe, number: u32, to: u32) -> Result<bool, SimError> {
+        let Some(math) = self.program.math(rank, number) else { return Err(self.misuse(rank, pe.step)) };
+        let mut sources = [None; 3];
+        for (source, arg) in sources.iter_mut().zip(math.args) {
+            let Operand::Tile(tile) = arg else { continue };
+            let held = match tile {
+                Tile::Mem(_) => (NONE, 0),
+                Tile::Held(dir) | Tile::Take(dir) => self.held(rank, pe, dir)?,
+            };
+            *source = Some(self.source(rank, tile, held));
+        }
+        // Softmax reads its row for the largest, for the sum and for the quotients.
+        let passes = if let Function::Softmax(_) = math.function { 3 } else { 1 };
+        let start = pe.now;
+        pe.now += self.plan.math(self.plan.class(rank, to), passes);
+        self.probe.span(rank, Doing::Math, start, pe.now);
+        self.probe.computed(rank, &math, to, sources, (start, pe.now));
+        for tile in math.tiles() {
+            if let Tile::Take(dir) = tile {
+                let (channel, _) = self.held(rank, pe, dir)?;
+                self.chans[channel as usize].flags &= !HELD;
+                if self.plan.credit_at == CreditAt::LastUse {
+                    let arrival = self.credit(channel, pe.now);
+                    self.wait_credit(pe, arrival);
+                }
             }
         }
         Ok(true)

@@ -94,6 +94,8 @@ pub struct Timing {
     pub messages: u64,
     /// Hop events processed (0 with engine A).
     pub events: u64,
+    /// When each link is free again.
+    pub(crate) links: Vec<Ps>,
 }
 
 impl Timing {

@@ -146,15 +146,21 @@ impl<W: Write> Probe for Trace<'_, W> {
     }
 
     fn link(&mut self, link: u32, channel: u32, from: Ps, to: Ps) {
-        let ends = self.plan.wiring.channels()[channel as usize];
-        if ends.src >= self.limits.ranks && ends.dst >= self.limits.ranks {
+        let (src, dst, what) = match self.plan.wiring.channels().get(channel as usize) {
+            Some(ends) => (ends.src, ends.dst, "token"),
+            None => {
+                let flow = &self.plan.flows[channel as usize - self.plan.wiring.channels().len()];
+                (flow.from, flow.to, "compute traffic")
+            }
+        };
+        if src >= self.limits.ranks && dst >= self.limits.ranks {
             return;
         }
         if !std::mem::replace(&mut self.named[link as usize], true) {
             let label = track(LINKS, link, &self.plan.net.name(link, &self.plan.wiring));
             self.event(&label);
         }
-        self.slice(LINKS, link, &format!("{} to {}", ends.src, ends.dst), "token", (from, to));
+        self.slice(LINKS, link, &format!("{src} to {dst}"), what, (from, to));
     }
 
     fn span(&mut self, rank: u32, doing: Doing, from: Ps, to: Ps) {

@@ -1,0 +1,55 @@
+//! The collectives of `libcomm_sim.so` as C, C++ and Python programs use them, one program for each rank.
+#![allow(missing_docs)]
+
+mod support;
+
+use std::process::Command;
+use support::{compile, run_program, run_python, run_ranks};
+
+#[test]
+fn a_c_program_uses_every_function_of_the_header() {
+    let folder = tempfile::tempdir().unwrap();
+    run_program(&compile("coll.c", folder.path()), &[]);
+}
+
+#[test]
+fn a_cpp_program_waits_for_two_groups_in_opposite_order() {
+    let folder = tempfile::tempdir().unwrap();
+    run_program(&compile("coll.cpp", folder.path()), &[]);
+}
+
+#[test]
+fn python_uses_the_collectives_through_ctypes() {
+    run_python("coll.py");
+}
+
+// CO-10
+#[test]
+fn every_wrong_use_by_one_rank_is_an_error_with_a_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compile("coll_misuse.c", folder.path());
+    let path = folder.path().join("rootinfo");
+    run_ranks(1, &path, &|_| {
+        let mut command = Command::new(&program);
+        command.arg(&path);
+        command
+    });
+}
+
+// CO-3, CO-5, CO-10
+#[test]
+fn ranks_that_do_not_agree_get_an_error_that_names_both() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compile("coll_differ.c", folder.path());
+    let cases = ["pools", "counts", "types", "operations", "roots", "order", "message", "death"];
+    for (at, case) in cases.into_iter().enumerate() {
+        for nranks in [2, 3] {
+            let path = folder.path().join(format!("rootinfo-{at}-{nranks}"));
+            run_ranks(nranks, &path, &|rank| {
+                let mut command = Command::new(&program);
+                command.args([rank.to_string(), nranks.to_string()]).arg(&path).arg(case);
+                command
+            });
+        }
+    }
+}

@@ -37,6 +37,8 @@ pub(crate) enum Layer {
     /// The backends and their rendezvous (L1a, L1b)
     #[value(aliases = ["l1a", "l1b", "l1"])]
     Comm,
+    /// collectives
+    Collectives,
     /// chip-bootstrap (L5)
     #[value(alias = "l5")]
     Chip,
@@ -158,6 +160,7 @@ const DOUBLE_ONLY: &[(&str, &str, &str)] = &[
 const ANY_PLATFORM: &[(&str, &str)] = &[
     ("worker-orch", "proc_run"),
     ("worker-orch", "proc_cancelled"),
+    ("worker-orch", "proc_collectives"),
     ("worker-orch", "proc_death"),
     ("worker-orch", "proc_limits"),
     ("worker-orch", "proc_exec"),

@@ -54,7 +54,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("comm-hccl", Only("base, worker-errors, comm-context, mailbox-atomics, rendezvous"))
         .layer(Layer::Comm),
     row("bootstrap-channel", Only("base, worker-errors, mailbox-atomics")).layer(Layer::Bootstrap),
-    row("collectives", Only("base, worker-errors, comm-context, mailbox-atomics")),
+    row("collectives", Only("base, worker-errors, comm-context, mailbox-atomics")).layer(Layer::Collectives),
     row(
         "chip-bootstrap",
         Only("base, worker-errors, comm-context, mailbox-atomics, comm-sim, comm-hccl, bootstrap-channel"),

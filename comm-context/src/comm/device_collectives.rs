@@ -29,6 +29,9 @@ pub trait DeviceGroup: Send {
         within: Timeout,
     ) -> Result<Vec<u8>, CommError>;
 
+    /// What a wait for the other ranks would end with now: for callers that poll.
+    fn check_members(&self, since_ns: u64, within: Timeout) -> Result<(), CommError>;
+
     /// Refuses a call that the engine has not, with what it has.
     fn check(&self, call: &DeviceCall) -> Result<(), String>;
 

@@ -152,12 +152,6 @@ impl<'c> Join<'_, 'c> {
 }
 
 impl HcclGroup<'_> {
-    /// What a wait for the members would end with now.
-    fn check_members(&self, since_ns: u64, within: Timeout) -> Result<(), CommError> {
-        let others: Vec<u32> = self.members.iter().copied().filter(|rank| *rank != self.comm.me()).collect();
-        self.comm.group.check_ranks(&others, since_ns, within)
-    }
-
     fn release(&mut self, leaving: Leaving, limit: Duration) -> Result<(), CommError> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         let until = deadline(Timeout::new(limit)?)?;
@@ -220,6 +214,11 @@ impl DeviceGroup for HcclGroup<'_> {
             ended?;
             ended = self.check_members(since_ns, within);
         }
+    }
+
+    fn check_members(&self, since_ns: u64, within: Timeout) -> Result<(), CommError> {
+        let others: Vec<u32> = self.members.iter().copied().filter(|rank| *rank != self.comm.me()).collect();
+        self.comm.group.check_ranks(&others, since_ns, within)
     }
 
     fn check(&self, call: &DeviceCall) -> Result<(), String> {

@@ -129,9 +129,10 @@ impl<'c> DeviceEngine<'c> {
             Some((at, bytes)) if bytes > 0 && self.is_on_device(at, origin, &text)? => {
                 DeviceInput::Device(DeviceAddr(at as u64))
             }
-            // SAFETY: on the host, valid for so many bytes: the caller's promise. Elements have no padding.
             Some((at, bytes @ 1..)) => {
-                DeviceInput::Host(unsafe { core::slice::from_raw_parts(at, bytes) }.to_vec())
+                // SAFETY: on the host, valid for so many bytes: the caller's promise. Elements have no padding.
+                let bytes = unsafe { core::slice::from_raw_parts(at, bytes) };
+                DeviceInput::Host(bytes.to_vec())
             }
             Some(_) => DeviceInput::Host(Vec::new()),
         };

@@ -153,7 +153,7 @@ fn legend(out: &mut String, series: &Series<'_>) {
         let (colour, width, dashes) = look(contestant, at);
         let y = HEIGHT - 34.0;
         let name = if contestant.role == Role::Limit {
-            "limit: two-shot without a library"
+            "limit (no library)"
         } else {
             contestant.name
         };
@@ -163,6 +163,6 @@ fn legend(out: &mut String, series: &Series<'_>) {
             left + 36.0,
             y + 5.0
         );
-        left += 64.0 + 7.4 * name.len() as f64;
+        left += 60.0 + 7.2 * name.len() as f64;
     }
 }

@@ -113,7 +113,7 @@ impl Member {
         Ok(())
     }
 
-    /// Refuses when a rank has destroyed its communicator, for which the others wait in vain.
+    /// Refuses when a rank has destroyed its communicator, for which the others would wait until their deadline.
     pub(crate) fn check_members(&self) -> Result<(), Refusal> {
         let all = u64::MAX >> (64 - self.ranks);
         ensure(self.slot().joined.load(Relaxed) == all, HCCL_E_REMOTE, "a rank has left the communicator")

@@ -152,11 +152,7 @@ fn legend(out: &mut String, series: &Series<'_>) {
     for (at, (contestant, _)) in series.iter().enumerate() {
         let (colour, width, dashes) = look(contestant, at);
         let y = HEIGHT - 34.0;
-        let name = if contestant.role == Role::Limit {
-            "limit (no library)"
-        } else {
-            contestant.name
-        };
+        let name = if contestant.role == Role::Limit { "limit (no library)" } else { contestant.name };
         let _ = writeln!(
             out,
             "<path d=\"M{left} {y}h28\" stroke=\"{colour}\" stroke-width=\"{width}\" stroke-dasharray=\"{dashes}\"/><text x=\"{}\" y=\"{}\">{name}</text>",

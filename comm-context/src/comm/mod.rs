@@ -1,5 +1,6 @@
 //! The backend-neutral communicator: the trait, its arguments and its errors.
 
+mod address_space;
 mod allocation_table;
 mod backend;
 mod device_collectives;
@@ -11,6 +12,7 @@ mod reachable;
 mod timeout;
 pub mod validate;
 
+pub use address_space::AddressSpace;
 pub use allocation_table::{Allocated, AllocationTable, Key, Released};
 pub use backend::{Backend, WindowRequest};
 pub use device_collectives::{

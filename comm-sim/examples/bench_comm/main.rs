@@ -50,6 +50,7 @@ fn median(times: &[f64]) -> Option<f64> {
 fn group_from_fork(ranks: usize) -> Result<Duration, Box<dyn std::error::Error>> {
     let started = Instant::now();
     let prepared = SimComm::prepare_group(ranks as u32)?;
+    let keep: Vec<_> = prepared.fds().collect();
     let children: Result<Vec<Child>, _> = (0..ranks)
         .map(|rank| {
             let body = || {
@@ -59,7 +60,7 @@ fn group_from_fork(ranks: usize) -> Result<Duration, Box<dyn std::error::Error>>
                 i32::from(up.is_err())
             };
             // SAFETY: the program has one thread, and the body uses the communicator only.
-            unsafe { Child::fork(&[prepared.region().fd()], body) }
+            unsafe { Child::fork(&keep, body) }
         })
         .collect();
     let end = Deadline::after(Duration::from_secs(60))?;

@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::time::Duration;
 
-/// The contract: how long it may take to report a death, a parent's processes to end after it, and a call
-/// beyond its deadline.
+/// The contract: how long it may take to report the death of a Worker's process, to report a rank without a
+/// Worker or a panic that no process died of, a parent's processes to end after it, and a call beyond its
+/// deadline.
+const DEATH_MS: f64 = 100.0;
 const REPORTED_MS: f64 = 200.0;
 const GONE_MS: f64 = 1000.0;
 const LATE_MS: f64 = 1000.0;
@@ -61,11 +63,7 @@ impl Totals {
     }
 
     fn too_slow(&self) -> Option<String> {
-        let checked = [
-            ("reported", self.reported(), REPORTED_MS),
-            ("gone", self.gone(), GONE_MS),
-            ("beyond a deadline", self.late(), LATE_MS),
-        ];
+        let checked = self.checked();
         let slow = |times: &Times, limit| {
             times.0.len() >= ENOUGH && times.percentile(99).is_some_and(|p99| p99 > limit)
         };
@@ -76,11 +74,36 @@ impl Totals {
     /// One line.
     pub fn summary(&self) -> String {
         let missed = self.count(Kind::NotReached);
-        format!("{}, {missed} not reached; reported after {}", cases(self.ran()), self.reported())
+        format!(
+            "{}, {missed} not reached; deaths in a Worker reported after {}",
+            cases(self.ran()),
+            self.deaths()
+        )
     }
 
-    fn reported(&self) -> Times {
-        Times::of(self.outcomes.iter().filter_map(|outcome| outcome.reported_ms))
+    /// Everything that the contract bounds.
+    fn checked(&self) -> [(&'static str, Times, f64); 4] {
+        [
+            ("from a death in a Worker to its report", self.deaths(), DEATH_MS),
+            ("from another fault to its report", self.others(), REPORTED_MS),
+            ("from the parent's death to the last", self.gone(), GONE_MS),
+            ("calls beyond their deadlines", self.late(), LATE_MS),
+        ]
+    }
+
+    /// Deaths of a Worker's processes.
+    fn deaths(&self) -> Times {
+        self.reported(is_death_in_worker)
+    }
+
+    /// Deaths of ranks without a Worker, and panics.
+    fn others(&self) -> Times {
+        self.reported(|case| !is_death_in_worker(case))
+    }
+
+    fn reported(&self, of: impl Fn(&str) -> bool) -> Times {
+        let chosen = self.outcomes.iter().filter(|outcome| of(&outcome.case));
+        Times::of(chosen.filter_map(|outcome| outcome.reported_ms))
     }
 
     fn gone(&self) -> Times {
@@ -105,15 +128,11 @@ impl Totals {
             let _ = writeln!(text, "{scenario:<8} {action:<8} {held:>8} {failed:>8} {missed:>12}");
         }
         text.push('\n');
-        for (what, times, limit) in [
-            ("from a death to its report", self.reported(), REPORTED_MS),
-            ("from the parent's death to the last", self.gone(), GONE_MS),
-            ("calls beyond their deadlines", self.late(), LATE_MS),
-        ] {
-            let _ = writeln!(text, "{what:<36} {times}   (contract: {limit} ms)");
+        for (what, times, limit) in self.checked() {
+            let _ = writeln!(text, "{what:<40} {times}   (contract: {limit} ms)");
         }
         let stalled = Times::of(self.outcomes.iter().map(|outcome| outcome.stalled_ms));
-        let _ = writeln!(text, "{:<36} {stalled}", "delays of a case by the machine");
+        let _ = writeln!(text, "{:<40} {stalled}", "delays of a case by the machine");
         if !self.shared_left.is_empty() {
             let _ = writeln!(text, "new in /dev/shm: {}", self.shared_left.join(", "));
         }
@@ -137,7 +156,8 @@ impl Totals {
             "held": self.count(Kind::Held),
             "failed": failed,
             "left_in_shared_memory": self.shared_left,
-            "reported_ms": self.reported().json(),
+            "deaths_in_worker_ms": self.deaths().json(),
+            "other_reports_ms": self.others().json(),
             "gone_ms": self.gone().json(),
             "late_ms": self.late().json(),
             "took_s": took.as_secs_f64(),
@@ -146,6 +166,11 @@ impl Totals {
         })
         .to_string()
     }
+}
+
+/// Whether the fault of a case ends a process of a Worker.
+fn is_death_in_worker(case: &str) -> bool {
+    area(case).0 != "ranks" && ["kill", "term", "exit"].contains(&action(case))
 }
 
 fn cases(count: usize) -> String {
@@ -203,15 +228,22 @@ mod tests {
 
     #[test]
     fn a_sweep_of_enough_cases_is_held_to_the_contracts_times() {
-        let of = |slow: usize, cases: usize| {
+        let of = |case: &str, limit: f64, slow: usize, cases: usize| {
             let mut totals = Totals::new(cases);
-            let ms = |at| if at < slow { 201.0 } else { 50.0 };
-            (0..cases).for_each(|at| totals.add(outcome("fork:a.b@1#1=kill", Kind::Held, Some(ms(at)))));
+            let ms = |at| if at < slow { limit + 1.0 } else { 50.0 };
+            (0..cases).for_each(|at| totals.add(outcome(case, Kind::Held, Some(ms(at)))));
             totals.failure()
         };
-        assert_eq!(of(5, ENOUGH), None, "one of a hundred may be slow");
-        assert!(of(6, ENOUGH).unwrap().starts_with("reported: "));
-        assert_eq!(of(6, ENOUGH - 1), None, "too few to check");
+        for (case, limit) in [
+            ("fork:a.b@1#1=kill", DEATH_MS),
+            ("levels:a.b@1#1=exit:7", DEATH_MS),
+            ("fork:a.b@1#1=panic", REPORTED_MS),
+            ("ranks:a.b@1#1=kill", REPORTED_MS),
+        ] {
+            assert_eq!(of(case, limit, 5, ENOUGH), None, "one of a hundred may be slow");
+            assert!(of(case, limit, 6, ENOUGH).unwrap().contains(&format!("p99 of {limit} ms")), "{case}");
+            assert_eq!(of(case, limit, 6, ENOUGH - 1), None, "too few to check");
+        }
     }
 
     #[test]

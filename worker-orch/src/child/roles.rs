@@ -49,6 +49,8 @@ fn chip_main(context: &ChildContext<'_>, role: &ChipRole<'_>) -> i32 {
     fault_point!("worker.child.up");
     let mut executor = ChipExecutor::new(chip, context, entry.zip(me));
     if serve(context.block, context.number, &mut executor) == Ended::Panicked {
+        // Not dropped: leaving its group could wait for peers that wait for the end of this process.
+        std::mem::forget(executor);
         return PANIC_EXIT_CODE;
     }
     fault_point!("worker.child.ending");

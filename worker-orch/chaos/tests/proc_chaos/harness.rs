@@ -30,6 +30,10 @@ const FOUND: &[(&str, &[&str])] = &[
     ("f28_a_domain_that_cannot_be_made_leaves_the_group_in_order", &["fork:region.reserve@0#2=error:28"]),
     ("f07_no_child_waits_for_a_submit_that_panicked", &["levels:worker.send.written@0#1=panic"]),
     ("wo2_a_worker_below_reports_why_it_ended_with_an_error", &["levels:chip.teardown@100#1=term"]),
+    (
+        "f07_a_deadline_is_reported_before_the_tasks_that_it_cancelled",
+        &["exec:worker.register@1#1=stop", "fork:worker.register@1#1=stop"],
+    ),
     ("f02_a_start_that_panics_leaves_no_child", &["fork:process.watch@999#2=panic"]),
 ];
 

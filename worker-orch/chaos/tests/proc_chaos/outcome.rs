@@ -12,8 +12,8 @@ use worker_chaos::{Kind, Outcome};
 
 /// What a call may take beyond its deadline: the second of the contract, and two for load.
 const BEYOND_DEADLINE: Duration = Duration::from_secs(3);
-/// The longest that a call may take to report a death, whatever the load; the contract's 200 ms are checked
-/// over many cases.
+/// The longest that a call may take to report a death, whatever the load; the contract's 100 or 200 ms
+/// are checked over many cases.
 const REPORTED_WITHIN: Duration = Duration::from_secs(5);
 
 pub(crate) fn outcome(case: &Case, seen: &Seen, took: Duration) -> Outcome {

@@ -64,8 +64,13 @@ impl Children {
     /// A child is gone or does not answer: all of them stop, and the Worker cannot be used until it is
     /// initialised again.
     pub(in crate::parent) fn lose(&mut self, failure: Failure) -> Failure {
+        self.lose_at(monotonic_ns(), failure)
+    }
+
+    /// The same for what was noticed at this time: tasks that failed later did so because they were stopped.
+    pub(super) fn lose_at(&mut self, noticed_ns: u64, failure: Failure) -> Failure {
         let failure = failure.in_phase("run");
-        self.loss = Some(Loss::new(failure.clone(), self.run, monotonic_ns()));
+        self.loss = Some(Loss::new(failure.clone(), self.run, noticed_ns));
         self.stop_all();
         failure
     }

@@ -1,12 +1,13 @@
 //! The description of a Worker, before there is one.
 
 use crate::heap::Heap;
+use crate::parent::TraceFile;
 use crate::shared::Programs;
 use crate::start::{Start, functions_of_program};
 use crate::worker::Worker;
 use chip_bootstrap::Platform;
 use comm_context::comm::{AddressSpace, Timeout};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use worker_errors::{ErrorCode, Failure};
 
 /// The level of a Worker that drives the chips of one host.
@@ -39,7 +40,7 @@ pub(crate) struct Settings {
     pub(crate) sub_workers: usize,
     pub(crate) windows: Option<AddressSpace>,
     pub(crate) close_within: Timeout,
-    pub(crate) trace: Option<PathBuf>,
+    pub(crate) trace: Option<TraceFile>,
 }
 
 impl Default for WorkerBuilder {
@@ -121,9 +122,10 @@ impl WorkerBuilder {
         self
     }
 
-    /// Writes the times of all tasks to this file, for Perfetto.
+    /// Writes the times of all tasks to this file, for Perfetto. Those of Workers below go there too, unless they have
+    /// a file of their own.
     pub fn trace(mut self, file: &Path) -> Self {
-        self.settings.trace = Some(file.to_owned());
+        self.settings.trace = Some(TraceFile::new(file));
         self
     }
 

@@ -5,7 +5,7 @@ use crate::chip_context::ChipContext;
 use crate::heap::Heap;
 use crate::host_buffer::{Element, HostBuffer};
 use crate::log;
-use crate::parent::{Call, ChipMemory, Orchestrator, Plan, Up, bring_up, replace_ended};
+use crate::parent::{Call, ChipMemory, Orchestrator, Plan, TraceFile, Up, bring_up, replace_ended};
 use crate::program::{OrchestrationFn, Program, TaskFn};
 use crate::shared::{DEFAULT_SYMBOL, Programs, RunAbove};
 use chip_bootstrap::{ChipConfig, check_kernel};
@@ -167,7 +167,7 @@ impl Worker {
             heaps_above: &self.heaps_above,
             init_within: self.init_within,
             close_within: self.settings.close_within,
-            trace: self.settings.trace.as_deref(),
+            trace: self.settings.trace.as_ref(),
             child_main: crate::child::main,
         };
         (plan, &mut self.up)
@@ -186,6 +186,24 @@ impl Worker {
     /// What was lost, if a child process died or cannot be replaced.
     pub(crate) fn loss(&self) -> Option<Failure> {
         self.up.as_ref()?.loss().cloned()
+    }
+
+    /// Where the trace goes when the Worker above has one: to its file, unless this one has a file of its own.
+    /// Says whether it goes there.
+    pub(crate) fn set_trace_part(&mut self, part: TraceFile) -> bool {
+        let own = self.settings.trace.as_ref().is_some_and(|file| !file.is_part());
+        if !own {
+            self.settings.trace = Some(part);
+        }
+        !own
+    }
+
+    /// Writes the trace of a Worker that is lost and ends without `close`.
+    pub(crate) fn write_trace(&mut self) {
+        if let Some(up) = &mut self.up {
+            // There is no caller to report an error to.
+            let _ = up.write_trace(&self.programs);
+        }
     }
 
     /// The next runs are part of this run of the Worker above.

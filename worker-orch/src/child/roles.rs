@@ -90,6 +90,7 @@ fn worker_main(
     fault_point!("worker.child.ending");
     if let Some(loss) = worker.loss() {
         context.block.record_exit_failure(context.number, &loss);
+        worker.write_trace();
         return LOST;
     }
     exit_code(context, worker.close())

@@ -8,7 +8,7 @@ use super::fork::fork_all;
 use super::orchestrator::BaseGroup;
 use super::progress::Progress;
 use super::spawn::spawn_all;
-use super::trace::Trace;
+use super::trace::{Trace, TraceFile};
 use super::up::Up;
 use crate::chip_context::ChipContext;
 use crate::heap::Heap;
@@ -22,7 +22,6 @@ use deadline::Deadline;
 use fault_points::fault_point;
 use mailbox_atomics::Wait;
 use shared_memory::Region;
-use std::path::Path;
 use std::sync::Arc;
 use worker_errors::{ErrorCode, Failure};
 
@@ -42,7 +41,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) heaps_above: &'a [Arc<Region>],
     pub(crate) init_within: Timeout,
     pub(crate) close_within: Timeout,
-    pub(crate) trace: Option<&'a Path>,
+    pub(crate) trace: Option<&'a TraceFile>,
     /// What a forked child runs.
     pub(crate) child_main: ChildMain,
 }
@@ -65,6 +64,17 @@ impl Plan<'_> {
     /// All heaps that the children see.
     fn heaps(&self) -> Vec<Arc<Region>> {
         self.heaps_above.iter().chain([self.heap.region()]).cloned().collect()
+    }
+
+    /// Has the Workers below write their tasks into the same file.
+    fn share_trace(&mut self, trace: &mut Trace) {
+        let Some(file) = trace.file().cloned() else { return };
+        let parts = self.workers.iter_mut().filter_map(|(name, worker)| {
+            let part = file.part(name);
+            let path = part.path().to_owned();
+            worker.set_trace_part(part).then_some(path)
+        });
+        trace.set_parts(parts.collect());
     }
 
     fn up(&self, children: Children, contexts: Vec<ChipContext>, heaps: &[Arc<Region>]) -> Up {
@@ -118,7 +128,10 @@ pub(crate) fn bring_up(mut plan: Plan<'_>) -> Result<Up, Failure> {
         .map_err(|error| Failure::new(ErrorCode::Invalid, error.to_string()))?;
     let memory = Memory::new(&plan, names)?;
     let all: Vec<usize> = (0..memory.names.len()).collect();
-    let trace = Trace::wanted(plan.trace, memory.names.len());
+    let mut trace = Trace::wanted(plan.trace, memory.names.len());
+    if let Some(trace) = &mut trace {
+        plan.share_trace(trace);
+    }
     memory.block.parent().set_tracing(trace.is_some());
     let (processes, inherited) = match plan.start {
         Start::Fork => (fork_all(&mut plan, &memory, deadline, &all)?, Some(plan.programs.inherited())),

@@ -22,5 +22,6 @@ mod up;
 
 pub(crate) use bring_up::{Plan, bring_up, replace_ended};
 pub use orchestrator::{Domain, DomainContext, Orchestrator};
+pub(crate) use trace::TraceFile;
 pub use up::ChipMemory;
 pub(crate) use up::{Call, Up};

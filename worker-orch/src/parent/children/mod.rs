@@ -166,6 +166,17 @@ impl Children {
         self.trace = trace;
     }
 
+    /// Whether what tasks need goes to a trace file, also when it is done before they are sent.
+    pub(super) fn traces_needs(&self) -> bool {
+        self.trace.as_ref().is_some_and(|trace| trace.file().is_some())
+    }
+
+    pub(super) fn trace_needs(&mut self, child: usize, needs: Vec<Prerequisite>) {
+        if let Some(trace) = &mut self.trace {
+            trace.set_needs(child, needs);
+        }
+    }
+
     pub(super) fn take_trace(&mut self) -> Option<Trace> {
         self.trace.take()
     }

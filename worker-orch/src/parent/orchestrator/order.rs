@@ -66,6 +66,11 @@ impl Orchestrator<'_> {
         if let Some(barrier) = self.barriers.get_mut(to) {
             needs.append(barrier);
         }
+        if self.children.traces_needs() {
+            let mut all = needs.clone();
+            condense(&mut all, |need| usize::from(need.child) == to);
+            self.children.trace_needs(to, all);
+        }
         if !needs.is_empty() {
             condense(needs, |need| usize::from(need.child) == to || self.children.is_met(need));
         }

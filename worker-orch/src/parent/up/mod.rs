@@ -89,22 +89,32 @@ impl Up {
 
     /// Ends all children and writes the trace.
     pub(crate) fn close(mut self, programs: &Programs, within: Timeout) -> Result<(), Failure> {
-        let traced = self.children.take_trace().map_or(Ok(()), |trace| self.write_trace(programs, &trace));
+        let trace = self.children.take_trace();
+        let names = self.names();
         let mut problems = self.children.close(within.get());
-        if let Err(failure) = traced {
+        // Now Workers below have written theirs.
+        let written = trace.map_or(Ok(()), |trace| write_trace(&trace, &names, programs));
+        if let Err(failure) = written {
             problems.add(Event::CleanUp, failure);
         }
         problems.into_result()
     }
 
-    fn write_trace(&self, programs: &Programs, trace: &Trace) -> Result<(), Failure> {
-        let names: Vec<&str> = self.children.handles().iter().map(|handle| handle.name()).collect();
-        let program = |number| {
-            programs.get(Program::from_number(number)).map_or_else(|_| "?".to_owned(), Definition::name)
-        };
-        trace.write(&names, program).map_err(|error| {
-            Failure::new(ErrorCode::System, format!("the trace could not be written: {error}"))
-                .in_phase("close")
-        })
+    /// Writes the trace, once.
+    pub(crate) fn write_trace(&mut self, programs: &Programs) -> Result<(), Failure> {
+        let trace = self.children.take_trace();
+        trace.map_or(Ok(()), |trace| write_trace(&trace, &self.names(), programs))
     }
+
+    fn names(&self) -> Vec<String> {
+        self.children.handles().iter().map(|handle| handle.name().to_owned()).collect()
+    }
+}
+
+fn write_trace(trace: &Trace, names: &[String], programs: &Programs) -> Result<(), Failure> {
+    let program =
+        |number| programs.get(Program::from_number(number)).map_or_else(|_| "?".to_owned(), Definition::name);
+    trace.write(names, program).map_err(|error| {
+        Failure::new(ErrorCode::System, format!("the trace could not be written: {error}")).in_phase("close")
+    })
 }

@@ -19,6 +19,18 @@ pub enum RendezvousError {
         /// What the system says.
         reason: String,
     },
+    /// The path's folder is not the one any more at which ranks have begun to join.
+    #[error(
+        "{}: the folder of the rendezvous path was replaced while ranks joined ({what}), so that ranks which come \
+         now cannot find those that have joined; keep the folder until all ranks have joined, and start them again",
+        .path.display()
+    )]
+    FolderReplaced {
+        /// The path.
+        path: PathBuf,
+        /// What became of the folder.
+        what: &'static str,
+    },
     /// Something exists at the path.
     #[error(
         "{}: the rendezvous path is taken by {what}, which is never read or waited for; \

@@ -24,9 +24,8 @@
 //! - **RV-8** When members disagree on the list of members, the exchange fails on every side, however late
 //!   one comes, and may be tried again.
 //! - **RV-9** When a rendezvous fails, every rank that has joined fails with the cause: a death with its rank,
-//!   a rank that gave up or cannot attach the memory, what two ranks disagree on, or a deadline with the ranks
-//!   that are missing. A rank that comes later starts the
-//!   next rendezvous.
+//!   a rank that gave up or cannot attach the memory, what two ranks disagree on, a folder that was replaced,
+//!   or a deadline with the ranks that are missing. A rank that comes later starts the next rendezvous.
 //! - **RV-10** Bytes from a peer are copied, then bounded and checked; a copy of a message is whole. No peer
 //!   can change what was checked.
 //! - **RV-11** A group belongs to the process that joined. In a forked copy of it, leaving and dropping change
@@ -56,6 +55,13 @@
 //! # drop(step);
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Ranks that come after a rendezvous has failed
+//! Nothing is left of a rendezvous that failed, so a rank of it that comes late cannot be told from the first rank
+//! of the next job at the same path: it waits for the others until its own deadline, and then names them as
+//! missing. When the next job starts meanwhile, the late rank holds the place of the rank that has its number,
+//! which is refused with the late one's pid. A launcher that ends the whole job when one rank fails, as all known
+//! ones do, and a path of its own for each job (its number in the name) exclude both.
 //!
 //! # What it does not do
 //! A path works within one machine, one user, one network namespace and one pid namespace; ranks in different pid

@@ -7,6 +7,7 @@
 
 use crate::error::RendezvousError;
 use comm_context::comm::{CommError, validate};
+use nix::errno::Errno;
 use nix::sys::stat::{FileStat, Mode, SFlag, lstat, stat};
 use shared_memory::{FNV_OFFSET, fnv1a};
 use std::os::unix::ffi::OsStrExt;
@@ -18,11 +19,36 @@ pub(crate) fn socket_name(path: &Path) -> Result<String, CommError> {
     Ok(check(path)?)
 }
 
-fn check(path: &Path) -> Result<String, RendezvousError> {
-    let folder = match path.parent() {
+/// Why ranks that come now look for another name than `name`, which `path` stood for: its folder was removed, or
+/// another one is in its place. Errors that may pass, such as those of a network, do not count.
+pub(crate) fn folder_gone(path: &Path, name: &str) -> Option<&'static str> {
+    match stat(folder_of(path)) {
+        Ok(found) if name_in(&found, path) == name => None,
+        Ok(_) => Some("another one is in its place"),
+        Err(Errno::ENOENT | Errno::ENOTDIR) => Some("it was removed"),
+        Err(_) => None,
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
-    };
+    }
+}
+
+/// The name for a path in this folder.
+fn name_in(folder: &FileStat, path: &Path) -> String {
+    let name = path.file_name().map(OsStrExt::as_bytes).unwrap_or_default();
+    let me = nix::unistd::geteuid().as_raw();
+    // A hash, because an abstract name is short. Nobody gains anything by a collision: credentials are
+    // checked.
+    let hash = fnv1a(FNV_OFFSET, name);
+    format!("chipcomm/{me}/{:x}.{:x}/{hash:016x}", folder.st_dev, folder.st_ino)
+}
+
+fn check(path: &Path) -> Result<String, RendezvousError> {
+    let folder = folder_of(path);
     let no_folder = |reason: String| RendezvousError::NoFolder { path: path.to_owned(), reason };
     let found = stat(folder).map_err(|errno| no_folder(errno.desc().to_owned()))?;
     if SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT != SFlag::S_IFDIR {
@@ -31,12 +57,7 @@ fn check(path: &Path) -> Result<String, RendezvousError> {
     if let Ok(found) = lstat(path) {
         return Err(RendezvousError::PathTaken { path: path.to_owned(), what: describe(&found) });
     }
-    let name = path.file_name().map(OsStrExt::as_bytes).unwrap_or_default();
-    let me = nix::unistd::geteuid().as_raw();
-    // A hash, because an abstract name is short. Nobody gains anything by a collision: credentials are
-    // checked.
-    let hash = fnv1a(FNV_OFFSET, name);
-    Ok(format!("chipcomm/{me}/{:x}.{:x}/{hash:016x}", found.st_dev, found.st_ino))
+    Ok(name_in(&found, path))
 }
 
 /// What a user needs to know of what exists at the path.

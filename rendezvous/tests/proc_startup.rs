@@ -42,6 +42,30 @@ fn f77_all_ranks_learn_at_once_that_they_disagree_on_the_size() {
     all_fine(vec![leader, joiner, other]);
 }
 
+#[test]
+#[serial]
+fn f77_all_ranks_learn_at_once_that_the_folder_of_their_path_is_gone() {
+    // RV-9
+    for replaced in [false, true] {
+        let (folder, path) = path();
+        let path = &path;
+        let what = if replaced { "another one is in its place" } else { "it was removed" };
+        let words = ["was replaced while ranks joined", what];
+        let leader = rank(move || says(join(path, 0, 3, secs(20)), &words));
+        await_table(path, |table| table.contains("leader"));
+        let joiner = rank(move || says(join(path, 1, 3, secs(20)), &words));
+        await_table(path, |table| table.matches("pid").count() == 2);
+        // Moved, not removed: a new folder could get the inode of one that is gone.
+        let elsewhere = folder.path().with_extension("moved");
+        std::fs::rename(folder.path(), &elsewhere).unwrap();
+        if replaced {
+            std::fs::create_dir(folder.path()).unwrap();
+        }
+        all_fine(vec![leader, joiner]);
+        std::fs::remove_dir(&elsewhere).unwrap();
+    }
+}
+
 /// Limits a resource of this process.
 fn limit(resource: libc::__rlimit_resource_t, soft: u64) {
     let limits = libc::rlimit { rlim_cur: soft, rlim_max: soft };
@@ -230,7 +254,7 @@ fn f54_connections_of_another_user_do_not_keep_the_leader_beyond_its_deadline() 
     });
     let ended = leader.reap(Deadline::after(Duration::from_secs(10)).unwrap());
     for flood in &floods {
-        flood.signal(Signal::SIGKILL);
+        flood.signal(Signal::SIGKILL as i32);
     }
     assert_eq!(ended, Some(HowDied::Exited(0)));
 }

@@ -2,7 +2,7 @@
 
 use super::socket::{self, Received};
 use super::wire::Message;
-use super::{Attempt, Departure, LISTEN_GRACE, pid_namespace, query, sleep_on, system};
+use super::{Attempt, Departure, LISTEN_GRACE, is_gone, pid_namespace, query, sleep_on, system};
 use crate::error::RendezvousError;
 use crate::memory::Memory;
 use crate::memory::layout::layout_hash;
@@ -34,7 +34,10 @@ impl Connection {
 
 /// Joins at the leader. `None` when there turned out to be no leader any more.
 pub(super) fn join(attempt: &Attempt<'_>) -> Result<Option<Arc<Memory>>, CommError> {
-    let socket = match fault_call!("rendezvous.connect").and_then(|()| socket::connect(&attempt.name)) {
+    let socket = match fault_call!("rendezvous.connect")
+        .map_err(Errno::from_raw)
+        .and_then(|()| socket::connect(&attempt.name))
+    {
         Ok(socket) => socket,
         // Too many connections wait there already.
         Err(Errno::EAGAIN) => return Ok(None),
@@ -50,7 +53,7 @@ pub(super) fn join(attempt: &Attempt<'_>) -> Result<Option<Arc<Memory>>, CommErr
     attempt.refused_since.set(None);
     let process_watch = match ProcessWatch::of_process(pid) {
         Ok(watch) if watch.death().is_some() => return dead_holder(attempt, pid),
-        Err(Errno::ESRCH) => return dead_holder(attempt, pid),
+        Err(error) if is_gone(&error) => return dead_holder(attempt, pid),
         watch => watch.ok(),
     };
     attempt.dead_holder.set(None);

@@ -2,20 +2,23 @@
 
 use super::socket::{self, Received};
 use super::wire::Message;
-use super::{Attempt, Departure, pid_namespace, sleep_on, system};
+use super::{Attempt, Departure, is_gone, pid_namespace, sleep_on, system};
 use crate::error::RendezvousError;
 use crate::memory::Memory;
 use crate::memory::layout::{Layout, layout_hash};
+use crate::path::folder_gone;
 use child_process::ProcessWatch;
 use comm_context::comm::CommError;
 use fault_points::fault_point;
-use nix::errno::Errno;
 use std::fmt::Write;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// How many connections are accepted before messages, deaths and the deadline are checked.
 const ACCEPTS_PER_TURN: usize = 64;
+/// Between two looks at the path's folder, which the name depends on. A call that may go to a network.
+const FOLDER_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Accepts every rank, then sends the group's memory to all.
 pub(super) fn lead(attempt: &Attempt<'_>, listener: OwnedFd) -> Result<Arc<Memory>, CommError> {
@@ -92,6 +95,9 @@ impl Leader<'_> {
     /// Accepts ranks until all have joined.
     fn collect(&mut self, listener: &OwnedFd) -> Result<(), CommError> {
         let attempt = self.attempt;
+        // Absolute: another thread may change the folder that relative paths start from.
+        let path = std::path::absolute(attempt.path).unwrap_or_else(|_| attempt.path.to_owned());
+        let mut checked = Instant::now();
         while !self.is_complete() {
             let waiting: Vec<&OwnedFd> = self.sockets().chain([listener]).collect();
             sleep_on(&waiting, attempt.deadline);
@@ -109,6 +115,12 @@ impl Leader<'_> {
             if let Some(departure) = self.departed() {
                 self.send_all(&departure.message());
                 return Err(departure.into_error());
+            }
+            if checked.elapsed() >= FOLDER_INTERVAL && !self.is_complete() {
+                if let Some(what) = folder_gone(&path, &attempt.name) {
+                    return Err(RendezvousError::FolderReplaced { path, what }.into());
+                }
+                checked = Instant::now();
             }
             if attempt.deadline.has_passed() && !self.is_complete() {
                 return Err(attempt.timed_out(self.missing(), self.table()));
@@ -150,7 +162,7 @@ impl Leader<'_> {
         match socket::peer(&socket) {
             Ok(Ok(pid)) => {
                 let opened = ProcessWatch::of_process(pid);
-                let ended = matches!(opened, Err(Errno::ESRCH));
+                let ended = opened.as_ref().is_err_and(is_gone);
                 self.unidentified.push(Joiner { pid, process_watch: opened.ok(), ended, socket });
             }
             Ok(Err(_)) | Err(_) => {

@@ -77,7 +77,8 @@ impl Group {
         let (refused_since, dead_holder) = (Cell::new(None), Cell::new(None));
         let attempt = Attempt { path, name, me, layout, deadline, refused_since, dead_holder };
         loop {
-            let memory = match fault_call!("rendezvous.bind").and_then(|()| socket::listen(&attempt.name)) {
+            let listening = fault_call!("rendezvous.bind").map_err(Errno::from_raw);
+            let memory = match listening.and_then(|()| socket::listen(&attempt.name)) {
                 Ok(listener) => {
                     fault_point!("rendezvous.leader.bound");
                     Some(leader::lead(&attempt, listener)?)
@@ -147,6 +148,11 @@ impl Attempt<'_> {
 /// The pid namespace of this process; 0 when it is not known.
 fn pid_namespace() -> u64 {
     nix::sys::stat::stat("/proc/self/ns/pid").map_or(0, |found| found.st_ino)
+}
+
+/// Whether a process could not be watched because it has ended.
+pub(crate) fn is_gone(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ESRCH)
 }
 
 /// Sleeps until one of the sockets is readable, at most [`POLL_INTERVAL`] and until the deadline.

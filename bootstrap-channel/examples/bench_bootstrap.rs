@@ -59,7 +59,7 @@ fn report_and_end(chips: usize) -> Result<Duration> {
     };
     // SAFETY: this program has one thread; the body writes to shared memory only.
     let fork = |chip: usize| unsafe { Child::fork(&[], || report(chip)) };
-    let children = (0..chips).map(fork).collect::<nix::Result<Vec<Child>>>()?;
+    let children = (0..chips).map(fork).collect::<Result<Vec<Child>>>()?;
     // Not watched: these chips end as soon as they have reported.
     set.gather(&Wait::until(deadline)).map_err(Error::other)?;
     for child in &children {
@@ -77,7 +77,7 @@ fn share_of_a_core(chips: usize, time: Duration) -> Result<f64> {
     };
     // SAFETY: this program has one thread; the body only sleeps.
     let fork = |_| unsafe { Child::fork(&[], idle) };
-    let children = (0..chips).map(fork).collect::<nix::Result<Vec<Child>>>()?;
+    let children = (0..chips).map(fork).collect::<Result<Vec<Child>>>()?;
     let watch = || {
         children
             .iter()

@@ -9,7 +9,7 @@ use crate::writer::Writer;
 use mailbox_atomics::{Wait, WaitError};
 use shared_memory::{Region, RegionError};
 use std::fmt;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The name of the memory in errors.
 const LABEL: &str = "chipcomm-bootstrap";
@@ -207,5 +207,11 @@ impl ChannelSet {
     /// Only for a chip of this set.
     fn mailbox(&self, chip: usize) -> Mailbox<'_> {
         Mailbox::at(&self.region, chip * MAILBOX_SIZE).expect("the region holds a mailbox for each chip")
+    }
+}
+
+impl AsFd for ChannelSet {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd()
     }
 }

@@ -135,7 +135,7 @@ fn a_chip_killed_at_any_point_has_published_all_or_nothing() {
             idle()
         })];
         std::thread::sleep(Duration::from_micros(round * 25));
-        child[0].signal(Signal::SIGKILL);
+        child[0].signal(Signal::SIGKILL as i32);
         let watch = watch(&child);
         match set.reader(0).unwrap().wait(&Wait::until(far()).watching(&watch)) {
             Ok(reply) => assert_eq!(reply, Reply::Success(ready(0))),

@@ -71,7 +71,7 @@ fn open(path: &Path, symbol: &str) -> Result<(Library, KernelEntry), KernelError
     let unopened = |source| KernelError::File { path: path.to_owned(), source };
     // A bare name would be searched for in the system's folders; a kernel is a file.
     let file = std::fs::canonicalize(path).map_err(unopened)?;
-    fault_call!("chip.dlopen").map_err(|errno| unopened(errno.into()))?;
+    fault_call!("chip.dlopen").map_err(|errno| unopened(std::io::Error::from_raw_os_error(errno)))?;
     // SAFETY: running the initialisers of a kernel's library is what the user asked for by naming it.
     let library = unsafe { Library::open(Some(&file), RTLD_NOW | RTLD_LOCAL) }
         .map_err(|error| KernelError::Library { path: path.to_owned(), loader: loader_words(&error) })?;

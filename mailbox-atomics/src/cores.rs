@@ -50,13 +50,13 @@ pub fn current_core() -> Option<usize> {
 
 /// Moves the calling thread to `core`. It is not bound there: it may run where it could run before, and the
 /// scheduler may move it again.
-pub fn move_this_thread_to(core: usize) -> nix::Result<()> {
+pub fn move_this_thread_to(core: usize) -> std::io::Result<()> {
     let this = Pid::from_raw(0);
     let allowed = sched_getaffinity(this)?;
     let mut only = CpuSet::new();
     only.set(core)?;
     sched_setaffinity(this, &only)?;
-    sched_setaffinity(this, &allowed)
+    Ok(sched_setaffinity(this, &allowed)?)
 }
 
 /// The part of the machine's processor time that a cgroup may use (`cpu.max`, or `cpu.cfs_quota_us` in version 1).

@@ -161,7 +161,7 @@ fn f81_all_ranks_name_a_rank_that_is_killed_while_they_join() {
             .map(|me| rank(move || names_lost(join(path, me, 4, secs(60)).map(drop), victim)))
             .collect();
         await_table(path, |table| table.matches("pid").count() == 3);
-        doomed.signal(Signal::SIGKILL);
+        doomed.signal(Signal::SIGKILL as i32);
         all_fine(others);
     }
 }

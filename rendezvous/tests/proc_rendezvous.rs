@@ -100,7 +100,7 @@ fn f20_all_ranks_name_a_leader_that_is_killed() {
             .map(|me| rank(move || names_death(join(path, me, 4, secs(60)).map(drop), victim)))
             .collect();
         await_table(path, |table| table.matches("pid").count() == 3);
-        doomed.signal(Signal::SIGKILL);
+        doomed.signal(Signal::SIGKILL as i32);
         all_fine(others);
     }
 }
@@ -115,7 +115,7 @@ fn f20_all_ranks_name_a_joiner_that_is_killed() {
     let joiner = rank(move || join(path, 1, 4, secs(60)).map(drop).map_err(|error| error.to_string()));
     let other = rank(move || names_death(join(path, 0, 4, secs(60)).map(drop), 1));
     await_table(path, |table| table.matches("pid").count() == 3);
-    joiner.signal(Signal::SIGKILL);
+    joiner.signal(Signal::SIGKILL as i32);
     all_fine(vec![leader, other]);
 }
 

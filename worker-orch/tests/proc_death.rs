@@ -384,7 +384,7 @@ fn f03_chips_end_with_their_parent_at_any_point_of_its_life() {
             .into_iter()
             .filter_map(|pid| ProcessWatch::of_process(pid as i32).ok())
             .collect();
-        doomed.signal(Signal::SIGKILL);
+        doomed.signal(Signal::SIGKILL as i32);
         assert_eq!(doomed.reap(far()), Some(HowDied::Signalled(9)));
         assert!(chips.iter().all(|chip| chip.wait_for_death(far())), "a chip outlived its parent");
     }

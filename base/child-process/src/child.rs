@@ -13,10 +13,11 @@ use crate::process_watch::ProcessWatch;
 use crate::stdio;
 use deadline::{Deadline, HowDied};
 use fault_points::fault_call;
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+use nix::errno::Errno;
+use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::{ForkResult, Pid, fork};
 use std::cell::Cell;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// What a child ends with after a panic, as Rust programs do.
 pub const PANIC_EXIT_CODE: i32 = 101;
@@ -54,9 +55,9 @@ impl Child {
     /// through `std::io::stdout`, a logger, or a mutex shared with other threads is not: ask
     /// [`is_forked_child`](crate::is_forked_child). A panic hook of the parent is not called. Values that
     /// own closed descriptors must not be used or dropped in `body`.
-    pub unsafe fn fork(keep: &[BorrowedFd<'_>], body: impl FnOnce() -> i32) -> nix::Result<Self> {
+    pub unsafe fn fork(keep: &[BorrowedFd<'_>], body: impl FnOnce() -> i32) -> std::io::Result<Self> {
         // SAFETY: the caller's promise.
-        unsafe { Self::fork_watched(pidfd::open, keep, body) }
+        Ok(unsafe { Self::fork_watched(pidfd::open, keep, body) }?)
     }
 
     /// # Safety
@@ -67,7 +68,7 @@ impl Child {
         body: impl FnOnce() -> i32,
     ) -> nix::Result<Self> {
         let (parent_ends, child_ends) = pipes()?;
-        fault_call!("process.fork")?;
+        fault_call!("process.fork").map_err(Errno::from_raw)?;
         stdio::flush_before_fork();
         // Neither dropped nor needed in the child, which never returns from here.
         let forking = forked::before_fork();
@@ -104,7 +105,9 @@ impl Child {
         let watch = ProcessWatch::of_child(pid.as_raw(), ends.liveness);
         let mut child = Self { watch, _parent_death: ends.parent_death, ended: Cell::new(None) };
         // The number is good for one thing, to open the pidfd now; after that it may be a stranger's.
-        child.watch.open_pidfd(|pid| fault_call!("process.watch").and_then(|()| open(pid)));
+        child
+            .watch
+            .open_pidfd(|pid| fault_call!("process.watch").map_err(Errno::from_raw).and_then(|()| open(pid)));
         child
     }
 
@@ -133,9 +136,9 @@ impl Child {
         self.collect(0)
     }
 
-    /// Sends a signal, unless the child has ended. It never reaches another process, even if the child was
+    /// Sends a signal, by its number, unless the child has ended. It never reaches another process, even if the child was
     /// reaped behind our back and its number is in use again.
-    pub fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: i32) {
         if self.ended.get().is_none() {
             self.watch.signal(signal);
         }
@@ -149,9 +152,16 @@ impl Child {
     }
 }
 
+/// That of its [watch](Child::watch): ready when the child has ended, for `epoll` and the like.
+impl AsFd for Child {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
+    }
+}
+
 impl Drop for Child {
     fn drop(&mut self) {
-        self.signal(Signal::SIGKILL);
+        self.signal(libc::SIGKILL);
         // Bounded: nothing survives SIGKILL, and a child that was reaped answers at once.
         while self.collect(0).is_none() {}
     }
@@ -215,10 +225,8 @@ fn close_all_but(mut keep: Vec<i32>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::errno::Errno;
-    use nix::sys::signal::{SaFlags, SigAction, SigHandler, sigaction};
+    use nix::sys::signal::{SaFlags, SigAction, SigHandler, Signal, sigaction};
     use serial_test::serial;
-    use std::os::fd::AsFd;
     use std::time::Duration;
 
     fn soon() -> Deadline {
@@ -306,7 +314,7 @@ mod tests {
             let mut stranger = std::process::Command::new("sleep").arg("60").spawn().unwrap();
             // What the kernel does when the numbers have wrapped around.
             child.watch.renumber(stranger.id() as i32);
-            child.signal(Signal::SIGKILL);
+            child.signal(libc::SIGKILL);
             let reaped = child.try_reap();
             drop(child);
             // SAFETY: as above.

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use fault_points::fault_call;
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
@@ -89,7 +90,7 @@ pub(crate) fn pipes() -> nix::Result<(ParentEnds, ChildEnds)> {
 
 /// The read end and the write end.
 fn pipe() -> nix::Result<(OwnedFd, OwnedFd)> {
-    fault_call!("process.pipe").and_then(|()| nix::unistd::pipe2(OFlag::O_CLOEXEC))
+    fault_call!("process.pipe").map_err(Errno::from_raw).and_then(|()| nix::unistd::pipe2(OFlag::O_CLOEXEC))
 }
 
 impl ChildEnds {

@@ -4,7 +4,7 @@ use crate::pidfd::{self, Which};
 use crate::pipes::LivenessEnd;
 use deadline::{Deadline, HowDied};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -27,7 +27,7 @@ enum SeenBy {
 impl ProcessWatch {
     /// Watches `pid` through a pidfd. The caller makes sure that `pid` still is the process it means: a
     /// child that it has not reaped, or the peer credentials of a socket.
-    pub fn of_process(pid: i32) -> nix::Result<Self> {
+    pub fn of_process(pid: i32) -> std::io::Result<Self> {
         Ok(Self { pid, seen_by: SeenBy::Pidfd(pidfd::open(pid)?, None) })
     }
 
@@ -80,17 +80,18 @@ impl ProcessWatch {
     }
 
     /// Sends a signal to this process and to no other. That it has just died is not an error.
-    pub(crate) fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: i32) {
         match &self.seen_by {
             SeenBy::Pidfd(fd, _) => {
-                let _ = pidfd::send_signal(fd.as_fd(), signal as i32);
+                let _ = pidfd::send_signal(fd.as_fd(), signal);
             }
             // By its number, but only while a child of ours runs under it. What remains is a child that
             // another thread reaps right here.
             SeenBy::Pipe(_) => {
                 let running = pidfd::wait(self.which(), libc::WNOHANG | libc::WNOWAIT) == Ok(None);
                 if running {
-                    let _ = nix::sys::signal::kill(Pid::from_raw(self.pid), signal);
+                    let signal = Signal::try_from(signal).ok();
+                    let _ = kill(Pid::from_raw(self.pid), signal);
                 }
             }
         }
@@ -195,7 +196,6 @@ fn zombie_status(stat: &str) -> Option<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::errno::Errno;
 
     #[test]
     fn a_zombies_status_is_read_whatever_its_program_is_called() {
@@ -210,8 +210,9 @@ mod tests {
     #[test]
     fn this_process_lives_and_an_impossible_pid_is_an_error() {
         assert_eq!(ProcessWatch::of_process(std::process::id() as i32).unwrap().death(), None);
-        assert_eq!(ProcessWatch::of_process(-1).unwrap_err(), Errno::EINVAL);
-        assert_eq!(ProcessWatch::of_process(i32::MAX).unwrap_err(), Errno::ESRCH);
+        let refused = |pid| ProcessWatch::of_process(pid).unwrap_err().raw_os_error();
+        assert_eq!(refused(-1), Some(libc::EINVAL));
+        assert_eq!(refused(i32::MAX), Some(libc::ESRCH));
     }
 
     #[test]
@@ -242,7 +243,7 @@ mod tests {
         let mut watch = ProcessWatch::of_child(me, LivenessEnd::new(read.into()).unwrap());
         watch.open_pidfd(pidfd::open);
         assert!(matches!(watch.seen_by, SeenBy::Pipe(_)));
-        watch.signal(Signal::SIGKILL);
+        watch.signal(libc::SIGKILL);
         assert_eq!(watch.death(), Some(HowDied::Unknown));
     }
 }

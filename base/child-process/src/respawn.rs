@@ -11,6 +11,7 @@ use crate::forked::report_panic;
 use crate::pidfd;
 use crate::pipes::{ChildEnds, pipes};
 use fault_points::fault_call;
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, posix_spawn};
 use nix::sys::stat::{SFlag, fstat};
@@ -49,7 +50,7 @@ impl Child {
     /// This process is not copied, not even for a moment: nothing depends on the locks, threads and
     /// handlers that it has. The child is killed when this process ends, in whatever way; should that
     /// happen before this call returns, the child ends itself in [`respawned`].
-    pub fn respawn(variable: &str, pass: &[BorrowedFd<'_>]) -> nix::Result<Self> {
+    pub fn respawn(variable: &str, pass: &[BorrowedFd<'_>]) -> std::io::Result<Self> {
         let (parent_ends, child_ends) = pipes()?;
         let own = [child_ends.parent_death.as_fd(), child_ends.liveness.as_fd()];
         let given: Vec<BorrowedFd<'_>> = own.into_iter().chain(pass.iter().copied()).collect();
@@ -60,7 +61,7 @@ impl Child {
         for (copy, number) in copies.iter().zip(PARENT_DEATH..) {
             actions.add_dup2(copy.as_raw_fd(), number)?;
         }
-        fault_call!("process.spawn")?;
+        fault_call!("process.spawn").map_err(Errno::from_raw)?;
         let name = std::env::args_os().next().unwrap_or_default();
         let pid = posix_spawn(
             c"/proc/self/exe",

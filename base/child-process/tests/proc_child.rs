@@ -39,6 +39,6 @@ fn f03_children_end_with_their_parent() {
     read.read_exact(&mut pid).unwrap();
     let grandchild = ProcessWatch::of_process(i32::from_le_bytes(pid)).unwrap();
     assert_eq!(grandchild.death(), None);
-    parent.signal(Signal::SIGKILL);
+    parent.signal(Signal::SIGKILL as i32);
     assert!(grandchild.wait_for_death(far()), "the grandchild spins on without its parent");
 }

@@ -21,7 +21,7 @@
 //!
 //! # Example
 //! ```
-//! fn reserve() -> nix::Result<()> {
+//! fn reserve() -> Result<(), i32> {
 //!     fault_points::fault_call!("example.reserve")?;
 //!     // The system call comes here.
 //!     fault_points::fault_point!("example.reserved");

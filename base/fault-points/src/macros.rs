@@ -21,7 +21,7 @@ macro_rules! fault_point {
 }
 
 /// A point before a system call, which a test can also make fail:
-/// `fault_call!("region.reserve").and_then(|()| …)`. Its value is a `nix::Result<()>`.
+/// `fault_call!("region.reserve").map_err(Errno::from_raw)`. Its value is a `Result<(), i32>`: the errno.
 #[cfg(feature = "inject")]
 #[macro_export]
 macro_rules! fault_call {
@@ -31,7 +31,7 @@ macro_rules! fault_call {
 }
 
 /// A point before a system call, which a test can also make fail:
-/// `fault_call!("region.reserve").and_then(|()| …)`. Its value is a `nix::Result<()>`.
+/// `fault_call!("region.reserve").map_err(Errno::from_raw)`. Its value is a `Result<(), i32>`: the errno.
 #[cfg(not(feature = "inject"))]
 #[macro_export]
 macro_rules! fault_call {
@@ -79,7 +79,7 @@ macro_rules! fault_child {
 /// No fault: the call is made.
 #[doc(hidden)]
 #[inline(always)]
-pub const fn no_fault() -> nix::Result<()> {
+pub const fn no_fault() -> Result<(), i32> {
     Ok(())
 }
 
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn without_the_feature_a_point_is_a_constant() {
         const POINT: () = fault_point!("test.point");
-        const CALL: nix::Result<()> = fault_call!("test.call");
+        const CALL: Result<(), i32> = fault_call!("test.call");
         assert_eq!((POINT, CALL), ((), Ok(())));
     }
 }

@@ -117,6 +117,7 @@ impl Region {
     fn of_object(fd: OwnedFd, label: &str, len: usize, place: Place) -> Result<Self, RegionError> {
         let bytes = checked_len(len)?;
         let mapped = fault_call!("region.map")
+            .map_err(Errno::from_raw)
             .and_then(|()| Mapping::of_object(fd.as_fd(), bytes, place, Access::ReadWrite));
         let map = mapped.map_err(|errno| not_mapped(errno, label, len, place))?;
         Ok(Self { map, fds: vec![fd], parts: Parts::one(len), label: label.to_owned() })
@@ -125,7 +126,9 @@ impl Region {
     fn of_objects(fds: Vec<OwnedFd>, label: &str, parts: Parts, place: Place) -> Result<Self, RegionError> {
         let total = checked_total(&parts)?;
         let objects = fds.iter().enumerate().map(|(index, fd)| (fd.as_fd(), parts.object(index)));
-        let mapped = fault_call!("region.map").and_then(|()| Mapping::of_objects(objects, total, place));
+        let mapped = fault_call!("region.map")
+            .map_err(Errno::from_raw)
+            .and_then(|()| Mapping::of_objects(objects, total, place));
         let map = mapped.map_err(|errno| not_mapped(errno, label, total.get(), place))?;
         Ok(Self { map, fds, parts, label: label.to_owned() })
     }
@@ -149,7 +152,7 @@ impl Region {
         let (fd, at) = self.object(&range)?;
         let announced = available::check_available(&self.label, len, announce)?;
         let mut done = 0;
-        let mut reserved = fault_call!("region.reserve");
+        let mut reserved = fault_call!("region.reserve").map_err(Errno::from_raw);
         // What the limits show as gone by now must not be announced as well.
         while reserved.is_ok() && done < len {
             let step = (len - done).min(STEP);
@@ -308,6 +311,7 @@ fn create_object(label: &str, len: usize) -> Result<OwnedFd, RegionError> {
     checked_len(len)?;
     available::check_file_size_limit(label, len)?;
     let fd = fault_call!("region.create")
+        .map_err(Errno::from_raw)
         .and_then(|()| memfd_create(label, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING))
         .map_err(system("memfd_create"))?;
     nix::unistd::ftruncate(&fd, len as i64).map_err(system("ftruncate"))?;

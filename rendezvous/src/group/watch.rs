@@ -1,10 +1,10 @@
 //! Which of the ranks that a wait depends on is gone.
 
 use super::Group;
+use crate::join::is_gone;
 use crate::memory::Memory;
 use child_process::ProcessWatch;
 use deadline::{Death, HowDied, Watch};
-use nix::errno::Errno;
 use std::sync::{Mutex, PoisonError};
 
 /// The peers' processes. Each is opened when it is first checked, so that a wait that never parks costs no
@@ -39,7 +39,9 @@ impl ProcessWatches {
         if slot.as_ref().is_none_or(|watch| watch.pid() != pid) {
             *slot = match ProcessWatch::of_process(pid) {
                 Ok(watch) => Some(watch),
-                Err(Errno::ESRCH) => return Some(Death { peer: rank, pid, how: HowDied::Unknown }),
+                Err(error) if is_gone(&error) => {
+                    return Some(Death { peer: rank, pid, how: HowDied::Unknown });
+                }
                 // Too many descriptors, or a kernel without pidfds: nothing is known now, the deadline still
                 // holds.
                 Err(_) => None,

@@ -71,7 +71,7 @@ fn never_accepted(attempt: &Attempt<'_>, last: &str) -> CommError {
 fn connect(attempt: &Attempt<'_>, address: SocketAddr) -> Result<Result<Connection, String>, CommError> {
     let limit = attempt.deadline.left().min(CONNECT_LIMIT).max(Duration::from_millis(1));
     let connected = fault_call!("hosts.joiner.connect")
-        .map_err(std::io::Error::from)
+        .map_err(std::io::Error::from_raw_os_error)
         .and_then(|()| TcpStream::connect_timeout(&address, limit))
         .and_then(|socket| {
             // A port that nobody listens at can be connected to itself.

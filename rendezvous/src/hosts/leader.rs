@@ -218,8 +218,8 @@ fn listen(attempt: &Attempt<'_>) -> Result<TcpListener, CommError> {
     let mut last = None;
     for address in attempt.address.resolve(attempt.deadline)? {
         fault_point!("hosts.leader.resolved");
-        let listening =
-            fault_call!("hosts.leader.listen").map_err(std::io::Error::from).and_then(|()| bind(address));
+        let allowed = fault_call!("hosts.leader.listen").map_err(std::io::Error::from_raw_os_error);
+        let listening = allowed.and_then(|()| bind(address));
         match listening {
             Ok(listener) => return Ok(listener),
             Err(error) => last = Some(error),

@@ -63,8 +63,8 @@ pub(super) fn explain(
 }
 
 /// Which limit a process that could not be started ran into.
-pub(super) fn limit_hint(errno: Errno) -> &'static str {
-    match errno {
+pub(super) fn limit_hint(error: &std::io::Error) -> &'static str {
+    match Errno::from_raw(error.raw_os_error().unwrap_or(0)) {
         Errno::EMFILE => "this process has too many descriptors open: raise `ulimit -n`",
         Errno::ENFILE => "the machine has too many descriptors open: raise fs.file-max",
         Errno::EAGAIN => "too many processes: raise `ulimit -u`, or pids.max of the container",
@@ -116,7 +116,7 @@ mod tests {
             (Errno::EAGAIN, "ulimit -u"),
             (Errno::ENOMEM, "memory"),
         ] {
-            assert!(limit_hint(errno).contains(limit), "{errno}");
+            assert!(limit_hint(&errno.into()).contains(limit), "{errno}");
         }
     }
 }

@@ -68,8 +68,8 @@ pub(super) fn fork_all(
         };
         // SAFETY: see the head of this file. Values with closed descriptors (the parent's other children) are
         // not touched by the body, and the child ends without running destructors.
-        let child = unsafe { Child::fork(&keep, body) }.map_err(|errno| {
-            let text = format!("{name} could not be started: fork: {errno}; {}", limit_hint(errno));
+        let child = unsafe { Child::fork(&keep, body) }.map_err(|error| {
+            let text = format!("{name} could not be started: fork: {error}; {}", limit_hint(&error));
             Failure::new(ErrorCode::System, text).in_phase("init")
         })?;
         processes.push((name.clone(), child));

@@ -39,10 +39,10 @@ pub(super) fn spawn_all(
             .chain(group.into_iter().flat_map(ChipGroup::fds))
             .chain(regions.iter().map(|region| region.fd()))
             .collect();
-        let child = Child::respawn(CHILD_VARIABLE, &descriptors).map_err(|errno| {
+        let child = Child::respawn(CHILD_VARIABLE, &descriptors).map_err(|error| {
             let text = format!(
-                "{name} could not be started: posix_spawn of /proc/self/exe: {errno}; {}",
-                limit_hint(errno)
+                "{name} could not be started: posix_spawn of /proc/self/exe: {error}; {}",
+                limit_hint(&error)
             );
             Failure::new(ErrorCode::System, text).in_phase("init")
         })?;

@@ -4,7 +4,6 @@
 
 use super::log::Log;
 use super::plan::{Action, Fault, Plan};
-use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -127,11 +126,11 @@ pub fn step(point: &'static str) {
 
 /// Passes a point before a system call. Called by [`fault_call!`](crate::fault_call).
 #[inline]
-pub fn call(point: &'static str) -> nix::Result<()> {
+pub fn call(point: &'static str) -> Result<(), i32> {
     if MODE.load(Ordering::Relaxed) == IDLE {
         return Ok(());
     }
-    pass(point, Kind::Call).map_or(Ok(()), |errno| Err(Errno::from_raw(errno)))
+    pass(point, Kind::Call).map_or(Ok(()), Err)
 }
 
 #[cold]

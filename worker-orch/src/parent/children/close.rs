@@ -111,7 +111,7 @@ impl Children {
 }
 
 fn end_by_signals(stuck: &[&ChildHandle]) {
-    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+    for signal in [Signal::SIGTERM as i32, Signal::SIGKILL as i32] {
         stuck.iter().for_each(|handle| handle.process.signal(signal));
         let Ok(grace) = Deadline::after(SIGNAL_GRACE) else { break };
         for handle in stuck {

@@ -60,7 +60,7 @@ impl Children {
         };
         let failure = failed(text + &advice);
         if lost.is_some() {
-            return self.lose(failure);
+            return self.lose_at(noticed_ns, failure);
         }
         self.timed_out = Some(TimedOut { run: self.run, noticed_ns, failure: failure.clone() });
         failure
@@ -103,7 +103,7 @@ impl Children {
 
     /// Kills children and reaps them.
     pub(super) fn kill(&self, children: &[usize]) {
-        children.iter().for_each(|child| self.handles[*child].process.signal(Signal::SIGKILL));
+        children.iter().for_each(|child| self.handles[*child].process.signal(Signal::SIGKILL as i32));
         let Ok(deadline) = Deadline::after(COME_BACK) else { return };
         for child in children {
             self.handles[*child].process.reap(deadline);

@@ -110,6 +110,8 @@ pub struct Collectives<'c> {
     pub(crate) local: Local,
     guard: ForkGuard,
     id: AllocationId,
+    window: Window,
+    layout: Layout,
     members: Box<[u32]>,
     me: usize,
     options: Options,
@@ -164,6 +166,8 @@ impl<'c> Collectives<'c> {
             },
             guard: ForkGuard::new(),
             id,
+            window,
+            layout,
             members: ranks.into(),
             me,
             options,
@@ -236,6 +240,12 @@ impl<'c> Collectives<'c> {
     /// The communicator's ranks of the members, in the order of the group.
     pub fn members(&self) -> &[u32] {
         &self.members
+    }
+
+    /// What a kernel on this rank opens the group with (`CommGroup` of `comm_collectives.h`): the context, the memory and its bytes. From
+    /// then on this rank's calls are the kernels', and the host only closes the group.
+    pub fn for_kernels(&self) -> (DeviceAddr, DeviceAddr, usize) {
+        (self.window.context, self.window.base, self.layout.total())
     }
 
     /// Whether a call has broken the group.

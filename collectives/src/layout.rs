@@ -31,6 +31,13 @@ const _: () = {
     assert!(size_of::<PairLines>() == TAKEN_IN_PAIR && TAKEN_IN_PAIR + size_of::<PairTaken>() == PAIR_BYTES);
 };
 
+/// How many bytes of a window a group of so many ranks takes with a pool of so many, and the hash of its layout: for memory in which
+/// kernels make a group by themselves (`comm_collectives.h`). `None` when there is no such group.
+pub fn window_layout(nranks: usize, pool: usize) -> Option<(usize, u64)> {
+    let layout = (1..=64).contains(&nranks).then(|| Layout::new(nranks, pool)).flatten()?;
+    Some((layout.total(), layout.hash()))
+}
+
 /// The sizes of a group's windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {

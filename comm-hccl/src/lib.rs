@@ -20,6 +20,7 @@
 //!   C the package `comm-hccl-c` builds `libcomm_hccl.so`, where the caller owns device and stream.
 //! - Objects of the device layer wait without a limit, except in [`PeerWindow::open`]. The communicator's waits are limited:
 //!   it makes vendor calls on a [`VendorThread`], which is left behind when a call does not return.
+//! - Every vendor call is logged where `CHIPCOMM_VENDOR_LOG` ([`ENV_LOG`]) names a file: when it starts, and when it returns.
 //!
 //! # A vendor call that hangs
 //! `HcclCommInitRootInfo` and `HcclBarrier` wait for all ranks inside the vendor's code, for minutes, and only the end of
@@ -121,6 +122,7 @@ pub use rendezvous::{Prepared, Ticket};
 pub use result::{Code, VendorError};
 pub use runtime::Runtime;
 pub use stream::Stream;
+pub use vendor_call::ENV_LOG;
 pub use vendor_thread::{NotStarted, Overrun, VendorThread};
 pub use warning::PeerWarning;
 pub use window::{LocalWindow, PeerWindow, ShareMode, TicketError, WindowTicket};

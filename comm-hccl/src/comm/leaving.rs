@@ -4,16 +4,12 @@
 //! message can carry it.
 
 use comm_context::comm::{CommError, Phase};
-use deadline::Deadline;
-use mailbox_atomics::WordU32;
+use deadline::{Deadline, Death, HowDied};
+use mailbox_atomics::{Wait, WaitError, WordU32};
 use rendezvous::{Group, region_error};
-use std::time::Duration;
 
 /// Bytes of the group's memory that a rank owns. Windows are on the device, so this is for the word.
 pub(super) const EXTENT: usize = size_of::<WordU32>();
-
-/// How often a rank looks for the words of the others.
-const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// What a rank says about the windows that it has opened. 0, the first value, is that they are open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,29 +29,32 @@ pub(super) fn prepare(group: &Group) -> Result<(), CommError> {
 /// Tells the other ranks.
 pub(super) fn publish(group: &Group, imports: Imports) {
     if let Some(word) = word(group, group.membership().rank()) {
-        word.store(imports as u32);
+        word.store_and_wake(imports as u32);
     }
 }
 
 /// Waits until each of these ranks has closed its imports, cannot, or is dead.
-pub(super) fn wait(group: &Group, mut ranks: Vec<u32>, until: Deadline) -> Result<(), CommError> {
-    let is_open = |rank: u32| word(group, rank).is_some_and(|word| word.load() == 0);
-    loop {
-        ranks.retain(|rank| is_open(*rank) && !group.has_ended(*rank));
-        if ranks.is_empty() {
-            return Ok(());
+pub(super) fn wait(group: &Group, ranks: &[u32], until: Deadline) -> Result<(), CommError> {
+    let is_open = |rank: &&u32| word(group, **rank).is_some_and(|word| word.load() == 0);
+    for rank in ranks {
+        let Some(word) = word(group, *rank) else { continue };
+        // How it died is of no interest here: it has nothing open any more.
+        let ended = || group.has_ended(*rank).then_some(Death { peer: *rank, pid: 0, how: HowDied::Unknown });
+        match Wait::until(until).watching(&ended).on(word, None, |imports| (imports != 0).then_some(())) {
+            Ok(()) | Err(WaitError::PeerDied(_)) => {}
+            Err(_) => {
+                let missing = ranks.iter().filter(is_open).filter(|rank| !group.has_ended(**rank));
+                return Err(CommError::TimedOut {
+                    phase: Phase::Destroy,
+                    waited: until.elapsed(),
+                    limit: until.limit(),
+                    missing: missing.copied().collect(),
+                    table: group.table(),
+                });
+            }
         }
-        if until.has_passed() {
-            return Err(CommError::TimedOut {
-                phase: Phase::Destroy,
-                waited: until.elapsed(),
-                limit: until.limit(),
-                missing: ranks,
-                table: group.table(),
-            });
-        }
-        std::thread::sleep(POLL_INTERVAL);
     }
+    Ok(())
 }
 
 fn word(group: &Group, rank: u32) -> Option<&WordU32> {

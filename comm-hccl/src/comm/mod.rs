@@ -175,7 +175,7 @@ impl HcclComm {
         importers.sort_unstable();
         importers.dedup();
         importers.retain(|rank| *rank != self.me());
-        leaving::wait(&self.group, importers, until)
+        leaving::wait(&self.group, &importers, until)
     }
 
     /// Closes the peers' windows, waits for the peers to do so, and releases everything.

@@ -5,6 +5,7 @@
 
 #![allow(dead_code, reason = "each test program uses a part of this")]
 
+pub(crate) mod devices;
 pub(crate) mod scenario;
 
 use cann_sim::{Kind, Session};

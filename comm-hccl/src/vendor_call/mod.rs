@@ -1,5 +1,11 @@
-//! Which vendor function a thread is in, for other threads that wait for it.
+//! Every vendor call goes through [`recorded`], which knows in which function a thread is, for other threads that wait for
+//! it, and writes the [log](ENV_LOG).
 
+mod log;
+
+pub use log::ENV_LOG;
+
+use log::Answer;
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -25,11 +31,11 @@ impl CurrentCall {
     }
 }
 
-/// Makes one vendor call, and records it if the calling thread is followed.
-pub(crate) fn recorded<T>(function: &'static str, call: impl FnOnce() -> T) -> T {
+/// Makes one vendor call, logs it, and records it if the calling thread is followed.
+pub(crate) fn recorded<T: Answer>(function: &'static str, call: impl FnOnce() -> T) -> T {
     let record = |what| OWN.with(|own| own.borrow().as_ref().inspect(|current| current.set(what)).is_some());
     let followed = record(Some(function));
-    let answer = call();
+    let answer = log::logged(function, call);
     if followed {
         record(None);
     }
@@ -43,14 +49,15 @@ mod tests {
     #[test]
     fn only_the_calls_of_a_followed_thread_are_recorded() {
         let current = CurrentCall::default();
-        assert_eq!(recorded("aclInit", || current.function()), None);
+        let during = || recorded("aclInit", || current.function().unwrap_or("none").to_owned());
+        assert_eq!(during(), "none");
         let seen = std::thread::scope(|scope| {
             let follow = || {
                 current.follow_this_thread();
-                (recorded("aclInit", || current.function()), current.function())
+                (during(), current.function())
             };
             scope.spawn(follow).join().unwrap()
         });
-        assert_eq!(seen, (Some("aclInit"), None));
+        assert_eq!(seen, ("aclInit".to_owned(), None));
     }
 }

@@ -28,7 +28,7 @@ fn right(program: &str, chips: usize) {
 macro_rules! programs {
     ($($test:ident: $program:literal),+ $(,)?) => {
         $(#[test]
-        #[ignore = "needs Ascend devices or the double"]
+        #[ignore = "needs devices: cargo xtask hw-test --layer examples"]
         fn $test() {
             right(env!(concat!("CARGO_BIN_EXE_", $program)), 2);
             right(env!(concat!("CARGO_BIN_EXE_", $program)), 4);

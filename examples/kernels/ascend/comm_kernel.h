@@ -1,6 +1,6 @@
 /*
- * comm_kernel.h for a vector core of Atlas A2 and A3: the same names as on the simulation, so that a kernel's
- * source does not change. It has the part of comm_kernel.h that the kernels in this folder use.
+ * comm_kernel.h for a vector core of Atlas A2 and A3, and of A5: the same names as on the simulation, so that
+ * a kernel's source does not change. It has the part of comm_kernel.h that the kernels in this folder use.
  *
  * STATE: written from the vendor's public documentation. It was compiled with stubs for the vendor's
  * keywords, never with the vendor's compiler, and it has never run on a device.
@@ -60,6 +60,12 @@ template <typename T>
 COMM_DEVICE inline CommSpan<T> comm_tensor(int64_t arg) {
     const auto *tensor = comm_pointer<const TensorDesc>(arg);
     return CommSpan<T>{reinterpret_cast<COMM_GM T *>(tensor->addr) + tensor->start_offset, tensor->extent};
+}
+
+/* As on the simulation: writes the elements back, and forgets them. */
+template <typename T>
+COMM_DEVICE inline void comm_flush(COMM_GM const T *data, size_t count) {
+    comm_detail::sync_lines(comm_detail::address(data), count * sizeof(T));
 }
 
 template <typename T>

@@ -86,7 +86,7 @@ mod thresholds;
 pub use element::{DType, Element, Op, bf16, f16};
 pub use error::{BadArgument, CallOf, CollError};
 pub use group::{Collectives, CommRef};
-pub use layout::window_layout;
+pub use layout::{group_bytes, group_hash};
 pub use options::Options;
 pub use request::{CallText, Kind, Request, Shared};
 pub use scope::{Pending, Scope};

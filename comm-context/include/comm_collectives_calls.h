@@ -3,10 +3,10 @@
  *
  * A call is a sequence of steps that all ranks number alike; collectives/src/call.rs, plan.rs and moves.rs have the same.
  */
+#include "comm_collectives.h"
+
 #ifndef CHIPCOMM_COMM_COLLECTIVES_CALLS_H
 #define CHIPCOMM_COMM_COLLECTIVES_CALLS_H
-
-#include "comm_collectives.h"
 
 namespace comm_detail {
 

@@ -61,6 +61,13 @@ enum CommResult {
  * The ranks find each other by rootinfo_path, the same on every rank. It is only a name: nothing may exist
  * there, and nothing is created. The caller owns the stream and the life cycle of the device; the
  * simulation ignores the stream.
+ *
+ * Ranks on several hosts: rootinfo_path is "tcp://HOST:PORT", an address of rank 0's host (IPv6 in brackets),
+ * or "env://", which takes it from MASTER_ADDR and MASTER_PORT, or from Slurm's variables. Rank 0 listens there
+ * until all have joined. CHIPCOMM_TOKEN_FILE names a file with a token that only its owner can read, the same
+ * on every host; or CHIPCOMM_TOKEN holds it. A rank whose process ends is noticed at once, a host or network
+ * that fails within 10 seconds. Windows reach other hosts by Fabric only. Everything passes through rank 0:
+ * comm_destroy of rank 0 waits up to 2 seconds for the others to leave. The simulation refuses addresses.
  */
 CommHandle comm_init(int rank, int nranks, void *stream, const char *rootinfo_path);
 

@@ -74,6 +74,7 @@ mod mailbox;
 mod message_slot;
 mod one_shot;
 mod pair_ring;
+mod prefetch;
 mod progress;
 mod records;
 #[cfg(not(loom))]
@@ -95,6 +96,7 @@ pub use mailbox::{Call, MailboxWords, RequestNumber, Requester, Responder};
 pub use message_slot::{Message, MessageSlot, MessageState};
 pub use one_shot::{AlreadyPublished, OneShot};
 pub use pair_ring::{PAIR_PAYLOAD_WORDS, PAIR_SLOTS, PairLines, PairReceiver, PairSender, PairTaken};
+pub use prefetch::prefetch_to_write;
 pub use progress::{
     Credit, Halves, INLINE_WORDS, Observed, PARK_LANES, PROGRESS_LINES, Progress, ProgressLine,
     ProgressWords, Use,

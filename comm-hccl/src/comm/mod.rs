@@ -11,7 +11,7 @@ mod objects;
 mod windows;
 
 pub use message::Refusal;
-pub use windows::NotShareable;
+pub use windows::{NotAcrossHosts, NotShareable};
 
 use crate::device::{Device, VendorPid};
 use crate::error::DeviceError;

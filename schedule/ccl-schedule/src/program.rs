@@ -41,6 +41,11 @@ pub trait Program: Sync {
         None
     }
 
+    /// The number of a tile's size, in a program whose tiles are not all chunks of one tensor.
+    fn size_class(&self, _rank: u32, _tile: u32) -> Option<u32> {
+        None
+    }
+
     /// How many messages all ranks send together.
     fn messages(&self) -> u64;
 
@@ -81,6 +86,9 @@ where
     }
     fn math(&self, rank: u32, number: u32) -> Option<Math> {
         (**self).math(rank, number)
+    }
+    fn size_class(&self, rank: u32, tile: u32) -> Option<u32> {
+        (**self).size_class(rank, tile)
     }
     fn messages(&self) -> u64 {
         (**self).messages()

@@ -286,15 +286,13 @@ impl<'p> Plan<'p> {
         })
     }
 
-    /// The size class of a tile; scratch tiles of a schedule count as the largest chunk.
+    /// The size class of a tile of `program`, which is this plan's; scratch tiles of a schedule count as the largest chunk.
     #[inline]
-    pub(crate) fn class(&self, rank: u32, tile: u32) -> usize {
-        if let Some(kernel) = self.kernel
-            && let Some(class) = kernel.class(rank, tile)
-        {
-            return class;
+    pub(crate) fn class<G: Program + ?Sized>(&self, program: &G, rank: u32, tile: u32) -> usize {
+        match program.size_class(rank, tile) {
+            Some(class) => class as usize,
+            None => usize::from(tile >= self.smaller_from && tile < self.cut.chunks),
         }
-        usize::from(tile >= self.smaller_from && tile < self.cut.chunks)
     }
 
     /// How many bits a size class takes.

@@ -14,6 +14,11 @@ const FIRST_LINE: usize = 64;
 pub(super) trait Executor {
     fn execute(&mut self, frame: &ReceivedFrame) -> Result<Vec<u8>, Failure>;
 
+    /// Whether nothing can be executed any more.
+    fn is_lost(&self) -> bool {
+        false
+    }
+
     /// A frame failed or was skipped, which is on record by now: others that wait for what it would have done need not.
     fn not_done(&mut self) {}
 }
@@ -33,6 +38,8 @@ pub(super) enum Ended {
     /// A collective command panicked. Its peers wait for this child, and the state of its communicator is
     /// unknown: the process must end.
     Panicked,
+    /// The executor has lost what it needs: the process must end.
+    Lost,
 }
 
 /// Serves until shutdown. A parked child costs nothing: the parent's death kills it from outside, so it
@@ -42,7 +49,8 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
     let words = block.child(me);
     let mut slot = vec![0; SLOT_BYTES];
     let mut frame = ReceivedFrame::default();
-    let mut seq = 0;
+    // Not 0 in the place of a process that was ended.
+    let mut seq = words.done();
     // The last run of which this child recorded a failure. It is not read back from the control block: the
     // parent polls that cache line, and its owner would have to fetch it.
     let mut failed_run = words.failed_run();
@@ -69,6 +77,9 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
             block.record_times(me, seq, start_ns, monotonic_ns());
         }
         fault_point!("worker.frame.executed");
+        if executor.is_lost() {
+            return Ended::Lost;
+        }
         match outcome {
             Ok(answer) if answer.is_empty() => {}
             Ok(answer) => block.write_answer(me, &answer),
@@ -152,7 +163,15 @@ fn await_prerequisites(
         let wait = Wait::until(deadline).abort_on(block.parent().abort_word()).spinning(spin);
         let mut parked = block.park_flag(me, child);
         let words = block.child(child);
-        match wait.on(words.done_word(), Some(&mut parked), |done| (done >= need.seq).then_some(())) {
+        let waits = words.done() < need.seq;
+        if waits {
+            block.child(me).set_need(Some(*need));
+        }
+        let waited = wait.on(words.done_word(), Some(&mut parked), |done| (done >= need.seq).then_some(()));
+        if waits {
+            block.child(me).set_need(None);
+        }
+        match waited {
             Ok(()) if words.failed_run() == frame.run => return Err(TaskError::Followed),
             Ok(()) => {}
             Err(WaitError::Aborted { .. } | WaitError::TimedOut { .. } | WaitError::PeerDied(_)) => {

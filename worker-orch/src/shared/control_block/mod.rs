@@ -134,6 +134,27 @@ impl ControlBlock {
         words.progress.done.store_and_notify(seq, listeners);
     }
 
+    /// Wakes all processes that are parked on the progress of a child, so that they check their abort word.
+    /// One that is about to park misses it and finds out at its next poll.
+    pub(crate) fn wake_waiters(&self) {
+        (0..self.children).for_each(|child| self.child(child).done_word().wake_all());
+    }
+
+    /// Whether the parent is parked, or about to, on the progress of a child.
+    pub(crate) fn parent_is_parked(&self) -> bool {
+        self.flags()[self.children].load() != 0
+    }
+
+    /// Finishes for a child that has ended what it was sent, up to `sent`, as skipped in `run`. The parent is
+    /// the writer of its words until another process serves them.
+    pub(crate) fn abandon(&self, child: usize, sent: u64, run: u64) {
+        let words = self.child(child);
+        self.record_failure(child, run, u32::MAX, None);
+        words.set_idle();
+        self.flags()[child].store(0);
+        self.finish(child, words, sent);
+    }
+
     fn flags(&self) -> &[WordU32] {
         inside(self.region.word_slice(FLAGS_AT, self.children + 1))
     }

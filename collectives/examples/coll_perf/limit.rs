@@ -5,29 +5,27 @@
 //! of a round keep these apart.
 #![allow(unsafe_code)]
 
-use crate::dirty;
+use crate::args::Mode;
+use crate::data;
+use bench_support::{Contestant, SpinPingPong, alternate};
 use shared_memory::{Region, RegionError};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub(crate) struct Limit {
+struct Limit {
     region: Region,
     len: usize,
 }
 
 /// Rounds that a process has played.
-pub(crate) struct Player(u64);
+struct Player(u64);
 
 const FLAGS: usize = 256;
 
 impl Limit {
-    pub(crate) fn new(bytes: usize) -> Result<Self, RegionError> {
+    fn new(bytes: usize) -> Result<Self, RegionError> {
         let len = bytes / 4;
         let each = bytes.next_multiple_of(4096);
         Ok(Self { region: Region::create("limit", 4096 + 2 * each)?, len })
-    }
-
-    pub(crate) fn player(&self) -> Player {
-        Player(0)
     }
 
     fn tensor(&self, of: usize) -> *mut f32 {
@@ -47,20 +45,55 @@ impl Limit {
         }
     }
 
-    pub(crate) fn play(&self, me: usize, rounds: u64, player: &mut Player) {
+    fn play(&self, me: usize, rounds: u64, player: &mut Player, mode: Mode) {
         for round in 0..rounds {
-            // SAFETY: this process's tensor; the other one does not touch it before the first spin and after the second.
-            dirty::write(unsafe { std::slice::from_raw_parts_mut(self.tensor(me), self.len) }, round);
+            if mode == Mode::Dirty {
+                // SAFETY: this process's tensor; the other one does not touch it before the first spin and after the second.
+                data::write(unsafe { std::slice::from_raw_parts_mut(self.tensor(me), self.len) }, round);
+            }
             self.meet(me, player);
             let half = (self.len / 2).next_multiple_of(32).min(self.len);
             let (start, end) = if me == 0 { (0, half) } else { (half, self.len) };
             // SAFETY: this process's half of both tensors.
             unsafe { add_both(self.tensor(0).add(start), self.tensor(1).add(start), end - start) };
             self.meet(me, player);
-            // SAFETY: as above.
-            dirty::read(unsafe { std::slice::from_raw_parts(self.tensor(me), self.len) });
+            if mode == Mode::Dirty {
+                // SAFETY: as above.
+                data::read(unsafe { std::slice::from_raw_parts(self.tensor(me), self.len) });
+            }
         }
     }
+}
+
+/// Microseconds of a call without a library, on two cores: no deadline, no peer that may die, no place to look up.
+pub(crate) fn measure(bytes: usize, mode: Mode) -> Result<f64, Box<dyn std::error::Error>> {
+    let limit = Limit::new(bytes)?;
+    let mut player = Player(0);
+    let rounds = (2_000_000 / (200 + bytes as u64 / 4)).clamp(2, 2000);
+    let mut contestants = [
+        Contestant { rounds, play: &mut |me, rounds| limit.play(me, rounds, &mut player, mode) },
+        Contestant {
+            rounds,
+            play: &mut |me, rounds| {
+                for round in 0..if mode == Mode::Dirty { rounds } else { 0 } {
+                    // SAFETY: this process's tensor, which the other one touches inside a round only.
+                    let own = unsafe { std::slice::from_raw_parts_mut(limit.tensor(me), limit.len) };
+                    data::write(own, round);
+                    data::read(own);
+                }
+            },
+        },
+    ];
+    let samples = alternate(2, 5, &mut contestants)?;
+    Ok((samples[0].median() - samples[1].median()).max(0.0) / 1e3)
+}
+
+/// Microseconds of a bare spin round trip between two cores.
+pub(crate) fn round_trip() -> Result<f64, Box<dyn std::error::Error>> {
+    let spin = SpinPingPong::new()?;
+    let mut played = 0;
+    let play = &mut |me: usize, rounds: u64| spin.play(me, rounds, &mut played);
+    Ok(alternate(2, 20, &mut [Contestant { rounds: 500, play }])?[0].median() / 1e3)
 }
 
 /// Adds two ranges into both.

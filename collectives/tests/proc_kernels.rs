@@ -39,7 +39,7 @@ fn load(name: &CStr) -> Kernel {
 
 /// Makes a call as a kernel, on the memory of a group that the host has made.
 fn as_kernel(kernel: Kernel, group: &Collectives<'_>, request: &Request) -> bool {
-    let (context, memory, bytes) = group.for_kernels();
+    let (context, memory, bytes) = group.for_kernels().unwrap();
     let op = request.op.map_or(0, |op| op as i64);
     let mut args = [0_i64; 50];
     args[..10].copy_from_slice(&[

@@ -1,7 +1,9 @@
 //! The backend-neutral communicator: the trait, its arguments and its errors.
 
+mod address_space;
 mod allocation_table;
 mod backend;
+mod device_collectives;
 mod error;
 mod host_windows;
 mod membership;
@@ -10,8 +12,13 @@ mod reachable;
 mod timeout;
 pub mod validate;
 
+pub use address_space::AddressSpace;
 pub use allocation_table::{Allocated, AllocationTable, Key, Released};
 pub use backend::{Backend, WindowRequest};
+pub use device_collectives::{
+    DeviceCall, DeviceCallUnderWay, DeviceCollectives, DeviceGroup, DeviceInput, DeviceOutput, DeviceRequest,
+    Leaving, ReduceOp, Reduction,
+};
 pub use error::{ArgumentError, CommError, Death, PathProblem};
 pub use host_windows::{HostWindows, WordWait};
 pub use membership::Membership;
@@ -94,6 +101,11 @@ pub trait Communicator: Send + Sync {
         None
     }
 
+    /// The devices' own engine for collectives, where there is one.
+    fn device_collectives(&self) -> Option<&dyn DeviceCollectives> {
+        None
+    }
+
     /// Leaves the group. Always releases what this rank owns, also when a peer is gone or the deadline
     /// passes; the error then says so. A peer that still waits for this rank gets [`CommError::PeerLeft`].
     fn destroy(self: Box<Self>, within: Timeout) -> Result<(), CommError>;
@@ -147,6 +159,10 @@ impl Communicator for Box<dyn Communicator> {
 
     fn host_windows(&self) -> Option<&dyn HostWindows> {
         (**self).host_windows()
+    }
+
+    fn device_collectives(&self) -> Option<&dyn DeviceCollectives> {
+        (**self).device_collectives()
     }
 
     fn destroy(self: Box<Self>, within: Timeout) -> Result<(), CommError> {

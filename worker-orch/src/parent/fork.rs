@@ -7,8 +7,10 @@
 #![allow(unsafe_code)]
 
 use super::bring_up::{Memory, Plan};
+use super::bring_up_error::limit_hint;
 use crate::shared::{ChildContext, ChipRole, Functions, Role};
 use child_process::Child;
+use chip_bootstrap::ChipGroup;
 use deadline::Deadline;
 use fault_points::{fault_child, fault_point};
 use shared_memory::Region;
@@ -30,7 +32,7 @@ pub(super) fn fork_all(
         let mut keep: Vec<BorrowedFd<'_>> = Vec::new();
         let heaps_below: Vec<Arc<Region>>;
         if number < chips {
-            keep.extend(memory.group.as_ref().map(|group| group.region().fd()));
+            keep.extend(memory.group.iter().flat_map(ChipGroup::fds));
         } else if number < chips + workers {
             heaps_below = plan.workers[number - chips].1.own_heaps();
             // Those above too: that Worker may start its own children by exec.
@@ -67,8 +69,7 @@ pub(super) fn fork_all(
         // SAFETY: see the head of this file. Values with closed descriptors (the parent's other children) are
         // not touched by the body, and the child ends without running destructors.
         let child = unsafe { Child::fork(&keep, body) }.map_err(|errno| {
-            let text =
-                format!("{name} could not be started: fork: {errno}; see ulimit -u and the machine's memory");
+            let text = format!("{name} could not be started: fork: {errno}; {}", limit_hint(errno));
             Failure::new(ErrorCode::System, text).in_phase("init")
         })?;
         processes.push((name.clone(), child));

@@ -12,8 +12,10 @@
 #ifndef CHIPCOMM_COMM_COLLECTIVES_H
 #define CHIPCOMM_COMM_COLLECTIVES_H
 
-#include "../sum_ranks.h"
+/* First: it is the one beside this file that counts. */
 #include "comm_kernel.h"
+
+#include "../sum_ranks.h"
 
 enum class CommOp : uint8_t { Sum = 0 };
 

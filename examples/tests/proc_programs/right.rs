@@ -200,7 +200,7 @@ fn kernels_compile_against_the_header_for_ascend_and_its_barrier_holds() {
     let ascend = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/ascend");
     kernels_compile(&["-include", vendor.to_str().unwrap(), "-I", ascend]);
     let source = format!(
-        "#include \"{}\"\n#include \"{ascend}/comm_kernel.h\"\n#include \"allreduce.cpp\"\n",
+        "#include \"{}\"\n#include \"{ascend}/comm_collectives.h\"\n#include \"allreduce.cpp\"\n",
         vendor.display()
     );
     let kernel = compile(folder.path(), "ascend", &source);

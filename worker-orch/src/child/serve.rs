@@ -3,7 +3,7 @@
 use crate::shared::{BODY_AT, ControlBlock, Kind, ReceivedFrame, SLOT_BYTES, used};
 use deadline::{Deadline, LONGEST_WAIT, monotonic_ns};
 use fault_points::fault_point;
-use mailbox_atomics::{SpinBudget, Wait, WaitError};
+use mailbox_atomics::{DispatchReceiver, SpinBudget, Wait, WaitError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use worker_errors::{ErrorCode, Failure};
 
@@ -42,13 +42,13 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
     let words = block.child(me);
     let mut slot = vec![0; SLOT_BYTES];
     let mut frame = ReceivedFrame::default();
-    let mut seq = 0;
+    let mut ring =
+        DispatchReceiver::new(words.done_number(), words.slot_flag(), block.parent().shutdown_word());
     // The last run of which this child recorded a failure. It is not read back from the control block: the
     // parent polls that cache line, and its owner would have to fetch it.
     let mut failed_run = words.failed_run();
     let Ok(mut idle) = Deadline::after(LONGEST_WAIT) else { return Ended::Shutdown };
-    while let Some(next) = next_frame(block, me, seq + 1, &mut idle, &spin) {
-        seq = next;
+    while let Some(seq) = next_frame(block, me, &mut ring, &mut idle, &spin) {
         words.set_busy(seq);
         read_frame(block, me, seq, &mut slot, &mut frame);
         fault_point!("worker.frame.received");
@@ -90,33 +90,28 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
         }
         words.set_idle();
         fault_point!("worker.frame.before-done");
-        block.finish(me, words, seq);
+        ring.finish(block.listeners(me));
         fault_point!("worker.frame.done");
     }
     words.set_idle();
     Ended::Shutdown
 }
 
-/// Waits for frame `seq`; `None` at shutdown.
+/// Waits for the next frame; `None` at shutdown.
 fn next_frame(
     block: &ControlBlock,
     me: usize,
-    seq: u64,
+    ring: &mut DispatchReceiver<'_>,
     idle: &mut Deadline,
     spin: &SpinBudget,
 ) -> Option<u64> {
-    let slot = block.slot_word(me, seq);
-    let mut parked = block.child(me).slot_flag();
+    let seq = ring.next_number();
     loop {
         let wait = Wait::until(*idle);
         // The first frame comes when all children are up: spinning before that takes the cores that they come
         // up on.
         let wait = if seq == 1 { wait } else { wait.spinning(spin) };
-        let woke = wait.on(slot, Some(&mut parked), |found| match found {
-            found if found == seq => Some(Some(seq)),
-            _ => block.parent().is_shut_down().then_some(None),
-        });
-        match woke {
+        match ring.next(block.slot_number(me, seq), &wait) {
             Ok(next) => return next,
             // The longest wait there is, renewed: an idle Worker may idle for days.
             Err(_) => *idle = Deadline::after(LONGEST_WAIT).ok()?,
@@ -152,9 +147,9 @@ fn await_prerequisites(
         let wait = Wait::until(deadline).abort_on(block.parent().abort_word()).spinning(spin);
         let mut parked = block.park_flag(me, child);
         let words = block.child(child);
-        match wait.on(words.done_word(), Some(&mut parked), |done| (done >= need.seq).then_some(())) {
-            Ok(()) if words.failed_run() == frame.run => return Err(TaskError::Followed),
-            Ok(()) => {}
+        match words.done_number().wait_for(need.seq, &wait, &mut parked) {
+            Ok(_) if words.failed_run() == frame.run => return Err(TaskError::Followed),
+            Ok(_) => {}
             Err(WaitError::Aborted { .. } | WaitError::TimedOut { .. } | WaitError::PeerDied(_)) => {
                 return Err(TaskError::Followed);
             }

@@ -6,7 +6,7 @@ use crate::parent::first_cause::{Event, Problems, is_because_of_peer};
 use crate::program::Program;
 use crate::shared::{Activity, FailedAt, Programs};
 use deadline::{Death, HowDied, monotonic_ns};
-use mailbox_atomics::WaitError;
+use mailbox_atomics::{Overclaimed, WaitError};
 use std::fmt::Write;
 use std::time::Duration;
 use worker_errors::{ErrorCode, Failure};
@@ -87,8 +87,8 @@ impl Children {
     }
 
     /// A child that claims to have finished what it was never sent: nothing that it says can be trusted.
-    pub(super) fn claims_too_much(&self, child: usize, done: u64) -> Failure {
-        let ChildHandle { name, process, sent, .. } = &self.handles[child];
+    pub(super) fn claims_too_much(&self, child: usize, Overclaimed { done, sent }: Overclaimed) -> Failure {
+        let ChildHandle { name, process, .. } = &self.handles[child];
         let text = format!("{name} (pid {}) claims to have finished {done} tasks of {sent}", process.pid());
         Failure::new(ErrorCode::Protocol, text).in_process(process.pid() as u32)
     }
@@ -116,10 +116,10 @@ impl Children {
         for (child, handle) in self.handles.iter().enumerate() {
             let words = self.block.child(child);
             let doing = match words.activity() {
-                Activity::Idle => format!("idle, {} of {} tasks done", words.done(), handle.sent),
+                Activity::Idle => format!("idle, {} of {} tasks done", words.done(), handle.ring.sent()),
                 Activity::Task { seq, since_ns } => {
                     let since = Duration::from_nanos(now.saturating_sub(since_ns));
-                    format!("in task {seq} of {} for {since:.1?}", handle.sent)
+                    format!("in task {seq} of {} for {since:.1?}", handle.ring.sent())
                 }
             };
             let _ = writeln!(table, "  {:<12} pid {:<8} {doing}", handle.name, handle.pid());

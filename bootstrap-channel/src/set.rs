@@ -158,8 +158,14 @@ impl ChannelSet {
     /// processes. A dead chip ends the wait even if it had reported that it was ready: what it made died
     /// with it.
     pub fn gather(&self, how: &Wait<'_>) -> Result<Vec<Success>, GatherError> {
+        self.gather_from(&(0..self.count).collect::<Vec<_>>(), how)
+    }
+
+    /// The same for some of the chips; the others do not report, and count as ready with nothing.
+    pub fn gather_from(&self, chips: &[usize], how: &Wait<'_>) -> Result<Vec<Success>, GatherError> {
         let how = how.polling_every(POLL_INTERVAL);
-        let mut ready = vec![None; self.count];
+        let report = |chip| (!chips.contains(&chip)).then(Success::default);
+        let mut ready: Vec<Option<Success>> = (0..self.count).map(report).collect();
         while let Some(awaited) = ready.iter().position(Option::is_none) {
             // Parked on one chip's word, it notices the others whenever it polls.
             let replied =

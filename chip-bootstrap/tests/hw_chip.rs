@@ -1,113 +1,16 @@
 //! Bring-up, memory, a kernel and teardown on every device: `cargo xtask hw-test --layer chip`.
-//!
-//! # Safety
-//! Forks before any vendor call. The children use the chip only, and no lock of the test harness.
 #![cfg(feature = "ascend")]
-#![allow(unsafe_code)]
 
-use cann_sim::{Kind, hw_test, hw_test::session as double};
-use child_process::Child;
-use chip_bootstrap::{ChipConfig, Entry, HostSpan, Platform, bring_up};
+mod support;
+
+use cann_sim::hw_test::kernel;
+use chip_bootstrap::{ChipConfig, Entry, HostSpan, bring_up};
 use comm_context::abi::{DType, DeviceAddr, TensorDesc};
-use comm_context::comm::{Membership, Timeout};
-use deadline::{Deadline, HowDied};
+use comm_context::comm::Membership;
 use shared_memory::Region;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
-use worker_errors::{Failure, clip};
-
-const TEXT: usize = 4096;
-
-fn devices() -> Vec<i32> {
-    hw_test::devices().into_iter().map(|device| device as i32).collect()
-}
-
-fn platform() -> Platform {
-    hw_test::platform().parse().unwrap()
-}
-
-fn patience() -> Timeout {
-    Timeout::new(Duration::from_secs(120)).unwrap()
-}
-
-/// A kernel that adds its scalar to every float of its tensor, and uses its contexts for that: compiled here for the
-/// double, given for a device.
-fn kernel(folder: &Path) -> PathBuf {
-    if double().is_none() {
-        return hw_test::kernel_folder().join("add.o");
-    }
-    let (source, library) = (folder.join("add.cpp"), folder.join("add.so"));
-    let text = r#"
-#include "kernel_context.h"
-#include "tensor.h"
-extern "C" void kernel_entry(int64_t *args) {
-    const TensorDesc *tensor = reinterpret_cast<const TensorDesc *>(args[0]);
-    const LocalContext *local = reinterpret_cast<const LocalContext *>(args[KERNEL_LOCAL_CONTEXT_ARG]);
-    const GlobalContext *global = reinterpret_cast<const GlobalContext *>(args[KERNEL_GLOBAL_CONTEXT_ARG]);
-    const int64_t blocks = local->block_num + local->block_idx + global->sub_block_id;
-    float *data = reinterpret_cast<float *>(tensor->addr) + tensor->start_offset;
-    for (uint64_t i = 0; i < tensor->extent; i++) data[i] += static_cast<float>(args[1] * blocks);
-}
-"#;
-    std::fs::write(&source, text).unwrap();
-    let mut compiler = Command::new("g++");
-    compiler.args(["-std=c++17", "-shared", "-fPIC", "-I", comm_context::INCLUDE_DIR, "-o"]);
-    assert!(compiler.arg(&library).arg(&source).status().expect("g++ is needed").success());
-    hw_test::describe_kernel(&library);
-    library
-}
-
-/// An error with its causes.
-fn text(error: impl Into<Failure>) -> String {
-    error.into().to_string()
-}
-
-/// Runs `body` for every device, each in its own process, and fails with their errors.
-fn in_processes(devices: &[i32], keep: &[&Region], body: &dyn Fn(usize, i32) -> Result<(), String>) {
-    let before = double().map_or(0, |session| session.report().unwrap().processes.len());
-    let texts = Region::create("texts", devices.len() * TEXT).unwrap();
-    let keep: Vec<_> = keep.iter().map(|region| region.fd()).collect();
-    let children: Vec<Child> = devices
-        .iter()
-        .enumerate()
-        .map(|(rank, device)| {
-            let run = || match body(rank, *device) {
-                Ok(()) => 0,
-                Err(text) => {
-                    let _ = texts.write(rank * TEXT, clip(&text, TEXT).as_bytes());
-                    1
-                }
-            };
-            // SAFETY: see the head of the file.
-            unsafe { Child::fork(&keep, run) }.unwrap()
-        })
-        .collect();
-    let end = Deadline::after(Duration::from_secs(300)).unwrap();
-    let mut failed = Vec::new();
-    for (rank, child) in children.iter().enumerate() {
-        let how = child.reap(end);
-        let mut text = vec![0; TEXT];
-        texts.read(rank * TEXT, &mut text).unwrap();
-        if how != Some(HowDied::Exited(0)) {
-            failed.push(format!(
-                "rank {rank} {how:?}: {}",
-                String::from_utf8_lossy(&text).trim_end_matches('\0')
-            ));
-        }
-    }
-    assert!(failed.is_empty(), "on devices {devices:?}:\n{}", failed.join("\n"));
-    if let Some(session) = double() {
-        let report = session.report().unwrap();
-        let ours = &report.processes[before..];
-        // The runtime itself lasts as long as the process.
-        let holds =
-            |process: &cann_sim::ProcessReport| process.live.iter().any(|(kind, _)| *kind != Kind::Runtime);
-        let clean = |process: &cann_sim::ProcessReport| !holds(process) && process.reclaimed.is_empty();
-        assert!(ours.len() == devices.len() && ours.iter().all(clean), "{report}");
-    }
-}
+use support::{devices, in_processes, patience, platform, text};
 
 // CB-1, CB-4, CB-5
 #[test]
@@ -116,7 +19,7 @@ fn chips_come_up_stage_run_a_kernel_store_and_go_down() {
     const COUNT: usize = 256;
     let (devices, platform) = (devices(), platform());
     let folder = tempfile::tempdir().unwrap();
-    let (kernel, path) = (kernel(folder.path()), folder.path().join("rootinfo"));
+    let (kernel, path) = (kernel("add"), folder.path().join("rootinfo"));
     let host = Arc::new(Region::create("host", devices.len() * 8192).unwrap());
     in_processes(&devices, &[&host], &|rank, device| {
         let span = |at: usize| HostSpan::new(host.clone(), at..at + COUNT * 4).unwrap();

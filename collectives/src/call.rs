@@ -104,6 +104,15 @@ impl Call {
         (self.base, self.first_piece) = (engine.step, engine.piece);
     }
 
+    /// Bytes that a call like this one stages first.
+    #[inline]
+    pub(crate) fn staged_bytes(&self) -> usize {
+        match (self.plan.shape, self.route) {
+            (Shape::Pieces, Route::Staged) => self.plan.block * self.request.dtype.size(),
+            _ => 0,
+        }
+    }
+
     /// Lets the engine count the steps and pieces of this call.
     #[inline]
     pub(crate) fn settle(&self, engine: &mut Engine<'_>) {

@@ -256,9 +256,22 @@ impl<'c> Engine<'c> {
                 Err(error) => return Err(self.give_up(error)),
             }
         }
+        if self.setting.core_per_rank {
+            self.prepare_next(call);
+        }
         self.progress.notify();
         fault_point!("coll.done");
         Ok(())
+    }
+
+    /// Takes back what the next call probably writes, if it is like this one, from the caches of the others: while the caller computes.
+    #[inline]
+    fn prepare_next(&self, call: &Call) {
+        self.progress.prepare_after(self.step);
+        let bytes = call.staged_bytes();
+        if bytes <= thresholds::PREFETCH {
+            mailbox_atomics::prefetch_to_write(self.memory.half(self.me, Halves::of(self.piece)), bytes);
+        }
     }
 
     /// Waits for a word: polls it for a while, then waits through the communicator.

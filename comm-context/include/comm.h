@@ -10,8 +10,14 @@
  *            COMM_E_INVALID, never a crash.
  * Threads    A handle may be used from any thread, and from several at once.
  * Waiting    A call marked "collective" returns on no rank before every member has made it. It fails with
- *            COMM_E_TIMED_OUT after 120 seconds, or after CHIPCOMM_TIMEOUT_S seconds if that was set in
- *            comm_init, and does not wait for the deadline when a member's process dies or leaves.
+ *            COMM_E_TIMED_OUT after 120 seconds, or after CHIPCOMM_TIMEOUT_S seconds if that is set, and
+ *            does not wait for the deadline when a member's process dies or leaves. The others return at
+ *            once in the simulation; on Ascend devices they make vendor calls, each under the same deadline.
+ *            comm_destroy is not collective, and waits too: see there. On Ascend devices HCCL has limits of
+ *            its own inside comm_init (HCCL_CONNECT_TIMEOUT, 120 seconds) and comm_barrier
+ *            (HCCL_EXEC_TIMEOUT); the shorter one ends the call. The first allocation waits for the path to
+ *            each peer's device to be reported as up, for 3 seconds on A2 and A3 and 30 seconds on A5, and
+ *            then goes on without the report.
  * Failure    After a timeout, a death or an abort the communicator is broken: every later call repeats
  *            the first cause. comm_destroy works in any state.
  */
@@ -55,6 +61,13 @@ enum CommResult {
  * The ranks find each other by rootinfo_path, the same on every rank. It is only a name: nothing may exist
  * there, and nothing is created. The caller owns the stream and the life cycle of the device; the
  * simulation ignores the stream.
+ *
+ * Ranks on several hosts: rootinfo_path is "tcp://HOST:PORT", an address of rank 0's host (IPv6 in brackets),
+ * or "env://", which takes it from MASTER_ADDR and MASTER_PORT, or from Slurm's variables. Rank 0 listens there
+ * until all have joined. CHIPCOMM_TOKEN_FILE names a file with a token that only its owner can read, the same
+ * on every host; or CHIPCOMM_TOKEN holds it. A rank whose process ends is noticed at once, a host or network
+ * that fails within 10 seconds. Windows reach other hosts by Fabric only. Everything passes through rank 0:
+ * comm_destroy of rank 0 waits up to 2 seconds for the others to leave. The simulation refuses addresses.
  */
 CommHandle comm_init(int rank, int nranks, void *stream, const char *rootinfo_path);
 
@@ -105,8 +118,12 @@ int comm_barrier(CommHandle handle);
 
 /*
  * Leaves the group and releases everything that this rank owns, even when peers are gone. The handle is
- * invalid afterwards, unless the call is refused because another thread is inside a call on it, or because a
- * group of comm_coll.h over it is open.
+ * invalid afterwards, unless the call is refused because another thread is inside a call on it.
+ *
+ * In the simulation it waits for nobody. On Ascend devices it waits until every living rank that has this
+ * rank's windows open has closed them, which it does in its own comm_destroy: at most until the deadline,
+ * and never for a dead rank. A vendor call that hangs is waited for as long. When the communicator has
+ * failed already, for example because a peer died, both waits together are at most 5 seconds.
  */
 int comm_destroy(CommHandle handle);
 

@@ -51,6 +51,15 @@ inline CommSpan<T> comm_tensor(int64_t arg) {
     return CommSpan<T>{tensor_data<T>(tensor), static_cast<size_t>(tensor->extent)};
 }
 
+/* What this core wrote to the elements is in memory afterwards, and what it reads of them next comes from
+ * there. Needed on a chip, after the last plain store of a kernel to its output: the caches of its cores are
+ * not coherent. The simulation's are. */
+template <typename T>
+inline void comm_flush(const T *data, size_t count) {
+    (void)data;
+    (void)count;
+}
+
 /* The address in rank pe's window that corresponds to local_ptr in this rank's. Unchecked: local_ptr must
  * be in this rank's window, and pe < rankNum. */
 template <typename T>

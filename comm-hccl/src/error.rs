@@ -144,6 +144,12 @@ pub enum DeviceError {
         /// The mode.
         mode: ShareMode,
     },
+    /// Memory shared in this mode cannot be reached from another host.
+    #[error("{mode}s end at the host")]
+    EndsAtHost {
+        /// The mode.
+        mode: ShareMode,
+    },
     /// Something failed after a warning that may be the cause.
     #[error("{source}; before that, {warning}")]
     Warned {

@@ -16,10 +16,11 @@
 //! - A kernel gets the device address of its argument list, which is in device memory. Its [type](KernelType) must be known
 //!   before it is loaded, and the device ends it after the [limit](LaunchSpec::limit) of its launch.
 //! - [`HcclComm`] is the [`Communicator`](comm_context::comm::Communicator). Ranks that one parent forks
-//!   [join](HcclComm::join) what it [prepared](HcclComm::prepare_group); others join at a [path](HcclComm::rendezvous). For
+//!   [join](HcclComm::join) what it [prepared](HcclComm::prepare_group); others join at a [path](HcclComm::rendezvous), or, on several hosts, at an address. For
 //!   C the package `comm-hccl-c` builds `libcomm_hccl.so`, where the caller owns device and stream.
 //! - Objects of the device layer wait without a limit, except in [`PeerWindow::open`]. The communicator's waits are limited:
 //!   it makes vendor calls on a [`VendorThread`], which is left behind when a call does not return.
+//! - Every vendor call is logged where `CHIPCOMM_VENDOR_LOG` ([`ENV_LOG`]) names a file: when it starts, and when it returns.
 //!
 //! # A vendor call that hangs
 //! `HcclCommInitRootInfo` and `HcclBarrier` wait for all ranks inside the vendor's code, for minutes, and only the end of
@@ -52,6 +53,8 @@
 //!   released, and later calls repeat the first cause.
 //! - **CH-6** The barrier switches the ACL context of the communicator's own thread only.
 //! - **CH-7** In C, device and stream stay the caller's, and a wrong argument is refused before the vendor is called.
+//! - **CH-9** Windows of ranks on several hosts are shared by Fabric or not at all; the error names two ranks and their
+//!   hosts, and nothing is left behind. Ranks of one host share theirs as ever.
 //! - **CH-8** A rank frees its windows after every living rank that has them open has closed them, or at the deadline. When a
 //!   rank has failed already, the wait is a few seconds, and so is the wait for a hung vendor call.
 //!
@@ -79,7 +82,7 @@
 //!
 //! # What it does not do
 //! It has no collectives of its own (HCCL's are declared in [`sys`] and can be called there), uses no private vendor
-//! structure, and cannot end a vendor call that hangs. One machine only.
+//! structure, and cannot end a vendor call that hangs.
 
 #![deny(unsafe_code)]
 
@@ -104,7 +107,7 @@ mod vendor_thread;
 mod warning;
 mod window;
 
-pub use comm::{HcclComm, NotShareable, Refusal};
+pub use comm::{HcclComm, NotAcrossHosts, NotShareable, Refusal};
 pub use device::{Device, Generation, VendorPid};
 pub use error::DeviceError;
 pub use group::{Group, RootInfo};
@@ -121,6 +124,7 @@ pub use rendezvous::{Prepared, Ticket};
 pub use result::{Code, VendorError};
 pub use runtime::Runtime;
 pub use stream::Stream;
+pub use vendor_call::ENV_LOG;
 pub use vendor_thread::{NotStarted, Overrun, VendorThread};
 pub use warning::PeerWarning;
-pub use window::{LocalWindow, PeerWindow, ShareMode, TicketError, WindowTicket};
+pub use window::{Importers, LocalWindow, PeerWindow, ShareMode, TicketError, WindowTicket};

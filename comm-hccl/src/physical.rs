@@ -8,6 +8,7 @@ use crate::device::{Device, Handle, VendorPid};
 use crate::error::{DeviceError, acl_optional, acl_present};
 use crate::memory::{as_ptr, check_size};
 use crate::sys::*;
+use crate::window::Importers;
 use comm_context::abi::DeviceAddr;
 use std::fmt;
 
@@ -144,8 +145,13 @@ impl PhysicalMemory {
         self.size
     }
 
-    /// Makes a Fabric handle. No process may import it before [`PhysicalMemory::allow_fabric`].
-    pub fn export_fabric(&self) -> Result<FabricHandle, DeviceError> {
+    /// Makes a Fabric handle. Unless it is for any host, no process may import it before
+    /// [`PhysicalMemory::allow_fabric`].
+    pub fn export_fabric(&self, importers: &Importers) -> Result<FabricHandle, DeviceError> {
+        let flags = match importers {
+            Importers::Allowed => ACL_RT_VMM_EXPORT_FLAG_DEFAULT,
+            Importers::AnyHost => ACL_RT_VMM_EXPORT_FLAG_DISABLE_PID_VALIDATION,
+        };
         let mut shareable = aclrtMemFabricHandle { data: [0; 128] };
         // SAFETY: the memory is alive; `shareable` is a struct of the type that the share type asks for.
         unsafe {
@@ -153,7 +159,7 @@ impl PhysicalMemory {
                 self.device.vendor(),
                 aclrtMemExportToShareableHandleV2(
                     self.raw(),
-                    ACL_RT_VMM_EXPORT_FLAG_DEFAULT,
+                    flags,
                     ACL_MEM_SHARE_HANDLE_TYPE_FABRIC,
                     (&raw mut shareable).cast()
                 )

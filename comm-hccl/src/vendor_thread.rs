@@ -193,7 +193,7 @@ mod tests {
         let thread = started(1);
         assert_eq!(thread.run(far(), |state| *state + 1), Ok(2));
         let (resume, held) = channel::<()>();
-        let hang = move |_: &mut u32| recorded("HcclBarrier", || held.recv().unwrap_or(()));
+        let hang = move |_: &mut u32| recorded("HcclBarrier", || held.recv().map_or(0, |()| 0));
         let overrun = thread.run(soon(), hang).expect_err("it hangs");
         assert_eq!((overrun.function, overrun.limit), ("HcclBarrier", Duration::from_millis(30)));
         assert!(overrun.waited >= overrun.limit);
@@ -209,7 +209,7 @@ mod tests {
     fn the_watcher_ends_a_wait_unless_there_is_an_answer() {
         let thread = started(0);
         let (resume, held) = channel::<()>();
-        let ended = thread.run_watching(far(), || Err("a peer died"), move |_| held.recv().unwrap_or(()));
+        let ended = thread.run_watching(far(), || Err("a peer died"), move |_| held.recv().map_or(0, |()| 0));
         assert!(matches!(ended, Err(Interrupted::Watcher("a peer died"))));
         drop(resume);
         let ended = thread.run_watching(far(), || Err("a peer died"), |_| 7);

@@ -7,7 +7,7 @@ use comm_context::comm::{
     Released, Timeout, Window, WindowRequest,
 };
 use fault_points::fault_point;
-use rendezvous::{Group, Prepared, Step, Tag, region_error};
+use rendezvous::{Group, HostAddress, HostsError, Prepared, Step, Tag, region_error};
 use shared_memory::{Arena, PAGE};
 use std::ops::Range;
 use std::path::Path;
@@ -57,6 +57,10 @@ impl SimComm {
 
     /// Joins the other ranks at `path`, however they were started, and waits for them.
     pub fn rendezvous(path: &Path, me: Membership, within: Timeout) -> Result<Self, CommError> {
+        if HostAddress::of_path(path).is_some() {
+            let given = path.to_string_lossy().chars().take(300).collect();
+            return Err(HostsError::OneHostOnly { given }.into());
+        }
         Group::rendezvous(path, me, EXTENT, within).map(Self::new)
     }
 

@@ -176,3 +176,11 @@ fn f16_a_thousand_communicators_at_one_path_leave_nothing() {
     });
     assert!(listing(folder.path()).is_empty());
 }
+
+#[test]
+#[serial]
+fn f83_simulated_ranks_on_several_hosts_are_refused_with_the_reason() {
+    for path in ["tcp://127.0.0.1:29500", "tcp://[fd00::1]:1", "env://", "tcp://malformed"] {
+        assert_refused(Path::new(path), &["simulated ranks share memory", "file path", "Ascend backend"]);
+    }
+}

@@ -12,4 +12,5 @@ COMM_KERNEL void kernel_entry(COMM_GM int64_t *args) {
     for (size_t i = 0; i < output.count; ++i) {
         output.data[i] = factor * input.data[i];
     }
+    comm_flush(output.data, output.count);
 }

@@ -26,6 +26,7 @@ COMM_DEVICE static void matmul(int64_t a, int64_t b, int64_t product) {
             }
         }
     }
+    comm_flush(out, static_cast<size_t>(rows) * columns);
 }
 
 /* Tensors: this chip's columns of x, its rows of the weights, and the partial product that results. */
@@ -38,4 +39,5 @@ COMM_KERNEL void ffn(COMM_GM int64_t *args) {
     for (size_t i = 0; i < output.count; ++i) {
         output.data[i] = output.data[i] > 0.0f ? output.data[i] : 0.0f;
     }
+    comm_flush(output.data, output.count);
 }

@@ -24,6 +24,21 @@ pub struct Place {
     parked_on: WordU32,
 }
 
+impl Place {
+    /// How many phases this party has reached.
+    pub fn phase(&self) -> u64 {
+        self.phase.load()
+    }
+
+    /// Announces that this party has reached `phase`, in the name of a party that has another copy of the barrier, and
+    /// wakes who waits for it. A phase that is not a later one is ignored. For the only process that writes this copy.
+    pub fn announce(&self, phase: u64) {
+        if phase > self.phase.load() {
+            self.phase.store_and_wake(phase);
+        }
+    }
+}
+
 /// A party that has announced its phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the others may be still on their way"]

@@ -23,7 +23,19 @@ pub struct SlotNumber(WordU64);
 #[derive(Debug, Default)]
 pub struct DoneNumber(WordU64);
 
+impl SlotNumber {
+    /// Whether the slot holds frame `number`, and not one before or after it.
+    pub fn holds(&self, number: u64) -> bool {
+        self.0.load() == number
+    }
+}
+
 impl DoneNumber {
+    /// Wakes everybody who is parked on it, so that they check what else ends their wait. One that is about to park misses it.
+    pub fn wake_all(&self) {
+        self.0.wake_all();
+    }
+
     /// How far the receiver says that it is. Another process writes it: it may be anything.
     #[inline]
     pub fn load(&self) -> u64 {
@@ -128,6 +140,19 @@ impl DispatchSender {
     }
 }
 
+impl DispatchSender {
+    /// Says in the place of a receiver that has ended that it is done with all that it was sent. Another one may take its place
+    /// then.
+    pub fn finish_for_ended<'l>(
+        &mut self,
+        done: &DoneNumber,
+        listeners: impl IntoIterator<Item = Listener<'l>>,
+    ) {
+        self.done = self.sent;
+        done.0.store_and_notify(self.sent, listeners);
+    }
+}
+
 /// The receiver's side.
 #[derive(Debug)]
 pub struct DispatchReceiver<'a> {
@@ -138,9 +163,10 @@ pub struct DispatchReceiver<'a> {
 }
 
 impl<'a> DispatchReceiver<'a> {
-    /// The receiver's side of a fresh ring. There must be only one. `parked` says when it sleeps.
+    /// The receiver's side, after the frames that are done: none in a fresh ring. There must be only one. `parked` says when it
+    /// sleeps.
     pub fn new(done: &'a DoneNumber, parked: &'a WordU32, shutdown: &'a StickyWord) -> Self {
-        Self { done, parked, shutdown, taken: 0 }
+        Self { done, parked, shutdown, taken: done.load() }
     }
 
     /// The number of the next frame.
@@ -212,5 +238,16 @@ mod tests {
         sender.publish(&slots[1], &parked);
         // An old claim takes nothing back.
         assert_eq!((sender.observe(0), sender.blocked_by()), (Ok(()), Some(2)));
+    }
+
+    #[test]
+    fn a_receiver_goes_on_after_one_that_has_ended() {
+        let (slot, parked, done) = (SlotNumber::default(), WordU32::new(0), DoneNumber::default());
+        let mut sender = DispatchSender::new(1);
+        sender.publish(&slot, &parked);
+        assert!(slot.holds(1) && sender.blocked_by().is_some());
+        sender.finish_for_ended(&done, []);
+        assert_eq!((sender.blocked_by(), done.load()), (None, 1));
+        assert_eq!(DispatchReceiver::new(&done, &parked, &StickyWord::new()).next_number(), 2);
     }
 }

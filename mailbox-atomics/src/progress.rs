@@ -11,6 +11,7 @@
 //! their loads.
 
 use crate::listener::ParkFlag;
+use crate::prefetch::prefetch_to_write;
 use crate::sticky::StickyWord;
 use crate::sync::{AtomicU64, Ordering, Site, intact, store_load_fence};
 use crate::word::{WordU32, WordU64};
@@ -295,6 +296,13 @@ impl<'a> Progress<'a> {
     fn raise_bound(&mut self, rank: usize, step: u64) {
         let bound = &mut self.bounds[rank];
         *bound = step.max(*bound);
+    }
+
+    /// Asks for the line of the step after `step`, which the others have read, so that publishing it takes no longer than a store.
+    #[inline]
+    pub fn prepare_after(&self, step: u64) {
+        let line = &self.ranks[self.me].lines[index(step + 1)];
+        prefetch_to_write(core::ptr::from_ref(line).cast(), 64);
     }
 
     /// Wakes the ranks that are parked on a word that changed since the last call.

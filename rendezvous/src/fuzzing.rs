@@ -1,4 +1,4 @@
-//! What the fuzz target `rendezvous_messages` asserts. It is part of the crate because what it calls is
+//! What the fuzz targets `rendezvous_messages` and `hosts_messages` assert. It is part of the crate because what it calls is
 //! private, and is compiled for fuzzing only.
 
 use crate::memory::death_word;
@@ -37,6 +37,24 @@ pub fn numbers(bytes: &[u8]) {
 pub fn launcher(text: &str) -> Result<Launched, LauncherError> {
     let set: Vec<(&str, &str)> = text.lines().filter_map(|line| line.split_once('=')).collect();
     crate::launcher::from(|name| {
+        set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+    })
+}
+
+/// A message from another host: its decoder, what it does to this host's copies, and what rank 0 makes of a stranger.
+pub fn host_message(bytes: &[u8]) {
+    crate::hosts::fuzzing::message(bytes);
+}
+
+/// The address of rank 0, as a user writes it.
+pub fn host_address(text: &str) {
+    crate::hosts::fuzzing::address(text);
+}
+
+/// The address of rank 0 from an environment of `NAME=VALUE` lines.
+pub fn launcher_address(text: &str) -> Result<crate::HostAddress, crate::HostsError> {
+    let set: Vec<(&str, &str)> = text.lines().filter_map(|line| line.split_once('=')).collect();
+    crate::launcher::address_from(|name| {
         set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
     })
 }

@@ -1,5 +1,6 @@
 //! The rank that a launcher gave to this process.
 
+use crate::hosts::{HostAddress, HostsError};
 use comm_context::comm::{ArgumentError, Membership};
 use std::env::VarError;
 
@@ -52,11 +53,77 @@ fn accepted() -> String {
 
 /// The rank that the launcher of this process gave it.
 pub fn from_launcher() -> Result<Launched, LauncherError> {
-    from(|variable| match std::env::var(variable) {
+    from(variable)
+}
+
+/// The address of rank 0, for a group on several hosts: `MASTER_ADDR` and `MASTER_PORT`, which torchrun sets and which a
+/// user can set under any launcher. Without them, under Slurm, the first host of the step and a port made of the numbers
+/// of job and step.
+pub fn address_from_launcher() -> Result<HostAddress, HostsError> {
+    address_from(variable)
+}
+
+pub(crate) fn variable(name: &str) -> Option<String> {
+    match std::env::var(name) {
         Ok(text) => Some(text),
         Err(VarError::NotPresent) => None,
         Err(VarError::NotUnicode(text)) => Some(text.to_string_lossy().into_owned()),
-    })
+    }
+}
+
+/// The ports that a Slurm step may get: below those that Linux gives to connections, above those of common services.
+const SLURM_PORTS: std::ops::Range<u32> = 20_000..32_000;
+
+pub(crate) fn address_from(variable: impl Fn(&str) -> Option<String>) -> Result<HostAddress, HostsError> {
+    let failed = |problem: String| HostsError::NoAddress { problem };
+    let given = ["MASTER_ADDR", "MASTER_PORT"].map(&variable);
+    let slurm = ["SLURM_STEP_NODELIST", "SLURM_JOB_ID"].map(&variable);
+    let (host, port) = match (given, slurm) {
+        ([Some(host), Some(port)], _) => {
+            let number =
+                whole_number(&port).and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0);
+            (
+                host,
+                number.ok_or_else(|| {
+                    failed(format!("MASTER_PORT is {port:?}, not a number from 1 to 65535"))
+                })?,
+            )
+        }
+        ([Some(_), None], _) => return Err(failed("MASTER_PORT is not set beside MASTER_ADDR".to_owned())),
+        ([None, Some(_)], _) => return Err(failed("MASTER_ADDR is not set beside MASTER_PORT".to_owned())),
+        ([None, None], [Some(nodes), Some(job)]) => {
+            let host = first_node(&nodes)
+                .ok_or_else(|| failed(format!("SLURM_STEP_NODELIST is {nodes:?}, not a list of hosts")))?;
+            let step = variable("SLURM_STEP_ID").unwrap_or_default();
+            let numbers = [&job, &step].map(|text| whole_number(text).unwrap_or(0));
+            let port = numbers[0].wrapping_add(numbers[1].wrapping_mul(101)) % SLURM_PORTS.len() as u32;
+            (host, (SLURM_PORTS.start + port) as u16)
+        }
+        _ => {
+            return Err(failed(
+                "neither MASTER_ADDR with MASTER_PORT nor SLURM_STEP_NODELIST with SLURM_JOB_ID is set; under Open MPI \
+                 pass them on: mpirun -x MASTER_ADDR -x MASTER_PORT"
+                    .to_owned(),
+            ));
+        }
+    };
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host).to_owned();
+    HostAddress::new(&host, port)
+        .map_err(|problem| failed(format!("{:?} {problem}", host.chars().take(300).collect::<String>())))
+}
+
+/// The first host of Slurm's list: `node[03-04,09],other` begins with `node03`.
+fn first_node(list: &str) -> Option<String> {
+    let end = list.find([',', '[']).unwrap_or(list.len());
+    let (prefix, rest) = list.split_at(end);
+    let Some(numbers) = rest.strip_prefix('[') else {
+        return Some(prefix.to_owned()).filter(|n| !n.is_empty());
+    };
+    let (numbers, rest) = numbers.split_once(']')?;
+    let first: String = numbers.chars().take_while(char::is_ascii_digit).collect();
+    // A name may go on after its numbers, and a second dimension of numbers is not understood.
+    let suffix = rest.split(',').next().filter(|suffix| !suffix.contains('['))?;
+    (!first.is_empty()).then(|| format!("{prefix}{first}{suffix}"))
 }
 
 pub(crate) fn from(variable: impl Fn(&str) -> Option<String>) -> Result<Launched, LauncherError> {
@@ -101,6 +168,59 @@ mod tests {
             let found = with(&[(rank, "1"), (size, "4")]).unwrap();
             assert_eq!((found.membership.rank(), found.membership.nranks()), (1, 4));
             assert!(found.by.contains(launcher) && found.by.contains(rank), "{}", found.by);
+        }
+    }
+
+    fn address(set: &[(&str, &str)]) -> Result<String, String> {
+        let found = address_from(|name| {
+            set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        });
+        found.map(|address| address.to_string()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_address_of_rank_0_comes_from_the_variables_of_launchers() {
+        let torch = [("MASTER_ADDR", "10.0.0.1"), ("MASTER_PORT", "29500")];
+        assert_eq!(address(&torch).unwrap(), "tcp://10.0.0.1:29500");
+        assert_eq!(
+            address(&[("MASTER_ADDR", "fd00::1"), ("MASTER_PORT", "1")]).unwrap(),
+            "tcp://[fd00::1]:1"
+        );
+        assert_eq!(
+            address(&[("MASTER_ADDR", "[fd00::1]"), ("MASTER_PORT", "1")]).unwrap(),
+            "tcp://[fd00::1]:1"
+        );
+        let slurm = |nodes| {
+            address(&[("SLURM_STEP_NODELIST", nodes), ("SLURM_JOB_ID", "17"), ("SLURM_STEP_ID", "2")])
+        };
+        for (nodes, first) in [
+            ("node1", "node1"),
+            ("node1,node2", "node1"),
+            ("node[03-04,09],other", "node03"),
+            ("rack2-[7,9]-ib,x", "rack2-7-ib"),
+        ] {
+            assert_eq!(slurm(nodes).unwrap(), format!("tcp://{first}:20219"), "{nodes}");
+        }
+        // What a user sets wins.
+        let both = [&torch[..], &[("SLURM_STEP_NODELIST", "node1"), ("SLURM_JOB_ID", "17")]].concat();
+        assert_eq!(address(&both).unwrap(), "tcp://10.0.0.1:29500");
+        for nodes in ["", "[1-2]x[3]", "node[", "node[a]"] {
+            assert!(slurm(nodes).is_err(), "{nodes}");
+        }
+    }
+
+    #[test]
+    fn f78_half_an_address_in_the_environment_is_refused_by_name() {
+        for (set, word) in [
+            (&[][..], "mpirun -x MASTER_ADDR"),
+            (&[("MASTER_ADDR", "x")], "MASTER_PORT is not set"),
+            (&[("MASTER_PORT", "1")], "MASTER_ADDR is not set"),
+            (&[("MASTER_ADDR", "x"), ("MASTER_PORT", "0")], "1 to 65535"),
+            (&[("MASTER_ADDR", "x"), ("MASTER_PORT", "99999")], "1 to 65535"),
+            (&[("MASTER_ADDR", "x y"), ("MASTER_PORT", "9")], "neither a name"),
+        ] {
+            let error = address(set).unwrap_err();
+            assert!(error.contains(word), "{error}");
         }
     }
 

@@ -31,6 +31,13 @@
 //!   can change what was checked.
 //! - **RV-11** A group belongs to the process that joined. In a forked copy of it, leaving and dropping change
 //!   nothing, and an exchange is refused.
+//! - **RV-12** Ranks on several hosts join at rank 0's address, `tcp://HOST:PORT`. Only rank 0 listens, only there and only
+//!   until all have joined. Only processes that prove that they know the token join; the token never crosses the network,
+//!   and each message is tagged with a key made of it. A process that does not know it, whatever it sends or does not
+//!   send, keeps nobody from joining.
+//! - **RV-13** On several hosts a lost connection is a death: at once when it is closed, after ten seconds when nothing comes
+//!   any more. All that is said above holds there as well, but for extents, which are a rank's own. Everything passes
+//!   through rank 0: when it leaves or is lost, the group is at its end.
 //!
 //! # Example
 //! ```
@@ -51,15 +58,16 @@
 //! ```
 //!
 //! # What it does not do
-//! It works within one machine, one user, one network namespace and one pid namespace; ranks in different pid
+//! A path works within one machine, one user, one network namespace and one pid namespace; ranks in different pid
 //! namespaces are refused. It allocates no windows; the extents that
 //! ranks own are plain addresses for a backend to use. It does not authenticate ranks of the same user to
-//! each other.
+//! each other. Between hosts it encrypts nothing.
 
 mod error;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod group;
+mod hosts;
 mod inspect;
 mod join;
 mod launcher;
@@ -69,8 +77,9 @@ mod prepared;
 
 pub use error::{RendezvousError, region_error};
 pub use group::{Group, KernelWords, RESULT_BYTES, Step, Tag, deadline};
+pub use hosts::{HostAddress, HostsError};
 pub use inspect::groups_of;
 pub use join::ranks_at;
-pub use launcher::{Launched, LauncherError, from_launcher};
+pub use launcher::{Launched, LauncherError, address_from_launcher, from_launcher};
 pub use memory::layout::{BROADCAST_BYTES, MESSAGE_BYTES};
 pub use prepared::{Prepared, Ticket};

@@ -5,9 +5,9 @@ use crate::chip_context::ChipContext;
 use crate::heap::Heap;
 use crate::host_buffer::{Element, HostBuffer};
 use crate::log;
-use crate::parent::{Call, ChipMemory, Orchestrator, Plan, Up, bring_up};
+use crate::parent::{Call, ChipMemory, Orchestrator, Plan, Up, bring_up, replace_ended};
 use crate::program::{OrchestrationFn, Program, TaskFn};
-use crate::shared::{DEFAULT_SYMBOL, Programs};
+use crate::shared::{DEFAULT_SYMBOL, Programs, RunAbove};
 use chip_bootstrap::{ChipConfig, check_kernel};
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::Timeout;
@@ -148,7 +148,14 @@ impl Worker {
         let span = log::span(|| tracing::info_span!("init", level, chips));
         let _entered = span.enter();
         crate::start::check(self.settings.start)?;
-        let up = bring_up(Plan {
+        let (plan, up) = self.plan();
+        *up = Some(bring_up(plan)?);
+        Ok(())
+    }
+
+    /// What is to be brought up, and where it goes.
+    fn plan(&mut self) -> (Plan<'_>, &mut Option<Up>) {
+        let plan = Plan {
             start: self.settings.start,
             platform: self.settings.platform,
             chips: &self.chips,
@@ -161,9 +168,30 @@ impl Worker {
             close_within: self.settings.close_within,
             trace: self.settings.trace.as_deref(),
             child_main: crate::child::main,
-        })?;
-        self.up = Some(up);
-        Ok(())
+        };
+        (plan, &mut self.up)
+    }
+
+    /// The Worker must be up and have lost nobody. Children that did not come back from a run get another process.
+    fn up(&mut self, call: &'static str) -> Result<(&mut Up, &Programs), Failure> {
+        if let (plan, Some(up)) = self.plan() {
+            up.check()?;
+            replace_ended(plan, up)?;
+        }
+        let Self { up, programs, .. } = self;
+        Ok((up.as_mut().ok_or_else(|| not_up(call))?, programs))
+    }
+
+    /// What was lost, if a child process died or cannot be replaced.
+    pub(crate) fn loss(&self) -> Option<Failure> {
+        self.up.as_ref()?.loss().cloned()
+    }
+
+    /// The next runs are part of this run of the Worker above.
+    pub(crate) fn set_above(&mut self, above: RunAbove) {
+        if let Some(up) = &mut self.up {
+            up.set_above(above);
+        }
     }
 
     /// Changes how long each later run may take.
@@ -192,16 +220,17 @@ impl Worker {
 
     /// Runs tasks: `body` submits them. Returns when all are done, or with the first cause when one failed.
     ///
-    /// After a failed task the next run starts clean. After a child process died the Worker must be closed
-    /// and initialised again; every call until then repeats the cause.
+    /// After a failed task the next run starts clean, and so it does after a run that took too long. A child process
+    /// that does not come back from that is ended with the run, and the next call starts another one in its place;
+    /// a chip that is a rank of a communicator, or has memory on a device, cannot be replaced. Then, and after a
+    /// child process died, the Worker must be closed and initialised again; every call until then repeats the cause.
     pub fn run<T>(
         &mut self,
         body: impl FnOnce(&mut Orchestrator<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let deadline = self.deadline()?;
-        let up = self.up.as_mut().ok_or_else(|| not_up("run"))?;
-        up.check()?;
-        up.run(&self.programs, deadline, body)
+        let (up, programs) = self.up("run")?;
+        up.run(programs, deadline, body)
     }
 
     /// Allocates memory on a chip.
@@ -245,9 +274,8 @@ impl Worker {
     /// What a command to a chip needs, when the Worker is up.
     fn command(&mut self, name: &'static str) -> Result<(&mut Up, Call<'_>), Failure> {
         let deadline = self.deadline()?;
-        let up = self.up.as_mut().ok_or_else(|| not_up(name))?;
-        up.check()?;
-        Ok((up, Call { programs: &self.programs, deadline, name }))
+        let (up, programs) = self.up(name)?;
+        Ok((up, Call { programs, deadline, name }))
     }
 
     fn must_be_down(&self, call: &'static str) -> Result<(), Failure> {

@@ -2,17 +2,17 @@
 
 mod support;
 
-use cann_sim::{Kind, hw_test, hw_test::session as double};
+use cann_sim::Kind;
+use cann_sim::hw_test::{self, kernel, session as double};
 use comm_context::abi::DType;
 use comm_context::comm::Membership;
-use std::path::{Path, PathBuf};
-use support::{kernel, secs, text};
+use support::{secs, text};
 use worker_orch::*;
 
 const COUNT: usize = 256;
 
 fn devices() -> Vec<i32> {
-    hw_test::devices().into_iter().map(|device| device as i32).collect()
+    hw_test::at_least(2).into_iter().map(|device| device as i32).collect()
 }
 
 /// How many processes the double has seen so far.
@@ -28,14 +28,6 @@ fn assert_released_since(before: usize, processes: usize) {
     let live = ours.iter().flat_map(|process| &process.live).filter(|(kind, _)| *kind != Kind::Runtime);
     let reclaimed = ours.iter().flat_map(|process| &process.reclaimed);
     assert!(ours.len() == processes && live.chain(reclaimed).count() == 0, "{report}");
-}
-
-/// A kernel by name: compiled here for the double, given for a device.
-fn program(folder: &Path, name: &str, source: &str) -> PathBuf {
-    if double().is_some() {
-        return kernel(folder, name, source);
-    }
-    hw_test::kernel_folder().join(format!("{name}.o"))
 }
 
 fn plain() -> Worker {
@@ -60,40 +52,17 @@ fn grouped() -> Worker {
     worker
 }
 
-const ADD: &str = r#"
-#include "tensor.h"
-// out = in + the scalar
-extern "C" void kernel_entry(int64_t *args) {
-    const TensorDesc *in = reinterpret_cast<const TensorDesc *>(args[0]);
-    const TensorDesc *out = reinterpret_cast<const TensorDesc *>(args[1]);
-    const float *from = reinterpret_cast<const float *>(in->addr) + in->start_offset;
-    float *to = reinterpret_cast<float *>(out->addr) + out->start_offset;
-    for (uint64_t i = 0; i < in->extent; i++) to[i] = from[i] + static_cast<float>(args[2]);
-}
-"#;
-
-/// Only scalars: the context, and the address of a float in this rank's window, which goes to the next
-/// rank's.
-const PASS: &str = r#"
-#include "comm_kernel.h"
-extern "C" void kernel_entry(int64_t *args) {
-    CommContext *ctx = reinterpret_cast<CommContext *>(args[0]);
-    float *mine = reinterpret_cast<float *>(args[1]);
-    *CommRemotePtr(ctx, mine, (ctx->rankId + 1) % ctx->rankNum) = static_cast<float>(ctx->rankId + 1);
-}
-"#;
-
 // WO-1, WO-3
 #[test]
 #[ignore = "needs devices: cargo xtask hw-test --layer worker"]
 fn chips_run_kernels_on_host_buffers_windows_and_memory_of_their_own() {
-    let (before, folder) = (seen(), tempfile::tempdir().unwrap());
+    let before = seen();
     let mut worker = grouped();
     let chips = devices().len();
-    let add = worker.register_kernel(&program(folder.path(), "add", ADD)).unwrap();
+    let add = worker.register_kernel(&kernel("add")).unwrap();
     let early = worker.host_buffer::<f32>(COUNT).unwrap();
     worker.init().unwrap();
-    let pass = worker.register_kernel(&program(folder.path(), "pass", PASS)).unwrap();
+    let pass = worker.register_kernel(&kernel("pass")).unwrap();
     let late = worker.host_buffer::<f32>(COUNT).unwrap();
     early.write(&[1.0; COUNT]).unwrap();
     let contexts = worker.chip_contexts().unwrap().to_vec();
@@ -153,9 +122,9 @@ fn chips_run_kernels_on_host_buffers_windows_and_memory_of_their_own() {
 #[test]
 #[ignore = "needs devices: cargo xtask hw-test --layer worker"]
 fn f27_domains_are_made_in_a_run_and_go_with_it() {
-    let (before, folder) = (seen(), tempfile::tempdir().unwrap());
+    let before = seen();
     let mut worker = plain();
-    let pass = worker.register_kernel(&program(folder.path(), "pass", PASS)).unwrap();
+    let pass = worker.register_kernel(&kernel("pass")).unwrap();
     let chips: Vec<usize> = (0..devices().len()).collect();
     worker.init().unwrap();
     for _ in 0..3 {
@@ -175,28 +144,13 @@ fn f27_domains_are_made_in_a_run_and_go_with_it() {
     assert_released_since(before, chips.len());
 }
 
-/// Signals the next rank, and waits for the one before it.
-const RENDEZVOUS: &str = r#"
-#include "comm_kernel.h"
-#include "tensor.h"
-extern "C" void kernel_entry(int64_t *args) {
-    const TensorDesc *mine = reinterpret_cast<const TensorDesc *>(args[0]);
-    CommContext *ctx = reinterpret_cast<CommContext *>(args[1]);
-    volatile float *here = reinterpret_cast<volatile float *>(mine->addr);
-    *CommRemotePtr(ctx, here, (ctx->rankId + 1) % ctx->rankNum) = 1.0f;
-    while (*here == 0.0f) {
-    }
-}
-"#;
-
 // WO-3: windows of several devices stand at the same addresses, and tasks on them need not wait for each
 // other.
 #[test]
 #[ignore = "needs devices: cargo xtask hw-test --layer worker"]
 fn tasks_on_the_windows_of_several_devices_overlap() {
-    let folder = tempfile::tempdir().unwrap();
     let mut worker = grouped();
-    let rendezvous = worker.register_kernel(&program(folder.path(), "rendezvous", RENDEZVOUS)).unwrap();
+    let meet = worker.register_kernel(&kernel("meet")).unwrap();
     worker.init().unwrap();
     let contexts = worker.chip_contexts().unwrap().to_vec();
     worker
@@ -204,7 +158,7 @@ fn tasks_on_the_windows_of_several_devices_overlap() {
             for (chip, context) in contexts.iter().enumerate() {
                 let data = context.buffer("data")?.tensor()?;
                 let args = Args::new().tensor(&data, Access::InOut).scalar(context.device_ctx.0);
-                orch.submit_next_level(rendezvous, &args, chip)?;
+                orch.submit_next_level(meet, &args, chip)?;
             }
             Ok(())
         })
@@ -224,11 +178,11 @@ fn dies(_: &mut Task<'_>) -> Result<(), Failure> {
 #[test]
 #[ignore = "needs devices: cargo xtask hw-test --layer worker"]
 fn f33_a_failure_on_a_device_reaches_run_and_the_next_run_is_clean() {
-    let (before, folder) = (seen(), tempfile::tempdir().unwrap());
+    let before = seen();
     let mut worker = plain();
     let refuses = worker.register_function("refuses", refuses);
-    let add = worker.register_kernel(&program(folder.path(), "add", ADD)).unwrap();
-    let path = program(folder.path(), "other", ADD);
+    let add = worker.register_kernel(&kernel("add")).unwrap();
+    let path = kernel("add");
     let missing = worker.register_kernel_symbol(&path, "no_such_kernel").unwrap();
     worker.init().unwrap();
     let x = worker.host_buffer::<f32>(COUNT).unwrap();

@@ -182,7 +182,10 @@ fn f07_the_deadlines_of_levels_nest_from_inside_out() {
     let args = Args::new().scalar(wait_long.number().into());
     let reported = text(&cluster.run(|orch| orch.submit_next_level(stuck, &args, 0)).unwrap_err());
     assert!(reported.contains("`get_stuck` failed on worker 0"), "{reported}");
-    assert!(reported.contains("chip 0       pid") && reported.contains("in task 1 of 1"), "{reported}");
+    assert!(
+        reported.contains("chip 0       pid") && reported.contains("in `wait_long`, its task 1 of 1"),
+        "{reported}"
+    );
 }
 
 #[test]
@@ -255,7 +258,9 @@ fn f44_a_run_that_takes_too_long_says_what_every_chip_is_doing() {
     assert_eq!(reported.root_cause().code, ErrorCode::TimedOut);
     let reported = text(&reported);
     assert!(
-        reported.contains("chip 0") && reported.contains("idle") && reported.contains("in task 1"),
+        reported.contains("chip 0")
+            && reported.contains("idle")
+            && reported.contains("in `rude.so`, its task 1 of 1"),
         "{reported}"
     );
     // F38, F39: the wedged chip does not keep the Worker from closing.

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: builds and runs the benchmark programs, `examples/bench_*.rs` of the crates, and
+//! `cargo xtask bench`: builds and runs the benchmark programs, examples `bench_*` and `*_perf` of the crates, and
 //! prints one line per figure. A program prints one JSON object per line with the fields of [`Figure`]; a
 //! line that is not one, or a program without figures, is a failure.
 
@@ -43,13 +43,20 @@ struct Figure {
 /// A benchmark program.
 #[derive(Debug, PartialEq)]
 struct Program<'a> {
-    /// `mailbox` for `bench_mailbox`.
+    /// `mailbox` for `bench_mailbox`, `coll` for `coll_perf`.
     name: &'a str,
     package: &'a str,
     example: &'a str,
 }
 
 const PREFIX: &str = "bench_";
+/// Of programs that are also useful by themselves.
+const SUFFIX: &str = "_perf";
+
+/// The name by which a benchmark is asked for.
+fn name_of(example: &str) -> Option<&str> {
+    example.strip_prefix(PREFIX).or_else(|| example.strip_suffix(SUFFIX))
+}
 
 /// The command itself.
 pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
@@ -108,10 +115,8 @@ fn programs(ws: &Workspace) -> Vec<Program<'_>> {
     ws.members
         .iter()
         .flat_map(|member| {
-            member.targets_named("example", PREFIX).map(|example| Program {
-                name: &example[PREFIX.len()..],
-                package: &member.name,
-                example,
+            member.targets_named("example", "").filter_map(|example| {
+                Some(Program { name: name_of(example)?, package: &member.name, example })
             })
         })
         .collect()
@@ -199,6 +204,7 @@ mod tests {
         let member = Member { name: "mailbox-atomics".into(), targets: vec![target], ..Member::default() };
         let ws = Workspace { root: ".".into(), target: "target".into(), members: vec![member] };
         assert_eq!(chosen(programs(&ws), &[]).unwrap()[0].name, "mailbox");
+        assert_eq!((name_of("coll_perf"), name_of("first")), (Some("coll"), None));
         let error = chosen(programs(&ws), &["mail".into()]).unwrap_err().to_string();
         assert!(error.contains("`mail`") && error.ends_with("mailbox"), "{error}");
     }

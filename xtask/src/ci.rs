@@ -13,7 +13,7 @@ use crate::cargo::{appended, cargo};
 use crate::console::{Console, Show};
 use crate::lane::{self, Lane, Outcome, Report, Setting};
 use crate::workspace::{Member, Workspace};
-use crate::{abi_check, chaos, test, tidy};
+use crate::{abi_check, chaos, hw_test, test, tidy};
 
 /// Which lanes to run.
 #[derive(clap::Args)]
@@ -36,6 +36,11 @@ const LANES: &[Lane<'_>] = &[
         run: &|at| test::lane(at, &test::Args::default()),
     },
     Lane { name: "chaos", about: "a slice of the faults at every point", run: &chaos::lane },
+    Lane {
+        name: "double",
+        about: "the hardware tests of every layer, on the vendor double",
+        run: &hw_test::double_lane,
+    },
     Lane { name: "readme", about: "the README's commands run", run: &readme::lane },
     Lane { name: "alone", about: "each library builds without the others' features", run: &alone },
     Lane { name: "docs", about: "no warning from rustdoc", run: &docs },

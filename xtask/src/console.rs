@@ -109,17 +109,23 @@ impl Console {
 
     /// Runs a command to its end. Its two outputs share one pipe, so that their lines keep their order.
     pub(crate) fn run(&self, command: &mut Command) -> Result<Log> {
-        self.run_within(command, GRACE)
+        self.run_within(command, GRACE, self.show)
     }
 
-    fn run_within(&self, command: &mut Command, grace: Duration) -> Result<Log> {
+    /// The same for a command whose results the caller prints in its own words.
+    pub(crate) fn run_unseen(&self, command: &mut Command) -> Result<Log> {
+        let show = if self.show == Show::Everything { Show::Everything } else { Show::Progress };
+        self.run_within(command, GRACE, show)
+    }
+
+    fn run_within(&self, command: &mut Command, grace: Duration, show: Show) -> Result<Log> {
         let shown = describe(command);
         if self.show == Show::Everything {
             self.line(&format!("$ {shown}"));
         }
         let (mut child, lines) = spawn(command).with_context(|| format!("cannot start `{shown}`"))?;
         let mut log = Log { lines: Vec::new(), failure: None };
-        let held = self.follow(&mut child, &lines, &mut log, grace)?;
+        let held = self.follow(&mut child, &lines, &mut log, grace, show)?;
         let status = child.wait().with_context(|| format!("cannot wait for `{shown}`"))?;
         log.failure = if status.success() {
             held.then(|| format!("`{shown}` left a process behind that still holds its output"))
@@ -128,7 +134,7 @@ impl Console {
         };
         if log.failure.is_some() && self.show != Show::Everything {
             let mut worth: Vec<&String> =
-                log.lines.iter().filter(|line| !self.show.shows(line) && tells_why(line)).collect();
+                log.lines.iter().filter(|line| !show.shows(line) && tells_why(line)).collect();
             worth.dedup_by(|next, line| next.is_empty() && line.is_empty());
             worth.iter().for_each(|line| self.line(line));
         }
@@ -142,12 +148,13 @@ impl Console {
         lines: &Receiver<String>,
         log: &mut Log,
         grace: Duration,
+        show: Show,
     ) -> Result<bool> {
         let mut ended_at = None;
         loop {
             match lines.recv_timeout(Duration::from_millis(100)) {
                 Ok(line) => {
-                    if self.show.shows(&line) {
+                    if show.shows(&line) {
                         self.line(&line);
                     }
                     if !line.trim().is_empty() {
@@ -258,8 +265,9 @@ mod tests {
     fn a_process_left_behind_is_a_failure_and_not_a_hang() {
         let console = Console::new(Show::Progress);
         let mut command = Command::new("sh");
-        let log =
-            console.run_within(command.args(["-c", "sleep 9 & echo done"]), Duration::from_secs(1)).unwrap();
+        let log = console
+            .run_within(command.args(["-c", "sleep 9 & echo done"]), Duration::from_secs(1), Show::Progress)
+            .unwrap();
         assert_eq!(log.lines, ["done"]);
         assert!(log.failure.unwrap().contains("left a process behind"));
     }

@@ -58,6 +58,13 @@ impl Report {
         Self { tests, count: tests.ran(), counted: counted(tests.ran(), "test") + &ignored, failure }
     }
 
+    /// Both as one.
+    pub(crate) fn and(self, other: Self) -> Self {
+        let mut tests = self.tests;
+        tests += other.tests;
+        Self::tests(tests, self.failure.or(other.failure))
+    }
+
     /// The rule for every lane: one that ran nothing, or in which a test failed, has failed.
     fn judged(mut self) -> Self {
         if self.tests.failed > 0 {

@@ -1,8 +1,6 @@
 //! The architecture as a table: one row a crate, in dependency order. This is the one place to edit when a
 //! crate is added. `tidy` checks every edge, the list of members, the README's table and the one in
-//! docs/ARCHITECTURE.md against it; `ci` takes the miri lane from it and `hw-test` the crates of a layer.
-
-use crate::hw_test::Layer;
+//! docs/ARCHITECTURE.md against it; `ci` takes the miri lane from it.
 
 /// Which workspace crates a crate may use: names with commas between them, in the order of the table.
 #[derive(Clone, Copy)]
@@ -20,8 +18,6 @@ pub(crate) struct Row {
     pub(crate) name: &'static str,
     /// Crates that it may use; `base` stands for all of [`BASE`].
     pub(crate) uses: Uses,
-    /// The layer whose hardware tests it holds.
-    pub(crate) layer: Option<Layer>,
     /// Whether miri runs its unit tests.
     pub(crate) miri: bool,
 }
@@ -44,43 +40,35 @@ pub(crate) const ROWS: &[Row] = &[
     row("deadline", Only("")),
     row("shared-memory", Only("fault-points, deadline")).miri(),
     row("child-process", Only("fault-points, deadline")),
-    row("worker-errors", Only("")).layer(Layer::Errors).miri(),
-    row("comm-context", Only("worker-errors")).layer(Layer::Context).miri(),
-    row("mailbox-atomics", Only("base")).layer(Layer::Atomics).miri(),
+    row("worker-errors", Only("")).miri(),
+    row("comm-context", Only("worker-errors")).miri(),
+    row("mailbox-atomics", Only("base")).miri(),
     row("ccl-schedule", Apart("")),
-    row("rendezvous", Only("base, worker-errors, comm-context, mailbox-atomics")).layer(Layer::Comm),
-    row("comm-sim", Only("base, worker-errors, comm-context, mailbox-atomics, rendezvous"))
-        .layer(Layer::Comm),
-    row("comm-hccl", Only("base, worker-errors, comm-context, mailbox-atomics, rendezvous"))
-        .layer(Layer::Comm),
-    row("bootstrap-channel", Only("base, worker-errors, mailbox-atomics")).layer(Layer::Bootstrap),
+    row("rendezvous", Only("base, worker-errors, comm-context, mailbox-atomics")),
+    row("comm-sim", Only("base, worker-errors, comm-context, mailbox-atomics, rendezvous")),
+    row("comm-hccl", Only("base, worker-errors, comm-context, mailbox-atomics, rendezvous")),
+    row("bootstrap-channel", Only("base, worker-errors, mailbox-atomics")),
     row("collectives", Only("base, worker-errors, comm-context, mailbox-atomics")),
     row(
         "chip-bootstrap",
         Only("base, worker-errors, comm-context, mailbox-atomics, comm-sim, comm-hccl, bootstrap-channel"),
-    )
-    .layer(Layer::Chip),
+    ),
     row(
         "worker-orch",
         Only(
             "base, worker-errors, comm-context, mailbox-atomics, bootstrap-channel, collectives, chip-bootstrap",
         ),
-    )
-    .layer(Layer::Worker),
+    ),
     row("ipcq-sim", Apart("ccl-schedule")),
-    row("chipcomm-examples", Only("comm-sim, worker-orch")).layer(Layer::Examples),
+    row("chipcomm-examples", Only("comm-sim, worker-orch")),
     row("xtask", Apart("")),
 ];
 
 const fn row(name: &'static str, uses: Uses) -> Row {
-    Row { name, uses, layer: None, miri: false }
+    Row { name, uses, miri: false }
 }
 
 impl Row {
-    const fn layer(self, layer: Layer) -> Self {
-        Self { layer: Some(layer), ..self }
-    }
-
     const fn miri(self) -> Self {
         Self { miri: true, ..self }
     }

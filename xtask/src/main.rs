@@ -6,6 +6,7 @@ mod cargo;
 mod chaos;
 mod ci;
 mod console;
+mod doctor;
 mod fuzz;
 mod hw_test;
 mod kernels;
@@ -44,6 +45,8 @@ enum Command {
     Bench(bench::Args),
     /// The hardware tests of a layer, on Ascend devices or on the vendor double
     HwTest(hw_test::Args),
+    /// What this machine has and lacks, for the simulation and for Ascend devices
+    Doctor(doctor::Args),
     /// The declarations of comm-hccl, against the vendor's own headers
     AbiCheck(abi_check::Args),
     /// The examples' kernels, with the vendor's compiler for Ascend cores
@@ -75,6 +78,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Tidy => tidy::run(&ws),
         Command::Bench(args) => bench::run(&ws, &args),
         Command::HwTest(args) => hw_test::run(&ws, &args),
+        Command::Doctor(args) => doctor::run(&ws, &args),
         Command::AbiCheck(args) => abi_check::run(&ws, &args),
         Command::Kernels(args) => kernels::run(&ws, &args),
         Command::Fuzz(args) => fuzz::run(&ws, &args),

@@ -11,6 +11,7 @@ mod main_job;
 mod manifests;
 mod sources;
 mod texts;
+mod vendor_calls;
 mod words;
 
 use std::collections::BTreeMap;
@@ -46,6 +47,7 @@ const RULES: &[Rule] = &[
     Rule { name: "headers in step", check: headers::in_step },
     Rule { name: "invariants", check: invariants::defined_once_and_cited },
     Rule { name: "failure classes", check: failures::in_step },
+    Rule { name: "vendor calls", check: vendor_calls::in_step },
     Rule { name: "words", check: words::plain },
     Rule { name: "commands in texts", check: texts::commands },
     Rule { name: "crate table", check: texts::crate_table },

@@ -23,7 +23,8 @@ impl Figure<'_> {
         self.limit_value.map(|limit| self.value / limit).filter(|ratio| ratio.is_finite())
     }
 
-    fn json(&self, bench: &str) -> String {
+    /// One line for `cargo xtask bench`.
+    pub fn json(&self, bench: &str) -> String {
         let Self { case, value, unit, limit, .. } = self;
         let ratio = self.ratio();
         let limit_value = ratio.and(self.limit_value);

@@ -92,12 +92,14 @@ fn watch(stopped: &PipeReader, watched: &[(OwnedFd, PollFlags)], mut report: imp
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serial_test::serial;
     use std::process::Command;
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
     /// CP-9
     #[test]
+    #[serial]
     fn f02_a_death_is_reported_by_its_number_until_it_is_noticed() {
         let mut children = [(); 2].map(|()| Command::new("sleep").arg("60").spawn().unwrap());
         let watches = children.each_ref().map(|child| ProcessWatch::of_process(child.id() as i32).unwrap());

@@ -10,6 +10,19 @@ use std::process::{Command, Stdio};
 #[test]
 fn a_program_in_c_runs_two_ranks_on_the_double() {
     let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rootinfo");
+    two_ranks(path.to_str().unwrap());
+}
+
+// The same calls with an address: ranks that could be on several hosts.
+#[test]
+fn a_program_in_c_joins_at_an_address() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    two_ranks(&format!("tcp://127.0.0.1:{port}"));
+}
+
+fn two_ranks(path: &str) {
+    let folder = tempfile::tempdir().unwrap();
     let session = Session::create(folder.path()).unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/rank.c");
     let vendor = cann_sim::library_dir();
@@ -20,7 +33,8 @@ fn a_program_in_c_runs_two_ranks_on_the_double() {
     let program = CLibrary::build("comm-hccl-c", "comm_hccl").compile(&source, folder.path(), &link);
     let children = [0, 1].map(|rank| {
         let mut command = Command::new(&program);
-        command.args([rank.to_string(), "2".to_owned()]).arg(folder.path().join("rootinfo"));
+        command.args([rank.to_string(), "2".to_owned()]).arg(path);
+        command.env("CHIPCOMM_TOKEN", "the token of this test");
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).env("CHIPCOMM_TIMEOUT_S", "60");
         session.enlist_as(&mut command, rank).spawn().unwrap()
     });

@@ -9,6 +9,7 @@ use crate::objects::Kind;
 use crate::session::SessionError;
 use crate::shared::{kill_self, process_start};
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -38,6 +39,7 @@ pub struct Attachment {
     control: ControlFile,
     slot: usize,
     pid: i32,
+    host: u64,
     calls: Mutex<HashMap<&'static str, u64>>,
 }
 
@@ -102,7 +104,9 @@ impl Attachment {
         let control = ControlFile::open(&dir).map_err(|source| control_error(&dir, source))?;
         let pid = std::process::id() as i32;
         let slot = claim_slot(&control, &dir, pid)?;
-        let this = Self { dir, config, script, control, slot, pid, calls: Mutex::default() };
+        // Without namespaces every process is on one host.
+        let host = std::fs::metadata("/proc/self/ns/net").map_or(0, |found| found.ino());
+        let this = Self { dir, config, script, control, slot, pid, host, calls: Mutex::default() };
         if let Ok(text) = std::env::var(ENV_RANK) {
             let rank = text.parse().map_err(|_| AttachError::Rank { text })?;
             this.process().rank.store(rank, Relaxed);
@@ -123,6 +127,11 @@ impl Attachment {
     /// This process's pid, as it was when it attached.
     pub fn pid(&self) -> i32 {
         self.pid
+    }
+
+    /// The host of this process: its network namespace.
+    pub fn host(&self) -> u64 {
+        self.host
     }
 
     /// Whether this process is a child that was forked after the parent attached.

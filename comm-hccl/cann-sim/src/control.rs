@@ -26,7 +26,7 @@ const COMMS: usize = 256;
 /// Processes that one export can be opened to.
 pub const EXPORT_PIDS: usize = 64;
 /// Identifies the layout.
-const MAGIC: u64 = u64::from_le_bytes(*b"cannsim2");
+const MAGIC: u64 = u64::from_le_bytes(*b"cannsim3");
 
 /// One process of the session.
 #[repr(C)]
@@ -70,6 +70,8 @@ pub struct ExportSlot {
     pub pid: AtomicI32,
     /// When that process started.
     pub start: AtomicU64,
+    /// The host of that process.
+    pub host: AtomicU64,
     /// The descriptor in that process.
     pub fd: AtomicI32,
     /// Bytes.

@@ -26,6 +26,16 @@ pub fn devices() -> Vec<u32> {
     list.split(',').map(id).collect()
 }
 
+/// The devices to use, at least `count` of them.
+///
+/// # Panics
+/// With fewer: a test of a group that has one member has tested nothing. Otherwise as [`devices`].
+pub fn at_least(count: usize) -> Vec<u32> {
+    let devices = devices();
+    assert!(devices.len() >= count, "this test needs {count} devices, and hw-test was given {devices:?}");
+    devices
+}
+
 /// The name of the platform: `CHIPCOMM_PLATFORM`.
 ///
 /// # Panics
@@ -34,13 +44,15 @@ pub fn platform() -> String {
     setting("CHIPCOMM_PLATFORM")
 }
 
-/// The folder of the kernels, built with the vendor's compiler: `CHIPCOMM_HW_KERNELS`. On the double a test compiles its
-/// kernels itself.
+/// A kernel of `tests/hw_kernels` of the test's crate, by name, which hw-test compiled into the folder
+/// `CHIPCOMM_HW_KERNELS`: with the vendor's compiler, or for the double.
 ///
 /// # Panics
-/// Without the setting.
-pub fn kernel_folder() -> PathBuf {
-    setting("CHIPCOMM_HW_KERNELS").into()
+/// Without the setting, or when there is no such kernel.
+pub fn kernel(name: &str) -> PathBuf {
+    let object = Path::new(&setting("CHIPCOMM_HW_KERNELS")).join(format!("{name}.o"));
+    assert!(object.is_file(), "there is no {}; {HOW}", object.display());
+    object
 }
 
 /// Writes the description that the vendor's loader needs beside a kernel that was built for the double.

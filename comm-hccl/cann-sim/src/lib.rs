@@ -34,6 +34,8 @@
 //!   refused (`507015`).
 //! - **CN-10** The host cannot copy to or from a peer's memory (`107000`); the device can.
 //! - **CN-11** To free memory while a living peer has it open is an error (`507899`). The memory is gone all the same.
+//! - **CN-13** Two network namespaces are two hosts. Handles and keys of one host are unknown on another (`507899`), but for
+//!   Fabric handles, and those can be opened there only when they were exported without the check of pids (`207006`).
 //! - **CN-12** To enable a peer a second time is an error (`507899`).
 //!
 //! # Example

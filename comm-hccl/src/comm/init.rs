@@ -5,7 +5,7 @@
 //! Relies on a C caller for the validity of its stream.
 #![allow(unsafe_code)]
 
-use super::leaving::{self, EXTENT};
+use super::leaving::EXTENT;
 use super::objects::Objects;
 use super::{HcclComm, JOINED, READY, RELEASE_GRACE, State, device_error, interrupted, stuck};
 use crate::device::{Device, Handle, VendorPid};
@@ -46,7 +46,8 @@ impl HcclComm {
         Self::enter(prepared.join(rank, within)?, device, Box::new(Stream::create), until, within)
     }
 
-    /// Joins the other ranks at `path`, however they were started, and waits for them.
+    /// Joins the other ranks at `path`, however they were started, and waits for them. Ranks on several hosts join at
+    /// `tcp://HOST:PORT`, which is rank 0's, or at `env://`; see [`rendezvous::Group::rendezvous`].
     pub fn rendezvous(
         device: &Device,
         path: &Path,
@@ -97,8 +98,7 @@ impl HcclComm {
     ) -> Result<Self, CommError> {
         // One deadline for everything (F06): the time that the rendezvous took is gone.
         let left = Timeout::new(until.left().max(std::time::Duration::from_millis(1)))?;
-        let entered = leaving::prepare(&group).and_then(|()| {
-            let step = group.step(Phase::Init, left)?;
+        let entered = group.step(Phase::Init, left).and_then(|step| {
             let init = Init { group: &group, device, step: &step, until };
             init.start_thread(stream).and_then(|(thread, pids)| match init.join(&thread) {
                 Ok(()) => Ok((thread, pids)),

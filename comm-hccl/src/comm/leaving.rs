@@ -1,19 +1,15 @@
 //! The end of a communicator: before a rank frees its windows, every living rank that has them open closes them.
 //!
-//! Each rank has a word in the group's memory for that. A rank that destroys its communicator has left the group, so no
+//! Each rank has a word in the group for that. A rank that destroys its communicator has left the group, so no
 //! message can carry it.
 
 use comm_context::comm::{CommError, Phase};
-use deadline::Deadline;
-use mailbox_atomics::WordU32;
-use rendezvous::{Group, region_error};
-use std::time::Duration;
+use deadline::{Deadline, Death, HowDied};
+use mailbox_atomics::{Wait, WaitError};
+use rendezvous::Group;
 
-/// Bytes of the group's memory that a rank owns. Windows are on the device, so this is for the word.
-pub(super) const EXTENT: usize = size_of::<WordU32>();
-
-/// How often a rank looks for the words of the others.
-const POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// Bytes of the group's memory that a rank owns: windows are on the device.
+pub(super) const EXTENT: usize = 0;
 
 /// What a rank says about the windows that it has opened. 0, the first value, is that they are open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,39 +21,33 @@ pub(super) enum Imports {
     Stuck = 2,
 }
 
-/// Makes sure that this rank's word has memory behind it.
-pub(super) fn prepare(group: &Group) -> Result<(), CommError> {
-    group.region().reserve(group.extent(group.membership().rank())).map_err(region_error)
-}
-
 /// Tells the other ranks.
 pub(super) fn publish(group: &Group, imports: Imports) {
-    if let Some(word) = word(group, group.membership().rank()) {
-        word.store(imports as u32);
-    }
+    group.publish_imports(imports as u32);
 }
 
 /// Waits until each of these ranks has closed its imports, cannot, or is dead.
-pub(super) fn wait(group: &Group, mut ranks: Vec<u32>, until: Deadline) -> Result<(), CommError> {
-    let is_open = |rank: u32| word(group, rank).is_some_and(|word| word.load() == 0);
-    loop {
-        ranks.retain(|rank| is_open(*rank) && !group.has_ended(*rank));
-        if ranks.is_empty() {
-            return Ok(());
+pub(super) fn wait(group: &Group, ranks: &[u32], until: Deadline) -> Result<(), CommError> {
+    let is_open = |rank: &&u32| group.imports(**rank).load() == 0;
+    for rank in ranks {
+        // How it died is of no interest here: it has nothing open any more.
+        let ended = || group.has_ended(*rank).then_some(Death { peer: *rank, pid: 0, how: HowDied::Unknown });
+        match Wait::until(until)
+            .watching(&ended)
+            .on(group.imports(*rank), None, |imports| (imports != 0).then_some(()))
+        {
+            Ok(()) | Err(WaitError::PeerDied(_)) => {}
+            Err(_) => {
+                let missing = ranks.iter().filter(is_open).filter(|rank| !group.has_ended(**rank));
+                return Err(CommError::TimedOut {
+                    phase: Phase::Destroy,
+                    waited: until.elapsed(),
+                    limit: until.limit(),
+                    missing: missing.copied().collect(),
+                    table: group.table(),
+                });
+            }
         }
-        if until.has_passed() {
-            return Err(CommError::TimedOut {
-                phase: Phase::Destroy,
-                waited: until.elapsed(),
-                limit: until.limit(),
-                missing: ranks,
-                table: group.table(),
-            });
-        }
-        std::thread::sleep(POLL_INTERVAL);
     }
-}
-
-fn word(group: &Group, rank: u32) -> Option<&WordU32> {
-    group.region().words(group.extent(rank).start).ok()
+    Ok(())
 }

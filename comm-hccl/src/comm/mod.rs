@@ -11,7 +11,7 @@ mod objects;
 mod windows;
 
 pub use message::Refusal;
-pub use windows::NotShareable;
+pub use windows::{NotAcrossHosts, NotShareable};
 
 use crate::device::{Device, VendorPid};
 use crate::error::DeviceError;
@@ -175,7 +175,7 @@ impl HcclComm {
         importers.sort_unstable();
         importers.dedup();
         importers.retain(|rank| *rank != self.me());
-        leaving::wait(&self.group, importers, until)
+        leaving::wait(&self.group, &importers, until)
     }
 
     /// Closes the peers' windows, waits for the peers to do so, and releases everything.

@@ -5,7 +5,7 @@ use crate::error::DeviceError;
 use crate::group::{Group, RootInfo};
 use crate::memory::DeviceMemory;
 use crate::stream::Stream;
-use crate::window::{LocalWindow, PeerWindow, ShareMode, WindowTicket};
+use crate::window::{Importers, LocalWindow, PeerWindow, ShareMode, WindowTicket};
 use comm_context::abi::{CommContext, CommContextTail, DeviceAddr, PlacedContext};
 use comm_context::comm::{Allocated, Key, Window};
 use rendezvous::KernelWords;
@@ -64,16 +64,17 @@ impl Objects {
         }
     }
 
-    /// Allocates this rank's window and allows the peers to open it.
+    /// Allocates this rank's window and allows the peers to open it; `None` stands for peers on other hosts.
     pub(crate) fn make(
         &mut self,
         key: Key,
         mode: ShareMode,
         size: usize,
-        peers: &[VendorPid],
+        peers: Option<&[VendorPid]>,
     ) -> Result<WindowTicket, DeviceError> {
-        let own = LocalWindow::create(&self.device, mode, size)?;
-        if !peers.is_empty() {
+        let importers = if peers.is_some() { Importers::Allowed } else { Importers::AnyHost };
+        let own = LocalWindow::create_for(&self.device, mode, size, &importers)?;
+        if let Some(peers) = peers.filter(|peers| !peers.is_empty()) {
             own.allow(peers)?;
         }
         let ticket = *own.ticket();

@@ -27,6 +27,22 @@ pub struct NotShareable {
     pub refusals: Vec<Refusal>,
 }
 
+/// The ranks are on several hosts, and Fabric does not work for every one of them.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "rank {} on {} and rank {} on {} can share windows by Fabric only, which reaches other hosts in an Atlas A3 super node \
+     ({}); give each host a domain of its own, or use HCCL's collectives between hosts",
+    .ranks[0], .hosts[0], .ranks[1], .hosts[1], Joined(.refusals)
+)]
+pub struct NotAcrossHosts {
+    /// The first two ranks that are not on one host.
+    pub ranks: [u32; 2],
+    /// Their hosts.
+    pub hosts: [String; 2],
+    /// Why Fabric was refused.
+    pub refusals: Vec<Refusal>,
+}
+
 struct Joined<'a>(&'a [Refusal]);
 
 impl fmt::Display for Joined<'_> {
@@ -57,6 +73,21 @@ impl HcclComm {
         step: &Step<'_>,
         request: &WindowRequest<'_>,
     ) -> Result<Allocated, CommError> {
+        if let Some(apart) = self.group.first_apart(request.members) {
+            return match self.try_mode(step, request, ShareMode::Fabric)? {
+                Attempt::Done(made) => {
+                    self.state().mode = Some(ShareMode::Fabric);
+                    Ok(made)
+                }
+                Attempt::Next(refusal, _) => {
+                    let (ranks, hosts) =
+                        (apart.map(|(rank, _)| rank), apart.map(|(_, host)| host.to_owned()));
+                    let source = NotAcrossHosts { ranks, hosts, refusals: refusal.into_iter().collect() };
+                    let what = format!("{} on rank {}", request.phase(), self.me());
+                    Err(CommError::Backend { what, source: Arc::new(source) })
+                }
+            };
+        }
         // A mode that was refused once is not tried again. Members may know different refusals; they then agree.
         let (mut at, mut refusals) = {
             let state = self.state();
@@ -89,8 +120,10 @@ impl HcclComm {
         let (key, size, phase) = (request.key, request.size, request.phase());
         let peers = request.members.iter().filter(|rank| **rank != self.me());
         let peers: Vec<_> = peers.map(|rank| self.pids[*rank as usize]).collect();
-        let made = self
-            .on_vendor_thread(phase, step.deadline(), move |objects| objects.make(key, mode, size, &peers));
+        let peers = self.group.first_apart(request.members).is_none().then_some(peers);
+        let made = self.on_vendor_thread(phase, step.deadline(), move |objects| {
+            objects.make(key, mode, size, peers.as_deref())
+        });
         let own = self.stage_result(request, mode, made, |ticket| {
             let mut to = Writer::default();
             to.u64(size as u64).raw(&ticket.to_bytes());

@@ -16,6 +16,16 @@ use comm_context::abi::DeviceAddr;
 use std::time::Instant;
 use ticket::Share;
 
+/// Who may open a window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Importers {
+    /// Processes of this host, once they are [allowed](LocalWindow::allow).
+    Allowed,
+    /// Whoever has the ticket, on any host that the fabric reaches. The driver knows no processes of other hosts that it
+    /// could check.
+    AnyHost,
+}
+
 /// This rank's own window.
 #[derive(Debug)]
 pub struct LocalWindow {
@@ -33,6 +43,19 @@ impl LocalWindow {
     /// Allocates at least `size` bytes, zeroes them, and makes the ticket. No process can open the window before
     /// [`LocalWindow::allow`].
     pub fn create(device: &Device, mode: ShareMode, size: usize) -> Result<Self, DeviceError> {
+        Self::create_for(device, mode, size, &Importers::Allowed)
+    }
+
+    /// The same with a choice of who may open it. Only [`ShareMode::Fabric`] reaches other hosts.
+    pub fn create_for(
+        device: &Device,
+        mode: ShareMode,
+        size: usize,
+        importers: &Importers,
+    ) -> Result<Self, DeviceError> {
+        if *importers == Importers::AnyHost && mode != ShareMode::Fabric {
+            return Err(DeviceError::EndsAtHost { mode });
+        }
         let map = |pages| {
             let mapping = Mapping::new(PhysicalMemory::allocate(device, size, pages)?)?;
             device.fill(mapping.addr(), 0, mapping.size())?;
@@ -44,7 +67,7 @@ impl LocalWindow {
             }
             ShareMode::Fabric => {
                 let mapping = map(Pages::Huge)?;
-                let handle = mapping.memory().export_fabric()?;
+                let handle = mapping.memory().export_fabric(importers)?;
                 let size = mapping.size();
                 (LocalMemory::Mapped(mapping), size, Share::Fabric(handle))
             }

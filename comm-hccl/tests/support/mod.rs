@@ -5,6 +5,8 @@
 
 #![allow(dead_code, reason = "each test program uses a part of this")]
 
+pub(crate) mod devices;
+pub(crate) mod hosts;
 pub(crate) mod scenario;
 
 use cann_sim::{Kind, Session};

@@ -197,7 +197,7 @@ fn kernels_compile_against_the_header_for_ascend_and_its_barrier_holds() {
         enum { SINGLE_CACHE_LINE, DSB_DDR };\ninline void dcci(void *, int) {}\n\
         inline void dsb(int) { __sync_synchronize(); }\n";
     std::fs::write(&vendor, text).unwrap();
-    let ascend = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/a2a3");
+    let ascend = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/ascend");
     kernels_compile(&["-include", vendor.to_str().unwrap(), "-I", ascend]);
     let source = format!(
         "#include \"{}\"\n#include \"{ascend}/comm_kernel.h\"\n#include \"allreduce.cpp\"\n",

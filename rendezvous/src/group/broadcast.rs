@@ -2,6 +2,7 @@
 
 use super::watch::Needed;
 use super::{Group, Step};
+use crate::hosts::Event;
 use crate::memory::layout::BROADCAST_BYTES;
 use comm_context::comm::CommError;
 use std::num::NonZeroI32;
@@ -18,7 +19,9 @@ impl Group {
         let state = self.memory.broadcast_state();
         state.publish(NonZeroI32::MIN, || self.memory.write_broadcast(bytes)).map_err(|error| {
             CommError::Backend { what: "broadcast to the group".to_owned(), source: Arc::new(error) }
-        })
+        })?;
+        self.tell(|| Event::Broadcast(bytes.to_vec()));
+        Ok(())
     }
 
     /// Waits for the broadcast of rank `from`. The bytes are a copy, bounded but not checked.

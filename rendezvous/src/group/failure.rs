@@ -2,6 +2,7 @@
 
 use super::Group;
 use crate::error::RendezvousError;
+use crate::hosts::Event;
 use comm_context::comm::{CommError, Phase};
 use deadline::Death;
 use fault_points::fault_point;
@@ -55,6 +56,7 @@ impl Group {
             fault_point!("rendezvous.leaving");
             self.publish(Phase::Gone);
             self.memory.publish_departure(self.me.rank(), reason);
+            self.tell(|| Event::Left(reason.to_owned()));
             self.outbox.notify();
             fault_point!("rendezvous.left");
         }
@@ -93,7 +95,7 @@ impl Group {
                 CommError::Aborted { phase, reason: reason.to_owned() }
             }
             (None, WaitError::PeerDied(death)) if self.memory.has_left(death.peer) => {
-                match self.process_watches.first_dead(&self.memory, self.me.rank()) {
+                match self.first_dead() {
                     Some(cause) => self.died(cause, phase),
                     None => CommError::PeerLeft {
                         rank: death.peer,
@@ -108,7 +110,9 @@ impl Group {
 
     fn died(&self, death: Death, phase: Phase) -> CommError {
         let pid = self.memory.pid(death.peer);
-        CommError::PeerDied { rank: death.peer, pid, how: how_died(death.how), phase }
+        let lost = self.hosts.as_ref().and_then(|hosts| hosts.lost(death.peer));
+        let how = lost.map_or_else(|| how_died(death.how), |(_, how)| how.death());
+        CommError::PeerDied { rank: death.peer, pid, how, phase }
     }
 }
 

@@ -13,7 +13,7 @@ fn group() -> Group {
     let layout = Layout::new(2, 1).unwrap_or_else(|| panic!("two small extents"));
     let memory = Memory::create(layout).unwrap_or_else(|error| panic!("{error}"));
     let me = Membership::new(0, 2).unwrap_or_else(|error| panic!("{error}"));
-    Group::new(me, Arc::new(memory))
+    Group::new(me, Arc::new(memory), None)
 }
 
 #[cfg(fuzzing)]

@@ -19,13 +19,14 @@ pub use message::Tag;
 pub use results::RESULT_BYTES;
 pub use step::{Step, deadline};
 
+use crate::hosts::{Event, Hosts};
 use crate::memory::Memory;
 use crate::memory::layout::Layout;
 use comm_context::comm::{CommError, Membership, Phase, Timeout};
 use deadline::{Deadline, Watch, monotonic_ns};
 use fault_points::fault_point;
 use inbox::Inbox;
-use mailbox_atomics::{Arrival, Barrier, SpinBudget, Wait, WaitError};
+use mailbox_atomics::{Arrival, Barrier, SpinBudget, Wait, WaitError, WordU32};
 use outbox::Outbox;
 use placement::Placement;
 use shared_memory::Region;
@@ -43,6 +44,8 @@ pub struct Group {
     owner: u32,
     inbox: Inbox,
     outbox: Outbox,
+    /// The hosts of the other ranks, when there are several.
+    hosts: Option<Hosts>,
     spin: SpinBudget,
     placement: Placement,
     process_watches: ProcessWatches,
@@ -65,27 +68,41 @@ pub struct KernelWords<T> {
 impl Group {
     /// Signs in as `me` in `memory` and waits until every rank has.
     pub(crate) fn enter(me: Membership, memory: Arc<Memory>, deadline: Deadline) -> Result<Self, CommError> {
-        let mut group = Self::new(me, memory);
-        let step = group.begin(Phase::Init, deadline);
-        group.memory.sign_in(me.rank());
+        Self::new(me, memory, None).sign_in(deadline)
+    }
+
+    /// The same for ranks on several hosts, each of which has a `memory` of its own.
+    pub(crate) fn enter_hosts(
+        me: Membership,
+        memory: Arc<Memory>,
+        hosts: Hosts,
+        deadline: Deadline,
+    ) -> Result<Self, CommError> {
+        Self::new(me, memory, Some(hosts)).sign_in(deadline)
+    }
+
+    fn sign_in(mut self, deadline: Deadline) -> Result<Self, CommError> {
+        let step = self.begin(Phase::Init, deadline);
+        self.memory.sign_in(self.me.rank());
         fault_point!("rendezvous.signed_in");
-        let entered = group.barrier(&step);
+        let entered = self.barrier(&step);
         drop(step);
         if let Err(error) = entered {
-            group.leave(&format!("it could not join, because {error}"));
+            self.leave(&format!("it could not join, because {error}"));
             return Err(error);
         }
-        group.spin = SpinBudget::for_parties_on(me.nranks() as usize, group.memory.cores());
-        group.placement.publish();
-        Ok(group)
+        self.spin = SpinBudget::for_parties_on(self.me.nranks() as usize, self.memory.cores());
+        self.placement.publish();
+        Ok(self)
     }
 
     /// Rank `me`, not signed in yet.
-    fn new(me: Membership, memory: Arc<Memory>) -> Self {
+    fn new(me: Membership, memory: Arc<Memory>, hosts: Option<Hosts>) -> Self {
         let nranks = me.nranks();
         Self {
             inbox: Inbox::new(memory.clone()),
-            outbox: Outbox::new(memory.clone(), me.rank()),
+            outbox: Outbox::new(memory.clone(), me.rank(), hosts.as_ref().map(Hosts::uplink)),
+            hosts,
             // Until all have joined, the process that starts the ranks needs a core as well.
             spin: SpinBudget::for_parties(nranks as usize + 1),
             placement: Placement::new(memory.clone(), me),
@@ -127,9 +144,39 @@ impl Group {
         }
     }
 
-    /// One line for each rank: process, phase, since when.
+    /// One line for each rank: process, phase, since when, and its host if there are several.
     pub fn table(&self) -> String {
-        self.memory.table()
+        let table = self.memory.table();
+        let Some(hosts) = &self.hosts else { return table };
+        (0..).zip(table.lines()).map(|(rank, line)| format!("{line} on {}\n", hosts.name(rank))).collect()
+    }
+
+    /// The first two of these ranks that are not on one host, with the names of their hosts; `None` when all are.
+    pub fn first_apart<'a>(&'a self, ranks: &[u32]) -> Option<[(u32, &'a str); 2]> {
+        let (hosts, first) = (self.hosts.as_ref()?, *ranks.first()?);
+        let other = ranks.iter().copied().find(|rank| !hosts.are_together(first, *rank))?;
+        Some([first, other].map(|rank| (rank, hosts.name(rank))))
+    }
+
+    /// Publishes what a backend says about the windows of others that this rank has open. Others read it also after
+    /// this rank has left.
+    pub fn publish_imports(&self, value: u32) {
+        if self.check_process().is_ok() {
+            self.memory.publish_imports(self.me.rank(), value);
+            self.tell(|| Event::Imports(value));
+        }
+    }
+
+    /// The word in which `rank` publishes with [`publish_imports`](Self::publish_imports), to wait on; 0 at first.
+    pub fn imports(&self, rank: u32) -> &WordU32 {
+        self.memory.imports(rank)
+    }
+
+    /// Tells ranks on other hosts what this one did to its part of the memory.
+    fn tell(&self, event: impl FnOnce() -> Event) {
+        if let Some(hosts) = &self.hosts {
+            hosts.tell(event());
+        }
     }
 
     /// Waits until every rank has arrived, for so long at most, in `phase`.
@@ -140,7 +187,7 @@ impl Group {
         self.check()?;
         let _turn = self.barrier_turn.lock().unwrap_or_else(PoisonError::into_inner);
         let barrier = Barrier::new(self.memory.places(), self.me.rank() as usize);
-        let arrival = barrier.arrive(Some(&self.spin));
+        let arrival = self.arrive(&barrier);
         if arrival.is_complete() {
             return Ok(());
         }
@@ -152,8 +199,14 @@ impl Group {
     pub fn barrier(&self, step: &Step<'_>) -> Result<(), CommError> {
         let _turn = self.barrier_turn.lock().unwrap_or_else(PoisonError::into_inner);
         let barrier = Barrier::new(self.memory.places(), self.me.rank() as usize);
-        let arrival = barrier.arrive(Some(&self.spin));
+        let arrival = self.arrive(&barrier);
         self.wait_at(&barrier, arrival, step)
+    }
+
+    /// Ranks on other hosts learn of it first: this rank checks for them at once.
+    fn arrive(&self, barrier: &Barrier<'_>) -> Arrival {
+        self.tell(|| Event::Arrived(self.memory.places()[self.me.rank() as usize].phase() + 1));
+        barrier.arrive(Some(&self.spin))
     }
 
     fn wait_at(&self, barrier: &Barrier<'_>, arrival: Arrival, step: &Step<'_>) -> Result<(), CommError> {

@@ -1,6 +1,7 @@
 //! This rank's own message slots.
 
 use super::message::{Tag, header, payload};
+use crate::hosts::{Event, Uplink};
 use crate::memory::Memory;
 use crate::memory::layout::{MESSAGE_SLOTS, Slot};
 use mailbox_atomics::MessageState;
@@ -13,6 +14,8 @@ use std::time::Duration;
 pub(super) struct Outbox {
     memory: Arc<Memory>,
     me: u32,
+    /// To ranks on other hosts.
+    uplink: Option<Uplink>,
     own: Mutex<Own>,
     freed: Condvar,
 }
@@ -42,10 +45,10 @@ enum Use {
 }
 
 impl Outbox {
-    pub(super) fn new(memory: Arc<Memory>, me: u32) -> Self {
+    pub(super) fn new(memory: Arc<Memory>, me: u32, uplink: Option<Uplink>) -> Self {
         let own =
             Own { generation: 0, uses: [Use::Free; MESSAGE_SLOTS], doorbell: 0, attempts: HashMap::new() };
-        Self { memory, me, own: Mutex::new(own), freed: Condvar::new() }
+        Self { memory, me, uplink, own: Mutex::new(own), freed: Condvar::new() }
     }
 
     /// Wakes the peers that wait for a message of this rank, or for its end.
@@ -64,11 +67,12 @@ impl Outbox {
         if timeout.timed_out() {
             return None;
         }
-        for (slot, used) in self.memory.slots(self.me).iter().zip(&mut own.uses) {
+        for ((number, slot), used) in (0..).zip(self.memory.slots(self.me)).zip(&mut own.uses) {
             if let Use::Refused { tag: refused, generation } = *used
                 && refused == tag
             {
                 slot.withdraw(generation);
+                self.tell(|| Event::Withdrawn { slot: number, generation });
                 *used = Use::Free;
             }
         }
@@ -80,9 +84,19 @@ impl Outbox {
         let posted = Posted { outbox: self, number, generation: own.generation, tag, attempt };
         self.memory.use_slot(self.me, number);
         drop(own);
-        posted.slot().post(posted.generation, header(tag, members, attempt, bytes.len()), &payload(bytes));
+        let (header, payload) = (header(tag, members, attempt, bytes.len()), payload(bytes));
+        posted.slot().post(posted.generation, header, &payload);
+        let (slot, generation) = (number as u32, posted.generation);
+        self.tell(|| Event::Posted { slot, generation, header, payload });
         self.notify();
         Some(posted)
+    }
+
+    /// Tells ranks on other hosts what this one did to its slots.
+    fn tell(&self, event: impl FnOnce() -> Event) {
+        if let Some(uplink) = &self.uplink {
+            uplink.tell(event());
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Own> {
@@ -129,6 +143,8 @@ impl Posted<'_> {
 
     fn mark(&self, state: MessageState) {
         self.slot().mark(self.generation, state);
+        let (slot, generation, seen) = (self.number as u32, self.generation, state == MessageState::Seen);
+        self.outbox.tell(|| Event::Marked { slot, generation, seen });
         self.outbox.notify();
     }
 
@@ -146,6 +162,8 @@ impl Drop for Posted<'_> {
     fn drop(&mut self) {
         // Peers need no notification: none waits for a message to go.
         self.slot().withdraw(self.generation);
+        let (slot, generation) = (self.number as u32, self.generation);
+        self.outbox.tell(|| Event::Withdrawn { slot, generation });
         self.settle(Use::Free);
     }
 }

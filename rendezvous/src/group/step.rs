@@ -1,6 +1,7 @@
 //! A call under way.
 
 use super::Group;
+use crate::hosts::Event;
 use comm_context::comm::{ArgumentError, CommError, Phase, Timeout};
 use deadline::{Deadline, coarse_monotonic_ns};
 
@@ -21,6 +22,7 @@ impl Group {
 
     pub(super) fn begin(&self, phase: Phase, deadline: Deadline) -> Step<'_> {
         self.memory.publish_phase(self.me.rank(), phase, deadline.start_ns());
+        self.tell(|| Event::Phase(phase));
         Step { group: self, phase, deadline }
     }
 
@@ -28,6 +30,7 @@ impl Group {
     /// it takes a third of the time.
     pub(super) fn publish(&self, phase: Phase) {
         self.memory.publish_phase(self.me.rank(), phase, coarse_monotonic_ns());
+        self.tell(|| Event::Phase(phase));
     }
 }
 

@@ -47,22 +47,39 @@ impl ProcessWatches {
         }
         slot.as_ref()?.death().map(|how| Death { peer: rank, pid, how })
     }
-
-    /// The first rank other than `me` that is dead without having left. Whether it has left is checked last:
-    /// a rank that leaves and ends between the two checks would otherwise pass for one that died.
-    pub(super) fn first_dead(&self, memory: &Memory, me: u32) -> Option<Death> {
-        (0..memory.layout().nranks()).filter(|rank| *rank != me).find_map(|rank| {
-            let death = self.cause(memory, me, rank)?;
-            (!memory.has_left(rank)).then_some(death)
-        })
-    }
 }
 
 impl Group {
+    /// How `rank` died, or another whose death is why; `None` while `rank` lives or has not joined yet.
+    fn cause(&self, rank: u32) -> Option<Death> {
+        match &self.hosts {
+            None => self.process_watches.cause(&self.memory, self.me.rank(), rank),
+            Some(hosts) => hosts.lost(rank).map(|(peer, _)| {
+                let pid = self.memory.pid(peer).unwrap_or(0) as i32;
+                Death { peer, pid, how: HowDied::Unknown }
+            }),
+        }
+    }
+
+    /// The first other rank that is dead without having left. Whether it has left is checked last: a rank that
+    /// leaves and ends between the two checks would otherwise pass for one that died.
+    pub(super) fn first_dead(&self) -> Option<Death> {
+        let me = self.me.rank();
+        (0..self.me.nranks()).filter(|rank| *rank != me).find_map(|rank| {
+            let death = self.cause(rank)?;
+            let left = self.memory.has_left(rank) || self.memory.has_left(death.peer);
+            (!left).then_some(death)
+        })
+    }
+
     /// Whether the process of `rank` has ended, whether or not it had left.
     pub fn has_ended(&self, rank: u32) -> bool {
         let reported = self.memory.reported_death().is_some_and(|death| death.peer == rank);
-        reported || self.process_watches.death(&self.memory, rank).is_some()
+        reported
+            || match &self.hosts {
+                None => self.process_watches.death(&self.memory, rank).is_some(),
+                Some(hosts) => hosts.lost(rank).is_some(),
+            }
     }
 }
 
@@ -89,7 +106,7 @@ impl<F: Fn() -> Vec<u32>> Watch for Needed<'_, F> {
                 let pid = memory.pid(rank).unwrap_or(0) as i32;
                 return Some(Death { peer: rank, pid, how: HowDied::Unknown });
             }
-            self.group.process_watches.cause(memory, self.group.me.rank(), rank)
+            self.group.cause(rank)
         })
     }
 }

@@ -16,6 +16,7 @@ mod wire;
 
 use crate::error::RendezvousError;
 use crate::group::{Group, deadline};
+use crate::hosts::{self, HostAddress};
 use crate::memory::layout::Layout;
 use crate::path::socket_name;
 use crate::prepared::layout;
@@ -56,7 +57,9 @@ impl Group {
     /// Joins the other ranks at `path`. Each owns `extent` bytes of the group's memory, the same on every
     /// rank.
     ///
-    /// Returns when all have joined. Nothing is ever created at the path.
+    /// Returns when all have joined. Nothing is ever created at the path. A path of the form `tcp://HOST:PORT` is
+    /// the address of rank 0, for ranks on several hosts; `env://` takes it from the [launcher](crate::from_launcher).
+    /// Such ranks share no extents: each reaches its own only.
     pub fn rendezvous(
         path: &Path,
         me: Membership,
@@ -64,6 +67,9 @@ impl Group {
         within: Timeout,
     ) -> Result<Self, CommError> {
         fault_rank!(me.rank());
+        if let Some(address) = HostAddress::of_path(path) {
+            return hosts::rendezvous(&address?, me, layout(me.nranks(), extent)?, deadline(within)?);
+        }
         let name = socket_name(path)?;
         fault_point!("rendezvous.path_checked");
         let layout = layout(me.nranks(), extent)?;
@@ -96,6 +102,9 @@ impl Group {
 
 /// The ranks that wait at `path` right now, one line each; `None` when there are none.
 pub fn ranks_at(path: &Path, within: Timeout) -> Result<Option<String>, CommError> {
+    if let Some(address) = HostAddress::of_path(path) {
+        return hosts::ranks_at(&address?, deadline(within)?);
+    }
     let name = socket_name(path)?;
     Ok(query(&name, deadline(within)?).map(|(_, table)| table))
 }

@@ -51,6 +51,8 @@ pub(super) struct RankBlock {
     pub(super) reason_len: WordU32,
     /// How many message slots have ever been used. Readers skip the slots after them.
     pub(super) used_slots: WordU32,
+    /// What a backend publishes about the windows of others that this rank has open. It counts after the rank has left.
+    pub(super) imports: WordU32,
     /// The cores that the rank may run on, written before the pid.
     pub(super) cores: [WordU64; AllowedCores::WORDS],
     /// The cgroup whose quota of processor time the rank is under, and that quota in thousandths of a core; zero
@@ -207,6 +209,7 @@ pub(crate) const fn layout_hash() -> u64 {
         offset_of!(RankBlock, doorbell),
         offset_of!(RankBlock, left),
         offset_of!(RankBlock, used_slots),
+        offset_of!(RankBlock, imports),
         offset_of!(RankBlock, cores),
         offset_of!(RankBlock, quota),
         offset_of!(RankBlock, seen_on),

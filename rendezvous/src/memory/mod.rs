@@ -140,6 +140,11 @@ impl Memory {
         block.pid.store(std::process::id());
     }
 
+    /// Enters the process of a rank on another host, which signs in in its own copy of this memory.
+    pub(crate) fn enter_elsewhere(&self, rank: u32, pid: u32) {
+        self.rank_block(rank).pid.store(pid);
+    }
+
     /// Whether `rank` has signed in, and so does not depend on the leader any more.
     pub(crate) fn has_signed_in(&self, rank: u32) -> bool {
         self.rank_block(rank).pid.load() != 0
@@ -231,6 +236,16 @@ impl Memory {
         let mut bytes = vec![0; len];
         self.inside(self.region.read(self.layout.reason(rank), &mut bytes));
         escape(&String::from_utf8_lossy(&bytes), REASON_BYTES).into_owned()
+    }
+
+    /// Publishes what a backend says about the windows of others that `rank` has open.
+    pub(crate) fn publish_imports(&self, rank: u32, value: u32) {
+        self.rank_block(rank).imports.store_and_wake(value);
+    }
+
+    /// The word that [`publish_imports`](Self::publish_imports) writes; 0 at first.
+    pub(crate) fn imports(&self, rank: u32) -> &WordU32 {
+        &self.rank_block(rank).imports
     }
 
     /// Announces the broadcast, which is written before and read after.

@@ -18,6 +18,9 @@
 //! - **SC-5** Data of one chunk never counts for another; every token is received, every held slot is
 //!   released.
 //! - **SC-6** [`Program::messages`] of every algorithm here is what a run counts.
+//! - **SC-7** [`prove_rank_order`] accepts a schedule exactly when every sum is added rank by rank, from 0 on.
+//! - **SC-8** By reference ([`prove_by_reference`]) a send lends its tile, and a write waits until all who borrowed the tile have
+//!   read it; [`unguarded_writes`] names the writes that no message of the schedule holds back until then.
 //!
 //! # An algorithm in 30 lines
 //! Every rank passes its tile to the east and adds what arrives from the west, n − 1 times. The
@@ -67,20 +70,26 @@
 #![forbid(unsafe_code)]
 
 pub mod algo;
+mod cut;
 mod dump;
+mod lend;
 mod listed;
 mod multiset;
 pub mod mutate;
 mod op;
+mod order;
 mod program;
 mod prove;
 mod untimed;
 mod wiring;
 
-pub use dump::dump;
+pub use cut::Cut;
+pub use dump::{dump, dump_c};
+pub use lend::{LendError, Lent, UnguardedWrite, prove_by_reference, unguarded_writes};
 pub use listed::ListedProgram;
 pub use multiset::EXACT_RANKS;
 pub use op::{Dir, Function, Land, Math, Op, Operand, Tile};
+pub use order::{OrderError, OtherOrder, prove_rank_order};
 pub use program::{Expect, Goal, Program};
 pub use prove::{
     Blocked, Deadlock, MAX_CELLS, Method, Misuse, Proof, ProofError, Wrong, completes, prove, smallest_slots,

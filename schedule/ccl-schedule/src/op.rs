@@ -5,7 +5,8 @@ use std::fmt;
 /// A direction of a processing element: the name of one queue pair.
 ///
 /// Names are those of `ccl.yaml`. `up`/`down` serve the third level of a hierarchy, `x0`..`x31` the
-/// partner across bit k in recursive doubling.
+/// partner across bit k in recursive doubling, `p1`..`p63` the rank that is so many ahead, around the circle of
+/// all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Dir(u8);
 
@@ -29,12 +30,18 @@ impl Dir {
     /// To the previous SIP.
     pub const DOWN: Dir = Dir(8);
     /// One more than the largest index, for tables.
-    pub const COUNT: usize = 41;
+    pub const COUNT: usize = 104;
 
     /// The partner whose rank differs in bit `bit` (below 32).
     pub const fn exchange(bit: u32) -> Dir {
         assert!(bit < 32);
         Dir(9 + bit as u8)
+    }
+
+    /// The rank that is `ahead` (1 to 63) ranks ahead.
+    pub const fn ahead(ahead: u32) -> Dir {
+        assert!(0 < ahead && ahead < 64);
+        Dir(40 + ahead as u8)
     }
 
     /// Every direction, by index.
@@ -58,6 +65,7 @@ impl fmt::Display for Dir {
         const NAMES: [&str; 9] = ["E", "W", "N", "S", "parent", "child_left", "child_right", "up", "down"];
         match NAMES.get(self.index()) {
             Some(name) => f.write_str(name),
+            None if self.0 > 40 => write!(f, "p{}", self.0 - 40),
             None => write!(f, "x{}", self.0 - 9),
         }
     }

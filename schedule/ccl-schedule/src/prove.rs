@@ -321,7 +321,7 @@ fn used_slots<P: Program + ?Sized>(program: &P, slots: u32) -> u32 {
 }
 
 /// Runs to the end, or returns why that is impossible.
-fn finished<'a, P: Program + ?Sized, A: Algebra>(
+pub(crate) fn finished<'a, P: Program + ?Sized, A: Algebra>(
     program: &'a P,
     wiring: &'a Wiring,
     algebra: A,

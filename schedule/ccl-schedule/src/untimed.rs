@@ -101,7 +101,7 @@ impl<'a, P: Program + ?Sized, A: Algebra> Run<'a, P, A> {
         if A::CARRIES {
             tiles = vec![A::EMPTY; ranks as usize * per_rank];
             for rank in 0..ranks {
-                for chunk in (0..chunks).filter(|&c| program.goal().contributes(rank, c)) {
+                for chunk in (0..chunks).filter(|&c| program.goal().contributes(ranks, rank, c)) {
                     tiles[rank as usize * per_rank + chunk as usize] = algebra.initial(rank, chunk);
                 }
             }

@@ -3,6 +3,10 @@
 use ccl_schedule::algo::{self, BuildError, Shape};
 use ccl_schedule::{CreditPoint, Method, Op, Program, prove, smallest_slots};
 
+/// A queue to every rank.
+const DIRECT: &[&str] =
+    &["direct_one_shot", "direct_two_shot", "broadcast", "reduce", "gather", "scatter", "all_to_all"];
+
 const POINTS: [CreditPoint; 2] = [CreditPoint::Recv, CreditPoint::LastUse];
 
 fn counted(program: &dyn Program) -> u64 {
@@ -41,7 +45,10 @@ fn sc_2_every_algorithm_is_right_from_1_to_64_ranks() {
                 "hierarchical",
                 "all_gather",
                 "reduce_scatter",
-            ] {
+            ]
+            .iter()
+            .chain(DIRECT)
+            {
                 check(name, ranks, &shape, slots);
             }
             if ranks > 1 {

@@ -73,6 +73,11 @@ fn port(plan: &Plan<'_>) -> Ps {
     let total = match plan.program.goal() {
         Goal::AllReduce => 2 * (n - 1) * bytes(plan),
         Goal::ReduceScatter { .. } | Goal::AllGather { .. } => (n - 1) * bytes(plan),
+        Goal::Broadcast { .. } | Goal::Reduce { .. } => (n - 1) * bytes(plan),
+        Goal::Gather { root, per_rank } | Goal::Scatter { root, per_rank } => {
+            bytes(plan) - owned(plan, per_rank, root..root + 1)
+        }
+        Goal::AllToAll => exchanged(plan, 0..plan.program.ranks(), |from, to| from != to),
         Goal::Shift => n * bytes(plan),
         Goal::Any => 0,
     };
@@ -102,17 +107,29 @@ fn owned(plan: &Plan<'_>, per_rank: u32, ranks: Range<u32>) -> u128 {
     u128::from(elems) * u128::from(plan.cut.elem_bytes)
 }
 
+/// Bytes that ranks of a range have for the ranks that `counts` accepts, in an exchange of all with all.
+fn exchanged(plan: &Plan<'_>, from: Range<u32>, counts: impl Fn(u32, u32) -> bool) -> u128 {
+    let n = plan.program.ranks();
+    let pairs = from.flat_map(|from| (0..n).map(move |to| (from, to)));
+    let chunks = pairs.filter(|&(from, to)| counts(from, to)).map(|(from, to)| plan.cut.len(from * n + to));
+    chunks.map(u128::from).sum::<u128>() * u128::from(plan.cut.elem_bytes)
+}
+
 /// The shortest path over channels for the smallest message, from the last rank to start that has something
 /// to send to the rank farthest from it that must receive something.
 fn latency(plan: &Plan<'_>) -> Ps {
     let (ranks, goal) = (plan.program.ranks(), plan.program.goal());
     let owns = |per_rank, rank| owned(plan, per_rank, rank..rank + 1) > 0;
     let sends = |&rank: &u32| match goal {
-        Goal::AllGather { per_rank } => owns(per_rank, rank),
+        Goal::AllGather { per_rank } | Goal::Gather { per_rank, .. } => owns(per_rank, rank),
+        Goal::Broadcast { root } | Goal::Scatter { root, .. } => rank == root,
         _ => true,
     };
     let receives = |rank| match goal {
-        Goal::ReduceScatter { per_rank } => owns(per_rank, rank),
+        Goal::ReduceScatter { per_rank } | Goal::Scatter { per_rank, .. } => owns(per_rank, rank),
+        Goal::Reduce { root } | Goal::Gather { root, .. } => rank == root,
+        // A pair may have nothing to exchange.
+        Goal::AllToAll => plan.cut.elems >= u64::from(plan.cut.chunks),
         _ => true,
     };
     // Channels are numbered by their source, so those of one rank lie together.
@@ -202,6 +219,23 @@ fn crossing(plan: &Plan<'_>, inside: Range<u32>) -> (u128, u128) {
             let own = owned(plan, per_rank, inside);
             (own, size - own)
         }
+        Goal::Broadcast { root } | Goal::Reduce { root } => {
+            let out = inside.contains(&root) == matches!(plan.program.goal(), Goal::Broadcast { .. });
+            if out { (size, 0) } else { (0, size) }
+        }
+        Goal::Gather { root, per_rank } if inside.contains(&root) => {
+            (0, size - owned(plan, per_rank, inside))
+        }
+        Goal::Gather { per_rank, .. } => (owned(plan, per_rank, inside), 0),
+        Goal::Scatter { root, per_rank } if inside.contains(&root) => {
+            (size - owned(plan, per_rank, inside), 0)
+        }
+        Goal::Scatter { per_rank, .. } => (0, owned(plan, per_rank, inside)),
+        Goal::AllToAll => {
+            let out = exchanged(plan, inside.clone(), |_, to| !inside.contains(&to));
+            let all = 0..plan.program.ranks();
+            (out, exchanged(plan, all, |from, to| !inside.contains(&from) && inside.contains(&to)))
+        }
         Goal::Shift | Goal::Any => (0, 0),
     }
 }
@@ -273,9 +307,9 @@ fn neighbour(grid: crate::config::Grid, at: u32, dir: u32) -> u32 {
 fn reduction(plan: &Plan<'_>) -> Ps {
     let n = u128::from(plan.program.ranks());
     match plan.program.goal() {
-        Goal::AllReduce | Goal::ReduceScatter { .. } => {
+        Goal::AllReduce | Goal::ReduceScatter { .. } | Goal::Reduce { .. } => {
             time((n - 1) * bytes(plan), n * plan.net.topology().math.rate.micro())
         }
-        Goal::AllGather { .. } | Goal::Shift | Goal::Any => 0,
+        _ => 0,
     }
 }

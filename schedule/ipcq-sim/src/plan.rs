@@ -7,6 +7,7 @@ use crate::kernel::{KernelProgram, Space};
 use crate::net::Net;
 use crate::schedule_file::ScheduleFileError;
 use crate::units::Ps;
+pub use ccl_schedule::Cut;
 use ccl_schedule::algo::BuildError;
 use ccl_schedule::{Program, Wiring, WiringError};
 use thiserror::Error;
@@ -118,45 +119,6 @@ pub enum PlanError {
         /// The limit.
         limit: u64,
     },
-}
-
-/// How the tensor is cut: the first `larger` chunks have one element more than the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cut {
-    /// Elements of the tensor.
-    pub elems: u64,
-    /// Chunks.
-    pub chunks: u32,
-    /// Bytes of an element.
-    pub elem_bytes: u64,
-}
-
-impl Cut {
-    /// How many chunks are the larger kind.
-    pub fn larger(&self) -> u32 {
-        (self.elems % u64::from(self.chunks)) as u32
-    }
-
-    /// Elements of a chunk.
-    pub fn len(&self, chunk: u32) -> u64 {
-        self.elems / u64::from(self.chunks) + u64::from(chunk < self.larger())
-    }
-
-    /// Whether the tensor has no elements.
-    pub fn is_empty(&self) -> bool {
-        self.elems == 0
-    }
-
-    /// The first element of a chunk.
-    pub fn start(&self, chunk: u32) -> u64 {
-        u64::from(chunk) * (self.elems / u64::from(self.chunks)) + u64::from(chunk.min(self.larger()))
-    }
-
-    /// Bytes of the larger and the smaller kind.
-    pub fn sizes(&self) -> [u64; 2] {
-        let small = self.elems / u64::from(self.chunks) * self.elem_bytes;
-        [if self.larger() > 0 { small + self.elem_bytes } else { small }, small]
-    }
 }
 
 /// What every action costs for one of the two chunk sizes.
@@ -324,15 +286,13 @@ impl<'p> Plan<'p> {
         })
     }
 
-    /// The size class of a tile; scratch tiles of a schedule count as the largest chunk.
+    /// The size class of a tile of `program`, which is this plan's; scratch tiles of a schedule count as the largest chunk.
     #[inline]
-    pub(crate) fn class(&self, rank: u32, tile: u32) -> usize {
-        if let Some(kernel) = self.kernel
-            && let Some(class) = kernel.class(rank, tile)
-        {
-            return class;
+    pub(crate) fn class<G: Program + ?Sized>(&self, program: &G, rank: u32, tile: u32) -> usize {
+        match program.size_class(rank, tile) {
+            Some(class) => class as usize,
+            None => usize::from(tile >= self.smaller_from && tile < self.cut.chunks),
         }
-        usize::from(tile >= self.smaller_from && tile < self.cut.chunks)
     }
 
     /// How many bits a size class takes.

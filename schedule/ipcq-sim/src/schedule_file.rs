@@ -95,7 +95,8 @@ pub fn parse(text: &str, file: &Path) -> Result<ListedProgram, ScheduleFileError
             bad(
                 "goal",
                 &document.goal,
-                "use all_reduce, reduce_scatter:N, all_gather:N or shift, with ranks and chunks above 0",
+                "use all_reduce, reduce_scatter:N, all_gather:N, broadcast:ROOT, reduce:ROOT, gather:ROOT:N, scatter:ROOT:N, \
+                 all_to_all, shift or any, with ranks and chunks above 0",
             )
         },
     )?;

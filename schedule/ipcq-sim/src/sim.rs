@@ -176,7 +176,8 @@ impl<'p> Simulation<'p> {
         let share = match program.goal() {
             Goal::AllReduce => 2.0 * (n - 1.0) / n,
             Goal::ReduceScatter { .. } | Goal::AllGather { .. } => (n - 1.0) / n,
-            Goal::Shift => 1.0,
+            Goal::Gather { .. } | Goal::Scatter { .. } | Goal::AllToAll => (n - 1.0) / n,
+            Goal::Shift | Goal::Broadcast { .. } | Goal::Reduce { .. } => 1.0,
             Goal::Any => 0.0,
         };
         let gbps = if time > 0 { bytes as f64 * 1000.0 / time as f64 } else { 0.0 };

@@ -75,6 +75,30 @@ proptest! {
     }
 }
 
+/// IQ-5, for the goals with a root and for exchanges of all with all.
+#[test]
+fn iq_5_direct_schedules_do_not_beat_their_bounds() {
+    use ccl_schedule::algo::{Shape, build};
+    let names =
+        ["direct_one_shot", "direct_two_shot", "broadcast", "reduce", "gather", "scatter", "all_to_all"];
+    for topology in [direct(), Topology::default()] {
+        for ranks in [2, 3, 8, 17, 32] {
+            for elems in [1, 7, 64, 1500] {
+                for name in names {
+                    let program = build(name, ranks, &Shape::default()).unwrap();
+                    let settings =
+                        Settings { n_elem: elems, skew: Skew::Random(elems, 9_000), ..Settings::default() };
+                    let (time, bounds) = timed(&*program, &topology, &settings);
+                    assert!(time >= bounds.most(), "{name} of {ranks}, {elems}: {time} < {bounds:?}");
+                    // With fewer elements than chunks there may be nothing to send.
+                    let some = elems >= u64::from(program.chunks());
+                    assert!(bounds.most() > 0 || !some, "{name} of {ranks}, {elems}");
+                }
+            }
+        }
+    }
+}
+
 /// One chunk that travels around twice except for one channel is as fast as the bound allows, except for its
 /// additions.
 #[test]

@@ -60,7 +60,7 @@ fn load(descriptors: &mut Descriptors) -> Result<(LaunchSpec, ChannelSet), Failu
 
 /// The memory that the child shares with its parent.
 struct Attached {
-    block: ControlBlock,
+    block: Arc<ControlBlock>,
     regions: Vec<Arc<Region>>,
     chip: Option<AttachedChip>,
 }
@@ -74,7 +74,7 @@ struct AttachedChip {
 impl Attached {
     fn new(spec: &LaunchSpec, mut descriptors: Descriptors) -> Result<Self, Failure> {
         let block = ControlBlock::attach(next(&mut descriptors)?, spec.children);
-        let block = block.map_err(|error| region_failure(&error))?;
+        let block = block.map(Arc::new).map_err(|error| region_failure(&error))?;
         let group = match spec.chip.as_ref().and_then(|chip| chip.group) {
             Some(group) => Some(ChipGroup::attach(next(&mut descriptors)?, &group)?),
             None => None,

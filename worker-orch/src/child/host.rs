@@ -4,7 +4,7 @@ use super::loaded::{Loaded, LoadedPrograms, cannot_run};
 use super::serve::{Executor, malformed};
 use super::task::Task;
 use crate::Worker;
-use crate::shared::{ChildContext, ControlBlock, Kind, ReceivedFrame};
+use crate::shared::{ChildContext, ControlBlock, Kind, ReceivedFrame, RunAbove};
 use comm_context::comm::Timeout;
 use deadline::Deadline;
 use fault_points::fault_point;
@@ -50,7 +50,7 @@ impl Executor for SubExecutor<'_> {
 /// A Worker of the next level: it submits tasks to its own chips.
 pub(super) struct WorkerExecutor<'a> {
     worker: &'a mut Worker,
-    block: &'a ControlBlock,
+    block: &'a Arc<ControlBlock>,
     programs: LoadedPrograms<'a>,
     heaps: &'a [Arc<Region>],
 }
@@ -72,6 +72,7 @@ impl<'a> WorkerExecutor<'a> {
         let above = Deadline::at_monotonic_ns(self.block.run_deadline());
         let own = self.worker.run_within();
         self.worker.set_run_within(inside_of(above.map_or(Duration::ZERO, |above| above.left()), own));
+        self.worker.set_above(RunAbove { block: self.block.clone(), run: frame.run });
         let ran = self.worker.run(|orch| function(orch, &task));
         self.worker.set_run_within(own);
         ran?;
@@ -88,6 +89,11 @@ impl Executor for WorkerExecutor<'_> {
             _ => Err(malformed()),
         }
         .map(|()| Vec::new())
+    }
+
+    /// F72: a Worker that has lost a process ends with it, so that the one above learns of it as of any death.
+    fn is_lost(&self) -> bool {
+        self.worker.loss().is_some()
     }
 }
 

@@ -4,7 +4,7 @@ use super::chip::ChipExecutor;
 use super::host::{SubExecutor, WorkerExecutor, inside_of};
 use super::serve::{Ended, serve};
 use crate::Worker;
-use crate::shared::{ChildContext, ChipRole, NOT_UP, Role};
+use crate::shared::{ChildContext, ChipRole, LOST, NOT_UP, Role};
 use bootstrap_channel::{PublishError, Success, Writer};
 use child_process::PANIC_EXIT_CODE;
 use chip_bootstrap::{BringUpPhase, Entry, bring_up_and_publish};
@@ -71,6 +71,10 @@ fn worker_main(
     fault_point!("worker.child.up");
     serve(context.block, context.number, &mut WorkerExecutor::new(worker, context));
     fault_point!("worker.child.ending");
+    if let Some(loss) = worker.loss() {
+        context.block.record_exit_failure(context.number, &loss);
+        return LOST;
+    }
     exit_code(context, worker.close())
 }
 

@@ -14,6 +14,11 @@ const FIRST_LINE: usize = 64;
 pub(super) trait Executor {
     fn execute(&mut self, frame: &ReceivedFrame) -> Result<Vec<u8>, Failure>;
 
+    /// Whether nothing can be executed any more.
+    fn is_lost(&self) -> bool {
+        false
+    }
+
     /// A frame failed or was skipped, which is on record by now: others that wait for what it would have done need not.
     fn not_done(&mut self) {}
 }
@@ -33,6 +38,8 @@ pub(super) enum Ended {
     /// A collective command panicked. Its peers wait for this child, and the state of its communicator is
     /// unknown: the process must end.
     Panicked,
+    /// The executor has lost what it needs: the process must end.
+    Lost,
 }
 
 /// Serves until shutdown. A parked child costs nothing: the parent's death kills it from outside, so it
@@ -42,6 +49,7 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
     let words = block.child(me);
     let mut slot = vec![0; SLOT_BYTES];
     let mut frame = ReceivedFrame::default();
+    // It goes on where a process in its place that was ended stopped.
     let mut ring =
         DispatchReceiver::new(words.done_number(), words.slot_flag(), block.parent().shutdown_word());
     // The last run of which this child recorded a failure. It is not read back from the control block: the
@@ -69,6 +77,9 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
             block.record_times(me, seq, start_ns, monotonic_ns());
         }
         fault_point!("worker.frame.executed");
+        if executor.is_lost() {
+            return Ended::Lost;
+        }
         match outcome {
             Ok(answer) if answer.is_empty() => {}
             Ok(answer) => block.write_answer(me, &answer),
@@ -147,7 +158,15 @@ fn await_prerequisites(
         let wait = Wait::until(deadline).abort_on(block.parent().abort_word()).spinning(spin);
         let mut parked = block.park_flag(me, child);
         let words = block.child(child);
-        match words.done_number().wait_for(need.seq, &wait, &mut parked) {
+        let waits = words.done() < need.seq;
+        if waits {
+            block.child(me).set_need(Some(*need));
+        }
+        let waited = words.done_number().wait_for(need.seq, &wait, &mut parked);
+        if waits {
+            block.child(me).set_need(None);
+        }
+        match waited {
             Ok(_) if words.failed_run() == frame.run => return Err(TaskError::Followed),
             Ok(_) => {}
             Err(WaitError::Aborted { .. } | WaitError::TimedOut { .. } | WaitError::PeerDied(_)) => {

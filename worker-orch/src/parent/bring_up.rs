@@ -2,7 +2,7 @@
 
 use super::address_spaces::AddressSpaces;
 use super::bring_up_error::explain;
-use super::children::Children;
+use super::children::{Children, IN_A_GROUP};
 use super::chips::context;
 use super::fork::fork_all;
 use super::orchestrator::BaseGroup;
@@ -16,7 +16,7 @@ use crate::log;
 use crate::shared::{ChildMain, ControlBlock, MAX_CHILDREN, Programs};
 use crate::{Start, Worker};
 use bootstrap_channel::{ChannelSet, Success};
-use chip_bootstrap::{ChipConfig, ChipGroup, Platform, region_failure};
+use chip_bootstrap::{ChipConfig, ChipGroup, ChipMemoryKind, Platform, region_failure};
 use comm_context::comm::{Membership, Timeout};
 use deadline::Deadline;
 use fault_points::fault_point;
@@ -60,6 +60,11 @@ impl Plan<'_> {
         ranks.map(|(number, chip)| chip.member().map_or(number as u32, Membership::rank)).collect()
     }
 
+    /// All heaps that the children see.
+    fn heaps(&self) -> Vec<Arc<Region>> {
+        self.heaps_above.iter().chain([self.heap.region()]).cloned().collect()
+    }
+
     fn up(&self, children: Children, contexts: Vec<ChipContext>, heaps: &[Arc<Region>]) -> Up {
         let joined = self.chips.iter().any(|chip| chip.member().is_some());
         let (next_level, kind) = (self.chips.len() + self.workers.len(), self.platform.chip_memory());
@@ -72,15 +77,14 @@ impl Plan<'_> {
 pub(super) struct Memory {
     pub(super) names: Vec<String>,
     pub(super) channels: ChannelSet,
-    pub(super) block: ControlBlock,
+    pub(super) block: Arc<ControlBlock>,
     pub(super) group: Option<ChipGroup>,
     pub(super) heaps: Vec<Arc<Region>>,
 }
 
 impl Memory {
     fn new(plan: &Plan<'_>, names: Vec<String>) -> Result<Self, Failure> {
-        let channels = ChannelSet::create(names.len())
-            .map_err(|error| Failure::new(ErrorCode::System, error.to_string()).in_phase("init"))?;
+        let channels = channels(names.len())?;
         fault_point!("worker.init.channels");
         let block = control_block(names.len())?;
         fault_point!("worker.init.control-block");
@@ -92,8 +96,7 @@ impl Memory {
             }
         };
         fault_point!("worker.init.group");
-        let heaps = plan.heaps_above.iter().chain([plan.heap.region()]).cloned().collect();
-        Ok(Self { names, channels, block, group, heaps })
+        Ok(Self { names, channels, block, group, heaps: plan.heaps() })
     }
 }
 
@@ -112,11 +115,12 @@ pub(crate) fn bring_up(mut plan: Plan<'_>) -> Result<Up, Failure> {
     let deadline = Deadline::after(plan.init_within.get())
         .map_err(|error| Failure::new(ErrorCode::Invalid, error.to_string()))?;
     let memory = Memory::new(&plan, names)?;
+    let all: Vec<usize> = (0..memory.names.len()).collect();
     let trace = Trace::wanted(plan.trace, memory.names.len());
     memory.block.parent().set_tracing(trace.is_some());
     let (processes, inherited) = match plan.start {
-        Start::Fork => (fork_all(&mut plan, &memory, deadline)?, Some(plan.programs.inherited())),
-        Start::Exec => (spawn_all(&plan, &memory)?, None),
+        Start::Fork => (fork_all(&mut plan, &memory, deadline, &all)?, Some(plan.programs.inherited())),
+        Start::Exec => (spawn_all(&plan, &memory, &all)?, None),
     };
     fault_point!("worker.init.started");
     let Memory { names, channels, block, group, heaps } = memory;
@@ -134,12 +138,53 @@ pub(crate) fn bring_up(mut plan: Plan<'_>) -> Result<Up, Failure> {
         log::event!(info, chip, device, rank, window, "chip is up");
     }
     children.set_trace(trace);
+    children.watch_deaths();
+    if plan.chips.iter().any(|chip| chip.member().is_some()) {
+        children.keep_chips(IN_A_GROUP);
+    } else if plan.platform.chip_memory() == ChipMemoryKind::Device {
+        children.keep_chips("what its memory on the device held is gone with it");
+    }
     fault_point!("worker.init.up");
     Ok(plan.up(children, contexts, &heaps))
 }
 
-fn control_block(children: usize) -> Result<ControlBlock, Failure> {
-    ControlBlock::create(children).map_err(|error| region_failure(&error).in_phase("init"))
+/// Starts another process for each child that did not come back from a run and was ended.
+pub(crate) fn replace_ended(mut plan: Plan<'_>, up: &mut Up) -> Result<(), Failure> {
+    let children = up.children();
+    let ended = children.ended();
+    if ended.is_empty() {
+        return Ok(());
+    }
+    let deadline = Deadline::after(plan.init_within.get())
+        .map_err(|error| Failure::new(ErrorCode::Invalid, error.to_string()))?;
+    let names = plan.child_names();
+    let channels = channels(names.len())?;
+    let (block, group) = (children.shared_block(), children.group().cloned());
+    let memory = Memory { names, channels, block, group, heaps: plan.heaps() };
+    let processes = match plan.start {
+        Start::Fork => fork_all(&mut plan, &memory, deadline, &ended)?,
+        Start::Exec => spawn_all(&plan, &memory, &ended)?,
+    };
+    let children = up.children();
+    for (child, (_, process)) in ended.iter().zip(processes) {
+        children.replace(*child, process, plan.programs);
+    }
+    let gathered = memory.channels.gather_from(&ended, &Wait::until(deadline).watching(children));
+    let Err(error) = gathered else {
+        children.watch_deaths();
+        return Ok(());
+    };
+    let failure = explain(error, plan.start, children, &memory.channels);
+    Err(children.lose(failure))
+}
+
+fn channels(count: usize) -> Result<ChannelSet, Failure> {
+    ChannelSet::create(count)
+        .map_err(|error| Failure::new(ErrorCode::System, error.to_string()).in_phase("init"))
+}
+
+fn control_block(children: usize) -> Result<Arc<ControlBlock>, Failure> {
+    ControlBlock::create(children).map(Arc::new).map_err(|error| region_failure(&error).in_phase("init"))
 }
 
 fn contexts(

@@ -16,15 +16,17 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use worker_errors::{ErrorCode, Failure};
 
-/// Forks all children. Those that were forked are killed when one cannot be.
+/// Forks the children with these numbers. Those that were forked are killed when one cannot be.
 pub(super) fn fork_all(
     plan: &mut Plan<'_>,
     memory: &Memory,
     init_until: Deadline,
+    numbers: &[usize],
 ) -> Result<Vec<(String, Child)>, Failure> {
     let (chips, workers) = (plan.chips.len(), plan.workers.len());
-    let mut processes = Vec::with_capacity(memory.names.len());
-    for (number, name) in memory.names.iter().enumerate() {
+    let mut processes = Vec::with_capacity(numbers.len());
+    for &number in numbers {
+        let name = &memory.names[number];
         let mut keep: Vec<BorrowedFd<'_>> = Vec::new();
         let heaps_below: Vec<Arc<Region>>;
         if number < chips {

@@ -20,7 +20,7 @@ mod spawn;
 mod trace;
 mod up;
 
-pub(crate) use bring_up::{Plan, bring_up};
+pub(crate) use bring_up::{Plan, bring_up, replace_ended};
 pub use orchestrator::{Domain, DomainContext, Orchestrator};
 pub use up::ChipMemory;
 pub(crate) use up::{Call, Up};

@@ -8,10 +8,15 @@ use fault_points::fault_point;
 use std::os::fd::BorrowedFd;
 use worker_errors::{ErrorCode, Failure};
 
-/// Starts all children. Those that were started are killed when one cannot be.
-pub(super) fn spawn_all(plan: &Plan<'_>, memory: &Memory) -> Result<Vec<(String, Child)>, Failure> {
-    let mut processes = Vec::with_capacity(memory.names.len());
-    for (number, name) in memory.names.iter().enumerate() {
+/// Starts the children with these numbers. Those that were started are killed when one cannot be.
+pub(super) fn spawn_all(
+    plan: &Plan<'_>,
+    memory: &Memory,
+    numbers: &[usize],
+) -> Result<Vec<(String, Child)>, Failure> {
+    let mut processes = Vec::with_capacity(numbers.len());
+    for &number in numbers {
+        let name = &memory.names[number];
         let mut regions = memory.heaps.clone();
         let group = memory.group.as_ref().filter(|_| number < plan.chips.len());
         let chip = plan.chips.get(number).map(|config| {

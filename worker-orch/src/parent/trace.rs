@@ -54,18 +54,8 @@ impl Trace {
     pub(super) fn expect(&mut self, child: usize, seq: u64, frame: &Frame<'_>) {
         let what = match frame.kind {
             Kind::Task => What::Program(frame.program),
-            Kind::Register => What::Command("register a program"),
-            Kind::Join => What::Command("join the group"),
-            Kind::AllocDomain => What::Command("allocate a domain"),
-            Kind::ReleaseDomain => What::Command("release a domain"),
-            Kind::MakeCollectives => What::Command("make collectives"),
-            Kind::CloseCollectives => What::Command("close collectives"),
-            Kind::Malloc => What::Command("allocate memory"),
-            Kind::Free => What::Command("free memory"),
-            Kind::CopyIn => What::Command("copy to the chip"),
-            Kind::CopyOut => What::Command("copy from the chip"),
-            Kind::Wait => What::Command("wait for other processes"),
             Kind::Shutdown => return,
+            command => What::Command(command.words()),
         };
         self.waiting[child].push_back((seq, what));
     }

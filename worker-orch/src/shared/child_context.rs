@@ -12,14 +12,31 @@ use std::sync::Arc;
 /// The exit code of a child that could not be brought up; the reason is on its channel.
 pub(crate) const NOT_UP: i32 = 3;
 
+/// The exit code of a Worker of the next level that has lost a process below it; what it was is recorded.
+pub(crate) const LOST: i32 = 5;
+
 /// What every child has.
 pub(crate) struct ChildContext<'a> {
     pub(crate) number: usize,
     pub(crate) channels: &'a ChannelSet,
-    pub(crate) block: &'a ControlBlock,
+    pub(crate) block: &'a Arc<ControlBlock>,
     pub(crate) programs: &'a [Definition],
     pub(crate) functions: Functions<'a>,
     pub(crate) heaps: &'a [Arc<Region>],
+}
+
+/// A run of the Worker above, of which a run of a nested Worker is a task.
+#[derive(Clone, Debug)]
+pub(crate) struct RunAbove {
+    pub(crate) block: Arc<ControlBlock>,
+    pub(crate) run: u64,
+}
+
+impl RunAbove {
+    /// Whether that run was cancelled, or all children stop.
+    pub(crate) fn is_over(&self) -> bool {
+        self.block.parent().is_aborted() || self.block.parent().is_cancelled(self.run)
+    }
 }
 
 /// What a child is.

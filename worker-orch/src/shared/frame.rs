@@ -78,6 +78,25 @@ impl Kind {
         )
     }
 
+    /// What it does, for people.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Task => "run a program",
+            Self::Register => "register a program",
+            Self::Join => "join the group",
+            Self::AllocDomain => "allocate a domain",
+            Self::ReleaseDomain => "release a domain",
+            Self::Shutdown => "shut down",
+            Self::Malloc => "allocate memory",
+            Self::Free => "free memory",
+            Self::CopyIn => "copy to the chip",
+            Self::CopyOut => "copy from the chip",
+            Self::MakeCollectives => "make collectives",
+            Self::CloseCollectives => "close collectives",
+            Self::Wait => "wait for other processes",
+        }
+    }
+
     const ALL: [Self; 13] = [
         Self::Task,
         Self::Register,
@@ -105,11 +124,11 @@ pub(crate) struct Prerequisite {
 const SEQ_BITS: u32 = 48;
 
 impl Prerequisite {
-    fn pack(self) -> u64 {
+    pub(super) fn pack(self) -> u64 {
         u64::from(self.child) << SEQ_BITS | (self.seq & ((1 << SEQ_BITS) - 1))
     }
 
-    fn unpack(word: u64) -> Self {
+    pub(super) fn unpack(word: u64) -> Self {
         Self { child: (word >> SEQ_BITS) as u16, seq: word & ((1 << SEQ_BITS) - 1) }
     }
 }

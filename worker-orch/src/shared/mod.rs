@@ -12,7 +12,7 @@ mod frame;
 mod launch_spec;
 mod programs;
 
-pub(crate) use child_context::{ChildContext, ChildMain, ChipRole, NOT_UP, Role};
+pub(crate) use child_context::{ChildContext, ChildMain, ChipRole, LOST, NOT_UP, Role, RunAbove};
 pub(crate) use chip_launch::ChipLaunch;
 pub(crate) use control_block::{Activity, ControlBlock, FailedAt, MAX_CHILDREN, RING};
 pub(crate) use definition::{DEFAULT_SYMBOL, Definition};

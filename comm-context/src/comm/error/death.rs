@@ -1,6 +1,7 @@
 //! How a process ended.
 
 use core::fmt;
+use core::time::Duration;
 
 /// How a peer's process ended, as far as this rank can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,6 +18,13 @@ pub enum Death {
     },
     /// It is gone; only its parent learns how.
     Vanished,
+    /// It is on another host, and its connection was closed.
+    Disconnected,
+    /// It is on another host, and nothing has come from there.
+    Unanswering {
+        /// For how long.
+        within: Duration,
+    },
 }
 
 impl fmt::Display for Death {
@@ -28,6 +36,13 @@ impl fmt::Display for Death {
                 None => write!(f, "died (signal {signal})"),
             },
             Self::Vanished => f.write_str("died (cause unknown here)"),
+            Self::Disconnected => f.write_str("died (its connection from another host was closed)"),
+            Self::Unanswering { within } => {
+                write!(
+                    f,
+                    "is lost (nothing came from its host for {within:?}: the host or the network failed)"
+                )
+            }
         }
     }
 }

@@ -47,6 +47,7 @@ pub(crate) fn publish(
     slot.nonce.store(nonce, Relaxed);
     slot.pid.store(attachment.pid(), Relaxed);
     slot.start.store(process_start(attachment.pid()).unwrap_or(0), Relaxed);
+    slot.host.store(attachment.host(), Relaxed);
     slot.fd.store(memory.raw_fd(), Relaxed);
     slot.size.store(memory.size() as u64, Relaxed);
     slot.device.store(visible, Relaxed);
@@ -140,7 +141,11 @@ pub(crate) fn open(state: &State, kind: ExportKind, nonce: u64, path: Path) -> R
     let lock = lock(state.attachment)?;
     let slot = find(&lock, kind, nonce)?;
     let (pid, this) = (slot.pid.load(Relaxed), state.attachment.pid());
-    let allowed = slot.open_to_all.load(Relaxed) == 1 || slot.pids.iter().any(|p| p.load(Relaxed) == this);
+    // A driver knows the handles and the processes of its own host only (CN-13).
+    let here = slot.host.load(Relaxed) == state.attachment.host();
+    ensure(here || path == Path::Fabric, ACL_ERROR_RT_DRV_INTERNAL_ERROR, "unknown export on this host")?;
+    let listed = here && slot.pids.iter().any(|p| p.load(Relaxed) == this);
+    let allowed = listed || slot.open_to_all.load(Relaxed) == 1;
     ensure(allowed, ACL_ERROR_RT_NO_PERMISSION, "the exporting process did not allow this pid")?;
     let (exporter, current) = (slot.device.load(Relaxed), state.current_visible_id()?);
     if exporter != current && path != Path::Fabric {

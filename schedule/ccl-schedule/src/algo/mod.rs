@@ -1,5 +1,6 @@
 //! The algorithms, and how to get one by name.
 
+mod direct;
 mod doubling;
 mod forward;
 mod hello;
@@ -8,6 +9,7 @@ mod mesh;
 mod ring;
 mod tree;
 
+pub use direct::{Direct, DirectKind, MAX_DIRECT};
 pub use doubling::RecursiveDoubling;
 pub use hello::HelloSend;
 pub use hierarchy::Hierarchical;
@@ -29,6 +31,13 @@ pub const NAMES: &[&[&str]] = &[
     &["hierarchical"],
     &["all_gather"],
     &["reduce_scatter"],
+    &["direct_one_shot"],
+    &["direct_two_shot"],
+    &["broadcast"],
+    &["reduce"],
+    &["gather"],
+    &["scatter"],
+    &["all_to_all"],
 ];
 
 /// What an algorithm may need beside the number of ranks.
@@ -62,6 +71,16 @@ pub enum BuildError {
         ranks: u32,
         /// Ranks needed.
         least: u32,
+    },
+    /// Too many ranks.
+    #[error("{name} has a queue to every rank, for at most {most} ranks; world_size is {ranks}")]
+    TooMany {
+        /// Algorithm.
+        name: &'static str,
+        /// Ranks given.
+        ranks: u32,
+        /// The most.
+        most: u32,
     },
     /// Not a power of two.
     #[error("{name} needs a power of two of ranks, world_size is {ranks}; {below} and {above} would do")]
@@ -126,6 +145,7 @@ pub fn canonical(name: &str) -> Option<&'static str> {
 /// Builds an algorithm by any of its names.
 pub fn build(name: &str, ranks: u32, shape: &Shape) -> Result<Box<dyn Program>, BuildError> {
     let ring = |kind| Ok(Box::new(Ring::new(kind, ranks, shape)?) as Box<dyn Program>);
+    let direct = |kind| Ok(Box::new(Direct::new(kind, ranks)?) as Box<dyn Program>);
     match canonical(name) {
         Some("hello_send") => Ok(Box::new(HelloSend::new(ranks)?)),
         Some("ring_accumulate") => Ok(Box::new(RingAccumulate::new(ranks)?)),
@@ -136,6 +156,13 @@ pub fn build(name: &str, ranks: u32, shape: &Shape) -> Result<Box<dyn Program>, 
         Some("tree_allreduce") => Ok(Box::new(TreeAllReduce::new(ranks, shape.split)?)),
         Some("recursive_doubling") => Ok(Box::new(RecursiveDoubling::new(ranks)?)),
         Some("hierarchical") => Ok(Box::new(Hierarchical::new(ranks, shape)?)),
+        Some("direct_one_shot") => direct(DirectKind::OneShot),
+        Some("direct_two_shot") => direct(DirectKind::TwoShot),
+        Some("broadcast") => direct(DirectKind::Broadcast),
+        Some("reduce") => direct(DirectKind::Reduce),
+        Some("gather") => direct(DirectKind::Gather),
+        Some("scatter") => direct(DirectKind::Scatter),
+        Some("all_to_all") => direct(DirectKind::AllToAll),
         _ => Err(BuildError::Unknown { name: name.to_owned() }),
     }
 }

@@ -199,7 +199,9 @@ impl One<'_> {
         let (plan, program) = (&simulation.plan, simulation.plan.program);
         let mut memory = simulation.memory();
         for rank in 0..program.ranks() {
-            for chunk in (0..plan.cut.chunks).filter(|&c| program.goal().contributes(rank, c)) {
+            for chunk in
+                (0..plan.cut.chunks).filter(|&c| program.goal().contributes(program.ranks(), rank, c))
+            {
                 let values = vec![(rank + 1) as f32; plan.cut.len(chunk) as usize];
                 memory.write(rank, chunk, Land::Copy, &data::encode(self.settings.dtype, &values));
             }

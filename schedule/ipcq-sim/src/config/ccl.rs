@@ -103,6 +103,8 @@ pub(crate) enum Wires {
     Hypercube,
     #[serde(rename = "levels")]
     Levels,
+    #[serde(rename = "full_mesh")]
+    FullMesh,
 }
 
 mapping! {
@@ -551,6 +553,8 @@ fn expected(canonical: &str) -> Wires {
         "tree_allreduce" => Wires::Tree,
         "recursive_doubling" => Wires::Hypercube,
         "hierarchical" => Wires::Levels,
+        "direct_one_shot" | "direct_two_shot" => Wires::FullMesh,
+        "broadcast" | "reduce" | "gather" | "scatter" | "all_to_all" => Wires::FullMesh,
         _ => Wires::Ring1d,
     }
 }

@@ -11,7 +11,7 @@ pub use work::Work;
 
 use crate::config::{Fabric, Grid, Settings, Topology};
 use crate::data;
-use crate::engine::{Engine, Timing};
+use crate::engine::{Engine, Timing, with_known};
 use crate::memory::Memory;
 use crate::oplog::OpLog;
 use crate::placement::PlacementError;
@@ -182,8 +182,9 @@ pub fn init_process_group(
     let world_size = program.ranks();
     let settings = Settings { world_size: Some(world_size), ..settings.clone() };
     Simulation::new(&*program, topology, &settings)?;
-    if !completes(&*program, settings.n_slots, settings.credit_point())? {
-        prove(&*program, settings.n_slots, settings.credit_point())?;
+    let (slots, credit) = (settings.n_slots, settings.credit_point());
+    if !with_known!(&*program, known => completes(known, slots, credit))? {
+        prove(&*program, slots, credit)?;
     }
     let before = Before { pes: vec![0; world_size as usize], links: Vec::new() };
     Ok(ProcessGroup { topology: *topology, settings, world_size, engine, program, now: 0, before })

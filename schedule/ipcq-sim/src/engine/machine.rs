@@ -321,7 +321,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
             }
         }
         self.chans[channel as usize].sent = seq + 1;
-        let class = self.plan.class(rank, chunk);
+        let class = self.plan.class(self.program, rank, chunk);
         // A tile is captured at once; a slot is read once more, by the DMA engine, and is free after that.
         let (held, until) = match from {
             Tile::Mem(_) => ((NONE, 0), pe.now),
@@ -383,7 +383,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         if visible > pe.now {
             self.wait(rank, pe, visible, Doing::BlockedRecv);
         }
-        let costs = &plan.costs[plan.class(rank, tile)];
+        let costs = &plan.costs[plan.class(self.program, rank, tile)];
         let found = pe.now;
         let read = found + costs.read;
         pe.now = read;
@@ -393,7 +393,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
             Land::Forward => {
                 self.chans[channel as usize].flags |= HELD;
                 if plan.credit_at == CreditAt::Copy {
-                    self.probe.landed(channel, seq, plan.class(rank, tile), found, read);
+                    self.probe.landed(channel, seq, plan.class(self.program, rank, tile), found, read);
                 }
             }
             Land::Copy => self.probe.wrote(rank, tile, land, data, (found, read)),
@@ -501,7 +501,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         chan.received = seq + 1;
         let post = self.posts[channel as usize];
         let found = self.times[self.slot(channel, seq)].max(post.posted);
-        let class = self.plan.class(self.chans[channel as usize].dst, post.tile);
+        let class = self.plan.class(self.program, self.chans[channel as usize].dst, post.tile);
         let done = found + self.plan.costs[class].read;
         self.probe.landed(channel, seq, class, found, done);
         let credit = self.credit(channel, if self.plan.credit_at == CreditAt::Recv { found } else { done });
@@ -526,7 +526,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         self.wait_credit(pe, post.credit);
         let from = pe.now;
         if post.land == Land::Reduce {
-            pe.now += self.plan.costs[self.plan.class(rank, post.tile)].math;
+            pe.now += self.plan.costs[self.plan.class(self.program, rank, post.tile)].math;
             self.probe.span(rank, Doing::Math, from, pe.now);
         }
         self.probe.wrote(rank, post.tile, post.land, Source::Landing(channel), (from, pe.now));
@@ -539,7 +539,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
             Tile::Held(dir) | Tile::Take(dir) => self.held(rank, pe, dir)?,
         };
         let plan = self.plan;
-        let costs = &plan.costs[plan.class(rank, to)];
+        let costs = &plan.costs[plan.class(self.program, rank, to)];
         let (start, doing) = (pe.now, if land == Land::Copy { Doing::Copy } else { Doing::Math });
         pe.now += match (land, from) {
             (Land::Copy, Tile::Mem(tile)) => costs.copy + plan.reach(rank, tile) + plan.reach(rank, to),
@@ -573,7 +573,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         // Softmax reads its row for the largest, for the sum and for the quotients.
         let passes = if let Function::Softmax(_) = math.function { 3 } else { 1 };
         let start = pe.now;
-        pe.now += self.plan.math(self.plan.class(rank, to), passes);
+        pe.now += self.plan.math(self.plan.class(self.program, rank, to), passes);
         self.probe.span(rank, Doing::Math, start, pe.now);
         self.probe.computed(rank, &math, to, sources, (start, pe.now));
         for tile in math.tiles() {

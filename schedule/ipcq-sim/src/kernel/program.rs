@@ -172,13 +172,6 @@ impl KernelProgram {
         }
         Ok(())
     }
-
-    /// The size class of a tile; the first two are the chunks'.
-    #[inline]
-    pub(crate) fn class(&self, rank: u32, tile: u32) -> Option<usize> {
-        let other = tile.checked_sub(self.map.cut.chunks)?;
-        Some(self.class_of[rank as usize][other as usize] as usize)
-    }
 }
 
 impl Program for KernelProgram {
@@ -208,6 +201,10 @@ impl Program for KernelProgram {
     }
     fn math(&self, rank: u32, number: u32) -> Option<Math> {
         self.ranks[rank as usize].math.get(number as usize).copied()
+    }
+    fn size_class(&self, rank: u32, tile: u32) -> Option<u32> {
+        let other = tile.checked_sub(self.map.cut.chunks)?;
+        Some(self.class_of[rank as usize][other as usize])
     }
     fn messages(&self) -> u64 {
         let sends = self.ranks.iter().flat_map(|rank| &rank.ops);

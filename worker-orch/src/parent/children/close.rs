@@ -5,40 +5,55 @@ use crate::parent::first_cause::{Event, Problems, is_because_of_peer};
 use crate::shared::{Frame, Kind};
 use deadline::{Deadline, Death, HowDied, Watch};
 use fault_points::fault_point;
-use mailbox_atomics::Wait;
+use mailbox_atomics::{Wait, WaitError};
 use nix::sys::signal::Signal;
 use std::num::NonZeroU32;
 use std::time::Duration;
 use worker_errors::{ErrorCode, Failure};
 
-/// How long kernels have to notice an abort, and processes to act on a signal, before they are killed.
-const GRACE: Duration = Duration::from_millis(100);
+/// How long processes have to act on a signal before the next one.
+const SIGNAL_GRACE: Duration = Duration::from_millis(100);
+
+/// How long processes have to notice that a sibling is gone, before they are killed. Kernels that poll their abort
+/// word take microseconds. It counts in what it takes to report a death, once for each level of Workers.
+const GRACE: Duration = Duration::from_millis(25);
 
 impl Children {
-    /// After a loss: all children stop. Kernels that poll their abort word return in the grace period; others
-    /// are killed when the children are dropped.
+    /// After a loss: all children stop. Those that are in a task and do not look are killed.
     pub(super) fn stop_all(&self) {
         self.block.parent().raise_abort();
         if let Some(group) = &self.group {
             group.halt(NonZeroU32::MIN);
         }
-        let Ok(grace) = Deadline::after(GRACE) else { return };
-        for (child, handle) in self.handles.iter().enumerate() {
-            if handle.process.watch().death().is_some() {
-                continue;
+        self.block.wake_waiters();
+        self.kill(&self.not_back(GRACE));
+    }
+
+    /// The children that have not finished what they were sent after so much time, and live.
+    pub(super) fn not_back(&self, within: Duration) -> Vec<usize> {
+        let Ok(deadline) = Deadline::after(within) else { return Vec::new() };
+        let still_in_task = |child: &usize| {
+            let handle = &self.handles[*child];
+            if handle.ended || handle.process.watch().death().is_some() {
+                return false;
             }
             let watch = WatchOne(handle);
-            let wait = Wait::until(grace).watching(&watch);
-            let mut parked = self.block.park_flag(self.block.children(), child);
-            let done = self.block.child(child).done_number();
-            let _ = done.wait_for(handle.ring.sent(), &wait, &mut parked);
-        }
+            let wait = Wait::until(deadline).watching(&watch);
+            let mut parked = self.block.park_flag(self.block.children(), *child);
+            let done = self.block.child(*child).done_number();
+            let back = done.wait_for(handle.ring.sent(), &wait, &mut parked);
+            matches!(back, Err(WaitError::TimedOut { .. }))
+        };
+        (0..self.len()).filter(still_in_task).collect()
     }
 
     /// Asks all children to end, waits for all of them under one deadline, then ends those that are left by
     /// signals.
     pub(in crate::parent) fn close(mut self, patience: Duration) -> Problems {
         let mut problems = Problems::default();
+        // From here on children end because they are asked to.
+        self.deaths = None;
+        self.timed_out = None;
         self.block.parent().shutdown_word().raise(NonZeroU32::MIN);
         let Ok(deadline) = Deadline::after(patience) else {
             let text = format!("close cannot wait {patience:?}; give it a shorter limit");
@@ -49,7 +64,7 @@ impl Children {
         fault_point!("worker.close.asked");
         let mut stuck: Vec<&ChildHandle> = Vec::new();
         for (child, handle) in self.handles.iter().enumerate() {
-            let lost = self.loss.is_some();
+            let lost = self.loss.is_some() || handle.ended;
             match if lost { handle.process.try_reap() } else { handle.process.reap(deadline) } {
                 None => stuck.push(handle),
                 // After a loss the cause is known already.
@@ -100,7 +115,7 @@ impl Children {
 fn end_by_signals(stuck: &[&ChildHandle]) {
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
         stuck.iter().for_each(|handle| handle.process.signal(signal));
-        let Ok(grace) = Deadline::after(GRACE) else { break };
+        let Ok(grace) = Deadline::after(SIGNAL_GRACE) else { break };
         for handle in stuck {
             handle.process.reap(grace);
         }

@@ -3,17 +3,14 @@
 use super::loss::Loss;
 use super::{ChildHandle, Children};
 use crate::parent::first_cause::{Event, Problems, is_because_of_peer};
-use crate::program::Program;
-use crate::shared::{Activity, FailedAt, Programs};
+use crate::shared::{Activity, FailedAt, LOST};
 use deadline::{Death, HowDied, monotonic_ns};
 use mailbox_atomics::{Overclaimed, WaitError};
-use std::fmt::Write;
-use std::time::Duration;
 use worker_errors::{ErrorCode, Failure};
 
 impl Children {
     pub(super) fn find_death(&self) -> Option<Death> {
-        self.handles.iter().enumerate().find_map(|(number, handle)| {
+        self.handles.iter().enumerate().filter(|(_, handle)| !handle.ended).find_map(|(number, handle)| {
             let how = handle.process.watch().death()?;
             Some(Death { peer: number as u32, pid: handle.pid(), how })
         })
@@ -29,17 +26,20 @@ impl Children {
     }
 
     /// Everything that is known to have gone wrong in `run`.
-    pub(in crate::parent) fn problems(&self, programs: &Programs, run: u64) -> Problems {
+    pub(in crate::parent) fn problems(&self, run: u64) -> Problems {
         let mut problems = Problems::default();
         if let Some(loss) = self.loss.as_ref().filter(|loss| loss.run() == run) {
             problems.add(loss.event(), loss.failure().clone());
+        }
+        if let Some(timed_out) = self.timed_out.as_ref().filter(|timed_out| timed_out.run == run) {
+            problems.add(timed_out.event(), timed_out.failure.clone());
         }
         for child in 0..self.len() {
             match self.block.failed_at(child, run) {
                 Some(FailedAt::Time(at_ns)) => {
                     let cause = self.block.failure(child);
                     let because_of_peer = is_because_of_peer(&cause);
-                    let failure = self.task_failure(child, programs).caused_by(cause);
+                    let failure = self.task_failure(child).caused_by(cause);
                     problems.add(Event::Task { at_ns, because_of_peer }, failure);
                 }
                 Some(FailedAt::Followed) => {
@@ -53,10 +53,8 @@ impl Children {
     }
 
     /// That the program which `child` recorded failed on it.
-    fn task_failure(&self, child: usize, programs: &Programs) -> Failure {
-        let program = Program::from_number(self.block.failed_program(child));
-        let name =
-            programs.get(program).map_or("a command".to_owned(), |found| format!("`{}`", found.name()));
+    fn task_failure(&self, child: usize) -> Failure {
+        let name = self.program_words(self.block.failed_program(child));
         let handle = &self.handles[child];
         Failure::new(ErrorCode::Task, format!("{name} failed on {}", handle.name))
             .in_phase("run")
@@ -65,25 +63,33 @@ impl Children {
 
     /// A child is gone or does not answer: all of them stop, and the Worker cannot be used until it is
     /// initialised again.
-    pub(super) fn lose(&mut self, failure: Failure) -> Failure {
+    pub(in crate::parent) fn lose(&mut self, failure: Failure) -> Failure {
         let failure = failure.in_phase("run");
         self.loss = Some(Loss::new(failure.clone(), self.run, monotonic_ns()));
         self.stop_all();
         failure
     }
 
-    pub(super) fn interrupted(&self, error: WaitError) -> Failure {
+    pub(super) fn interrupted(&mut self, error: WaitError) -> Failure {
         match error {
-            WaitError::PeerDied(death) => self.death_of(death),
-            WaitError::TimedOut { waited, limit } => Failure::new(
-                ErrorCode::TimedOut,
-                format!(
-                    "not finished after {waited:.1?} of {limit:?}; what every process is doing:\n{}",
-                    self.table()
-                ),
-            ),
-            WaitError::Aborted { .. } => Failure::new(ErrorCode::Aborted, "the run was aborted"),
+            WaitError::PeerDied(death) => self.lose(self.death_of(death)),
+            // Only the death thread raises the word.
+            WaitError::Aborted { reason } => {
+                let found = self.find_death().or_else(|| self.reported_death(reason.get()));
+                let failure = found.map(|death| self.death_of(death));
+                let unknown =
+                    || Failure::new(ErrorCode::Internal, "a process died, and it is not known which");
+                self.lose(failure.unwrap_or_else(unknown))
+            }
+            WaitError::TimedOut { waited, limit } => self.time_out(waited, limit),
         }
+    }
+
+    /// The child whose number, from 1, the death thread has reported.
+    fn reported_death(&self, number: u32) -> Option<Death> {
+        let number = number.checked_sub(1)?;
+        let pid = self.handles.get(number as usize)?.pid();
+        Some(Death { peer: number, pid, how: HowDied::Unknown })
     }
 
     /// A child that claims to have finished what it was never sent: nothing that it says can be trusted.
@@ -94,37 +100,24 @@ impl Children {
     }
 
     /// The death of a child, reaped, with its name.
-    fn death_of(&self, death: Death) -> Failure {
+    pub(super) fn death_of(&self, death: Death) -> Failure {
         let number = death.peer as usize;
         let handle = &self.handles[number];
         let how = handle.process.try_reap().unwrap_or(death.how);
         if let (Some(group), Some(rank)) = (&self.group, self.ranks.get(number)) {
             group.report_death(*rank, how);
         }
+        let below = self.block.exit_failure(number).filter(|_| how == HowDied::Exited(LOST));
+        if let Some(below) = below {
+            let text = format!("{} (pid {}) lost a process below it", handle.name, death.pid);
+            return Failure::new(below.code, text).in_process(death.pid as u32).caused_by(below);
+        }
         let when = match self.block.child(number).activity() {
             Activity::Idle => "while it was idle".to_owned(),
-            Activity::Task { seq, .. } => format!("in its task {seq}"),
+            Activity::Task { .. } => self.activity(number),
         };
         let text = format!("{} (pid {}) died: {how}, {when}", handle.name, death.pid);
         Failure::new(death_code(how), text).in_process(death.pid as u32)
-    }
-
-    /// One line for each child: what it is working on, and since when.
-    fn table(&self) -> String {
-        let now = monotonic_ns();
-        let mut table = String::new();
-        for (child, handle) in self.handles.iter().enumerate() {
-            let words = self.block.child(child);
-            let doing = match words.activity() {
-                Activity::Idle => format!("idle, {} of {} tasks done", words.done(), handle.ring.sent()),
-                Activity::Task { seq, since_ns } => {
-                    let since = Duration::from_nanos(now.saturating_sub(since_ns));
-                    format!("in task {seq} of {} for {since:.1?}", handle.ring.sent())
-                }
-            };
-            let _ = writeln!(table, "  {:<12} pid {:<8} {doing}", handle.name, handle.pid());
-        }
-        table
     }
 }
 

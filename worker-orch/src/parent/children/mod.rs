@@ -1,21 +1,32 @@
 //! The child processes of a Worker that is up: sending to them, and following how far they are.
 
+mod activity;
 mod close;
 mod failures;
 mod loss;
+mod replace;
+mod time_out;
 
 pub(super) use failures::death_code;
 
 use super::trace::Trace;
 use crate::program::Program;
-use crate::shared::{ControlBlock, Frame, Inherited, Kind, Prerequisite, Programs, RING};
-use child_process::Child;
+use crate::shared::{
+    ControlBlock, Definition, Frame, Inherited, Kind, Prerequisite, Programs, RING, RunAbove,
+};
+use child_process::{Child, DeathThread};
 use chip_bootstrap::ChipGroup;
 use deadline::{Deadline, Death, Watch};
 use fault_points::fault_point;
 use loss::Loss;
 use mailbox_atomics::{DispatchSender, SpinBudget, Wait};
+use std::sync::Arc;
+use time_out::TimedOut;
 use worker_errors::Failure;
+
+/// Why a chip that is a rank cannot have another process.
+pub(super) const IN_A_GROUP: &str =
+    "the ranks of a communicator share memory with the process that joined, and no other can take its place";
 
 /// One child.
 #[derive(Debug)]
@@ -28,6 +39,8 @@ pub(super) struct ChildHandle {
     seen_failed_run: u64,
     /// Programs that it has.
     registered: usize,
+    /// It did not come back after a run that took too long, and was ended.
+    ended: bool,
 }
 
 impl ChildHandle {
@@ -48,7 +61,11 @@ impl ChildHandle {
 /// All children, and the memory that they share with the parent.
 #[derive(Debug)]
 pub(super) struct Children {
-    block: ControlBlock,
+    /// First, so that the thread is gone before the processes that it watches.
+    deaths: Option<DeathThread>,
+    block: Arc<ControlBlock>,
+    /// The run of the Worker above that the current run is part of.
+    above: Option<RunAbove>,
     handles: Vec<ChildHandle>,
     group: Option<ChipGroup>,
     /// The rank of each chip in that group.
@@ -62,19 +79,27 @@ pub(super) struct Children {
     /// some of them.
     in_command: bool,
     loss: Option<Loss>,
+    timed_out: Option<TimedOut>,
+    /// Why a chip that was ended cannot have another process, if so.
+    chips_stay: Option<&'static str>,
+    /// The names of the programs, by number.
+    programs: Vec<String>,
     trace: Option<Trace>,
 }
 
 impl Watch for Children {
     fn first_death(&self) -> Option<Death> {
         self.cancel_failed_run();
+        if self.above.as_ref().is_some_and(RunAbove::is_over) && !self.run_cancelled() && !self.in_command {
+            self.cancel_run();
+        }
         self.find_death()
     }
 }
 
 impl Children {
     pub(super) fn new(
-        block: ControlBlock,
+        block: Arc<ControlBlock>,
         processes: Vec<(String, Child)>,
         group: Option<ChipGroup>,
         ranks: Vec<u32>,
@@ -89,9 +114,12 @@ impl Children {
             ring: DispatchSender::new(RING),
             seen_failed_run: 0,
             registered,
+            ended: false,
         };
         Self {
+            deaths: None,
             block,
+            above: None,
             handles: processes.into_iter().map(handle).collect(),
             group,
             ranks,
@@ -100,6 +128,9 @@ impl Children {
             run: 0,
             in_command: false,
             loss: None,
+            timed_out: None,
+            chips_stay: None,
+            programs: programs.definitions().iter().map(Definition::name).collect(),
             trace: None,
         }
     }
@@ -114,6 +145,10 @@ impl Children {
 
     pub(super) fn block(&self) -> &ControlBlock {
         &self.block
+    }
+
+    pub(super) fn shared_block(&self) -> Arc<ControlBlock> {
+        self.block.clone()
     }
 
     pub(super) fn group(&self) -> Option<&ChipGroup> {
@@ -138,7 +173,26 @@ impl Children {
         self.loss.as_ref().map_or(Ok(()), |loss| Err(loss.repeated()))
     }
 
+    /// The same, and when the current run has timed out.
+    fn check_run(&self) -> Result<(), Failure> {
+        self.check()?;
+        match &self.timed_out {
+            Some(timed_out) if timed_out.run == self.run => Err(timed_out.failure.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// What was lost, as the call that noticed it reported it.
+    pub(super) fn loss(&self) -> Option<&Failure> {
+        self.loss.as_ref().map(Loss::failure)
+    }
+
     // The current run.
+
+    /// Later runs are part of a run of the Worker above.
+    pub(super) fn set_above(&mut self, above: RunAbove) {
+        self.above = Some(above);
+    }
 
     pub(super) fn begin_run(&mut self, run: u64, deadline: Deadline) {
         self.run = run;
@@ -215,6 +269,10 @@ impl Children {
         deadline: Deadline,
     ) -> Result<u64, Failure> {
         let seq = self.next_seq(child);
+        self.check_run()?;
+        if frame.kind == Kind::Join {
+            self.chips_stay = Some(IN_A_GROUP);
+        }
         if let Some(before) = self.handles[child].ring.blocked_by() {
             self.await_done(child, before, deadline)?;
         }
@@ -249,6 +307,9 @@ impl Children {
         run: u64,
         deadline: Deadline,
     ) -> Result<(), Failure> {
+        for definition in &programs.definitions()[self.programs.len()..] {
+            self.programs.push(definition.name());
+        }
         for definition in &programs.definitions()[self.handles[child].registered..] {
             let blob = definition.encode();
             self.send(child, &Frame { blob: &blob, ..Frame::new(Kind::Register, run) }, deadline)?;
@@ -295,13 +356,14 @@ impl Children {
 
     /// Waits until `child` has finished frame `seq`. The death of any child ends the wait.
     pub(super) fn await_done(&mut self, child: usize, seq: u64, deadline: Deadline) -> Result<(), Failure> {
-        self.check()?;
+        self.check_run()?;
         let mut parked = self.block.park_flag(self.block.children(), child);
         let wait = Wait::until(deadline).watching(self).spinning(&self.spin);
+        let wait = wait.abort_on(self.block.parent().death_word());
         let words = self.block.child(child);
         let done = match words.done_number().wait_for(seq, &wait, &mut parked) {
             Ok(done) => done,
-            Err(error) => return Err(self.lose(self.interrupted(error))),
+            Err(error) => return Err(self.interrupted(error)),
         };
         let handle = &mut self.handles[child];
         handle.seen_failed_run = words.failed_run();

@@ -8,8 +8,13 @@ use crate::shared::{Frame, Kind};
 use chip_bootstrap::{BUFFER_ALIGN, ChipConfig, ChipGroup};
 use comm_context::abi::{DType, DeviceAddr};
 use comm_context::comm::Membership;
+use deadline::Deadline;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use worker_errors::{ErrorCode, Failure};
+
+/// How long the release of domains may take after a run that used up its own time.
+const CLEAN_UP: Duration = Duration::from_secs(2);
 
 /// The group of all chips, which domains are made of.
 #[derive(Debug)]
@@ -98,7 +103,7 @@ impl Orchestrator<'_> {
         command: impl FnOnce(&mut Self) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         if self.children.run_cancelled() {
-            self.children.problems(self.programs, self.run).into_result()?;
+            self.children.problems(self.run).into_result()?;
         }
         self.children.begin_command();
         let done = command(self);
@@ -245,6 +250,10 @@ impl Orchestrator<'_> {
         let span = log::span(|| tracing::trace_span!("release_domains", clean_up));
         let _entered = span.enter();
         let live = std::mem::take(&mut self.domains.live);
+        if self.deadline.has_passed() {
+            // The run took too long, and its chips have come back: its domains are released all the same.
+            self.deadline = Deadline::after(CLEAN_UP).unwrap_or(self.deadline);
+        }
         self.children.begin_clean_up(clean_up);
         let mut drained = self.close_collectives(clean_up, end);
         for (id, chip) in live.iter().flat_map(|(id, members)| members.iter().map(move |chip| (id, chip))) {

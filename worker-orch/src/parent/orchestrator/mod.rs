@@ -195,7 +195,7 @@ impl<'w> Orchestrator<'w> {
         if !self.children.failed_in(child, self.run) {
             return Ok(());
         }
-        let first = self.children.problems(self.programs, self.run).into_result();
+        let first = self.children.problems(self.run).into_result();
         first.inspect_err(|failure| self.failed = Some(failure.clone()))
     }
 
@@ -221,7 +221,7 @@ impl<'w> Orchestrator<'w> {
             false if drained.is_ok() => return Problems::default(),
             false => {}
         }
-        let mut problems = self.children.problems(self.programs, run);
+        let mut problems = self.children.problems(run);
         if let Err(failure) = drained
             && problems.is_empty()
         {

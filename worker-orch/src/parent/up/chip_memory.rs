@@ -223,7 +223,7 @@ impl Up {
         fault_point!("worker.command.sent");
         children.await_done(chip, seq, call.deadline)?;
         fault_point!("worker.command.done");
-        let problems = children.problems(call.programs, run);
+        let problems = children.problems(run);
         problems.into_result().map_err(|failure| failure.in_phase(call.name))?;
         Ok(children.block().read_answer(chip))
     }

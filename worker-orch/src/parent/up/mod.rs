@@ -15,7 +15,7 @@ use super::trace::Trace;
 use crate::chip_context::ChipContext;
 use crate::heap::Heap;
 use crate::program::Program;
-use crate::shared::{Definition, Programs};
+use crate::shared::{Definition, Programs, RunAbove};
 use allocations::Allocations;
 use chip_bootstrap::ChipMemoryKind;
 use comm_context::comm::Timeout;
@@ -62,6 +62,19 @@ impl Up {
     /// Fails with the first cause when a child was lost.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         self.children.check()
+    }
+
+    /// What was lost, as the call that noticed it reported it.
+    pub(crate) fn loss(&self) -> Option<&Failure> {
+        self.children.loss()
+    }
+
+    pub(crate) fn set_above(&mut self, above: RunAbove) {
+        self.children.set_above(above);
+    }
+
+    pub(super) fn children(&mut self) -> &mut Children {
+        &mut self.children
     }
 
     pub(crate) fn contexts(&self) -> &[ChipContext] {

@@ -10,7 +10,7 @@ pub(crate) use failures::{ANSWER_BYTES, FailedAt};
 pub(crate) use words::Activity;
 
 use super::frame::SLOT_BYTES;
-use mailbox_atomics::{Listener, ParkFlag, SlotNumber, WordU32};
+use mailbox_atomics::{DispatchSender, Listener, ParkFlag, SlotNumber, WordU32};
 use shared_memory::{PAGE, Region, RegionError};
 use std::num::NonZeroU32;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -149,6 +149,27 @@ impl ControlBlock {
     /// Those who may be parked on the progress of `child`.
     pub(crate) fn listeners(&self, child: usize) -> impl Iterator<Item = Listener<'_>> {
         self.flags().iter().map(move |flag| Listener::tagged(flag, tag(child)))
+    }
+
+    /// Wakes all processes that are parked on the progress of a child, so that they check their abort word.
+    /// One that is about to park misses it and finds out at its next poll.
+    pub(crate) fn wake_waiters(&self) {
+        (0..self.children).for_each(|child| self.child(child).done_number().wake_all());
+    }
+
+    /// Whether the parent is parked, or about to, on the progress of a child.
+    pub(crate) fn parent_is_parked(&self) -> bool {
+        self.flags()[self.children].load() != 0
+    }
+
+    /// Finishes for a child that has ended what it was sent, as skipped in `run`. The parent is the writer of
+    /// its words until another process serves them.
+    pub(crate) fn abandon(&self, child: usize, ring: &mut DispatchSender, run: u64) {
+        let words = self.child(child);
+        self.record_failure(child, run, u32::MAX, None);
+        words.set_idle();
+        self.flags()[child].store(0);
+        ring.finish_for_ended(words.done_number(), self.listeners(child));
     }
 
     fn flags(&self) -> &[WordU32] {

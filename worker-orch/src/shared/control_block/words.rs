@@ -4,6 +4,7 @@
 //! Declares the structs of atomic words that are viewed in shared memory.
 #![allow(unsafe_code)]
 
+use super::super::frame::Prerequisite;
 use deadline::coarse_monotonic_ns;
 use mailbox_atomics::{DoneNumber, StickyWord, WordU32, WordU64};
 use shared_memory::Shared;
@@ -16,6 +17,8 @@ pub(crate) struct ParentWords {
     shutdown: StickyWord,
     cancelled_run: WordU64,
     trace: WordU32,
+    /// Written by the parent's death thread alone.
+    death: StickyWord,
 }
 
 impl ParentWords {
@@ -30,6 +33,15 @@ impl ParentWords {
 
     pub(crate) fn is_aborted(&self) -> bool {
         self.abort.raised().is_some()
+    }
+
+    /// A child has died: the parent's waits end. To be called by its death thread only.
+    pub(crate) fn raise_death(&self, child: NonZeroU32) {
+        self.death.raise(child);
+    }
+
+    pub(crate) fn death_word(&self) -> &StickyWord {
+        &self.death
     }
 
     /// Children exit when they have nothing left to do.
@@ -103,6 +115,8 @@ struct ActivityWords {
     seq: WordU64,
     /// Since when, in monotonic nanoseconds.
     since_ns: WordU64,
+    /// The task of another child that it waits for, packed; 0 when none.
+    need: WordU64,
 }
 
 /// What a child says that it is doing.
@@ -113,6 +127,8 @@ pub(crate) enum Activity {
     Task {
         seq: u64,
         since_ns: u64,
+        /// The task of another child that it waits for before it begins.
+        need: Option<Prerequisite>,
     },
 }
 
@@ -142,6 +158,11 @@ impl ChildWords {
         self.activity.seq.store(seq);
     }
 
+    /// The task waits for one of another child: `None` when it does not any more.
+    pub(crate) fn set_need(&self, need: Option<Prerequisite>) {
+        self.activity.need.store(need.map_or(0, Prerequisite::pack));
+    }
+
     pub(crate) fn set_idle(&self) {
         self.activity.seq.store(0);
     }
@@ -149,7 +170,12 @@ impl ChildWords {
     pub(crate) fn activity(&self) -> Activity {
         match self.activity.seq.load() {
             0 => Activity::Idle,
-            seq => Activity::Task { seq, since_ns: self.activity.since_ns.load() },
+            seq => {
+                // Sequence numbers count from 1: no task is packed as 0.
+                let need = Some(self.activity.need.load()).filter(|need| *need != 0);
+                let need = need.map(Prerequisite::unpack);
+                Activity::Task { seq, since_ns: self.activity.since_ns.load(), need }
+            }
         }
     }
 }

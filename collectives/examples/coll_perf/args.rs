@@ -1,0 +1,169 @@
+//! The command line.
+
+use clap::{Parser, ValueEnum};
+use collectives::{DType, Kind, Op};
+use std::path::PathBuf;
+
+/// Times of a collective call, beside what the memory allows and what other libraries take.
+///
+/// Columns as in nccl-tests: `algbw` is size over time, `busbw` what each rank's memory moves for it. The slowest rank counts.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "coll_perf", max_term_width = 100)]
+pub(crate) struct Args {
+    /// Kind of call: all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, gather, scatter, barrier
+    #[arg(long, default_value = "all_reduce", value_parser = kind)]
+    pub(crate) kind: Kind,
+    /// Type of the elements: f32, f64, f16, bf16, i8 … u64
+    #[arg(long = "type", default_value = "f32", value_parser = dtype)]
+    pub(crate) dtype: DType,
+    /// Operation: sum, prod, max, min, avg
+    #[arg(long, default_value = "sum", value_parser = op)]
+    pub(crate) op: Op,
+    /// Smallest size in bytes, such as 4 or 64K
+    #[arg(long, default_value = "4", value_parser = bytes)]
+    pub(crate) from: usize,
+    /// Largest size
+    #[arg(long, default_value = "32M", value_parser = bytes)]
+    pub(crate) to: usize,
+    /// From one size to the next
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..))]
+    pub(crate) factor: u64,
+    /// Processes
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) ranks: u32,
+    /// What callers do between calls
+    #[arg(long, value_enum, default_value = "dirty")]
+    pub(crate) mode: Mode,
+    /// Calls before the first that counts
+    #[arg(long, default_value_t = 10)]
+    pub(crate) warmup: u32,
+    /// Calls of a batch; as many as take two milliseconds where it is 0
+    #[arg(long, default_value_t = 0)]
+    pub(crate) iterations: u32,
+    /// How often everything is run, all contestants in turns; the median counts
+    #[arg(long, default_value_t = 5)]
+    pub(crate) runs: u32,
+    /// Compare with Open MPI 5, MPICH 5 and Intel MPI from PyPI as well, and gloo where there is torch; makes
+    /// environments for them in the target folder
+    #[arg(long)]
+    pub(crate) with_peers: bool,
+    /// Leave all other libraries out
+    #[arg(long, conflicts_with = "with_peers")]
+    pub(crate) alone: bool,
+    /// Seconds after which a run of another library counts as not finished
+    #[arg(long, default_value_t = 60)]
+    pub(crate) patience: u64,
+    /// Write everything that was measured to this file
+    #[arg(long)]
+    pub(crate) report: Option<PathBuf>,
+    /// Draw time and bus bandwidth against size into this file
+    #[arg(long)]
+    pub(crate) svg: Option<PathBuf>,
+    /// Figures for `cargo xtask bench`, one JSON object per line, instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// One run: shows that it works, not how fast
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// This process is a rank of the run at `--path`
+    #[arg(long, hide = true, requires = "path")]
+    pub(crate) rank: Option<u32>,
+    #[arg(long, hide = true)]
+    pub(crate) path: Option<PathBuf>,
+    /// Whether the rank's buffers lie in its window
+    #[arg(long, hide = true)]
+    pub(crate) window: bool,
+}
+
+/// What callers do between calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mode {
+    /// Nothing: the data stays where the last call left it
+    Hot,
+    /// They write their input and read their output; the time of these loops alone is subtracted
+    Dirty,
+    /// They go on to other buffers, over four times the last-level cache
+    Cold,
+}
+
+impl Mode {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Hot => "hot",
+            Self::Dirty => "dirty",
+            Self::Cold => "cold",
+        }
+    }
+}
+
+const KINDS: [Kind; 9] = [
+    Kind::AllReduce,
+    Kind::AllGather,
+    Kind::ReduceScatter,
+    Kind::Broadcast,
+    Kind::Reduce,
+    Kind::AllToAll,
+    Kind::Gather,
+    Kind::Scatter,
+    Kind::Barrier,
+];
+
+fn kind(text: &str) -> Result<Kind, String> {
+    KINDS
+        .into_iter()
+        .find(|kind| kind.to_string() == text)
+        .ok_or_else(|| "an unknown kind of call".to_owned())
+}
+
+fn dtype(text: &str) -> Result<DType, String> {
+    let mut known = DType::ALL.iter().copied().filter(|dtype| *dtype != DType::Bool);
+    known.find(|dtype| dtype.to_string() == text).ok_or_else(|| "an unknown type".to_owned())
+}
+
+fn op(text: &str) -> Result<Op, String> {
+    let known = [Op::Sum, Op::Prod, Op::Max, Op::Min, Op::Avg];
+    known.into_iter().find(|op| op.to_string() == text).ok_or_else(|| "an unknown operation".to_owned())
+}
+
+fn bytes(text: &str) -> Result<usize, String> {
+    let (digits, shift) = match text.strip_suffix(['k', 'K', 'm', 'M', 'g', 'G']) {
+        Some(digits) if text.ends_with(['k', 'K']) => (digits, 10),
+        Some(digits) if text.ends_with(['m', 'M']) => (digits, 20),
+        Some(digits) => (digits, 30),
+        None => (text, 0),
+    };
+    let number: usize = digits.parse().map_err(|_| "a number of bytes such as 4 or 64K is needed")?;
+    number.checked_shl(shift).filter(|bytes| *bytes <= 8 << 30).ok_or_else(|| "too many bytes".to_owned())
+}
+
+impl Args {
+    /// All sizes, each a whole number of elements for every rank.
+    pub(crate) fn sizes(&self) -> Vec<usize> {
+        if self.kind == Kind::Barrier {
+            return vec![0];
+        }
+        let next = |size: &usize| size.checked_mul(self.factor as usize);
+        std::iter::successors(Some(self.from.max(1)), next).take_while(|size| *size <= self.to).collect()
+    }
+
+    /// Bytes over which `cold` goes: four times the last-level cache, at most a gibibyte.
+    pub(crate) fn cold_bytes(&self) -> usize {
+        if self.mode != Mode::Cold {
+            return 0;
+        }
+        let text =
+            std::fs::read_to_string("/sys/devices/system/cpu/cpu0/cache/index3/size").unwrap_or_default();
+        let kib: usize = text.trim().trim_end_matches('K').parse().unwrap_or(64 << 10);
+        (4 * (kib << 10)).min(1 << 30)
+    }
+
+    /// What busbw is of algbw, as nccl-tests has it.
+    pub(crate) fn bus_factor(&self) -> f64 {
+        let n = f64::from(self.ranks);
+        match self.kind {
+            Kind::AllReduce => 2.0 * (n - 1.0) / n,
+            Kind::Broadcast | Kind::Reduce => 1.0,
+            _ => (n - 1.0) / n,
+        }
+    }
+}

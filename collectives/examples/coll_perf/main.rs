@@ -1,0 +1,192 @@
+//! How long collective calls take, beside what the memory allows and what other libraries take, as nccl-tests does it.
+//!
+//! `cargo xtask bench coll` runs the short form; `cargo coll_perf --help` says what else there is.
+//!
+//! Every contestant is started anew in each run, the plain way, and the runs go in turns. A rank of ours is a process without a core of its
+//! own; other libraries run with their best switches, bound where they like to be. The limit does the same work with bare atomics on two
+//! bound processes: each reduces one half of both tensors and writes it to both, between two spins.
+
+mod args;
+mod data;
+mod limit;
+mod peers;
+mod plot;
+mod rank;
+mod table;
+
+use args::Args;
+use clap::Parser;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// One line of a contestant.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub(crate) struct Line {
+    time_us: f64,
+    p50_us: f64,
+    p99_us: f64,
+    wrong: u64,
+}
+
+/// All runs of a contestant, by size and whether the call was in place.
+#[derive(Debug, Default)]
+pub(crate) struct Lines(BTreeMap<(usize, bool), Vec<Line>>);
+
+impl Lines {
+    fn add(&mut self, text: &str) {
+        for line in text.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [size, place, numbers @ ..] = words.as_slice() else { continue };
+            let numbers: Vec<f64> = numbers.iter().filter_map(|word| word.parse().ok()).collect();
+            if let (Ok(size), [time_us, p50_us, p99_us, wrong]) = (size.parse(), numbers.as_slice()) {
+                let line = Line { time_us: *time_us, p50_us: *p50_us, p99_us: *p99_us, wrong: *wrong as u64 };
+                self.0.entry((size, *place == "in")).or_default().push(line);
+            }
+        }
+    }
+
+    /// The median of one of the numbers over all runs.
+    pub(crate) fn median(&self, at: (usize, bool), pick: fn(&Line) -> f64) -> Option<f64> {
+        let all = self.0.get(&at)?;
+        Some(all.iter().map(pick).collect::<bench_support::Samples>().median())
+    }
+
+    /// The largest time of a run.
+    pub(crate) fn worst(&self, at: (usize, bool)) -> Option<f64> {
+        self.0.get(&at)?.iter().map(|line| line.time_us).max_by(f64::total_cmp)
+    }
+
+    pub(crate) fn wrong(&self, at: (usize, bool)) -> u64 {
+        self.0.get(&at).map_or(0, |all| all.iter().map(|line| line.wrong).sum())
+    }
+}
+
+/// What takes part in the comparison.
+pub(crate) struct Contestant {
+    pub(crate) name: &'static str,
+    pub(crate) role: Role,
+    pub(crate) lines: Lines,
+}
+
+/// What a contestant is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Ours,
+    Limit,
+    Mpi,
+    Other,
+}
+
+/// Everything that was measured.
+pub(crate) struct Report {
+    pub(crate) contestants: Vec<Contestant>,
+    /// Microseconds of the bare spin round trip, one for each run.
+    pub(crate) round_trips: Vec<f64>,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let done = match args.rank {
+        Some(rank) => rank::run(&args, rank),
+        None if args.json => short(&args),
+        None => whole(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("coll_perf: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// As the command line asks for.
+fn whole(args: &Args) -> Outcome<()> {
+    let report = measure(args)?;
+    print!("{}", table::text(args, &report));
+    if let Some(path) = &args.report {
+        std::fs::write(path, table::json(args, &report)?)?;
+    }
+    if let Some(path) = &args.svg {
+        std::fs::write(path, plot::svg(args, &report))?;
+    }
+    Ok(())
+}
+
+/// The short form: a few sizes with two ranks, and fewer with more ranks than cores.
+fn short(args: &Args) -> Outcome<()> {
+    for (ranks, to, runs) in [(2, 16 << 20, 5), (4, 1 << 20, 3), (16, 1 << 20, 3)] {
+        let runs = if args.quick { 1 } else { runs };
+        let args = Args { ranks, from: 4, to, factor: 16, runs, patience: 20, ..args.clone() };
+        table::figures(&args, &measure(&args)?);
+    }
+    Ok(())
+}
+
+fn measure(args: &Args) -> Outcome<Report> {
+    let folder = tempfile::tempdir()?;
+    let peers = peers::find(args, folder.path());
+    let named = |name, role| Contestant { name, role, lines: Lines::default() };
+    let mut contestants = vec![
+        named("ours, staged", Role::Ours),
+        named("ours, in window", Role::Ours),
+        named("limit", Role::Limit),
+    ];
+    contestants.extend(
+        peers.iter().map(|peer| named(peer.name, if peer.is_mpi() { Role::Mpi } else { Role::Other })),
+    );
+    let mut round_trips = Vec::new();
+    for run in 0..if args.quick { 1 } else { args.runs } {
+        round_trips.push(limit::round_trip()?);
+        for (at, contestant) in contestants.iter_mut().enumerate() {
+            match contestant.role {
+                Role::Ours => contestant.lines.add(&ours(args, folder.path(), run, at == 1)?),
+                Role::Limit => {
+                    for size in args.sizes().into_iter().filter(|_| peers::has_limit(args)) {
+                        let us = limit::measure(size, args.mode)?;
+                        contestant.lines.add(&format!("{size} in {us} {us} {us} 0"));
+                    }
+                }
+                Role::Mpi | Role::Other => contestant.lines.add(&peers[at - 3].run(args)),
+            }
+        }
+    }
+    contestants.retain(|contestant| !contestant.lines.0.is_empty());
+    Ok(Report { contestants, round_trips })
+}
+
+/// Starts this program once for each rank, as a shell would.
+fn ours(args: &Args, folder: &Path, run: u32, window: bool) -> Outcome<String> {
+    let (program, path) = (std::env::current_exe()?, folder.join(format!("ours-{run}-{window}")));
+    let text = [
+        ("--kind", args.kind.to_string()),
+        ("--type", args.dtype.to_string()),
+        ("--op", args.op.to_string()),
+        ("--mode", args.mode.name().to_owned()),
+        ("--from", args.from.to_string()),
+        ("--to", args.to.to_string()),
+        ("--factor", args.factor.to_string()),
+        ("--ranks", args.ranks.to_string()),
+        ("--warmup", args.warmup.to_string()),
+        ("--iterations", args.iterations.to_string()),
+        ("--path", path.display().to_string()),
+    ];
+    let output = tempfile::NamedTempFile::new()?;
+    let ranks: Result<Vec<Child>, _> = (0..args.ranks)
+        .map(|rank| {
+            let mut command = Command::new(&program);
+            command
+                .args(text.iter().flat_map(|(name, value)| [*name, value]))
+                .args(["--rank", &rank.to_string()]);
+            command.args(window.then_some("--window")).stdin(Stdio::null()).stdout(output.reopen()?).spawn()
+        })
+        .collect();
+    let mut failed = false;
+    for mut rank in ranks? {
+        failed |= !rank.wait()?.success();
+    }
+    if failed { Err("a rank failed".into()) } else { Ok(std::fs::read_to_string(output.path())?) }
+}

@@ -1,0 +1,187 @@
+//! One rank of ours: a process that was started the plain way, without a core of its own.
+//!
+//! # Safety
+//! Calls in raw parts on two buffers that are long enough for every size, which nothing else uses meanwhile.
+#![allow(unsafe_code)]
+
+use crate::args::{Args, Mode};
+use crate::data::{self, Check, Pages};
+use collectives::{Collectives, Kind, Op, Options, Request, Shared};
+use comm_context::comm::{Membership, Timeout};
+use comm_sim::SimComm;
+use std::time::Instant;
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+pub(crate) const BATCHES: usize = 5;
+const MOST_SINGLES: usize = 500;
+
+/// Bytes of room behind the largest size.
+const ROOM: usize = 4096;
+
+struct Rank<'a, 'c> {
+    args: &'a Args,
+    group: &'a Collectives<'c>,
+    input: *mut u8,
+    output: *mut u8,
+}
+
+/// Measures all sizes as rank `rank`; rank 0 prints them, as `collectives/bench/mpi.c` does.
+pub(crate) fn run(args: &Args, rank: u32) -> Outcome<()> {
+    let path = args.path.as_deref().ok_or("a rank needs --path")?;
+    let comm = SimComm::rendezvous(path, Membership::new(rank, args.ranks)?, Timeout::DEFAULT)?;
+    let bytes = args.cold_bytes() + args.to.max(64) + ROOM;
+    let pool = if args.window { 2 * bytes + ROOM } else { 0 };
+    let group = Collectives::new(&comm, Options::new().pool(pool))?;
+    let mut plain = Pages::new(if args.window { ROOM } else { 2 * bytes + ROOM });
+    let [input, output] = if args.window {
+        [group.alloc_raw(bytes)?.as_ptr(), group.alloc_raw(bytes)?.as_ptr()]
+    } else {
+        [plain.at(), plain.at().wrapping_add(bytes.next_multiple_of(4096))]
+    };
+    // SAFETY: both buffers have so many bytes.
+    unsafe { [input, output].iter().for_each(|at| std::ptr::write_bytes(*at, 1, bytes - 64)) };
+    let rank = Rank { args, group: &group, input, output };
+    for size in args.sizes() {
+        for in_place in [false, true] {
+            rank.measure(size, in_place)?;
+        }
+    }
+    group.close()?;
+    Ok(())
+}
+
+impl Rank<'_, '_> {
+    fn measure(&self, size: usize, in_place: bool) -> Outcome<()> {
+        let (args, kind, ranks) = (self.args, self.args.kind, self.group.nranks());
+        let possible = match kind {
+            Kind::AllReduce | Kind::Reduce | Kind::AllGather => true,
+            Kind::Broadcast => in_place,
+            _ => !in_place,
+        };
+        let blocks = match kind {
+            Kind::AllGather | Kind::ReduceScatter | Kind::AllToAll | Kind::Gather | Kind::Scatter => ranks,
+            _ => 1,
+        };
+        let count = size / args.dtype.size() / blocks;
+        if !possible || (count == 0 && kind != Kind::Barrier) {
+            return Ok(());
+        }
+        let wrong = self.check(count, count * blocks, in_place)?;
+        let stride = if args.mode == Mode::Cold { size.next_multiple_of(4096) } else { 0 };
+        let places = args.cold_bytes().checked_div(stride).unwrap_or(0) + 1;
+        let words = size / 4;
+        let result = if in_place { self.input } else { self.output };
+        let dirty = args.mode == Mode::Dirty;
+        let mut turn = 0;
+        let mut one = |round: u64| -> Outcome<()> {
+            let offset = stride * (turn % places);
+            turn += 1;
+            if dirty {
+                // SAFETY: see the head of the file.
+                data::write(unsafe { std::slice::from_raw_parts_mut(self.input.cast(), words) }, round);
+            }
+            self.call(count, in_place, offset)?;
+            if dirty {
+                // SAFETY: as above.
+                data::read(unsafe { std::slice::from_raw_parts(result.cast(), words) });
+            }
+            Ok(())
+        };
+        (0..args.warmup).try_for_each(|round| one(u64::from(round)))?;
+        let started = Instant::now();
+        (0..2).try_for_each(&mut one)?;
+        let first = self.slowest(started.elapsed().as_nanos() as f64 / 2.0)?;
+        let fitting = (2e6 / (first + 1.0)) as u64;
+        let rounds = if args.iterations > 0 { u64::from(args.iterations) } else { fitting.clamp(2, 2000) };
+        let mut times = Vec::new();
+        let mut alone = 0.0;
+        for _ in 0..if first > 2e7 { 3 } else { BATCHES } {
+            self.group.barrier()?;
+            let started = Instant::now();
+            (0..rounds).try_for_each(&mut one)?;
+            let took = started.elapsed().as_nanos() as f64 / rounds as f64;
+            if dirty {
+                let started = Instant::now();
+                for round in 0..rounds {
+                    // SAFETY: as above; no call is under way.
+                    unsafe {
+                        data::write(std::slice::from_raw_parts_mut(self.input.cast(), words), round);
+                        data::read(std::slice::from_raw_parts(result.cast(), words));
+                    }
+                }
+                alone = started.elapsed().as_nanos() as f64 / rounds as f64;
+            }
+            times.push(self.slowest(took - alone)?);
+        }
+        self.group.barrier()?;
+        let mut singles = Vec::new();
+        for round in 0..rounds.min(MOST_SINGLES as u64) {
+            let started = Instant::now();
+            one(round)?;
+            singles.push(started.elapsed().as_nanos() as f64 - alone);
+        }
+        if self.group.rank() == 0 {
+            let [times, singles] = [times, singles].map(bench_support::Samples::from_iter);
+            let place = if in_place { "in" } else { "out" };
+            let [time, p50, p99] = [times.median(), singles.median(), singles.p99()].map(|ns| ns / 1e3);
+            println!("{size} {place} {time:.4} {p50:.4} {p99:.4} {wrong}");
+        }
+        Ok(())
+    }
+
+    fn call(&self, count: usize, in_place: bool, offset: usize) -> Outcome<()> {
+        let args = self.args;
+        let (input, output) = (self.input.wrapping_add(offset), self.output.wrapping_add(offset));
+        let target = if in_place { input } else { output };
+        // Of a collection in place, this rank's block lies where it belongs.
+        let own = if in_place && args.kind == Kind::AllGather {
+            self.group.rank() * count * args.dtype.size()
+        } else {
+            0
+        };
+        let reduces = matches!(args.kind, Kind::AllReduce | Kind::Reduce | Kind::ReduceScatter);
+        let request = Request {
+            kind: args.kind,
+            dtype: args.dtype,
+            op: reduces.then_some(args.op),
+            count,
+            input: input.wrapping_add(own),
+            output: target,
+            shared: if args.window { Shared::Both } else { Shared::Nothing },
+            ..Request::BARRIER
+        };
+        // SAFETY: see the head of the file.
+        Ok(unsafe { self.group.run_raw(request) }?)
+    }
+
+    /// How many elements are wrong after one call, on all ranks.
+    fn check(&self, count: usize, elements: usize, in_place: bool) -> Outcome<u64> {
+        let (args, rank) = (self.args, self.group.rank());
+        let check = Check {
+            kind: args.kind,
+            dtype: args.dtype,
+            op: args.op,
+            rank,
+            ranks: self.group.nranks(),
+            count,
+        };
+        let collects = matches!(args.kind, Kind::AllGather | Kind::Gather);
+        let own = if collects && in_place { rank * count * args.dtype.size() } else { 0 };
+        // SAFETY: see the head of the file.
+        let wrong = unsafe {
+            check.fill(self.input.wrapping_add(own), if collects { count } else { elements });
+            self.call(count, in_place, 0)?;
+            check.wrong(if in_place { self.input } else { self.output })
+        };
+        let mut sum = [wrong];
+        self.group.all_reduce(&mut sum, Op::Sum)?;
+        Ok(sum[0])
+    }
+
+    fn slowest(&self, ns: f64) -> Outcome<f64> {
+        let mut all = [ns];
+        self.group.all_reduce(&mut all, Op::Max)?;
+        Ok(all[0])
+    }
+}

@@ -210,7 +210,7 @@ impl<'a> DispatchReceiver<'a> {
 mod tests {
     use super::*;
 
-    /// MA-16
+    /// MA-17
     #[test]
     fn f29_a_receiver_cannot_claim_more_than_it_was_sent() {
         let (slot, parked, done) =
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!((sender.known_done(), sender.sent()), (1, 1));
     }
 
-    /// MA-15
+    /// MA-16
     #[test]
     fn a_slot_is_free_when_the_frame_in_it_is_known_to_be_done() {
         let (slots, parked) = ([SlotNumber::default(), SlotNumber::default()], WordU32::new(0));

@@ -32,9 +32,11 @@
 //! - **MA-13** The [record](RecordRing) of a call is there as long as a rank of the group may still make
 //!   that call.
 //! - **MA-14** Messages of a [pair ring](PairSender) arrive once, in order, with their bytes.
-//! - **MA-15** Frames of a dispatch ring arrive once, in order, whole; a slot is written again only when the
+//! - **MA-15** Of two parties that announce a [demand](Demands) and then look at the others', at least one sees
+//!   the other's.
+//! - **MA-16** Frames of a dispatch ring arrive once, in order, whole; a slot is written again only when the
 //!   frame in it is done, and who sees that a frame is done sees what it did.
-//! - **MA-16** A [shutdown](DispatchSender::shut_down) ends the receiver after the frames that it was sent,
+//! - **MA-17** A [shutdown](DispatchSender::shut_down) ends the receiver after the frames that it was sent,
 //!   whether it sleeps or its ring is full. A receiver's claim to be done is checked.
 //!
 //! The mutants in `tests/loom_*` break the real code clause by clause; each must be rejected.
@@ -72,6 +74,7 @@ compile_error!("mailbox-atomics parks with Linux futexes on the low half of litt
 
 mod barrier;
 mod cores;
+mod demands;
 mod dispatch_ring;
 mod listener;
 #[cfg(loom)]
@@ -96,6 +99,7 @@ mod word;
 
 pub use barrier::{Arrival, Barrier, BarrierError, Place};
 pub use cores::{AllowedCores, CpuQuota, current_core, move_this_thread_to};
+pub use demands::Demands;
 pub use dispatch_ring::{DispatchReceiver, DispatchSender, DoneNumber, Overclaimed, SlotNumber};
 pub use listener::{Listener, ParkFlag};
 pub use message_slot::{Message, MessageSlot, MessageState};

@@ -27,7 +27,7 @@ macro_rules! mutants {
     )+ };
 }
 
-// MA-15: frames arrive whole, in order, and slots are not written too early.
+// MA-16: frames arrive whole, in order, and slots are not written too early.
 mutants! {
     mutant_relaxed_publish_of_a_frame: PublishStore
         breaks check a_frame_arrives_whole with RACE;
@@ -55,7 +55,7 @@ mutants! {
         breaks check_bounded others_wait_for_a_frame_and_see_what_it_did with DEADLOCK;
 }
 
-// MA-16 and MA-5: a shutdown ends the receiver.
+// MA-17 and MA-5: a shutdown ends the receiver.
 mutants! {
     mutant_shutdown_does_not_notify: ShutdownNotifies
         breaks check shutdown_wakes_an_idle_receiver with DEADLOCK;

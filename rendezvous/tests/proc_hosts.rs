@@ -10,6 +10,7 @@ mod support;
 
 use child_process::Child;
 use comm_context::comm::{CommError, Phase, Timeout};
+use fault_points::{Action, Plan};
 use nix::sys::signal::Signal;
 use rendezvous::{Group, Tag, ranks_at};
 use serial_test::serial;
@@ -402,4 +403,74 @@ fn f61_a_forked_copy_of_a_rank_changes_nothing() {
         used
     });
     all_fine(children);
+}
+
+/// Where a rank can end before the ranks that depend on it know of it: they run into their deadlines.
+const UNANNOUNCED: &[(u32, &str)] = &[
+    (0, "hosts.token_read"),
+    (0, "hosts.leader.resolved"),
+    (0, "hosts.leader.listen"),
+    (0, "hosts.leader.listening"),
+    // Those that come later find nobody.
+    (0, "hosts.leader.accepted"),
+    (1, "hosts.token_read"),
+    (1, "hosts.joiner.resolved"),
+    (1, "hosts.joiner.connect"),
+    (1, "hosts.joiner.connected"),
+    (1, "hosts.joiner.join_sent"),
+    // Rank 0 aborts the rendezvous, and a rank that comes after that finds nobody.
+    (1, "hosts.joiner.accepted"),
+];
+
+/// Where all others know of it.
+const ANNOUNCED: &[(u32, &str)] = &[
+    (0, "hosts.leader.closed"),
+    (0, "hosts.leader.started"),
+    (0, "hosts.relay.started"),
+    (0, "hosts.relay.sent"),
+    (0, "hosts.relay.forwarded"),
+    (0, "hosts.relay.applied"),
+    (1, "hosts.joiner.started"),
+    (1, "hosts.relay.started"),
+    (1, "hosts.relay.sent"),
+    (1, "hosts.relay.applied"),
+];
+
+#[test]
+#[serial]
+fn f81_a_rank_that_dies_at_any_step_is_named_or_missed_at_the_deadline() {
+    let cases = UNANNOUNCED.iter().map(|case| (case, true)).chain(ANNOUNCED.iter().map(|case| (case, false)));
+    for (&(victim, point), may_time_out) in cases {
+        let path = address();
+        let path = &path;
+        let limit = if may_time_out { 2 } else { 60 };
+        let mut children: Vec<Child> = (0..3)
+            .map(|me| {
+                rank(move || {
+                    if me == victim {
+                        fault_points::arm(Plan::one(point, victim, 1, Action::Kill));
+                    }
+                    let used = join(path, me, 3, secs(limit)).and_then(|group| use_group(&group));
+                    match used {
+                        Err(CommError::PeerDied { rank, .. }) if rank == victim => Ok(()),
+                        Err(CommError::TimedOut { .. }) if may_time_out => Ok(()),
+                        // The deadline of another rank passed a little earlier.
+                        Err(error) if may_time_out && error.to_string().contains("it gave up after") => {
+                            Ok(())
+                        }
+                        // A survivor that gave up first says why.
+                        Err(CommError::PeerLeft { reason, .. })
+                            if reason.contains(&format!("rank {victim}")) =>
+                        {
+                            Ok(())
+                        }
+                        other => Err(format!("{point} of rank {victim}, rank {me}: {other:?}")),
+                    }
+                })
+            })
+            .collect();
+        let killed = children.remove(victim as usize);
+        all_fine(children);
+        assert_eq!(killed.reap(far()), Some(deadline::HowDied::Signalled(9)), "{point} was not passed");
+    }
 }

@@ -106,7 +106,7 @@ impl Ring {
     }
 }
 
-/// MA-15, MA-2: the receiver gets the frame whole, also when it sleeps.
+/// MA-16, MA-2: the receiver gets the frame whole, also when it sleeps.
 pub(crate) fn a_frame_arrives_whole() {
     let ring = Ring::new(1);
     let there = ring.clone();
@@ -115,7 +115,7 @@ pub(crate) fn a_frame_arrives_whole() {
     sender.join().unwrap();
 }
 
-/// MA-15: two frames through one slot. The second is written when the first is done, and is not taken for it.
+/// MA-16: two frames through one slot. The second is written when the first is done, and is not taken for it.
 pub(crate) fn a_slot_is_written_again_when_its_frame_is_done() {
     let ring = Ring::new(1);
     let there = ring.clone();
@@ -132,7 +132,7 @@ pub(crate) fn a_slot_is_written_again_when_its_frame_is_done() {
     sender.join().unwrap();
 }
 
-/// MA-15, MA-2: somebody else waits for a frame and finds what it did.
+/// MA-16, MA-2: somebody else waits for a frame and finds what it did.
 pub(crate) fn others_wait_for_a_frame_and_see_what_it_did() {
     let ring = Ring::new(2);
     let (there, other) = (ring.clone(), ring.clone());
@@ -172,7 +172,7 @@ fn serve(ring: &Ring, frames: u64) {
     assert_eq!(served, frames, "frames were left out");
 }
 
-/// MA-16, MA-2: a receiver that sleeps ends.
+/// MA-17, MA-2: a receiver that sleeps ends.
 pub(crate) fn shutdown_wakes_an_idle_receiver() {
     let ring = Ring::new(1);
     let there = ring.clone();
@@ -181,7 +181,7 @@ pub(crate) fn shutdown_wakes_an_idle_receiver() {
     receiver.join().unwrap();
 }
 
-/// MA-16, MA-5: so does one whose ring is full, after its last frame.
+/// MA-17, MA-5: so does one whose ring is full, after its last frame.
 pub(crate) fn shutdown_ends_a_receiver_whose_ring_is_full() {
     let ring = Ring::new(1);
     let there = ring.clone();

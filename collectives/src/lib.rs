@@ -56,6 +56,7 @@
 mod call;
 mod calls;
 pub mod capi;
+mod device;
 mod element;
 mod engine;
 mod error;

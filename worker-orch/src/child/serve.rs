@@ -1,6 +1,6 @@
 //! The loop of a child: take the next frame, wait for what it needs, execute it, publish that it is done.
 
-use crate::shared::{BODY_AT, ControlBlock, Kind, ReceivedFrame, SLOT_BYTES, used};
+use crate::shared::{BODY_AT, ControlBlock, Kind, Outcome, ReceivedFrame, SLOT_BYTES, used};
 use deadline::{Deadline, LONGEST_WAIT, monotonic_ns};
 use fault_points::fault_point;
 use mailbox_atomics::{DispatchReceiver, SpinBudget, Wait, WaitError};
@@ -71,10 +71,12 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
             await_prerequisites(block, me, &frame, &spin)
         };
         fault_point!("worker.frame.ready");
-        let start_ns = if tracing { monotonic_ns() } else { 0 };
+        if tracing {
+            block.record_start(me, seq, monotonic_ns());
+        }
         let outcome = ready.and_then(|()| execute(block, executor, &frame));
         if tracing {
-            block.record_times(me, seq, start_ns, monotonic_ns());
+            block.record_end(me, seq, monotonic_ns(), traced(&outcome));
         }
         fault_point!("worker.frame.executed");
         if executor.is_lost() {
@@ -106,6 +108,14 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
     }
     words.set_idle();
     Ended::Shutdown
+}
+
+fn traced(outcome: &Result<Vec<u8>, TaskError>) -> Outcome {
+    match outcome {
+        Ok(_) => Outcome::Done,
+        Err(TaskError::Failed(_)) => Outcome::Failed,
+        Err(TaskError::Followed) => Outcome::Skipped,
+    }
 }
 
 /// Waits for the next frame; `None` at shutdown.

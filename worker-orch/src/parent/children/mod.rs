@@ -277,7 +277,7 @@ impl Children {
             self.await_done(child, before, deadline)?;
         }
         if let Some(trace) = &mut self.trace {
-            trace.collect(&self.block, child, self.handles[child].ring.known_done());
+            trace.collect(&self.block, &self.programs, child, self.handles[child].ring.known_done());
             trace.expect(child, seq, frame);
         }
         frame.write(|at, bytes| self.block.write_slot(child, seq, at, bytes))?;
@@ -380,11 +380,11 @@ impl Children {
 
     /// Waits until every child has finished everything that it was sent.
     pub(super) fn drain(&mut self, deadline: Deadline) -> Result<(), Failure> {
-        (0..self.len()).try_for_each(|child| self.await_all_of(child, deadline))?;
+        let drained = (0..self.len()).try_for_each(|child| self.await_all_of(child, deadline));
         if let Some(trace) = &mut self.trace {
             let sent = self.handles.iter().map(|handle| handle.ring.sent()).enumerate();
-            sent.for_each(|(child, sent)| trace.collect(&self.block, child, sent));
+            sent.for_each(|(child, sent)| trace.collect(&self.block, &self.programs, child, sent));
         }
-        Ok(())
+        drained
     }
 }

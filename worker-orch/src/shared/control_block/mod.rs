@@ -46,6 +46,25 @@ const _: () = {
 /// The name of the memory in errors and in `/proc`.
 const LABEL: &str = "chipcomm-worker";
 
+/// How a task ended, for the trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Its process ended in it.
+    Unfinished = 0,
+    Done = 1,
+    Failed = 2,
+    /// Another failure kept it from running, or it was cancelled.
+    Skipped = 3,
+}
+
+/// When a task ran, on the monotonic clock, and how it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Times {
+    pub(crate) start_ns: u64,
+    pub(crate) end_ns: u64,
+    pub(crate) outcome: Outcome,
+}
+
 #[derive(Debug)]
 pub(crate) struct ControlBlock {
     region: Region,
@@ -99,16 +118,33 @@ impl ControlBlock {
         inside(self.region.words(CHILDREN_AT + child * CHILD_BYTES + at))
     }
 
-    pub(crate) fn record_times(&self, child: usize, seq: u64, start_ns: u64, end_ns: u64) {
+    /// The child's side: task `seq` begins, or is about to be skipped.
+    pub(crate) fn record_start(&self, child: usize, seq: u64, start_ns: u64) {
         let words = self.time_words(child, seq);
+        words.outcome.store(0);
         words.start_ns.store(start_ns);
-        words.end_ns.store(end_ns);
+        words.seq.store(seq);
     }
 
-    /// When task `seq` began and ended, if its slot has not been used again.
-    pub(crate) fn times(&self, child: usize, seq: u64) -> (u64, u64) {
+    /// The child's side: task `seq` is over.
+    pub(crate) fn record_end(&self, child: usize, seq: u64, end_ns: u64, outcome: Outcome) {
         let words = self.time_words(child, seq);
-        (words.start_ns.load(), words.end_ns.load())
+        words.end_ns.store(end_ns);
+        words.outcome.store(outcome as u64);
+    }
+
+    /// When task `seq` ran and how it ended; `None` when it has not begun.
+    pub(crate) fn times(&self, child: usize, seq: u64) -> Option<Times> {
+        let words = self.time_words(child, seq);
+        (words.seq.load() == seq).then(|| {
+            let outcome = match words.outcome.load() {
+                1 => Outcome::Done,
+                2 => Outcome::Failed,
+                3 => Outcome::Skipped,
+                _ => Outcome::Unfinished,
+            };
+            Times { start_ns: words.start_ns.load(), end_ns: words.end_ns.load(), outcome }
+        })
     }
 
     /// The number at the start of the slot for task `seq`.

@@ -183,6 +183,10 @@ impl ChildWords {
 /// When a task ran, on the monotonic clock.
 #[repr(C)]
 pub(super) struct TimeWords {
+    /// Which task it was.
+    pub(super) seq: WordU64,
+    /// How it ended; 0 while it runs.
+    pub(super) outcome: WordU64,
     pub(super) start_ns: WordU64,
     pub(super) end_ns: WordU64,
 }

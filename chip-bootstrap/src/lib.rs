@@ -19,6 +19,8 @@
 //!   that has it.
 //! - **CB-7** A kernel gets 50 arguments on every platform: its tensors and scalars, at most 48, then where it runs. A
 //!   task with more is refused, and so is a kernel that asks for deferred completion.
+//! - **CB-8** A C++ exception that leaves a kernel fails its task with the exception's type and text, and the chip
+//!   runs the next kernel (the simulation).
 //!
 //! # Features
 //! `sim` (the simulation) and `ascend` (Ascend devices), both on by default; at least one is needed. Without
@@ -54,10 +56,14 @@ mod ascend;
 mod bring_up;
 mod chip;
 mod config;
+#[cfg(feature = "sim")]
+mod cxx_exception;
 mod device;
 mod error;
 mod group;
 mod host;
+#[cfg(feature = "sim")]
+mod kernel_call;
 mod platform;
 #[cfg(feature = "sim")]
 mod sim;

@@ -113,6 +113,8 @@ pub struct Collectives<'c> {
     pub(crate) local: Local,
     guard: ForkGuard,
     id: AllocationId,
+    /// Context, memory and bytes, where the calls are made in windows.
+    window: Option<(DeviceAddr, DeviceAddr, usize)>,
     members: Box<[u32]>,
     me: usize,
     options: Options,
@@ -170,6 +172,7 @@ impl<'c> Collectives<'c> {
             },
             guard: ForkGuard::new(),
             id,
+            window: Some((window.context, window.base, layout.total())),
             members: ranks.into(),
             me,
             options,
@@ -199,6 +202,7 @@ impl<'c> Collectives<'c> {
             local: Local { pool: RefCell::new(Pool::new(0..0)), untyped: RefCell::default(), failed },
             guard: ForkGuard::new(),
             id,
+            window: None,
             members: ranks.into(),
             me,
             options,
@@ -278,6 +282,12 @@ impl<'c> Collectives<'c> {
     /// The communicator's ranks of the members, in the order of the group.
     pub fn members(&self) -> &[u32] {
         &self.members
+    }
+
+    /// What a kernel on this rank opens the group with (`CommGroup` of `comm_collectives.h`): the context, the memory and its bytes. From
+    /// then on this rank's calls are the kernels', and the host only closes the group. `None` where devices make the calls.
+    pub fn for_kernels(&self) -> Option<(DeviceAddr, DeviceAddr, usize)> {
+        self.window
     }
 
     /// Whether a call has broken the group.

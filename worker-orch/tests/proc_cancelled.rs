@@ -8,7 +8,7 @@ use comm_context::comm::Membership;
 use serial_test::serial;
 use std::time::{Duration, Instant};
 use support::{builder, kernel, secs, text};
-use worker_orch::{Access, Args, ChipConfig, ErrorCode, Failure, Task, Worker};
+use worker_orch::{Access, Args, ChipConfig, ErrorCode, Failure, Task, Worker, group_bytes};
 
 const CHIPS: usize = 3;
 const COUNT: usize = 64;
@@ -17,31 +17,36 @@ const COUNT: usize = 64;
 const ALLREDUCE: &str =
     concat!("#include \"", env!("CARGO_MANIFEST_DIR"), "/../examples/kernels/allreduce.cpp\"\n");
 
-/// Chips with a window for the kernel: a barrier, and two halves of the data.
+/// The bytes of the memory of the kernel's group.
+fn group() -> usize {
+    group_bytes(CHIPS, 0).unwrap()
+}
+
+/// Chips with a window for the kernel: the memory of a group, and signals that it does not use.
 fn worker() -> Worker {
     let mut worker = builder(CHIPS).run_within(secs(10)).build().unwrap();
     let chip = |rank: usize| {
         ChipConfig::new(rank as i32)
             .communicator(Membership::new(rank as u32, CHIPS as u32).unwrap())
-            .window(8192)
+            .window(group() + 8192)
             .region("signals", 4096)
-            .buffer("data", DType::Float32, 2 * COUNT)
+            .buffer("data", DType::Float32, group() / size_of::<f32>())
     };
     worker.configure_chips((0..CHIPS).map(chip).collect()).unwrap();
     worker
 }
 
-/// Fails once the kernel on chip 0 has arrived at the barrier: its word in this chip's window changes.
+/// Fails once the kernel on chip 0 is under way: the group's memory in this chip's window changes.
 fn refuse(task: &mut Task<'_>) -> Result<(), Failure> {
-    let signals = DeviceAddr(task.scalar(0)?);
+    let memory = DeviceAddr(task.scalar(0)?);
     let comm = task.chip().and_then(|chip| chip.comm());
     let comm = comm.ok_or_else(|| Failure::new(ErrorCode::Invalid, "no communicator"))?;
-    let word = || {
-        let mut word = [0; 8];
-        comm.read(signals, &mut word).map(|()| word)
+    let bytes = || {
+        let mut bytes = vec![0; group()];
+        comm.read(memory, &mut bytes).map(|()| bytes)
     };
-    let (first, started) = (word()?, Instant::now());
-    while word()? == first && started.elapsed() < Duration::from_millis(300) {
+    let (first, started) = (bytes()?, Instant::now());
+    while bytes()? == first && started.elapsed() < Duration::from_millis(300) {
         std::thread::yield_now();
     }
     Err(Failure::new(ErrorCode::Task, "refused on purpose"))
@@ -86,8 +91,8 @@ fn f52_a_kernel_that_communicates_is_right_after_a_cancelled_run() {
         }
         let reported = worker.run(|orch| {
             orch.submit_next_level(allreduce, &args(0), 0)?;
-            let signals = contexts[1].buffer("signals").unwrap().addr.0;
-            orch.submit_next_level(refuse, &Args::new().scalar(signals), 1).map(drop)
+            let memory = contexts[1].buffer("data").unwrap().addr.0;
+            orch.submit_next_level(refuse, &Args::new().scalar(memory), 1).map(drop)
         });
         let reported = text(&reported.unwrap_err());
         assert!(reported.contains("refused on purpose"), "{reported}");

@@ -2,10 +2,11 @@
 
 use crate::error::ChipError;
 use crate::platform::{ChipMemoryKind, Platform};
+use comm_context::comm::AddressSpace;
 use deadline::HowDied;
 use shared_memory::Region;
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use worker_errors::cursor::{Reader, Writer};
 
 #[cfg(not(feature = "sim"))]
@@ -24,8 +25,8 @@ pub struct ChipGroup {
     windows: ChipMemoryKind,
 }
 
-/// What another process needs to [attach](ChipGroup::attach) a group, beside the descriptor of its
-/// [region](ChipGroup::region).
+/// What another process needs to [attach](ChipGroup::attach) a group, beside its
+/// [descriptors](ChipGroup::fds).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupSpec {
     ticket: Ticket,
@@ -36,9 +37,20 @@ impl ChipGroup {
     /// Memory for a group of `chips`. Addresses for windows are reserved only where the platform has its
     /// windows in host memory.
     pub fn prepare(platform: Platform, chips: u32) -> Result<Self, ChipError> {
+        Self::prepare_with(platform, chips, None)
+    }
+
+    /// Like [`prepare`](Self::prepare), with so many addresses for the windows of each chip.
+    pub fn prepare_with(
+        platform: Platform,
+        chips: u32,
+        windows: Option<AddressSpace>,
+    ) -> Result<Self, ChipError> {
+        #[cfg(not(feature = "sim"))]
+        let _ = windows;
         let prepared = match platform {
             #[cfg(feature = "sim")]
-            Platform::Sim => comm_sim::SimComm::prepare_group(chips)?,
+            Platform::Sim => comm_sim::SimComm::prepare_group_with(chips, windows)?,
             #[cfg(feature = "ascend")]
             Platform::A2a3 | Platform::A5 => comm_hccl::HcclComm::prepare_group(chips)?,
             #[cfg(not(all(feature = "sim", feature = "ascend")))]
@@ -47,10 +59,10 @@ impl ChipGroup {
         Ok(Self { prepared, windows: platform.chip_memory() })
     }
 
-    /// The group that another process prepared, at the address that it has there. `fd` is the descriptor of
-    /// its [region](Self::region).
-    pub fn attach(fd: OwnedFd, spec: &GroupSpec) -> Result<Self, ChipError> {
-        Ok(Self { prepared: Prepared::attach(fd, &spec.ticket)?, windows: spec.windows })
+    /// The group that another process prepared, at the address that it has there. `fds` are copies of its
+    /// [descriptors](Self::fds), in that order.
+    pub fn attach(fds: Vec<OwnedFd>, spec: &GroupSpec) -> Result<Self, ChipError> {
+        Ok(Self { prepared: Prepared::attach(fds, &spec.ticket)?, windows: spec.windows })
     }
 
     /// What another process needs to [attach](Self::attach).
@@ -58,7 +70,12 @@ impl ChipGroup {
         GroupSpec { ticket: self.prepared.ticket(), windows: self.windows }
     }
 
-    /// The group's memory. Its descriptor must stay open in the chips' processes.
+    /// The descriptors of the group's memory. They must stay open in the chips' processes.
+    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.prepared.fds()
+    }
+
+    /// The group's memory.
     pub fn region(&self) -> &Region {
         self.prepared.region()
     }
@@ -100,6 +117,11 @@ impl ChipGroup {
 }
 
 impl GroupSpec {
+    /// How many [descriptors](ChipGroup::fds) the group has; `None` when this is not the spec of a group.
+    pub fn descriptors(&self) -> Option<usize> {
+        self.ticket.descriptors()
+    }
+
     /// Appends the spec to a message.
     pub fn encode(&self, to: &mut Writer) {
         let Ticket { nranks, extent, nonce, at } = self.ticket;
@@ -162,8 +184,9 @@ mod tests {
         for len in 0..bytes.len() {
             assert_eq!(decoded(&bytes[..len]), None, "{len} bytes");
         }
-        let fd = || group.region().fd().try_clone_to_owned().unwrap();
-        let (good, other) = (fd(), fd());
+        let fds = || group.fds().map(|fd| fd.try_clone_to_owned().unwrap()).collect::<Vec<_>>();
+        let (good, other) = (fds(), fds());
+        assert_eq!(spec.descriptors(), Some(good.len()));
         drop(group);
         let mut wrong = spec;
         wrong.ticket.nonce ^= 1;

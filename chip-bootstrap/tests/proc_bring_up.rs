@@ -55,7 +55,7 @@ fn chips(configs: &[ChipConfig], body: fn(&mut chip_bootstrap::Chip) -> i32) -> 
                 }
             };
             // SAFETY: see the head of the file.
-            unsafe { Child::fork(&[group.region().fd()], main) }.unwrap()
+            unsafe { Child::fork(&group.fds().collect::<Vec<_>>(), main) }.unwrap()
         })
         .collect();
     (channels, children)

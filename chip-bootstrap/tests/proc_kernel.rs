@@ -167,7 +167,7 @@ fn write_beyond(so: &Path, forked: bool, of_domain: bool, of_peer: bool, beyond:
         0
     };
     // SAFETY: see the head of the file.
-    let fork = |rank| unsafe { Child::fork(&[group.region().fd()], || main(rank)) }.unwrap();
+    let fork = |rank| unsafe { Child::fork(&group.fds().collect::<Vec<_>>(), || main(rank)) }.unwrap();
     let [writer, peer] = [0, 1].map(fork);
     let ended = writer.reap(far()).unwrap();
     group.report_death(0, ended);

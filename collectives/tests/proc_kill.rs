@@ -104,7 +104,7 @@ fn start(body: &dyn Fn(SimComm) -> String) -> Group {
             0
         };
         // SAFETY: see the head of the file.
-        unsafe { Child::fork(&[prepared.region().fd()], run) }.unwrap()
+        unsafe { Child::fork(&prepared.fds().collect::<Vec<_>>(), run) }.unwrap()
     });
     let children = children.collect();
     Group { _prepared: prepared, texts, children, victim_died_ns: None }

@@ -18,12 +18,13 @@
 //!   which.
 //! - **CC-4** Decoding is total: any bytes give a consistent value or an [`AbiError`](abi::AbiError).
 //! - **CC-5** A wrong argument is refused before anything is created, with the same error by every backend.
-//! - **CC-6** A time limit is more than zero and at most 24 hours, wherever it comes from.
+//! - **CC-6** A time limit is more than zero and at most ten years, wherever it comes from.
 //! - **CC-7** A code that crosses a process or a language comes back as the same code, and every other number
 //!   is refused.
 //! - **CC-8** A broken communicator repeats its first cause, unnested, whatever happens later.
 //! - **CC-9** Barriers of kernels start again with every generation, and signals are compared by their difference:
 //!   what an aborted run left, and counts that wrap, are not mistaken for progress.
+//! - **CC-10** A size is a plain number of bytes above zero, with or without a unit, wherever it comes from.
 //!
 //! # Example
 //! ```

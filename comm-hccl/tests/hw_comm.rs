@@ -16,7 +16,7 @@ fn forked_ranks_pass_the_suite() {
     let mut ran = 0;
     for case in conformance::cases(nranks) {
         let prepared = HcclComm::prepare_group(nranks).unwrap();
-        in_processes(case.name, &devices, &[prepared.region().fd()], &|rank, device| {
+        in_processes(case.name, &devices, &prepared.fds().collect::<Vec<_>>(), &|rank, device| {
             let open = |_| {
                 Ok(Box::new(HcclComm::join(device, &prepared, rank, timeout())?) as Box<dyn Communicator>)
             };

@@ -177,6 +177,46 @@ fn part_copies() {
     runtime.finalise().unwrap();
 }
 
+// CN-7
+#[test]
+fn host_memory_is_neither_shared_nor_reduced() {
+    alone("part_host_memory");
+}
+
+#[test]
+#[ignore = "a part of host_memory_is_neither_shared_nor_reduced"]
+fn part_host_memory() {
+    if my_rank().is_none() {
+        return;
+    }
+    let (runtime, device) = open_device(0);
+    let stream = Stream::create(&device).unwrap();
+    let memory = DeviceMemory::allocate(&device, 4096).unwrap();
+    let mut bytes = [0_u8; 4096];
+    let (host, here) = (bytes.as_mut_ptr().cast::<c_void>(), memory.addr().0 as *mut c_void);
+    let (acl, hccl) = (device.vendor().acl(), device.vendor().hccl());
+    let mut key = [0; 65];
+    // SAFETY: room for a key; memory of the host, which is refused.
+    let exported = unsafe { acl.aclrtIpcMemGetExportKey.unwrap()(host, 4096, key.as_mut_ptr(), 65, 0) };
+    assert_ne!(exported, ACL_SUCCESS);
+    // SAFETY: as above.
+    assert_ne!(unsafe { (acl.aclrtFree)(host) }, ACL_SUCCESS);
+    let root = RootInfo::open(&device).unwrap();
+    let group = Group::join(&device, &root, 1, 0).unwrap();
+    let (reduce, kind, sum) = (hccl.HcclAllReduce.unwrap(), HCCL_DATA_TYPE_FP32, HCCL_REDUCE_SUM);
+    let call = |from, to| {
+        // SAFETY: every pointer has 64 bytes, on the host or on the device; communicator and stream are alive.
+        unsafe { reduce(from, to, 16, kind, sum, group.as_raw(), stream.as_raw()) }
+    };
+    assert_eq!(call(here, here), HCCL_SUCCESS);
+    assert_eq!((call(host, here), call(here, host)), (HCCL_E_PARA, HCCL_E_PARA));
+    group.release().unwrap();
+    memory.release().unwrap();
+    stream.release().unwrap();
+    device.close().unwrap();
+    runtime.finalise().unwrap();
+}
+
 // CN-8, F68
 #[test]
 fn f68_a_launch_of_the_wrong_kind_is_refused() {

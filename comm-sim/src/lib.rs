@@ -17,6 +17,9 @@
 //!   nothing behind: no process, no file, no shared memory. The next group at the same path works.
 //! - **CS-7** Any thread may call, and many at once (up to 128 collective calls of a rank). A call waits for its own
 //!   peers only.
+//! - **CS-9** Each rank has addresses for its windows: as many as the caller or `CHIPCOMM_WINDOW_SPACE` asks for, else
+//!   64 GiB, or less where a process may not have that many. What does not fit is an error that names the limit.
+//! - **CS-10** Ranks that allocate at the same time get an error rather than, together, more memory than there is.
 //! - **CS-8** The page behind every window is inaccessible to every member, and contexts are not behind windows: a
 //!   kernel that writes beyond a window is ended with SIGSEGV at once. A window's size is rounded up to whole pages;
 //!   what is in between belongs to the window, and an access there is not noticed.
@@ -43,12 +46,15 @@
 //! windows: that is what windows are for. One machine only.
 
 mod comm;
+mod guards;
 mod host_windows;
 mod message;
+mod space;
 
 pub use comm::SimComm;
 pub use comm_context::abi::{AbiError, CommContext, DeviceAddr};
 pub use comm_context::comm::{
-    AllocationId, ArgumentError, CommError, Communicator, DomainSpec, Membership, SubsetView, Timeout, Window,
+    AddressSpace, AllocationId, ArgumentError, CommError, Communicator, DomainSpec, Membership, SubsetView,
+    Timeout, Window,
 };
 pub use rendezvous::{Launched, LauncherError, Prepared, Ticket, from_launcher};

@@ -25,7 +25,7 @@ fn cycle(comm: &dyn Communicator, id: u64, rank: u32) -> Result<u64, String> {
     }
     comm.write(window.base, &[0xff; 4096]).map_err(text)?;
     comm.release_domain(spec.id, secs(60)).map_err(text)?;
-    Ok(window.base.0)
+    Ok(window.base.0 + window.size as u64)
 }
 
 #[test]
@@ -37,14 +37,14 @@ fn cs_4_thousands_of_cycles_need_no_more_than_the_first() {
         let comm = entry.open(rank, 2, secs(60)).map_err(|error| error.to_string())?;
         let mut first = None;
         for round in 0..4000 {
-            let base = cycle(comm.as_ref(), round % 8, rank)?;
+            let end = cycle(comm.as_ref(), round % 8, rank)?;
             if round >= 8 {
-                let now = (base, descriptors(), mappings());
+                let now = (end, descriptors(), mappings());
                 let then = *first.get_or_insert(now);
                 // The first wait that is long enough to check whether the peer lives opens one descriptor for it.
                 if (now.0, now.2) != (then.0, then.2) || now.1 > then.1 + 1 {
                     return Err(format!(
-                        "address, descriptors, mappings: {then:?}, after {round} cycles {now:?}"
+                        "end, descriptors, mappings: {then:?}, after {round} cycles {now:?}"
                     ));
                 }
             }

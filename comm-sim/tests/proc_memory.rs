@@ -3,7 +3,7 @@
 
 mod support;
 
-use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec, Membership};
+use comm_context::comm::{AddressSpace, AllocationId, CommError, Communicator, DomainSpec, Membership};
 use comm_sim::SimComm;
 use fault_points::{Action, Plan};
 use nix::sys::resource::{Resource, setrlimit};
@@ -124,23 +124,81 @@ fn f22_the_small_window_that_exceeds_the_limit_is_an_error() {
     });
 }
 
+/// Expects the error of a rank that wants more than its limit leaves.
+fn limit_named(result: Result<(), CommError>, words: &[&str]) -> Result<(), String> {
+    match result {
+        Err(CommError::OutOfMemory { need, have: Some(have), what }) if have < need => {
+            if words.iter().all(|word| what.contains(word)) { Ok(()) } else { Err(what) }
+        }
+        other => Err(format!("{other:?}")),
+    }
+}
+
 #[test]
 #[serial]
-fn f22_the_limits_of_a_process_are_errors_of_init() {
-    // CS-2
+fn f22_ranks_work_within_the_limits_of_their_processes() {
+    // CS-9: they take the addresses that they may have, and say so when these are used up.
     for limit in [Resource::RLIMIT_FSIZE, Resource::RLIMIT_AS] {
         let (_folder, path) = rendezvous_path();
-        in_processes(1, Entry::Path(&path), |_| {
-            setrlimit(limit, 1 << 30, 1 << 30).unwrap();
-            let result = SimComm::rendezvous(&path, Membership::new(0, 1).unwrap(), secs(30));
-            match result.map(drop) {
-                Err(CommError::OutOfMemory { need, have: Some(have), what }) if have < need => {
-                    if what.contains("ulimit") { Ok(()) } else { Err(what) }
-                }
-                other => Err(format!("{limit:?}: {other:?}")),
+        in_processes(2, Entry::Path(&path), |rank| {
+            // One rank alone is enough to limit both.
+            if rank == 1 {
+                setrlimit(limit, 1 << 30, 1 << 30).unwrap();
             }
+            let text = |error: CommError| format!("{limit:?}: {error}");
+            let comm =
+                SimComm::rendezvous(&path, Membership::new(rank, 2).unwrap(), secs(30)).map_err(text)?;
+            limit_named(
+                comm.alloc_windows(2 << 30, secs(30)).map(drop),
+                &["addresses", "CHIPCOMM_WINDOW_SPACE"],
+            )?;
+            let window = comm.alloc_windows(32 * MIB, secs(30)).map_err(text)?;
+            comm.write(window.base, &[1; 4096]).map_err(text)?;
+            comm.barrier(secs(30)).map_err(text)
         });
     }
+}
+
+#[test]
+#[serial]
+fn f75_addresses_that_were_asked_for_and_do_not_fit_name_the_limit() {
+    // CS-2, CS-9
+    in_processes(1, Entry::Path(std::path::Path::new("/")), |_| {
+        setrlimit(Resource::RLIMIT_AS, 4 << 30, 4 << 30).unwrap();
+        let space = |bytes| Some(AddressSpace::new(bytes).unwrap());
+        let words = ["ulimit -v", "CHIPCOMM_WINDOW_SPACE", "8589934592 bytes of addresses for each rank"];
+        limit_named(SimComm::prepare_group_with(2, space(8 << 30)).map(drop), &words)?;
+        let prepared = SimComm::prepare_group_with(2, space(1 << 30)).map_err(|error| error.to_string())?;
+        let extents = prepared.region().len();
+        if extents > (2 << 30) + 16 * MIB { Err(format!("{extents} bytes of addresses")) } else { Ok(()) }
+    });
+}
+
+#[test]
+#[serial]
+fn f51_ranks_that_reserve_at_once_do_not_take_more_than_there_is() {
+    // CS-10: each alone finds enough. Two of four fit into the limit.
+    let Some(limited) = MemoryGroup::new(512 * MIB) else {
+        println!("not run: this process may not make a control group");
+        return;
+    };
+    let prepared = SimComm::prepare_group(4).unwrap();
+    let entry = Entry::Forked(&prepared);
+    in_processes(4, entry, |rank| {
+        limited.enter();
+        let text = |error: CommError| error.to_string();
+        let comm = entry.open(rank, 4, secs(60)).map_err(text)?;
+        for _ in 0..3 {
+            comm.barrier(secs(60)).map_err(text)?;
+            match comm.alloc_windows(200 * MIB, secs(60)) {
+                Err(CommError::PeerFailed { .. } | CommError::OutOfMemory { .. }) => {}
+                other => return Err(format!("{other:?}")),
+            }
+        }
+        comm.barrier(secs(60)).map_err(text)?;
+        comm.alloc_windows(32 * MIB, secs(60)).map_err(text)?;
+        comm.barrier(secs(60)).map_err(text)
+    });
 }
 
 #[test]

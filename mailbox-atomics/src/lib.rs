@@ -31,6 +31,8 @@
 //! - **MA-13** The [record](RecordRing) of a call is there as long as a rank of the group may still make
 //!   that call.
 //! - **MA-14** Messages of a [pair ring](PairSender) arrive once, in order, with their bytes.
+//! - **MA-15** Of two parties that announce a [demand](Demands) and then look at the others', at least one sees
+//!   the other's.
 //!
 //! The mutants in `tests/loom_*` break the real code clause by clause; each must be rejected.
 //!
@@ -67,6 +69,7 @@ compile_error!("mailbox-atomics parks with Linux futexes on the low half of litt
 
 mod barrier;
 mod cores;
+mod demands;
 mod listener;
 #[cfg(loom)]
 mod loom_futex;
@@ -91,6 +94,7 @@ mod word;
 
 pub use barrier::{Arrival, Barrier, BarrierError, Place};
 pub use cores::{AllowedCores, CpuQuota, current_core, move_this_thread_to};
+pub use demands::Demands;
 pub use listener::{Listener, ParkFlag};
 pub use mailbox::{Call, MailboxWords, RequestNumber, Requester, Responder};
 pub use message_slot::{Message, MessageSlot, MessageState};

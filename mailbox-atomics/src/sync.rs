@@ -81,6 +81,8 @@ pub enum Site {
     RecordsInARing,
     /// A rank that has read wakes those that wait for it to have read.
     ReadingNotifies,
+    /// The fence between announcing a demand and looking at the others'.
+    DemandFence,
 }
 
 #[cfg(not(loom))]

@@ -88,7 +88,7 @@ pub fn region_error(error: RegionError) -> CommError {
             CommError::OutOfMemory { what: format!("{label} ({limit})"), need, have: Some(have) }
         }
         RegionError::System { call, errno } => {
-            CommError::System { call, errno: errno as i32, what: "the group's shared memory".to_owned() }
+            CommError::System { call, errno, what: "the group's shared memory".to_owned() }
         }
         other => {
             CommError::Backend { what: "shared memory of the group".to_owned(), source: Arc::new(other) }

@@ -1,5 +1,6 @@
 //! A group as seen from outside, to debug a hang.
 
+use crate::memory::layout::Layout;
 use crate::memory::{LABEL, Memory};
 use shared_memory::Region;
 use std::os::fd::OwnedFd;
@@ -23,8 +24,14 @@ pub fn groups_of(pid: u32) -> std::io::Result<Vec<String>> {
     Ok(tables)
 }
 
-/// Maps memory whose size is only known from its own header, which is checked before it is used.
+/// Maps the control part of a group, whose size is only known from its own header, which is checked before it is used.
+/// Extents are passed over: reading one would put memory behind its first page.
 fn open(fd: OwnedFd) -> Option<Memory> {
     let len = nix::sys::stat::fstat(&fd).map_or(0, |stat| stat.st_size as usize);
+    let control =
+        (1..=64).filter_map(|nranks| Layout::new(nranks, 0)).any(|layout| layout.reserved().end == len);
+    if !control {
+        return None;
+    }
     Memory::of_any_group(Region::attach(fd, LABEL, len).ok()?)
 }

@@ -2,14 +2,14 @@
 
 use crate::error::region_error;
 use crate::group::{Group, deadline};
+use crate::memory::Memory;
 use crate::memory::layout::Layout;
-use crate::memory::{LABEL, Memory};
 use comm_context::comm::{CommError, Membership, Timeout};
 use deadline::HowDied;
 use fault_points::{fault_point, fault_rank};
 use shared_memory::{Region, RegionError};
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub struct Prepared {
     memory: Arc<Memory>,
 }
 
-/// What a process needs to know of [`Prepared`] memory to attach to it, beside its descriptor.
+/// What a process needs to know of [`Prepared`] memory to attach to it, beside its descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     /// How many ranks.
@@ -31,6 +31,14 @@ pub struct Ticket {
     pub nonce: u64,
     /// The address of the memory, in every process of the group.
     pub at: NonZeroUsize,
+}
+
+impl Ticket {
+    /// How many [descriptors](Prepared::fds) the memory has; `None` for sizes that no group has.
+    pub fn descriptors(&self) -> Option<usize> {
+        Membership::new(0, self.nranks).ok()?;
+        Layout::new(self.nranks, self.extent).map(|layout| layout.objects())
+    }
 }
 
 impl Prepared {
@@ -52,17 +60,21 @@ impl Prepared {
         }
     }
 
-    /// The memory that another process prepared, at the address that it has there. `fd` is a descriptor of
-    /// its [`region`](Self::region).
-    pub fn attach(fd: OwnedFd, ticket: &Ticket) -> Result<Self, CommError> {
+    /// The memory that another process prepared, at the address that it has there. `fds` are copies of its
+    /// [`fds`](Self::fds), in that order.
+    pub fn attach(fds: Vec<OwnedFd>, ticket: &Ticket) -> Result<Self, CommError> {
         Membership::new(0, ticket.nranks)?;
         let layout = layout(ticket.nranks, ticket.extent)?;
         let at = NonNull::without_provenance(ticket.at);
-        let region = Region::attach_at(fd, LABEL, layout.total(), at).map_err(region_error)?;
-        Ok(Self { memory: Arc::new(Memory::of_group(region, layout, ticket.nonce)?) })
+        Ok(Self { memory: Arc::new(Memory::attach(fds, layout, ticket.nonce, Some(at))?) })
     }
 
-    /// The memory itself, to keep its descriptor open in the ranks.
+    /// The memory's descriptors, to keep open in the ranks: they reserve memory through them.
+    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.memory.region().fds()
+    }
+
+    /// The memory itself.
     pub fn region(&self) -> &Region {
         self.memory.region()
     }
@@ -119,9 +131,10 @@ mod tests {
     fn a_ticket_leads_to_the_same_memory_and_a_wrong_one_is_refused() {
         let prepared = Prepared::new(2, 1 << 21).unwrap();
         let ticket = prepared.ticket();
-        let fd = prepared.region().fd().try_clone_to_owned().unwrap();
+        let fds: Vec<OwnedFd> = prepared.fds().map(|fd| fd.try_clone_to_owned().unwrap()).collect();
+        let again = || fds.iter().map(|fd| fd.try_clone().unwrap()).collect::<Vec<_>>();
         // Its addresses are taken while it is mapped in this process itself.
-        let error = Prepared::attach(fd.try_clone().unwrap(), &ticket).unwrap_err();
+        let error = Prepared::attach(again(), &ticket).unwrap_err();
         assert!(format!("{error:?}").contains("AddressTaken"), "{error:?}");
         drop(prepared);
         for wrong in [
@@ -130,9 +143,9 @@ mod tests {
             Ticket { extent: 1 << 40, ..ticket },
             Ticket { nonce: ticket.nonce ^ 1, ..ticket },
         ] {
-            assert!(Prepared::attach(fd.try_clone().unwrap(), &wrong).is_err(), "{wrong:?}");
+            assert!(Prepared::attach(again(), &wrong).is_err(), "{wrong:?}");
         }
-        let again = Prepared::attach(fd, &ticket).unwrap();
-        assert_eq!(again.ticket(), ticket);
+        assert!(Prepared::attach(again().split_off(1), &ticket).is_err());
+        assert_eq!(Prepared::attach(again(), &ticket).unwrap().ticket(), ticket);
     }
 }

@@ -149,7 +149,7 @@ fn forked(nranks: u32, body: impl Fn(Group) -> Result<(), String> + Copy) -> (Pr
     let children = (0..nranks)
         .map(|me| {
             let there = prepared.clone();
-            let keep = [prepared.region().fd()];
+            let keep: Vec<_> = prepared.fds().collect();
             // SAFETY: see the head of the file.
             let child = unsafe {
                 Child::fork(&keep, || {
@@ -176,7 +176,7 @@ fn forked(nranks: u32, body: impl Fn(Group) -> Result<(), String> + Copy) -> (Pr
 fn forked_ranks_share_memory_at_one_address() {
     let (_prepared, children) = forked(4, |group| {
         let offset = group.extent(group.membership().rank()).start;
-        group.region().reserve(offset..offset + 4096).map_err(|error| error.to_string())?;
+        group.reserve(offset..offset + 4096).map_err(|error| error.to_string())?;
         group.region().words::<WordU32>(offset).unwrap().store(100 + group.membership().rank());
         use_group(&group).map_err(|error| error.to_string())?;
         let base = group.region().base().as_ptr() as u64;

@@ -5,7 +5,7 @@ use crate::shared::Programs;
 use crate::start::{Start, functions_of_program};
 use crate::worker::Worker;
 use chip_bootstrap::Platform;
-use comm_context::comm::Timeout;
+use comm_context::comm::{AddressSpace, Timeout};
 use std::path::{Path, PathBuf};
 use worker_errors::{ErrorCode, Failure};
 
@@ -24,6 +24,7 @@ pub const CHIP_LEVEL: u32 = 3;
 #[must_use]
 pub struct WorkerBuilder {
     settings: Settings,
+    heap: Option<AddressSpace>,
     init_within: Option<Timeout>,
     run_within: Option<Timeout>,
 }
@@ -36,6 +37,7 @@ pub(crate) struct Settings {
     pub(crate) platform: Platform,
     pub(crate) devices: Vec<i32>,
     pub(crate) sub_workers: usize,
+    pub(crate) windows: Option<AddressSpace>,
     pub(crate) close_within: Timeout,
     pub(crate) trace: Option<PathBuf>,
 }
@@ -48,10 +50,11 @@ impl Default for WorkerBuilder {
             platform: Platform::default(),
             devices: Vec::new(),
             sub_workers: 0,
+            windows: None,
             close_within: Timeout::new(std::time::Duration::from_secs(5)).unwrap_or_default(),
             trace: None,
         };
-        Self { settings, init_within: None, run_within: None }
+        Self { settings, heap: None, init_within: None, run_within: None }
     }
 }
 
@@ -83,6 +86,20 @@ impl WorkerBuilder {
     /// Processes on the host that run Rust functions.
     pub fn sub_workers(mut self, count: usize) -> Self {
         self.settings.sub_workers = count;
+        self
+    }
+
+    /// Addresses for the windows of each chip on the simulation, base and domains together; by default 64 GiB, or
+    /// the value of `CHIPCOMM_WINDOW_SPACE`, or less where a process may not have that many (`ulimit -v`).
+    pub fn window_space(mut self, bytes: AddressSpace) -> Self {
+        self.settings.windows = Some(bytes);
+        self
+    }
+
+    /// Addresses for host buffers; by default 256 GiB, or the value of `CHIPCOMM_HEAP_SPACE`, or less where a
+    /// process may not have that many.
+    pub fn heap_space(mut self, bytes: AddressSpace) -> Self {
+        self.heap = Some(bytes);
         self
     }
 
@@ -134,7 +151,11 @@ impl WorkerBuilder {
         let from_env = || Timeout::from_env(Timeout::ENV).map_err(|error| bad(error.to_string()));
         let init_within = self.init_within.map_or_else(from_env, Ok)?;
         let run_within = self.run_within.map_or_else(from_env, Ok)?;
+        let heap = match self.heap {
+            Some(space) => Some(space),
+            None => AddressSpace::from_env(AddressSpace::HEAP_ENV).map_err(|error| bad(error.to_string()))?,
+        };
         let programs = Programs::new(functions_of_program());
-        Ok(Worker::new(self.settings, init_within, run_within, Heap::new()?, programs))
+        Ok(Worker::new(self.settings, init_within, run_within, Heap::new(heap)?, programs))
     }
 }

@@ -1,14 +1,16 @@
 //! Host memory of a Worker that all its children see at the same addresses, whenever it was made.
 
 use chip_bootstrap::region_failure;
-use shared_memory::{Arena, Region};
+use comm_context::comm::AddressSpace;
+use shared_memory::{Arena, PAGE, Region, fitting_addresses};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use worker_errors::Failure;
 
-/// Addresses for host buffers and for chip memory that lies in host memory; memory is reserved by piece.
-const HEAP_BYTES: usize = 256 << 30;
+/// Addresses for host buffers and for chip memory that lies in host memory, where there are enough; memory is
+/// reserved by piece.
+const PREFERRED: usize = 256 << 30;
 
 /// Mapped before any child is started, so that a piece made later is there in every child already.
 #[derive(Debug)]
@@ -28,10 +30,23 @@ struct HeapState {
 }
 
 impl Heap {
-    pub(crate) fn new() -> Result<Arc<Self>, Failure> {
-        let region =
-            Region::create_sparse("chipcomm-heap", HEAP_BYTES).map_err(|error| region_failure(&error))?;
-        let state = HeapState { arena: Arena::new(0..HEAP_BYTES), dropped: Vec::new() };
+    /// A heap of `space`, or of as many addresses as there are.
+    pub(crate) fn new(space: Option<AddressSpace>) -> Result<Arc<Self>, Failure> {
+        let bytes = space.map_or_else(|| fitting_addresses(PREFERRED, 1), AddressSpace::get);
+        let bytes = bytes.next_multiple_of(PAGE);
+        let region = Region::create_sparse("chipcomm-heap", bytes).map_err(|error| {
+            let cause = region_failure(&error);
+            match space {
+                None => cause,
+                Some(space) => {
+                    let variable = AddressSpace::HEAP_ENV;
+                    let text =
+                        format!("no addresses for host buffers; {variable} or heap_space asks for {space}");
+                    Failure::new(cause.code, text).in_phase("build").caused_by(cause)
+                }
+            }
+        })?;
+        let state = HeapState { arena: Arena::new(0..bytes), dropped: Vec::new() };
         Ok(Arc::new(Self {
             region: Arc::new(region),
             in_run: AtomicBool::new(false),
@@ -123,7 +138,7 @@ impl Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        let pages = self.range.start..self.range.end.next_multiple_of(shared_memory::PAGE);
+        let pages = self.range.start..self.range.end.next_multiple_of(PAGE);
         self.heap.free(pages);
     }
 }

@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn buffers_hold_what_is_written_and_are_reused_when_dropped() {
-        let heap = Heap::new().unwrap();
+        let heap = Heap::new(None).unwrap();
         let buffer = HostBuffer::<f32>::new(&heap, 3).unwrap();
         buffer.write(&[1.0, 2.0]).unwrap();
         assert_eq!(buffer.to_vec(), [1.0, 2.0, 0.0]);
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_buffer_dropped_in_a_run_stays_until_the_run_is_over() {
-        let heap = Heap::new().unwrap();
+        let heap = Heap::new(None).unwrap();
         heap.set_in_run(true);
         let first = HostBuffer::<u8>::new(&heap, 1).unwrap();
         let addr = first.piece.addr();
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn sizes_that_cannot_be_made_are_refused() {
-        let heap = Heap::new().unwrap();
+        let heap = Heap::new(None).unwrap();
         assert!(HostBuffer::<f32>::new(&heap, 0).is_err());
         assert!(HostBuffer::<f32>::new(&heap, usize::MAX).is_err());
     }
@@ -140,7 +140,7 @@ mod tests {
     /// The thread sanitizer runs this too.
     #[test]
     fn f49_two_threads_may_use_one_buffer_and_no_element_is_torn() {
-        let heap = Heap::new().unwrap();
+        let heap = Heap::new(None).unwrap();
         let buffer = HostBuffer::<u64>::new(&heap, 64).unwrap();
         let (rounds, over) = (if cfg!(debug_assertions) { 2_000 } else { 200_000 }, AtomicBool::new(false));
         std::thread::scope(|scope| {

@@ -199,7 +199,7 @@ pub use collectives::{CollError, Collectives, Op, Options as CollectivesOptions,
 pub use comm_context::abi::{
     AbiError, COMM_MAX_RANK_NUM, CommContext, DType, DeviceAddr, TensorBuilder, TensorDesc,
 };
-pub use comm_context::comm::{ArgumentError, CommError, Membership, Timeout};
+pub use comm_context::comm::{AddressSpace, ArgumentError, CommError, Membership, Timeout};
 pub use host_buffer::{Element, HostBuffer, flat_tensor};
 pub use parent::{ChipMemory, Domain, DomainContext, Orchestrator};
 pub use program::{OrchestrationFn, Program, TaskFn};

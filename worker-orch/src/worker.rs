@@ -158,6 +158,7 @@ impl Worker {
         let plan = Plan {
             start: self.settings.start,
             platform: self.settings.platform,
+            windows: self.settings.windows,
             chips: &self.chips,
             workers: &mut self.workers,
             sub_workers: self.settings.sub_workers,

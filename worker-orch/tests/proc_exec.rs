@@ -172,7 +172,8 @@ fn check_surroundings(task: &mut Task<'_>) -> Result<(), Failure> {
         .skip(3)
         .filter(|link| !["/memfd:chipcomm-", "pipe:", "/proc/"].iter().any(|known| link.starts_with(known)))
         .collect();
-    // 0 to 2, parent-death pipe, liveness pipe, channels, control block, group, heap, the folder.
+    // 0 to 2, parent-death pipe, liveness pipe, channels, control block, group (control part and one for each chip), heap,
+    // the folder.
     let most = task.scalar(0)? as usize;
     if open.len() > most || !strange.is_empty() || std::env::var_os(CHILD_VARIABLE).is_some() {
         return Err(Failure::new(ErrorCode::Task, format!("it has {open:?}")));
@@ -423,7 +424,7 @@ fn descriptors() {
     form_group(&mut worker, 1, 16);
     let check = worker.register_function("check_surroundings", check_surroundings);
     worker.init().unwrap();
-    worker.run(|orch| orch.submit_next_level(check, &Args::new().scalar(10), 0)).unwrap();
+    worker.run(|orch| orch.submit_next_level(check, &Args::new().scalar(11), 0)).unwrap();
     // A sub-worker has no part in the group.
     worker.run(|orch| orch.submit_sub(check, &Args::new().scalar(9))).unwrap();
     worker.close().unwrap();

@@ -89,7 +89,8 @@ fn targets_in(name: &str, len: usize, extent: Extent) -> Vec<Range<usize>> {
     let all = match name {
         "chipcomm-worker" => [PAGE + HOSTILE * child..PAGE + (HOSTILE + 1) * child, 0..len],
         "chipcomm-bootstrap" => [HOSTILE * PAGE..(HOSTILE + 1) * PAGE, 0..len],
-        "chipcomm-group" => {
+        // The control part; what has the same name and is larger holds windows.
+        "chipcomm-group" if len < 1 << 20 => {
             let at = |rank: usize| 4 * PAGE + rank * rank_block;
             [at(HOSTILE)..at(HOSTILE + 1), 0..at(CHIPS)]
         }
@@ -350,7 +351,9 @@ impl Assault {
 
     /// A domain that is handed out lies in the group's memory.
     fn run_domain(&mut self) -> Result<(), Failure> {
-        let group = shared_memory().into_iter().find(|(name, _)| name == "chipcomm-group").map(|(_, at)| at);
+        let parts =
+            shared_memory().into_iter().filter(|(name, _)| name == "chipcomm-group").map(|(_, at)| at);
+        let group = parts.reduce(|all, part| all.start.min(part.start)..all.end.max(part.end));
         self.run(|orch| {
             let domain = orch.allocate_domain(
                 "pair",

@@ -1,6 +1,7 @@
 //! An allocator for the pages of a sparse region.
 
-use crate::region::{Region, RegionError};
+use crate::error::{Limit, RegionError};
+use crate::region::Region;
 use std::ops::Range;
 
 /// The unit of an [`Arena`]'s allocations.
@@ -23,33 +24,30 @@ impl Arena {
 
     /// Allocates `len` bytes, rounded up to pages, with memory behind them; they are zero.
     pub fn allocate(&mut self, region: &Region, len: usize) -> Result<Range<usize>, RegionError> {
-        self.allocate_with_gap(region, len, 0)
+        let range = self.take(len)?;
+        region.reserve(range.clone()).inspect_err(|_| {
+            // Part of it may have been reserved before memory ran out.
+            let _ = self.free(region, range.clone());
+        })?;
+        Ok(range)
     }
 
-    /// Like [`allocate`](Self::allocate), and allocates `gap` bytes of addresses behind them too, rounded up to
-    /// pages, without memory. They are not part of the range that is returned, and have to be freed with it.
-    pub fn allocate_with_gap(
-        &mut self,
-        region: &Region,
-        len: usize,
-        gap: usize,
-    ) -> Result<Range<usize>, RegionError> {
-        let (len, gap) = (len.next_multiple_of(PAGE), gap.next_multiple_of(PAGE));
-        let free = self.free.iter().find(|free| free.len() >= len + gap);
-        let start = free.ok_or_else(|| self.too_small(len + gap))?.start;
-        self.reserve(region, start..start + len)?;
-        self.take(start..start + len + gap);
+    /// Takes `len` bytes of addresses, rounded up to pages, with no memory behind them yet.
+    pub fn take(&mut self, len: usize) -> Result<Range<usize>, RegionError> {
+        let len = len.next_multiple_of(PAGE);
+        let free = self.free.iter().find(|free| free.len() >= len);
+        let start = free.ok_or_else(|| self.too_small(len))?.start;
+        self.remove(start..start + len);
         Ok(start..start + len)
     }
 
-    /// Like [`allocate`](Self::allocate), at the end of the last range that is large enough: far from what `allocate`
+    /// Like [`take`](Self::take), at the end of the last range that is large enough: far from what `take`
     /// returns.
-    pub fn allocate_last(&mut self, region: &Region, len: usize) -> Result<Range<usize>, RegionError> {
+    pub fn take_last(&mut self, len: usize) -> Result<Range<usize>, RegionError> {
         let len = len.next_multiple_of(PAGE);
         let free = self.free.iter().rfind(|free| free.len() >= len);
         let end = free.ok_or_else(|| self.too_small(len))?.end;
-        self.reserve(region, end - len..end)?;
-        self.take(end - len..end);
+        self.remove(end - len..end);
         Ok(end - len..end)
     }
 
@@ -58,19 +56,12 @@ impl Arena {
             label: "a window or buffer".to_owned(),
             need: need as u64,
             have: self.free.iter().map(ExactSizeIterator::len).max().unwrap_or(0) as u64,
-            limit: "that is the largest free range of addresses; release something first",
+            limit: Limit::Arena { size: self.extent.len() as u64 },
         }
     }
 
-    fn reserve(&self, region: &Region, range: Range<usize>) -> Result<(), RegionError> {
-        region.reserve(range.clone()).inspect_err(|_| {
-            // Part of it may have been reserved before memory ran out.
-            let _ = region.release(range);
-        })
-    }
-
     /// Removes `range`, which is at the start or the end of a free range, from what is free.
-    fn take(&mut self, range: Range<usize>) {
+    fn remove(&mut self, range: Range<usize>) {
         for free in &mut self.free {
             if free.start == range.start {
                 free.start = range.end;
@@ -85,15 +76,15 @@ impl Arena {
     /// that it is zero when allocated again. A range of which any page is free already is refused and
     /// nothing is changed: the page would be allocated twice.
     pub fn free(&mut self, region: &Region, range: Range<usize>) -> Result<(), RegionError> {
-        let at = self.free.partition_point(|free| free.start < range.start);
-        let whole = !range.is_empty() && range.start.is_multiple_of(PAGE) && range.end.is_multiple_of(PAGE);
-        let inside = self.extent.start <= range.start && range.end <= self.extent.end;
-        let apart = self.free.get(at).is_none_or(|next| range.end <= next.start)
-            && (at == 0 || self.free[at - 1].end <= range.start);
-        if !(whole && inside && apart) {
-            return Err(RegionError::NotAllocated { start: range.start, end: range.end });
-        }
+        self.check_taken(&range)?;
         region.release(range.clone())?;
+        self.give_back(range)
+    }
+
+    /// Frees the addresses of a range that was taken, or of a part of it. The caller has
+    /// [released](Region::release) its memory. Refused as by [`free`](Self::free).
+    pub fn give_back(&mut self, range: Range<usize>) -> Result<(), RegionError> {
+        let at = self.check_taken(&range)?;
         self.free.insert(at, range);
         if at + 1 < self.free.len() && self.free[at].end == self.free[at + 1].start {
             self.free[at].end = self.free.remove(at + 1).end;
@@ -103,6 +94,19 @@ impl Arena {
         }
         Ok(())
     }
+
+    /// Where `range`, of which all pages are taken, belongs among the free ones.
+    fn check_taken(&self, range: &Range<usize>) -> Result<usize, RegionError> {
+        let at = self.free.partition_point(|free| free.start < range.start);
+        let whole = !range.is_empty() && range.start.is_multiple_of(PAGE) && range.end.is_multiple_of(PAGE);
+        let inside = self.extent.start <= range.start && range.end <= self.extent.end;
+        let apart = self.free.get(at).is_none_or(|next| range.end <= next.start)
+            && (at == 0 || self.free[at - 1].end <= range.start);
+        if !(whole && inside && apart) {
+            return Err(RegionError::NotAllocated { start: range.start, end: range.end });
+        }
+        Ok(at)
+    }
 }
 
 // Miri knows no memfd.
@@ -111,22 +115,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gaps_have_no_memory_and_the_last_pages_are_apart_from_the_first() {
+    fn taken_addresses_have_no_memory_and_the_last_are_apart_from_the_first() {
         let region = Region::create_sparse("t", 64 * PAGE).unwrap();
         let mut arena = Arena::new(0..64 * PAGE);
         let blocks = || nix::sys::stat::fstat(region.fd()).unwrap().st_blocks * 512;
-        let first = arena.allocate_with_gap(&region, 2 * PAGE, 1).unwrap();
-        assert_eq!((first.clone(), blocks()), (0..2 * PAGE, 2 * PAGE as i64));
-        let last = arena.allocate_last(&region, 1).unwrap();
+        assert_eq!((arena.take(2 * PAGE).unwrap(), blocks()), (0..2 * PAGE, 0));
+        let last = arena.take_last(1).unwrap();
         assert_eq!(last, 63 * PAGE..64 * PAGE);
-        assert_eq!(arena.allocate_last(&region, 1).unwrap(), 62 * PAGE..63 * PAGE);
-        assert_eq!(arena.allocate(&region, 1).unwrap(), 3 * PAGE..4 * PAGE);
+        assert_eq!(arena.take_last(1).unwrap(), 62 * PAGE..63 * PAGE);
+        assert_eq!((arena.allocate(&region, 1).unwrap(), blocks()), (2 * PAGE..3 * PAGE, PAGE as i64));
         arena.free(&region, 0..3 * PAGE).unwrap();
-        arena.free(&region, last).unwrap();
-        assert!(arena.free.iter().eq([&(0..3 * PAGE), &(4 * PAGE..62 * PAGE), &(63 * PAGE..64 * PAGE)]));
-        // Two pages and a gap fit into the first again, three do not.
-        assert_eq!(arena.allocate_with_gap(&region, 3 * PAGE, 1).unwrap(), 4 * PAGE..7 * PAGE);
-        assert_eq!(arena.allocate_with_gap(&region, 2 * PAGE, 1).unwrap(), 0..2 * PAGE);
+        arena.give_back(last).unwrap();
+        assert_eq!(blocks(), 0);
+        assert!(arena.free.iter().eq([&(0..62 * PAGE), &(63 * PAGE..64 * PAGE)]));
     }
 
     #[test]

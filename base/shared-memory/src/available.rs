@@ -4,7 +4,7 @@
 //! middle of a store. So a reservation first compares its need with what the machine, the control group
 //! and the process's limits have.
 
-use crate::region::RegionError;
+use crate::error::{Limit, RegionError};
 use deadline::monotonic_ns;
 use nix::sys::resource::{Resource, getrlimit};
 use std::path::Path;
@@ -31,8 +31,15 @@ struct Credit {
 }
 
 /// Refuses what the machine, the control group or the process's limits do not have. The kernel would answer
-/// some of it with the out-of-memory killer.
-pub(crate) fn check_available(label: &str, need: usize) -> Result<(), RegionError> {
+/// some of it with the out-of-memory killer. Returns whether the need was announced.
+///
+/// `announce` tells others of the need before the limits are read, and returns what they are about to take:
+/// it counts as gone, although the limits do not show it yet.
+pub(crate) fn check_available(
+    label: &str,
+    need: usize,
+    announce: &dyn Fn(u64) -> u64,
+) -> Result<bool, RegionError> {
     let need = need as u64;
     // Without waiting: in a forked child the lock may be held by a thread that does not exist there.
     let mut credit = CREDIT.try_lock().ok();
@@ -44,60 +51,75 @@ pub(crate) fn check_available(label: &str, need: usize) -> Result<(), RegionErro
         }
         if need <= credit.bytes && now < credit.until_ns {
             credit.bytes -= need;
-            return Ok(());
+            return Ok(false);
         }
     }
-    match tightest() {
-        Some((have, limit)) if need > have => {
-            Err(RegionError::OutOfMemory { label: label.to_owned(), need, have, limit })
-        }
-        Some((have, _)) => {
-            if let Some(credit) = &mut credit {
-                credit.bytes = ((have - need) / CREDIT_PART).min(CREDIT_MOST);
-                credit.until_ns = now + CREDIT_NS;
-            }
-            Ok(())
-        }
-        None => Ok(()),
+    let others = announce(need);
+    let spare = spare(label, need, others, tightest()).inspect_err(|_| {
+        announce(0);
+    })?;
+    if let Some(credit) = &mut credit {
+        credit.bytes = (spare / CREDIT_PART).min(CREDIT_MOST);
+        credit.until_ns = now + CREDIT_NS;
     }
+    Ok(true)
+}
+
+/// What is left of the tightest limit when `need` and what `others` are about to take are gone.
+fn spare(label: &str, need: u64, others: u64, tightest: Option<(u64, Limit)>) -> Result<u64, RegionError> {
+    let Some((have, limit)) = tightest else { return Ok(0) };
+    let refused = |have, limit| RegionError::OutOfMemory { label: label.to_owned(), need, have, limit };
+    let left = have.checked_sub(need).ok_or_else(|| refused(have, limit))?;
+    left.checked_sub(others).ok_or_else(|| {
+        let control_group = limit == Limit::ControlGroup;
+        refused(have.saturating_sub(others), Limit::Promised { others, control_group })
+    })
 }
 
 /// The error for a kernel that has no memory.
 pub(crate) fn exhausted(label: &str, need: usize) -> RegionError {
-    let (have, limit) = tightest().unwrap_or((0, MACHINE));
-    RegionError::OutOfMemory { label: label.to_owned(), need: need as u64, have, limit }
+    let need = need as u64;
+    let limits = [uncommitted().map(|have| (have, Limit::Overcommit)), tightest()];
+    // The kernel may have hit a limit that is none of these.
+    let hit = limits.into_iter().flatten().filter(|(have, _)| *have < need).min_by_key(|(have, _)| *have);
+    let (have, limit) = hit.unwrap_or_else(|| (tightest().map_or(0, |(have, _)| have), Limit::Kernel));
+    RegionError::OutOfMemory { label: label.to_owned(), need, have, limit }
 }
 
-/// The error for a kernel that does not map that much.
-pub(crate) fn address_space(label: &str, need: usize) -> RegionError {
-    let have = getrlimit(Resource::RLIMIT_AS).map_or(0, |(soft, _)| soft).min(1 << 47);
-    let limit = "that is the address space this process may use (ulimit -v, or what the processor has)";
-    RegionError::OutOfMemory { label: label.to_owned(), need: need as u64, have, limit }
+/// What the machine may still promise, where it counts its promises.
+fn uncommitted() -> Option<u64> {
+    let counts =
+        std::fs::read_to_string("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.trim() == "2");
+    let meminfo = std::fs::read_to_string("/proc/meminfo").ok().filter(|_| counts)?;
+    let field = |name| kilobytes(&meminfo, name);
+    Some(field("CommitLimit:")?.saturating_sub(field("Committed_AS:")?))
 }
 
 /// Growing a file beyond `RLIMIT_FSIZE` raises a fatal signal, so that the limit is checked first.
 pub(crate) fn check_file_size_limit(label: &str, need: usize) -> Result<(), RegionError> {
-    let have = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);
+    let have = file_size_limit();
     if need as u64 <= have {
         return Ok(());
     }
-    let limit = "that is the file size limit of this process; raise it with `ulimit -f`";
-    Err(RegionError::OutOfMemory { label: label.to_owned(), need: need as u64, have, limit })
+    Err(RegionError::OutOfMemory { label: label.to_owned(), need: need as u64, have, limit: Limit::FileSize })
 }
 
-const MACHINE: &str = "that is the memory the machine has available";
-const GROUP: &str = "that is what the memory limit of this control group leaves";
+pub(crate) fn file_size_limit() -> u64 {
+    getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft)
+}
 
-/// The smallest of the limits that can be read, and its name.
-fn tightest() -> Option<(u64, &'static str)> {
-    let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| available_bytes(&text));
+/// The smallest of the limits that can be read.
+fn tightest() -> Option<(u64, Limit)> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").ok();
+    let machine = meminfo.and_then(|text| kilobytes(&text, "MemAvailable:"));
     let group = std::fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| group_bytes(&text));
-    [machine.map(|have| (have, MACHINE)), group.map(|have| (have, GROUP))].into_iter().flatten().min()
+    let limits = [machine.map(|have| (have, Limit::Machine)), group.map(|have| (have, Limit::ControlGroup))];
+    limits.into_iter().flatten().min_by_key(|(have, _)| *have)
 }
 
-/// `MemAvailable` of `/proc/meminfo`, in bytes.
-fn available_bytes(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+/// A field of `/proc/meminfo`, in bytes.
+fn kilobytes(meminfo: &str, field: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(field))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
@@ -144,9 +166,41 @@ mod tests {
 
     #[test]
     fn available_memory_is_read_in_bytes() {
-        assert_eq!(available_bytes("MemTotal: 9 kB\nMemAvailable:    2048 kB\n"), Some(2048 * 1024));
-        assert_eq!(available_bytes("MemTotal: 9 kB\n"), None);
-        assert_eq!(available_bytes("MemAvailable: many kB\n"), None);
+        let available = |text| kilobytes(text, "MemAvailable:");
+        assert_eq!(available("MemTotal: 9 kB\nMemAvailable:    2048 kB\n"), Some(2048 * 1024));
+        assert_eq!(available("MemTotal: 9 kB\n"), None);
+        assert_eq!(available("MemAvailable: many kB\n"), None);
+    }
+
+    /// SM-7
+    #[test]
+    fn f51_what_others_are_about_to_take_counts_as_gone() {
+        let machine = |others| spare("t", 60, others, Some((100, Limit::Machine)));
+        assert_eq!((machine(0), machine(40)), (Ok(40), Ok(0)));
+        let RegionError::OutOfMemory { need: 60, have: 59, limit, .. } = machine(41).unwrap_err() else {
+            panic!()
+        };
+        assert_eq!(limit, Limit::Promised { others: 41, control_group: false });
+        assert!(limit.to_string().contains("the machine leaves when others have the 41 bytes"), "{limit}");
+        let group = spare("t", 60, u64::MAX, Some((100, Limit::ControlGroup))).unwrap_err();
+        assert!(matches!(
+            group,
+            RegionError::OutOfMemory { have: 0, limit: Limit::Promised { control_group: true, .. }, .. }
+        ));
+        // Too much whatever others do: that is the limit to name.
+        let alone = spare("t", 101, 50, Some((100, Limit::Machine))).unwrap_err();
+        assert!(
+            matches!(alone, RegionError::OutOfMemory { have: 100, limit: Limit::Machine, .. }),
+            "{alone}"
+        );
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "reads /proc")]
+    fn f75_a_kernel_that_refuses_what_is_there_is_not_said_to_have_too_little() {
+        let RegionError::OutOfMemory { need: 4096, have, limit, .. } = exhausted("t", 4096) else { panic!() };
+        // Unless this machine is all but out of memory.
+        assert!(have < 4096 || limit == Limit::Kernel, "{have} {limit}");
     }
 
     #[test]

@@ -30,9 +30,10 @@ use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 /// value that was stored there.
 ///
 /// # Safety
-/// `from` must point to `into.len()` bytes that are initialized, mapped for reading and writing,
-/// and stay mapped during the call, and that are not accessed meanwhile through a `&mut` or a `&`
-/// to a type without interior mutability.
+/// `from` must point to `into.len()` bytes that are initialized, mapped for reading, and stay mapped
+/// during the call, and that are not accessed meanwhile through a `&mut` or a `&` to a type without
+/// interior mutability. They may be read-only: relaxed loads of at most eight bytes do not write, on
+/// every supported processor.
 #[inline]
 pub unsafe fn copy_from_shared(from: *const u8, into: &mut [u8]) {
     #[cfg(all(target_arch = "x86_64", not(any(miri, tsan))))]
@@ -82,8 +83,8 @@ impl SharedBytes<'_> {
             // The pointer may be null then.
             return Self { head: &[], words: &[], tail: &[] };
         }
-        // SAFETY: the range is initialized, mapped for reading and writing during the life of the
-        // slice, and not longer than a slice of the caller's, so at most `isize::MAX`. `AtomicU8` has the
+        // SAFETY: the range is initialized, mapped during the life of the slice (for writing too where
+        // `store` is called), and not longer than a slice of the caller's, so at most `isize::MAX`. `AtomicU8` has the
         // layout of `u8` and interior mutability, so that others may store to the bytes while the
         // reference exists.
         let bytes = unsafe { core::slice::from_raw_parts(at.cast::<AtomicU8>(), len) };

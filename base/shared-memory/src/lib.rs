@@ -2,7 +2,9 @@
 //!
 //! A [`Region`] is a sealed memfd: it has no name, cannot change its size, and has memory behind it before
 //! it is written. It is inherited by a fork at the same address, or passed on as a descriptor. An
-//! [`Arena`] allocates pages of a sparse region. [`copy_from_shared`] and [`copy_to_shared`] are the one
+//! [`Arena`] allocates pages of a sparse region. A region may be made of several objects ([`Parts`]), in which
+//! processes reserve memory side by side. [`slice`](Region::slice) copies typed values in and out, and a
+//! [`ReadOnlyRegion`] is for observers. [`copy_from_shared`] and [`copy_to_shared`] are the one
 //! copy for bytes that others may write at the same time.
 //!
 //! # Contract
@@ -16,6 +18,11 @@
 //!   copy stays as it was.
 //! - **SM-6** Mappings are left out of core dumps, which would put memory behind every hole of a sparse
 //!   region.
+//! - **SM-7** Processes that announce what they reserve never take more than there is between them: what
+//!   others are about to take counts as gone.
+//! - **SM-8** A [`ReadOnlyRegion`] cannot be written by the process that attached it.
+//! - **SM-9** An error for too little memory or too few addresses names the limit that was hit, with what it
+//!   leaves: need is more than have, unless the kernel gives no reason.
 //!
 //! # Example
 //! ```
@@ -33,14 +40,24 @@
 //! It orders nothing between processes: publish and wait with the words of `mailbox-atomics`. It does not
 //! protect bytes from a hostile peer: copy them out, then check the copy.
 
+mod addresses;
 mod arena;
 mod available;
 mod copy;
+mod error;
 mod identity;
 mod mapping;
+mod parts;
+mod read_only;
 mod region;
+mod slice;
 
+pub use addresses::fitting_addresses;
 pub use arena::{Arena, PAGE};
 pub use copy::{copy_from_shared, copy_to_shared};
+pub use error::{Limit, RegionError};
 pub use identity::{FNV_OFFSET, fnv1a, nonce};
-pub use region::{Region, RegionError, Shared};
+pub use parts::Parts;
+pub use read_only::ReadOnlyRegion;
+pub use region::{Region, Shared};
+pub use slice::{Plain, SharedReadSlice, SharedSlice};

@@ -8,104 +8,22 @@
 //! process can remove pages from below it.
 #![allow(unsafe_code)]
 
-use crate::available;
 use crate::copy::{copy_from_shared, copy_to_shared};
-use crate::mapping::Mapping;
+use crate::error::RegionError;
+use crate::mapping::{Access, Mapping, Place};
+use crate::parts::Parts;
+use crate::slice::{Plain, SharedSlice, slice_end};
+use crate::{addresses, available};
 use core::num::NonZeroUsize;
 use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 use fault_points::fault_call;
 use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
+use nix::fcntl::{FallocateFlags, FcntlArg, OFlag, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::mman::ProtFlags;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-
-/// Why a region could not be created, attached or used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RegionError {
-    /// Zero, or more than an address space holds.
-    #[error("a shared region of {len} bytes is impossible; ask for 1 to {} bytes", isize::MAX)]
-    BadLength {
-        /// The length.
-        len: usize,
-    },
-    /// The machine, or this process's share of it, has too little memory.
-    #[error("shared memory for `{label}`: need {need} bytes, have {have}; {limit}")]
-    OutOfMemory {
-        /// What the memory was for.
-        label: String,
-        /// How many bytes it takes.
-        need: u64,
-        /// How many bytes are available.
-        have: u64,
-        /// Which limit that is, and how to raise it.
-        limit: &'static str,
-    },
-    /// The descriptor is not an object of that size.
-    #[error(
-        "the shared object has {found} bytes, {expected} were expected: the two sides disagree on the layout"
-    )]
-    WrongSize {
-        /// What the caller expects.
-        expected: u64,
-        /// What the object has.
-        found: u64,
-    },
-    /// The object's size could still change.
-    #[error("the shared object's size is not sealed; refusing to map what another process could shrink")]
-    NotSealed,
-    /// It must have the same addresses as in another process, and they are taken here.
-    #[error(
-        "the addresses {at:#x} to {end:#x} of `{label}` are taken in process {pid}; \
-         the process cannot map it where the process that made it has it"
-    )]
-    AddressTaken {
-        /// What the memory is for.
-        label: String,
-        /// Its first address.
-        at: usize,
-        /// The first address after it.
-        end: usize,
-        /// The process in which they are taken.
-        pid: u32,
-    },
-    /// A range or word that is not inside the region.
-    #[error("bytes {start}..{end} are outside the region of {len} bytes")]
-    OutOfBounds {
-        /// First byte.
-        start: usize,
-        /// First byte after it.
-        end: usize,
-        /// The region.
-        len: usize,
-    },
-    /// Pages that are given back, and are not in use.
-    #[error("bytes {start}..{end} are not allocated; they were freed before, or never came from this arena")]
-    NotAllocated {
-        /// First byte.
-        start: usize,
-        /// First byte after it.
-        end: usize,
-    },
-    /// A word at an offset that its type does not allow.
-    #[error("offset {offset} is not a multiple of {align}")]
-    Misaligned {
-        /// The offset in the region.
-        offset: usize,
-        /// The alignment of its type.
-        align: usize,
-    },
-    /// The system refused.
-    #[error("{call} for shared memory: {errno}")]
-    System {
-        /// The call.
-        call: &'static str,
-        /// Its error.
-        errno: Errno,
-    },
-}
+use nix::sys::stat::Mode;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Types that may be placed in memory which other processes write at any time.
 ///
@@ -127,9 +45,14 @@ unsafe impl Shared for AtomicU64 {}
 #[derive(Debug)]
 pub struct Region {
     map: Mapping,
-    fd: OwnedFd,
+    /// One for each object.
+    fds: Vec<OwnedFd>,
+    parts: Parts,
     label: String,
 }
+
+/// How much is reserved before the others learn how much is left.
+const STEP: usize = 16 << 20;
 
 // SAFETY: a mapping belongs to the process and not to a thread: any thread may use and unmap it.
 unsafe impl Send for Region {}
@@ -150,83 +73,127 @@ impl Region {
     /// Like [`create`](Self::create), with addresses but no memory behind them until
     /// [`reserve`](Self::reserve).
     pub fn create_sparse(label: &str, len: usize) -> Result<Self, RegionError> {
-        checked_len(len)?;
-        available::check_file_size_limit(label, len)?;
-        let fd = fault_call!("region.create")
-            .and_then(|()| memfd_create(label, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING))
-            .map_err(system("memfd_create"))?;
-        nix::unistd::ftruncate(&fd, len as i64).map_err(system("ftruncate"))?;
-        let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
-        fcntl(&fd, FcntlArg::F_ADD_SEALS(seals)).map_err(system("fcntl(F_ADD_SEALS)"))?;
-        Self::over(fd, label, len, Mapping::at_shared_address)
+        let fd = create_object(label, len)?;
+        Self::of_object(fd, label, len, Place::SharedAddresses)
+    }
+
+    /// Like [`create_sparse`](Self::create_sparse), made of several objects.
+    pub fn create_sparse_parts(label: &str, parts: Parts) -> Result<Self, RegionError> {
+        checked_total(&parts)?;
+        let fds = (0..parts.objects()).map(|index| create_object(label, parts.object(index).len()));
+        Self::of_objects(fds.collect::<Result<_, _>>()?, label, parts, Place::SharedAddresses)
     }
 
     /// Maps a region that another process created. Its size must be `len` and sealed.
     pub fn attach(fd: OwnedFd, label: &str, len: usize) -> Result<Self, RegionError> {
         check_sealed(&fd, len)?;
         // Not among the shared addresses, where it could take the place of a region that must be there.
-        Self::over(fd, label, len, Mapping::anywhere)
+        Self::of_object(fd, label, len, Place::Anywhere)
     }
 
     /// Like [`attach`](Self::attach), at the address `at`, where the other process has it. Refused if
     /// something is mapped there in this process; nothing is ever replaced.
     pub fn attach_at(fd: OwnedFd, label: &str, len: usize, at: NonNull<u8>) -> Result<Self, RegionError> {
         check_sealed(&fd, len)?;
-        Self::over(fd, label, len, |fd, len| Mapping::at(fd, len, at)).map_err(|error| match error {
-            RegionError::System { errno: Errno::EEXIST, .. } => {
-                let (at, pid) = (at.addr().get(), std::process::id());
-                RegionError::AddressTaken { label: label.to_owned(), at, end: at.saturating_add(len), pid }
-            }
-            error => error,
-        })
+        Self::of_object(fd, label, len, Place::At(at))
     }
 
-    fn over(
-        fd: OwnedFd,
+    /// Maps a region of several objects that another process created: the descriptors are those of its
+    /// [`fds`](Self::fds), in that order. With `at`, at that address.
+    pub fn attach_parts(
+        fds: Vec<OwnedFd>,
         label: &str,
-        len: usize,
-        map: impl FnOnce(BorrowedFd<'_>, NonZeroUsize) -> Result<Mapping, Errno>,
+        parts: Parts,
+        at: Option<NonNull<u8>>,
     ) -> Result<Self, RegionError> {
+        checked_total(&parts)?;
+        if fds.len() != parts.objects() {
+            return Err(RegionError::WrongCount { expected: parts.objects(), found: fds.len() });
+        }
+        fds.iter().enumerate().try_for_each(|(index, fd)| check_sealed(fd, parts.object(index).len()))?;
+        Self::of_objects(fds, label, parts, at.map_or(Place::Anywhere, Place::At))
+    }
+
+    fn of_object(fd: OwnedFd, label: &str, len: usize, place: Place) -> Result<Self, RegionError> {
         let bytes = checked_len(len)?;
-        let mapped = fault_call!("region.map").and_then(|()| map(fd.as_fd(), bytes));
-        let map = mapped.map_err(|errno| match errno {
-            Errno::ENOMEM => available::address_space(label, len),
-            errno => RegionError::System { call: "mmap", errno },
-        })?;
-        Ok(Self { map, fd, label: label.to_owned() })
+        let mapped = fault_call!("region.map")
+            .and_then(|()| Mapping::of_object(fd.as_fd(), bytes, place, Access::ReadWrite));
+        let map = mapped.map_err(|errno| not_mapped(errno, label, len, place))?;
+        Ok(Self { map, fds: vec![fd], parts: Parts::one(len), label: label.to_owned() })
+    }
+
+    fn of_objects(fds: Vec<OwnedFd>, label: &str, parts: Parts, place: Place) -> Result<Self, RegionError> {
+        let total = checked_total(&parts)?;
+        let objects = fds.iter().enumerate().map(|(index, fd)| (fd.as_fd(), parts.object(index)));
+        let mapped = fault_call!("region.map").and_then(|()| Mapping::of_objects(objects, total, place));
+        let map = mapped.map_err(|errno| not_mapped(errno, label, total.get(), place))?;
+        Ok(Self { map, fds, parts, label: label.to_owned() })
     }
 
     /// Puts memory behind `range`, so that later writes cannot fail. Existing bytes stay; new ones are zero.
     pub fn reserve(&self, range: Range<usize>) -> Result<(), RegionError> {
+        self.reserve_announced(range, &|_| 0)
+    }
+
+    /// Like [`reserve`](Self::reserve), with respect to others that reserve at the same time: together they
+    /// could take more than there is, although each alone finds enough.
+    ///
+    /// `announce` tells the others how many bytes this process is still about to take, zero at the end, and
+    /// returns how many they are. It is not called for a few pages.
+    pub fn reserve_announced(
+        &self,
+        range: Range<usize>,
+        announce: &dyn Fn(u64) -> u64,
+    ) -> Result<(), RegionError> {
         let len = self.check(&range)?;
-        available::check_available(&self.label, len)?;
-        let reserved = fault_call!("region.reserve")
-            .and_then(|()| fallocate(&self.fd, FallocateFlags::empty(), range.start as i64, len as i64));
+        let (fd, at) = self.object(&range)?;
+        let announced = available::check_available(&self.label, len, announce)?;
+        let mut done = 0;
+        let mut reserved = fault_call!("region.reserve");
+        // What the limits show as gone by now must not be announced as well.
+        while reserved.is_ok() && done < len {
+            let step = (len - done).min(STEP);
+            reserved = fallocate(fd, FallocateFlags::empty(), at + done as i64, step as i64);
+            done += step;
+            if announced {
+                announce((len - done) as u64);
+            }
+        }
+        if announced && done < len {
+            announce(0);
+        }
         reserved.map_err(|errno| match errno {
             Errno::ENOSPC | Errno::ENOMEM => available::exhausted(&self.label, len),
-            errno => RegionError::System { call: "fallocate", errno },
+            errno => RegionError::System { call: "fallocate", errno: errno as i32 },
         })
     }
 
     /// Returns the memory behind the pages of `range` to the system; they read as zero afterwards, in every
     /// process.
-    pub(crate) fn release(&self, range: Range<usize>) -> Result<(), RegionError> {
+    pub fn release(&self, range: Range<usize>) -> Result<(), RegionError> {
         let len = self.check(&range)?;
+        let (fd, at) = self.object(&range)?;
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-        fallocate(&self.fd, flags, range.start as i64, len as i64).map_err(system("fallocate(PUNCH_HOLE)"))
+        fallocate(fd, flags, at, len as i64).map_err(system("fallocate(PUNCH_HOLE)"))
     }
 
     /// Makes the pages of `range` inaccessible to this process, until [`unguard`](Self::unguard): any access there,
     /// also through this region, ends it with SIGSEGV. Other processes are not affected.
     pub fn guard(&self, range: Range<usize>) -> Result<(), RegionError> {
-        self.check(&range)?;
-        self.map.protect(range, ProtFlags::PROT_NONE).map_err(system("mprotect"))
+        self.set_accessible(range, false)
     }
 
     /// Makes the pages of `range` accessible to this process again.
     pub fn unguard(&self, range: Range<usize>) -> Result<(), RegionError> {
-        self.check(&range)?;
-        self.map.protect(range, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE).map_err(system("mprotect"))
+        self.set_accessible(range, true)
+    }
+
+    fn set_accessible(&self, range: Range<usize>, accessible: bool) -> Result<(), RegionError> {
+        let len = self.check(&range)?;
+        self.map.set_accessible(range, accessible).map_err(|errno| match errno {
+            Errno::ENOMEM => addresses::too_few(&self.label, len),
+            errno => RegionError::System { call: "mprotect", errno: errno as i32 },
+        })
     }
 
     /// The length in bytes.
@@ -242,9 +209,31 @@ impl Region {
         self.map.base()
     }
 
-    /// The descriptor, to pass on.
+    /// The descriptor of its one object, or of the first, to pass on.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.fds[0].as_fd()
+    }
+
+    /// The descriptors of all its objects.
+    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.fds.iter().map(AsFd::as_fd)
+    }
+
+    /// A descriptor through which the region can be read and not written, to pass on to a process that shall
+    /// not write. Of its one object, or of the first.
+    pub fn read_only_fd(&self) -> Result<OwnedFd, RegionError> {
+        let path = format!("/proc/self/fd/{}", self.fds[0].as_raw_fd());
+        nix::fcntl::open(path.as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())
+            .map_err(system("open"))
+    }
+
+    /// `count` values of type `T` from `offset` on, to copy in and out.
+    pub fn slice<T: Plain>(&self, offset: usize, count: usize) -> Result<SharedSlice<'_, T>, RegionError> {
+        let end = slice_end::<T>(offset, count, self.len())?;
+        self.check(&(offset..end))?;
+        // SAFETY: inside the mapping (checked), which is readable, writable, initialized by the kernel, and lives
+        // as long as `self`. References into it are to atomics only (`word_slice`).
+        Ok(unsafe { SharedSlice::new(self.base().add(offset), count) })
     }
 
     /// The words of type `T` at `offset`.
@@ -291,14 +280,20 @@ impl Region {
         Ok(())
     }
 
-    /// The length of `range`, if it is inside the region.
+    /// The length of `range`, if it is inside one object of the region.
     #[inline]
     fn check(&self, range: &Range<usize>) -> Result<usize, RegionError> {
-        if range.start <= range.end && range.end <= self.len() {
-            Ok(range.end - range.start)
-        } else {
-            Err(RegionError::OutOfBounds { start: range.start, end: range.end, len: self.len() })
+        match self.parts.of(range) {
+            Some(_) => Ok(range.end - range.start),
+            None => Err(RegionError::OutOfBounds { start: range.start, end: range.end, len: self.len() }),
         }
+    }
+
+    /// The object that `range` is in, and where it starts there.
+    fn object(&self, range: &Range<usize>) -> Result<(BorrowedFd<'_>, i64), RegionError> {
+        let outside = RegionError::OutOfBounds { start: range.start, end: range.end, len: self.len() };
+        let index = self.parts.of(range).ok_or(outside)?;
+        Ok((self.fds[index].as_fd(), (range.start - self.parts.object(index).start) as i64))
     }
 }
 
@@ -308,14 +303,43 @@ impl AsFd for Region {
     }
 }
 
-fn checked_len(len: usize) -> Result<NonZeroUsize, RegionError> {
+/// An object of `len` bytes without memory, whose size no process can change.
+fn create_object(label: &str, len: usize) -> Result<OwnedFd, RegionError> {
+    checked_len(len)?;
+    available::check_file_size_limit(label, len)?;
+    let fd = fault_call!("region.create")
+        .and_then(|()| memfd_create(label, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING))
+        .map_err(system("memfd_create"))?;
+    nix::unistd::ftruncate(&fd, len as i64).map_err(system("ftruncate"))?;
+    let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+    fcntl(&fd, FcntlArg::F_ADD_SEALS(seals)).map_err(system("fcntl(F_ADD_SEALS)"))?;
+    Ok(fd)
+}
+
+pub(crate) fn checked_len(len: usize) -> Result<NonZeroUsize, RegionError> {
     NonZeroUsize::new(len)
         .filter(|len| len.get() <= isize::MAX as usize)
         .ok_or(RegionError::BadLength { len })
 }
 
+fn checked_total(parts: &Parts) -> Result<NonZeroUsize, RegionError> {
+    checked_len(parts.total().unwrap_or(usize::MAX))
+}
+
+/// The error of a mapping that was refused with `errno`.
+pub(crate) fn not_mapped(errno: Errno, label: &str, len: usize, place: Place) -> RegionError {
+    match (errno, place) {
+        (Errno::ENOMEM, _) => addresses::too_few(label, len),
+        (Errno::EEXIST, Place::At(at)) => {
+            let (at, pid) = (at.addr().get(), std::process::id());
+            RegionError::AddressTaken { label: label.to_owned(), at, end: at.saturating_add(len), pid }
+        }
+        (errno, _) => RegionError::System { call: "mmap", errno: errno as i32 },
+    }
+}
+
 /// Checks that the object behind `fd` has `len` bytes, and that no process can change that.
-fn check_sealed(fd: &OwnedFd, len: usize) -> Result<(), RegionError> {
+pub(crate) fn check_sealed(fd: &OwnedFd, len: usize) -> Result<(), RegionError> {
     let found = nix::sys::stat::fstat(fd).map_err(system("fstat"))?.st_size as u64;
     if found != len as u64 {
         return Err(RegionError::WrongSize { expected: len as u64, found });
@@ -329,18 +353,19 @@ fn check_sealed(fd: &OwnedFd, len: usize) -> Result<(), RegionError> {
 }
 
 #[inline]
-fn range_of(offset: usize, len: usize) -> Range<usize> {
+pub(crate) fn range_of(offset: usize, len: usize) -> Range<usize> {
     offset..offset.saturating_add(len)
 }
 
-fn system(call: &'static str) -> impl FnOnce(Errno) -> RegionError {
-    move |errno| RegionError::System { call, errno }
+pub(crate) fn system(call: &'static str) -> impl FnOnce(Errno) -> RegionError {
+    move |errno| RegionError::System { call, errno: errno as i32 }
 }
 
 // Miri knows no memfd.
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
+    use crate::error::Limit;
     use std::sync::atomic::Ordering;
 
     #[test]
@@ -359,6 +384,64 @@ mod tests {
         let RegionError::OutOfMemory { need: reported, have, .. } = error else { panic!("{error}") };
         assert_eq!(reported, need as u64);
         assert!(have > 0 && have < reported, "have {have}");
+    }
+
+    /// SM-7
+    #[test]
+    fn f51_what_is_left_to_reserve_is_announced_until_it_is_zero() {
+        let region = Region::create_sparse("t", 64 << 20).unwrap();
+        let told = std::cell::RefCell::new(Vec::<u64>::new());
+        let announce = |bytes| {
+            told.borrow_mut().push(bytes >> 20);
+            0
+        };
+        region.reserve_announced(0..40 << 20, &announce).unwrap();
+        assert_eq!(told.take(), [40_u64, 24, 8, 0]);
+        // Others take nearly all.
+        let announce = |bytes| {
+            told.borrow_mut().push(bytes >> 20);
+            u64::MAX / 2
+        };
+        let refused = region.reserve_announced(40 << 20..64 << 20, &announce).unwrap_err();
+        let RegionError::OutOfMemory { limit, .. } = refused else { panic!("{refused}") };
+        assert!(matches!(limit, Limit::Promised { .. }), "{limit}");
+        assert_eq!(told.take(), [24_u64, 0]);
+    }
+
+    const PARTS: Parts = Parts { head: 4096, first: 8192, part: 8192, stride: 16384, count: 2 };
+
+    #[test]
+    fn a_region_of_several_objects_is_one_range_of_addresses() {
+        let one = Region::create_sparse_parts("t", PARTS).unwrap();
+        assert_eq!((one.len(), one.fds().count()), (40960, 3));
+        one.reserve(8192..16384).unwrap();
+        one.write(0, b"head").unwrap();
+        one.write(16380, b"part").unwrap();
+        let fds = || one.fds().map(|fd| fd.try_clone_to_owned().unwrap()).collect::<Vec<_>>();
+        let two = Region::attach_parts(fds(), "t", PARTS, None).unwrap();
+        let mut copy = [0; 4];
+        for (at, bytes) in [(0, b"head"), (16380, b"part")] {
+            two.read(at, &mut copy).unwrap();
+            assert_eq!(&copy, bytes);
+        }
+        // Over the end of an object, or between two.
+        for at in [4093, 4096, 16381, 16384, 20000, 40960] {
+            assert!(matches!(one.write(at, b"none"), Err(RegionError::OutOfBounds { .. })), "{at}");
+            assert!(one.reserve(at..at + 4).is_err() && one.guard(at..at + 4).is_err(), "{at}");
+        }
+        one.release(8192..16384).unwrap();
+        two.read(16380, &mut copy).unwrap();
+        assert_eq!(copy, [0; 4]);
+        let mut few = fds();
+        few.pop();
+        let refused = Region::attach_parts(few, "t", PARTS, None).unwrap_err();
+        assert_eq!(refused, RegionError::WrongCount { expected: 3, found: 2 });
+        let taken = Region::attach_parts(fds(), "t", PARTS, Some(one.base())).unwrap_err();
+        assert!(matches!(taken, RegionError::AddressTaken { .. }), "{taken}");
+        let other = Parts { part: 4096, ..PARTS };
+        assert!(matches!(Region::attach_parts(fds(), "t", other, None), Err(RegionError::WrongSize { .. })));
+        let overlapping = Parts { stride: 4096, ..PARTS };
+        assert!(matches!(Region::create_sparse_parts("t", overlapping), Err(RegionError::BadLength { .. })));
     }
 
     /// SM-1

@@ -3,7 +3,7 @@
 
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{Signal, raise};
-use shared_memory::Region;
+use shared_memory::{Limit, Region, RegionError, fitting_addresses};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
 
@@ -47,6 +47,33 @@ fn f22_a_file_size_limit_is_an_error_and_not_a_signal() {
             ["need 1048576", "have 4096", "ulimit -f"].iter().all(|part| error.contains(part)),
             "{error}"
         );
+    });
+    assert!(status.is_none_or(|status| status.success()));
+}
+
+/// SM-9
+#[test]
+fn f75_an_address_space_limit_is_named_with_what_it_leaves() {
+    let status = in_another_process("f75_an_address_space_limit_is_named_with_what_it_leaves", || {
+        // Less is left than the limit, as much of it is in use.
+        let (limit, need) = (8 << 30, 5 << 30);
+        let _used = Region::create_sparse("used", 4 << 30).unwrap();
+        setrlimit(Resource::RLIMIT_AS, limit, limit).unwrap();
+        let error = Region::create_sparse("t", need as usize).unwrap_err();
+        let RegionError::OutOfMemory {
+            need: needed,
+            have,
+            limit: Limit::AddressSpace { limit: named, used },
+            ..
+        } = error.clone()
+        else {
+            panic!("{error}")
+        };
+        assert!(needed == need && have < need && named == limit && used > 4 << 30, "{error}");
+        assert!(error.to_string().contains("`ulimit -v`: 8589934592 bytes"), "{error}");
+        // What fits is what is left, not what the limit is.
+        assert!(fitting_addresses(64 << 30, 2) <= 512 << 20);
+        Region::create_sparse("t", fitting_addresses(64 << 30, 2)).unwrap();
     });
     assert!(status.is_none_or(|status| status.success()));
 }

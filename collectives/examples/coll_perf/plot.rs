@@ -98,12 +98,12 @@ fn panel(
     let (low, high) = (least(|p| p.1), most(|p| p.1));
     let y = Scale { from: low * 0.8, to: high * 1.25, start: BOTTOM, end: TOP };
     let _ = writeln!(out, "<text x=\"{left}\" y=\"{}\" font-weight=\"bold\">{title}</text>", TOP - 12.0);
-    let (first, last) = (y.from.log10().ceil() as i32, y.to.log10().floor() as i32);
+    let (first, last) = (y.from.log10().floor() as i32, y.to.log10().floor() as i32);
     for power in first..=last {
         for step in [1.0, 2.0, 5.0] {
             let mark = step * 10_f64.powi(power);
             // The steps between powers only where there are few of these.
-            if mark > y.to || (step > 1.0 && last - first > 1) {
+            if mark < y.from || mark > y.to || (step > 1.0 && last - first > 1) {
                 continue;
             }
             let at = y.at(mark);
@@ -152,17 +152,13 @@ fn legend(out: &mut String, series: &Series<'_>) {
     for (at, (contestant, _)) in series.iter().enumerate() {
         let (colour, width, dashes) = look(contestant, at);
         let y = HEIGHT - 34.0;
-        let name = if contestant.role == Role::Limit {
-            "limit: two-shot without a library"
-        } else {
-            contestant.name
-        };
+        let name = if contestant.role == Role::Limit { "limit (no library)" } else { contestant.name };
         let _ = writeln!(
             out,
             "<path d=\"M{left} {y}h28\" stroke=\"{colour}\" stroke-width=\"{width}\" stroke-dasharray=\"{dashes}\"/><text x=\"{}\" y=\"{}\">{name}</text>",
             left + 36.0,
             y + 5.0
         );
-        left += 64.0 + 7.4 * name.len() as f64;
+        left += 60.0 + 7.2 * name.len() as f64;
     }
 }

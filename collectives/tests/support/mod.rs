@@ -77,7 +77,7 @@ impl Ranks {
                 0
             };
             // SAFETY: see the head of the file.
-            children.push(unsafe { Child::fork(&[prepared.region().fd()], run) }.unwrap());
+            children.push(unsafe { Child::fork(&prepared.fds().collect::<Vec<_>>(), run) }.unwrap());
         }
         Self { prepared, texts, children }
     }

@@ -1,5 +1,6 @@
 //! The backend-neutral communicator: the trait, its arguments and its errors.
 
+mod address_space;
 mod allocation_table;
 mod backend;
 mod error;
@@ -10,6 +11,7 @@ mod reachable;
 mod timeout;
 pub mod validate;
 
+pub use address_space::AddressSpace;
 pub use allocation_table::{Allocated, AllocationTable, Key, Released};
 pub use backend::{Backend, WindowRequest};
 pub use error::{ArgumentError, CommError, Death, PathProblem};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::ArgumentError;
 
-/// The longest wait of one call: more than zero, at most 24 hours.
+/// The longest wait of one call: more than zero, at most ten years.
 ///
 /// A bad value is refused here, before anything is created (F06). A call turns it into one absolute deadline
 /// at its start, which all inner steps share.
@@ -18,8 +18,9 @@ impl Timeout {
     /// The default: 120 s, enough for the bring-up of a large group.
     pub const DEFAULT: Self = Self(Duration::from_secs(120));
 
-    /// The longest accepted value: 24 h.
-    pub const MAX: Self = Self(Duration::from_secs(24 * 60 * 60));
+    /// The longest accepted value: ten years of 365 days, for services that wait as long as they run. Longer values
+    /// are taken for mistakes (a wrong unit, an overflow).
+    pub const MAX: Self = Self(Duration::from_secs(10 * 365 * 24 * 60 * 60));
 
     /// The environment variable that overrides [`DEFAULT`](Self::DEFAULT), in seconds.
     pub const ENV: &'static str = "CHIPCOMM_TIMEOUT_S";
@@ -124,7 +125,7 @@ mod tests {
             "1.2.3",
             ".",
             "1,5",
-            "86401",
+            "315360001",
             "99999999999999999999999999",
             "0.0000000000001",
             "１",
@@ -132,6 +133,15 @@ mod tests {
             let refused = ArgumentError::TimeoutText { given: text.to_owned() };
             assert_eq!(text.parse::<Timeout>(), Err(refused), "{text:?}");
         }
+    }
+
+    // CC-6
+    #[test]
+    fn f06_a_wait_may_take_longer_than_a_day() {
+        let week = Duration::from_secs(7 * 24 * 60 * 60);
+        assert_eq!(Timeout::new(week).map(Timeout::get), Ok(week));
+        assert_eq!("604800".parse(), Ok(Timeout(week)));
+        assert_eq!("315360000".parse(), Ok(Timeout::MAX));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! Forks; the children use the communicator only.
 #![allow(unsafe_code)]
 
+mod driver;
 mod mpi;
 
 use bench_support::{Bench, Contestant, Figure, Samples, SpinPingPong, alternate, fork_and_wait};
@@ -36,7 +37,7 @@ fn main() -> Outcome {
     for ranks in [2, 4] {
         domain(&bench, &others, ranks)?;
     }
-    Ok(())
+    from_c(&bench, &others, folder.path())
 }
 
 fn median(times: &[f64]) -> Option<f64> {
@@ -49,6 +50,7 @@ fn median(times: &[f64]) -> Option<f64> {
 fn group_from_fork(ranks: usize) -> Result<Duration, Box<dyn std::error::Error>> {
     let started = Instant::now();
     let prepared = SimComm::prepare_group(ranks as u32)?;
+    let keep: Vec<_> = prepared.fds().collect();
     let children: Result<Vec<Child>, _> = (0..ranks)
         .map(|rank| {
             let body = || {
@@ -58,7 +60,7 @@ fn group_from_fork(ranks: usize) -> Result<Duration, Box<dyn std::error::Error>>
                 i32::from(up.is_err())
             };
             // SAFETY: the program has one thread, and the body uses the communicator only.
-            unsafe { Child::fork(&[prepared.region().fd()], body) }
+            unsafe { Child::fork(&keep, body) }
         })
         .collect();
     let end = Deadline::after(Duration::from_secs(60))?;
@@ -195,6 +197,33 @@ fn barrier(bench: &Bench, others: &[Mpi], ranks: usize) -> Outcome {
         let of = |pick: fn(&Times) -> f64| median(&times.iter().map(pick).collect::<Vec<_>>());
         let rows = [(&names[0], value, of(|t| t.median)), (&names[1], p99, of(|t| t.p99))];
         for (case, value, limit_value) in rows {
+            bench.print(&Figure { case, value, unit: "ns", limit: &limit, limit_value });
+        }
+    }
+    Ok(())
+}
+
+/// Barriers of two ranks that a plain fork started, through the C library: nothing is pinned.
+fn from_c(bench: &Bench, others: &[Mpi], folder: &std::path::Path) -> Outcome {
+    let names = ["barrier from C, 2 ranks", "barrier from C, 2 ranks, worst run"];
+    if !names.iter().any(|case| bench.wants(case)) {
+        return Ok(());
+    }
+    let Some(driver) = driver::Driver::build(folder) else { return Ok(()) };
+    let mut ours = Vec::new();
+    let mut theirs: Vec<Vec<f64>> = others.iter().map(|_| Vec::new()).collect();
+    for _ in 0..bench.amount(10) {
+        ours.extend(driver.run(2, 20_000));
+        for (other, times) in others.iter().zip(&mut theirs) {
+            times.extend(other.run(2, &["barrier", "20000"]).map(|times| times.median));
+        }
+    }
+    let worst = |times: &[f64]| times.iter().copied().max_by(f64::total_cmp);
+    for (other, times) in others.iter().zip(&theirs) {
+        let limit = format!("{}: MPI_Barrier, unbound", other.name);
+        let rows = [(names[0], median(&ours)), (names[1], worst(&ours))];
+        for (case, value) in rows {
+            let (value, limit_value) = (value.unwrap_or(0.0), median(times));
             bench.print(&Figure { case, value, unit: "ns", limit: &limit, limit_value });
         }
     }

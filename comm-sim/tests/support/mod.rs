@@ -46,11 +46,10 @@ impl Entry<'_> {
     }
 
     pub fn fork(&self, body: impl FnOnce() -> i32) -> Child {
-        let region = match self {
-            Self::Forked(prepared) => Some(prepared.region().fd()),
-            Self::Path(_) => None,
+        let keep: Vec<_> = match self {
+            Self::Forked(prepared) => prepared.fds().collect(),
+            Self::Path(_) => Vec::new(),
         };
-        let keep: Vec<_> = region.into_iter().collect();
         // SAFETY: see the head of the file.
         unsafe { Child::fork(&keep, body) }.unwrap()
     }

@@ -9,6 +9,7 @@ mod inbox;
 pub(crate) mod message;
 mod outbox;
 mod placement;
+mod reserve;
 mod results;
 mod step;
 mod watch;
@@ -54,6 +55,8 @@ pub struct Group {
     barrier_turn: Mutex<()>,
     /// The reason is written once, by whichever thread leaves first.
     leave_turn: Mutex<()>,
+    /// Bytes that threads of this rank are about to reserve.
+    reserving: Mutex<u64>,
 }
 
 /// The two words of a group that kernels read, or where they are.
@@ -110,6 +113,7 @@ impl Group {
             broken: OnceLock::new(),
             barrier_turn: Mutex::new(()),
             leave_turn: Mutex::new(()),
+            reserving: Mutex::new(0),
             owner: std::process::id(),
             memory,
             me,
@@ -129,6 +133,11 @@ impl Group {
     /// The range of [`region`](Self::region) that belongs to `rank`.
     pub fn extent(&self, rank: u32) -> Range<usize> {
         self.memory.layout().extent(rank)
+    }
+
+    /// Bytes of the region that `rank`'s backend may use as it likes. They have memory, and are in one page.
+    pub fn backend_bytes(&self, rank: u32) -> Range<usize> {
+        self.memory.layout().backend(rank)
     }
 
     /// Where the words that kernels read are in the region.

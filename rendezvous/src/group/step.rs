@@ -3,7 +3,7 @@
 use super::Group;
 use crate::hosts::Event;
 use comm_context::comm::{ArgumentError, CommError, Phase, Timeout};
-use deadline::{Deadline, coarse_monotonic_ns};
+use deadline::{Deadline, LONGEST_WAIT, coarse_monotonic_ns};
 
 /// A call under way: its phase is published until the step is dropped, and all its waits share one deadline.
 #[derive(Debug)]
@@ -52,6 +52,9 @@ impl Drop for Step<'_> {
         }
     }
 }
+
+// A time limit that a caller may ask for is one that can be waited for.
+const _: () = assert!(Timeout::MAX.get().as_nanos() == LONGEST_WAIT.as_nanos());
 
 /// The deadline of a call that starts now.
 pub fn deadline(within: Timeout) -> Result<Deadline, CommError> {

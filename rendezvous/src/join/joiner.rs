@@ -6,6 +6,7 @@ use super::{Attempt, Departure, LISTEN_GRACE, pid_namespace, query, sleep_on, sy
 use crate::error::RendezvousError;
 use crate::memory::Memory;
 use crate::memory::layout::layout_hash;
+use crate::prepared::layout;
 use child_process::ProcessWatch;
 use comm_context::comm::CommError;
 use deadline::Deadline;
@@ -61,7 +62,7 @@ pub(super) fn join(attempt: &Attempt<'_>) -> Result<Option<Arc<Memory>>, CommErr
         extent: attempt.layout.extent_len() as u64,
         pid_namespace: pid_namespace(),
     };
-    if socket::send(&socket, &join, None).is_err() {
+    if socket::send(&socket, &join).is_err() {
         return Ok(None);
     }
     fault_point!("rendezvous.join_sent");
@@ -97,12 +98,9 @@ fn await_memory(attempt: &Attempt<'_>, leader: &Connection) -> Result<Option<Arc
                 leader_rank = Some(leader);
                 fault_point!("rendezvous.accepted");
             }
-            Received::Message(Message::Memory { nonce }, Some(fd)) => {
+            Received::Message(Message::Memory { nonce, extent }, fds) => {
                 fault_point!("rendezvous.memory_received");
-                return attach(attempt, leader, fd, nonce).map(Some);
-            }
-            Received::Message(Message::Memory { .. }, None) => {
-                return Err(leave(leader, out_of_descriptors()));
+                return attach(attempt, leader, fds, nonce, extent).map(Some);
             }
             Received::Message(Message::Refused { reason }, _) => {
                 return Err(RendezvousError::Refused { path: attempt.path.to_owned(), reason }.into());
@@ -144,22 +142,28 @@ fn await_memory(attempt: &Attempt<'_>, leader: &Connection) -> Result<Option<Arc
 fn attach(
     attempt: &Attempt<'_>,
     leader: &Connection,
-    fd: OwnedFd,
+    fds: Vec<OwnedFd>,
     nonce: u64,
+    extent: u64,
 ) -> Result<Arc<Memory>, CommError> {
-    let memory = Memory::attach(fd, attempt.layout, nonce).map_err(|error| leave(leader, error))?;
-    let _ = socket::send(&leader.socket, &Message::Attached, None);
+    // The leader's numbers are checked with the sizes of the objects.
+    let layout = layout(attempt.me.nranks(), usize::try_from(extent).unwrap_or(usize::MAX))?;
+    if fds.len() < layout.objects() {
+        return Err(leave(leader, out_of_descriptors()));
+    }
+    let memory = Memory::attach(fds, layout, nonce, None).map_err(|error| leave(leader, error))?;
+    let _ = socket::send(&leader.socket, &Message::Attached);
     Ok(Arc::new(memory))
 }
 
 /// Tells the leader that this rank cannot join because of `error`. Returns `error`.
 fn leave(leader: &Connection, error: CommError) -> CommError {
     let reason = format!("it could not join, because {error}");
-    let _ = socket::send(&leader.socket, &Message::Leave { reason }, None);
+    let _ = socket::send(&leader.socket, &Message::Leave { reason });
     error
 }
 
-/// The kernel drops a descriptor for which the receiver has no room.
+/// The kernel drops descriptors for which the receiver has no room.
 fn out_of_descriptors() -> CommError {
     let limit = socket::descriptor_limit();
     let what = format!("the group's memory: all {limit} descriptors of this process are in use");
@@ -171,7 +175,7 @@ fn give_up(attempt: &Attempt<'_>, leader: &Connection) -> CommError {
     let me = attempt.me;
     let answer = Deadline::after(QUERY_TIMEOUT).ok().and_then(|deadline| query(&attempt.name, deadline));
     let reason = format!("it gave up the rendezvous at its deadline of {:?}", attempt.deadline.limit());
-    let _ = socket::send(&leader.socket, &Message::Leave { reason }, None);
+    let _ = socket::send(&leader.socket, &Message::Leave { reason });
     let (missing, table) = answer.unwrap_or_else(|| (!(1 << me.rank()), attempt.holder_line()));
     attempt.timed_out((0..me.nranks()).filter(|rank| missing >> rank & 1 == 1).collect(), table)
 }

@@ -5,7 +5,7 @@ use super::wire::Message;
 use super::{Attempt, Departure, pid_namespace, sleep_on, system};
 use crate::error::RendezvousError;
 use crate::memory::Memory;
-use crate::memory::layout::layout_hash;
+use crate::memory::layout::{Layout, layout_hash};
 use child_process::ProcessWatch;
 use comm_context::comm::CommError;
 use fault_points::fault_point;
@@ -20,10 +20,11 @@ const ACCEPTS_PER_TURN: usize = 64;
 /// Accepts every rank, then sends the group's memory to all.
 pub(super) fn lead(attempt: &Attempt<'_>, listener: OwnedFd) -> Result<Arc<Memory>, CommError> {
     let slots = (0..attempt.me.nranks()).map(|_| None).collect();
-    let mut leader = Leader { attempt, slots, unidentified: Vec::new(), disagreement: None };
+    let layout = attempt.layout;
+    let mut leader = Leader { attempt, slots, unidentified: Vec::new(), disagreement: None, layout };
     let created = leader.collect(&listener).and_then(|()| {
         fault_point!("rendezvous.leader.complete");
-        Memory::create(attempt.layout)
+        Memory::create(leader.layout)
     });
     let memory = match created {
         Ok(memory) => memory,
@@ -40,10 +41,11 @@ pub(super) fn lead(attempt: &Attempt<'_>, listener: OwnedFd) -> Result<Arc<Memor
     // The name is free before any rank can know that the rendezvous is over.
     drop(listener);
     fault_point!("rendezvous.leader.closed");
+    let fds: Vec<_> = memory.region().fds().collect();
     for joiner in leader.slots.iter().flatten() {
         // A rank that is gone by now is noticed by all others at the group's first barrier.
-        let message = Message::Memory { nonce: memory.nonce() };
-        let _ = socket::send(&joiner.socket, &message, Some(memory.region().fd()));
+        let message = Message::Memory { nonce: memory.nonce(), extent: memory.layout().extent_len() as u64 };
+        let _ = socket::send_with(&joiner.socket, &message, &fds);
         fault_point!("rendezvous.leader.memory_sent");
     }
     leader.await_attached(&memory);
@@ -74,6 +76,8 @@ struct Leader<'a> {
     unidentified: Vec<Joiner>,
     /// On what a rank disagrees with the leader. No group can come of it.
     disagreement: Option<String>,
+    /// The memory that all ranks which have joined can map.
+    layout: Layout,
 }
 
 /// Why a rank cannot be accepted.
@@ -151,7 +155,7 @@ impl Leader<'_> {
             }
             Ok(Err(_)) | Err(_) => {
                 let reason = "this rendezvous belongs to another user".to_owned();
-                let _ = socket::send(&socket, &Message::Refused { reason }, None);
+                let _ = socket::send(&socket, &Message::Refused { reason });
             }
         }
     }
@@ -161,7 +165,7 @@ impl Leader<'_> {
         for joiner in std::mem::take(&mut self.unidentified) {
             match socket::receive(&joiner.socket) {
                 Received::Nothing => self.unidentified.push(joiner),
-                Received::Message(join @ Message::Join { rank, .. }, _) => {
+                Received::Message(join @ Message::Join { rank, extent, .. }, _) => {
                     let answer = match self.objection(&joiner, &join) {
                         None => Message::Accepted { leader: self.attempt.me.rank() },
                         Some(Objection::Process(reason)) => Message::Refused { reason },
@@ -171,16 +175,25 @@ impl Leader<'_> {
                         }
                     };
                     let accepted = matches!(answer, Message::Accepted { .. });
-                    if socket::send(&joiner.socket, &answer, None).is_ok() && accepted {
+                    if socket::send(&joiner.socket, &answer).is_ok() && accepted {
                         self.slots[rank as usize] = Some(joiner);
+                        self.limit_extent(extent);
                         fault_point!("rendezvous.leader.accepted");
                     }
                 }
                 Received::Message(Message::Query, _) => {
-                    let _ = socket::send(&joiner.socket, &self.status(), None);
+                    let _ = socket::send(&joiner.socket, &self.status());
                 }
                 Received::Message(..) | Received::End => {}
             }
+        }
+    }
+
+    /// A rank can map extents of so many bytes at most.
+    fn limit_extent(&mut self, extent: u64) {
+        let extent = usize::try_from(extent).unwrap_or(usize::MAX);
+        if extent < self.layout.extent_len() {
+            self.layout = Layout::new(self.layout.nranks(), extent).unwrap_or(self.layout);
         }
     }
 
@@ -212,9 +225,10 @@ impl Leader<'_> {
         if nranks != me.nranks() {
             return Some(format!("rank {rank} says {nranks} ranks, rank {leader} says {}", me.nranks()));
         }
-        if extent != own_extent as u64 {
+        if (extent == 0) != (own_extent == 0) {
             return Some(format!(
-                "rank {rank}'s windows may have {extent} bytes, rank {leader}'s {own_extent}"
+                "one of the ranks {rank} and {leader} has its windows in memory, the other has not; use one \
+                 backend for all ranks"
             ));
         }
         // The kernel reports a process outside this namespace as 0.
@@ -273,7 +287,7 @@ impl Leader<'_> {
 
     fn send_all(&self, message: &Message) {
         for socket in self.sockets() {
-            let _ = socket::send(socket, message, None);
+            let _ = socket::send(socket, message);
         }
     }
 

@@ -54,8 +54,8 @@ struct Attempt<'a> {
 }
 
 impl Group {
-    /// Joins the other ranks at `path`. Each owns `extent` bytes of the group's memory, the same on every
-    /// rank.
+    /// Joins the other ranks at `path`. Each owns as many bytes of the group's memory as the one that asks for
+    /// the smallest `extent`, rounded up.
     ///
     /// Returns when all have joined. Nothing is ever created at the path. A path of the form `tcp://HOST:PORT` is
     /// the address of rank 0, for ranks on several hosts; `env://` takes it from the [launcher](crate::from_launcher).
@@ -112,7 +112,7 @@ pub fn ranks_at(path: &Path, within: Timeout) -> Result<Option<String>, CommErro
 /// Asks the leader that holds `name` for the ranks that have not joined, a bit for each, and for its table.
 fn query(name: &str, deadline: Deadline) -> Option<(u64, String)> {
     let socket = socket::connect(name).ok()?;
-    socket::send(&socket, &Message::Query, None).ok()?;
+    socket::send(&socket, &Message::Query).ok()?;
     loop {
         match socket::receive(&socket) {
             socket::Received::Message(Message::Table { missing, text }, _) => return Some((missing, text)),

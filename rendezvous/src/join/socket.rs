@@ -13,6 +13,9 @@ use nix::sys::socket::{
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+/// The most descriptors of a message: those of the memory of 64 ranks. The kernel takes 253.
+const MOST_DESCRIPTORS: usize = 80;
+
 fn open() -> nix::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
@@ -58,9 +61,14 @@ pub(super) fn peer(socket: &OwnedFd) -> nix::Result<Result<i32, u32>> {
     Ok(if peer.uid() == nix::unistd::geteuid().as_raw() { Ok(peer.pid()) } else { Err(peer.uid()) })
 }
 
-pub(super) fn send(socket: &OwnedFd, message: &Message, memory: Option<BorrowedFd<'_>>) -> nix::Result<()> {
+pub(super) fn send(socket: &OwnedFd, message: &Message) -> nix::Result<()> {
+    send_with(socket, message, &[])
+}
+
+/// Sends a message with copies of `fds`.
+pub(super) fn send_with(socket: &OwnedFd, message: &Message, fds: &[BorrowedFd<'_>]) -> nix::Result<()> {
     let bytes = message.encode();
-    let fds: Vec<i32> = memory.iter().map(|fd| fd.as_raw_fd()).collect();
+    let fds: Vec<i32> = fds.iter().map(|fd| fd.as_raw_fd()).collect();
     let rights = [ControlMessage::ScmRights(&fds)];
     let control = if fds.is_empty() { &[][..] } else { &rights[..] };
     let flags = MsgFlags::MSG_NOSIGNAL;
@@ -70,14 +78,15 @@ pub(super) fn send(socket: &OwnedFd, message: &Message, memory: Option<BorrowedF
 /// What was received.
 pub(super) enum Received {
     Nothing,
-    Message(Message, Option<OwnedFd>),
+    /// A message, and the descriptors that came with it.
+    Message(Message, Vec<OwnedFd>),
     /// The other end is closed, or sent a malformed message.
     End,
 }
 
 pub(super) fn receive(socket: &OwnedFd) -> Received {
     let mut bytes = [0; MESSAGE_BYTES + 1];
-    let mut control = nix::cmsg_space!([std::os::fd::RawFd; 4]);
+    let mut control = nix::cmsg_space!([std::os::fd::RawFd; MOST_DESCRIPTORS]);
     let mut parts = [IoSliceMut::new(&mut bytes)];
     let flags = MsgFlags::MSG_CMSG_CLOEXEC;
     let found = match recvmsg::<()>(socket.as_fd().as_raw_fd(), &mut parts, Some(&mut control), flags) {
@@ -95,7 +104,7 @@ pub(super) fn receive(socket: &OwnedFd) -> Received {
     }
     let len = found.bytes;
     match Message::decode(&bytes[..len]) {
-        Some(message) => Received::Message(message, fds.into_iter().next()),
+        Some(message) => Received::Message(message, fds),
         None => Received::End,
     }
 }

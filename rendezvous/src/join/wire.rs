@@ -23,14 +23,15 @@ const ATTACHED: u32 = 9;
 /// A message between leader and joiner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// To the leader: this rank joins. All but the rank must be the same on all ranks.
+    /// To the leader: this rank joins. All but the rank must be the same on all ranks, and `extent` is the most that
+    /// this rank can map for each of them.
     Join { hash: u64, rank: u32, nranks: u32, extent: u64, pid_namespace: u64 },
     /// To the leader: which ranks have joined?
     Query,
     /// The leader, which is that rank, has accepted a `Join`.
     Accepted { leader: u32 },
-    /// All ranks have joined. The descriptor of the group's memory comes with this message.
-    Memory { nonce: u64 },
+    /// All ranks have joined. The descriptors of the group's memory come with this message.
+    Memory { nonce: u64, extent: u64 },
     /// The leader does not accept this rank, ranks disagree, or the leader fails itself.
     Refused { reason: String },
     /// An accepted rank is gone and the rendezvous is aborted; see [`super::Departure`].
@@ -54,7 +55,7 @@ impl Message {
             }
             Self::Query => to.u32(QUERY),
             Self::Accepted { leader } => to.u32(ACCEPTED).u32(*leader),
-            Self::Memory { nonce } => to.u32(MEMORY).u64(*nonce),
+            Self::Memory { nonce, extent } => to.u32(MEMORY).u64(*nonce).u64(*extent),
             Self::Refused { .. } => to.u32(REFUSED),
             Self::Lost { departed, pid, .. } => to.u32(LOST).u32(*departed).u32(*pid),
             Self::Table { missing, .. } => to.u32(TABLE).u64(*missing),
@@ -99,8 +100,8 @@ impl Message {
                 from.end(Self::Accepted { leader })
             }
             MEMORY => {
-                let nonce = from.u64()?;
-                from.end(Self::Memory { nonce })
+                let (nonce, extent) = (from.u64()?, from.u64()?);
+                from.end(Self::Memory { nonce, extent })
             }
             REFUSED => Some(Self::Refused { reason: text(from)? }),
             LOST => Some(Self::Lost { departed: from.u32()?, pid: from.u32()?, reason: text(from)? }),
@@ -133,7 +134,7 @@ mod tests {
             },
             Message::Query,
             Message::Accepted { leader: 2 },
-            Message::Memory { nonce: u64::MAX },
+            Message::Memory { nonce: u64::MAX, extent: 1 << 40 },
             Message::Refused { reason: "rank 1 has joined already\n  second line".to_owned() },
             Message::Lost { departed: 0x0202_0009, pid: 77, reason: "why".to_owned() },
             Message::Table { missing: 6, text: "rank 0".to_owned() },

@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use mailbox_atomics::{AllowedCores, MessageSlot, Place, StickyWord, WordU32, WordU64};
-use shared_memory::{FNV_OFFSET, Shared, fnv1a};
+use shared_memory::{FNV_OFFSET, Parts, Shared, fnv1a};
 use std::mem::offset_of;
 use std::ops::Range;
 
@@ -32,7 +32,9 @@ pub(super) struct Header {
     pub(super) generation: WordU32,
     reserved3: [WordU32; 14],
     /// The ranks' processes as the leader of a rendezvous knows them; zero in a forked group.
-    pub(super) pids: [WordU32; 64],
+    pub(super) pids: [WordU32; MOST_RANKS],
+    /// Bytes that each rank is about to reserve, written by it.
+    pub(super) demands: [WordU64; MOST_RANKS],
 }
 
 /// What one rank publishes about itself; written by that rank only.
@@ -85,13 +87,19 @@ pub const BROADCAST_BYTES: usize = 4608;
 pub(crate) const MESSAGE_SLOTS: usize = 128;
 pub(crate) const REASON_BYTES: usize = 1024;
 
+/// The most ranks of a group.
+const MOST_RANKS: usize = 64;
 const PAGE: usize = 4096;
 const BROADCAST_AT: usize = PAGE;
 const PLACES_AT: usize = BROADCAST_AT + 2 * PAGE;
 const RANK_BLOCK_BYTES: usize = 9 * PAGE;
 const REASON_AT: usize = 512;
 const SLOTS_AT: usize = 2048;
-/// Extents start at such offsets, so that the system can use large pages for them.
+/// A backend's own bytes in a rank block. They are inside one page.
+const BACKEND_AT: usize = SLOTS_AT + MESSAGE_SLOTS * size_of::<Slot>();
+const BACKEND_BYTES: usize = RANK_BLOCK_BYTES - BACKEND_AT;
+/// Extents start at such offsets, so that the system can use large pages for them. Between two of them are so many
+/// addresses that nobody can access.
 const EXTENT_ALIGN: usize = 2 << 20;
 
 const _: () = {
@@ -99,7 +107,8 @@ const _: () = {
     assert!(offset_of!(Header, abort) == 128 && offset_of!(Header, generation) == 132);
     assert!(size_of::<RankBlock>() <= REASON_AT && REASON_AT + REASON_BYTES <= SLOTS_AT);
     assert!(SLOTS_AT.is_multiple_of(align_of::<Slot>()));
-    assert!(SLOTS_AT + MESSAGE_SLOTS * size_of::<Slot>() <= RANK_BLOCK_BYTES);
+    assert!(BACKEND_AT < RANK_BLOCK_BYTES && BACKEND_AT.is_multiple_of(64));
+    assert!(BACKEND_AT / PAGE == (RANK_BLOCK_BYTES - 1) / PAGE && BACKEND_BYTES >= 1536);
     assert!(MESSAGE_BYTES.is_multiple_of(8));
 };
 
@@ -114,7 +123,8 @@ impl Layout {
     /// `None` when the sizes do not fit in an address space.
     pub(crate) fn new(nranks: u32, extent: usize) -> Option<Self> {
         let layout = Self { nranks, extent: extent.checked_next_multiple_of(EXTENT_ALIGN)? };
-        layout.extent.checked_mul(nranks as usize)?.checked_add(layout.control())?;
+        let stride = layout.extent.checked_add(EXTENT_ALIGN)?;
+        stride.checked_mul(nranks as usize)?.checked_add(layout.control())?;
         Some(layout)
     }
 
@@ -132,13 +142,21 @@ impl Layout {
         self.reserved().end.next_multiple_of(EXTENT_ALIGN)
     }
 
-    /// What has memory behind it from the start.
+    /// The control part, an object of its own that has memory behind it from the start.
     pub(crate) fn reserved(&self) -> Range<usize> {
         0..self.rank_blocks() + self.nranks as usize * RANK_BLOCK_BYTES
     }
 
-    pub(crate) fn total(&self) -> usize {
-        self.control() + self.nranks as usize * self.extent
+    /// The objects of the memory: the control part, and an extent for each rank unless extents are empty.
+    pub(crate) fn parts(&self) -> Parts {
+        let count = if self.extent == 0 { 0 } else { self.nranks as usize };
+        let stride = self.extent + EXTENT_ALIGN;
+        Parts { head: self.reserved().end, first: self.control(), part: self.extent, stride, count }
+    }
+
+    /// How many objects there are, each with a descriptor.
+    pub(crate) fn objects(&self) -> usize {
+        1 + self.parts().count
     }
 
     pub(crate) const fn abort_word() -> usize {
@@ -176,9 +194,15 @@ impl Layout {
         self.rank_block(rank) + SLOTS_AT
     }
 
-    /// The bytes that belong to `rank`.
+    /// Bytes of `rank`'s block for its backend.
+    pub(crate) fn backend(&self, rank: u32) -> Range<usize> {
+        let start = self.rank_block(rank) + BACKEND_AT;
+        start..start + BACKEND_BYTES
+    }
+
+    /// The bytes that belong to `rank`, without memory until they are reserved.
     pub(crate) fn extent(&self, rank: u32) -> Range<usize> {
-        let start = self.control() + rank as usize * self.extent;
+        let start = self.control() + rank as usize * (self.extent + EXTENT_ALIGN);
         start..start + self.extent
     }
 }
@@ -186,7 +210,7 @@ impl Layout {
 /// A number that changes with every constant above, so that two builds which would misread each other notice.
 pub(crate) const fn layout_hash() -> u64 {
     let constants = [
-        2,
+        3,
         size_of::<Header>(),
         size_of::<RankBlock>(),
         size_of::<Slot>(),
@@ -199,6 +223,7 @@ pub(crate) const fn layout_hash() -> u64 {
         RANK_BLOCK_BYTES,
         REASON_AT,
         SLOTS_AT,
+        BACKEND_AT,
         EXTENT_ALIGN,
         offset_of!(Header, leader),
         offset_of!(Header, death),
@@ -206,6 +231,7 @@ pub(crate) const fn layout_hash() -> u64 {
         offset_of!(Header, abort),
         offset_of!(Header, generation),
         offset_of!(Header, pids),
+        offset_of!(Header, demands),
         offset_of!(RankBlock, doorbell),
         offset_of!(RankBlock, left),
         offset_of!(RankBlock, used_slots),
@@ -234,12 +260,19 @@ mod tests {
             assert!(Layout::places() + nranks as usize * size_of::<Place>() <= layout.rank_block(0));
             for rank in 0..nranks {
                 let slots_end = layout.slots(rank) + MESSAGE_SLOTS * size_of::<Slot>();
-                assert!(slots_end <= layout.rank_block(rank) + RANK_BLOCK_BYTES);
+                let backend = layout.backend(rank);
+                assert!(
+                    slots_end <= backend.start && backend.end == layout.rank_block(rank) + RANK_BLOCK_BYTES
+                );
                 assert_eq!(layout.extent(rank).len(), EXTENT_ALIGN);
+                let apart =
+                    rank == 0 || layout.extent(rank - 1).end + EXTENT_ALIGN == layout.extent(rank).start;
+                assert!(apart && layout.extent(rank).start.is_multiple_of(EXTENT_ALIGN));
             }
             assert!(layout.reserved().end <= layout.extent(0).start);
-            assert_eq!(layout.extent(nranks - 1).end, layout.total());
+            assert_eq!(layout.parts().count, nranks as usize);
         }
+        assert_eq!(Layout::new(64, 0).unwrap().objects(), 1);
     }
 
     #[test]

@@ -13,10 +13,13 @@ use crate::error::region_error;
 use comm_context::comm::{CommError, Phase};
 use deadline::{Death, HowDied};
 use layout::{BROADCAST_BYTES, Header, Layout, MESSAGE_SLOTS, REASON_BYTES, RankBlock, Slot, layout_hash};
-use mailbox_atomics::{AllowedCores, CpuQuota, OneShot, Place, StickyWord, WordI32, WordU32, WordU64};
+use mailbox_atomics::{
+    AllowedCores, CpuQuota, Demands, OneShot, Place, StickyWord, WordI32, WordU32, WordU64,
+};
 use shared_memory::{Region, RegionError, nonce};
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
 use worker_errors::{clip, escape};
 
 /// The name of the memory in errors and in `/proc/PID/fd`, by which [`crate::inspect`] finds it.
@@ -31,7 +34,7 @@ pub(crate) struct Memory {
 impl Memory {
     /// Fresh memory; only the control part is reserved.
     pub(crate) fn create(layout: Layout) -> Result<Self, CommError> {
-        let region = Region::create_sparse(LABEL, layout.total()).map_err(region_error)?;
+        let region = Region::create_sparse_parts(LABEL, layout.parts()).map_err(region_error)?;
         region.reserve(layout.reserved()).map_err(region_error)?;
         let memory = Self { region, layout };
         let header = memory.header();
@@ -43,12 +46,14 @@ impl Memory {
     }
 
     /// The memory of the group `nonce`, which another process created.
-    pub(crate) fn attach(fd: OwnedFd, layout: Layout, nonce: u64) -> Result<Self, CommError> {
-        Self::of_group(Region::attach(fd, LABEL, layout.total()).map_err(region_error)?, layout, nonce)
-    }
-
-    /// A region that should be the memory of the group `nonce`.
-    pub(crate) fn of_group(region: Region, layout: Layout, nonce: u64) -> Result<Self, CommError> {
+    /// With `at`, at that address.
+    pub(crate) fn attach(
+        fds: Vec<OwnedFd>,
+        layout: Layout,
+        nonce: u64,
+        at: Option<NonNull<u8>>,
+    ) -> Result<Self, CommError> {
+        let region = Region::attach_parts(fds, LABEL, layout.parts(), at).map_err(region_error)?;
         let memory = Self { region, layout };
         let header = memory.header();
         let found = (header.hash.load(), header.nonce.load(), header.nranks.load(), header.extent.load());
@@ -64,14 +69,14 @@ impl Memory {
         })
     }
 
-    /// A region of unknown origin, as the memory of the group that its header describes; `None` when it
-    /// describes none.
+    /// A region of unknown origin, as the control part of the memory of the group that its header describes;
+    /// `None` when it describes none.
     pub(crate) fn of_any_group(region: Region) -> Option<Self> {
         let header: &Header = region.words(0).ok()?;
         let (hash, nranks, extent) = (header.hash.load(), header.nranks.load(), header.extent.load());
         let nranks = u32::try_from(nranks).ok().filter(|nranks| (1..=64).contains(nranks))?;
         let layout = Layout::new(nranks, extent as usize)?;
-        (hash == layout_hash() && layout.total() == region.len()).then_some(Self { region, layout })
+        (hash == layout_hash() && layout.reserved().end == region.len()).then_some(Self { region, layout })
     }
 
     pub(crate) fn region(&self) -> &Region {
@@ -89,6 +94,11 @@ impl Memory {
     /// The ranks' places at the barrier.
     pub(crate) fn places(&self) -> &[Place] {
         self.inside(self.region.word_slice(Layout::places(), self.layout.nranks() as usize))
+    }
+
+    /// What the ranks are about to reserve, as `rank` sees it.
+    pub(crate) fn demands(&self, rank: u32) -> Demands<'_> {
+        Demands::new(&self.header().demands, rank as usize)
     }
 
     /// Raised by the parent to stop all ranks for good.

@@ -52,7 +52,7 @@ pub(crate) fn run(soak: &mut Soak, plan: &mut KillPlan, random: &mut Random) -> 
             }
         };
         let keep: Vec<_> = match &entry {
-            Entry::Forked(group) => vec![group.region().fd()],
+            Entry::Forked(group) => group.fds().collect(),
             Entry::Path(_) => Vec::new(),
         };
         // SAFETY: see the head of this file.

@@ -76,7 +76,11 @@ impl Attached {
         let block = ControlBlock::attach(next(&mut descriptors)?, spec.children);
         let block = block.map(Arc::new).map_err(|error| region_failure(&error))?;
         let group = match spec.chip.as_ref().and_then(|chip| chip.group) {
-            Some(group) => Some(ChipGroup::attach(next(&mut descriptors)?, &group)?),
+            Some(group) => {
+                let count = group.descriptors().ok_or_else(malformed)?;
+                let fds: Result<_, Failure> = (0..count).map(|_| next(&mut descriptors)).collect();
+                Some(ChipGroup::attach(fds?, &group)?)
+            }
             None => None,
         };
         let mut regions = Vec::with_capacity(spec.ranges.len());

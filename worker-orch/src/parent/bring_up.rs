@@ -17,7 +17,7 @@ use crate::shared::{ChildMain, ControlBlock, MAX_CHILDREN, Programs};
 use crate::{Start, Worker};
 use bootstrap_channel::{ChannelSet, Success};
 use chip_bootstrap::{ChipConfig, ChipGroup, ChipMemoryKind, Platform, region_failure};
-use comm_context::comm::{Membership, Timeout};
+use comm_context::comm::{AddressSpace, Membership, Timeout};
 use deadline::Deadline;
 use fault_points::fault_point;
 use mailbox_atomics::Wait;
@@ -30,6 +30,8 @@ use worker_errors::{ErrorCode, Failure};
 pub(crate) struct Plan<'a> {
     pub(crate) start: Start,
     pub(crate) platform: Platform,
+    /// Addresses for the windows of each chip.
+    pub(crate) windows: Option<AddressSpace>,
     pub(crate) chips: &'a [ChipConfig],
     /// Workers of the next level, by name.
     pub(crate) workers: &'a mut [(String, Worker)],
@@ -91,7 +93,7 @@ impl Memory {
         let group = match plan.chips.len() {
             0 => None,
             chips => {
-                let prepared = ChipGroup::prepare(plan.platform, chips as u32);
+                let prepared = ChipGroup::prepare_with(plan.platform, chips as u32, plan.windows);
                 Some(prepared.map_err(|error| Failure::from(error).in_phase("init"))?)
             }
         };

@@ -9,6 +9,7 @@
 use super::bring_up::{Memory, Plan};
 use crate::shared::{ChildContext, ChipRole, Functions, Role};
 use child_process::Child;
+use chip_bootstrap::ChipGroup;
 use deadline::Deadline;
 use fault_points::{fault_child, fault_point};
 use shared_memory::Region;
@@ -30,7 +31,7 @@ pub(super) fn fork_all(
         let mut keep: Vec<BorrowedFd<'_>> = Vec::new();
         let heaps_below: Vec<Arc<Region>>;
         if number < chips {
-            keep.extend(memory.group.as_ref().map(|group| group.region().fd()));
+            keep.extend(memory.group.iter().flat_map(ChipGroup::fds));
         } else if number < chips + workers {
             heaps_below = plan.workers[number - chips].1.own_heaps();
             // Those above too: that Worker may start its own children by exec.

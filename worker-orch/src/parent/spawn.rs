@@ -35,7 +35,7 @@ pub(super) fn spawn_all(
         let stored = spec.store().map_err(|error| region_failure(&error).in_phase("init"))?;
         let descriptors: Vec<BorrowedFd<'_>> = [stored.fd(), memory.channels.fd(), memory.block.fd()]
             .into_iter()
-            .chain(group.map(|group| group.region().fd()))
+            .chain(group.into_iter().flat_map(ChipGroup::fds))
             .chain(regions.iter().map(|region| region.fd()))
             .collect();
         let child = Child::respawn(CHILD_VARIABLE, &descriptors).map_err(|errno| {

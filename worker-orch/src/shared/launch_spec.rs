@@ -18,7 +18,7 @@ const BODY_AT: usize = 8;
 const LABEL: &str = "chipcomm-launch";
 
 /// One child's part in the Worker. The descriptors are, in this order: the memory of this launch spec, the
-/// channels, the control block, the group's memory when there is one, and `ranges`.
+/// channels, the control block, those of the group's memory when there is one, and `ranges`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LaunchSpec {
     /// Which child, of how many.

@@ -17,7 +17,7 @@ pub(super) const OWN_SESSIONS: &[(Layer, &str, &str, &str)] = &[
 ];
 
 /// Suites whose Workers run on the platform that `CHIPCOMM_PLATFORM` names: layer, crate, program. They need up to
-/// 16 devices and kernels that g++ builds, which only the double accepts.
+/// 32 devices and kernels that g++ builds, which only the double accepts.
 pub(super) const ANY_PLATFORM: &[(Layer, &str, &str)] = &[
     (Layer::Worker, "worker-orch", "proc_run"),
     (Layer::Worker, "worker-orch", "proc_cancelled"),
@@ -26,14 +26,14 @@ pub(super) const ANY_PLATFORM: &[(Layer, &str, &str)] = &[
     (Layer::Worker, "worker-orch", "proc_exec"),
 ];
 
-/// An empty folder for a session of the double, with 16 devices.
+/// An empty folder for a session of the double, with 32 devices.
 pub(super) fn fresh_session(ws: &Workspace) -> Result<PathBuf> {
     let folder = ws.target.join("hw-test/double");
     if folder.exists() {
         std::fs::remove_dir_all(&folder).with_context(|| format!("cannot empty {}", folder.display()))?;
     }
     let made = std::fs::create_dir_all(&folder)
-        .and_then(|()| std::fs::write(folder.join("config"), "devices = 16\n"));
+        .and_then(|()| std::fs::write(folder.join("config"), "devices = 32\n"));
     made.with_context(|| format!("cannot make {}", folder.display()))?;
     Ok(folder)
 }

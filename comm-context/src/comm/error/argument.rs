@@ -124,15 +124,15 @@ pub enum ArgumentError {
         len: usize,
     },
 
-    /// A time limit is zero or longer than a day.
-    #[error("a time limit of {given:?} is refused; pass more than zero and at most 24 hours")]
+    /// A time limit is zero or longer than ten years.
+    #[error("a time limit of {given:?} is refused; pass more than zero and at most ten years")]
     Timeout {
         /// What was given.
         given: Duration,
     },
 
     /// A text is not a time limit.
-    #[error("{given:?} is not a time limit; write seconds, such as 120 or 0.5, above 0 and up to 86400")]
+    #[error("{given:?} is not a time limit; write seconds, such as 120 or 0.5, above 0 and up to 315360000")]
     TimeoutText {
         /// The text.
         given: String,
@@ -140,9 +140,27 @@ pub enum ArgumentError {
 
     /// An environment variable does not hold a time limit.
     #[error(
-        "{variable} is {given:?}; set it to seconds, such as 120 or 0.5, above 0 and up to 86400, or unset it"
+        "{variable} is {given:?}; set it to seconds, such as 120 or 0.5, above 0 and up to 315360000, or unset it"
     )]
     TimeoutVariable {
+        /// The variable.
+        variable: String,
+        /// Its value.
+        given: String,
+    },
+
+    /// A text is not a size.
+    #[error("{given:?} is not a size in bytes; write a number above 0, such as 64G, 512M or 4096")]
+    SizeText {
+        /// The text.
+        given: String,
+    },
+
+    /// An environment variable does not hold a size.
+    #[error(
+        "{variable} is {given:?}; set it to a size in bytes above 0, such as 64G, 512M or 4096, or unset it"
+    )]
+    SizeVariable {
         /// The variable.
         variable: String,
         /// Its value.

@@ -5,8 +5,8 @@
 //! - `map ADDRESS SIZE PID FD`: maps the memory that process PID has as descriptor FD;
 //! - `unmap ADDRESS SIZE`;
 //! - `load PATH`, `find LIBRARY NAME`, `unload LIBRARY`: `dlopen`, `dlsym`, `dlclose`;
-//! - `run FUNCTION PID FD WORD…`: starts a thread that calls the function with the words as its parameters, and then writes
-//!   a byte to the pipe that process PID has as descriptor FD.
+//! - `run FUNCTION BLOCKS PID FD WORD…`: starts threads that call the function with the words as its parameters, once for
+//!   each block, and then write a byte to the pipe that process PID has as descriptor FD.
 //!
 //! The end of the socket ends the process, whatever its threads do.
 //!
@@ -15,11 +15,13 @@
 //! process; that is what it is for.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 unsafe extern "C" {
     fn mmap(at: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> *mut c_void;
@@ -39,6 +41,19 @@ const SHARED_HERE: c_int = 0x10_0001;
 const NOW: c_int = 2;
 /// Parameters that a kernel can have here: those that both architectures pass in registers.
 const PARAMETERS: usize = 6;
+
+/// Blocks that run at the same time: the vector cores of the smallest A2. The others wait for a core.
+const CORES: usize = 40;
+
+thread_local! {
+    static BLOCK: Cell<i64> = const { Cell::new(0) };
+}
+
+/// The index of the calling block, as kernels of the device ask for it.
+#[unsafe(no_mangle)]
+pub extern "C" fn get_block_idx() -> i64 {
+    BLOCK.get()
+}
 
 type Kernel = extern "C" fn(u64, u64, u64, u64, u64, u64);
 
@@ -82,7 +97,7 @@ fn obey(line: &str) -> Result<usize, String> {
             unsafe { dlclose(library as *mut c_void) };
             Ok(0)
         }
-        ("run", &[function, pid, fd, ref words @ ..]) => run(function, pid, fd, words),
+        ("run", &[function, blocks, pid, fd, ref words @ ..]) => run(function, blocks, pid, fd, words),
         _ => Err(format!("unknown command {line:?}")),
     }
 }
@@ -118,7 +133,7 @@ fn find(library: usize, name: &str) -> Result<usize, String> {
     if function.is_null() { Err(loader_error()) } else { Ok(function as usize) }
 }
 
-fn run(function: usize, pid: usize, fd: usize, words: &[usize]) -> Result<usize, String> {
+fn run(function: usize, blocks: usize, pid: usize, fd: usize, words: &[usize]) -> Result<usize, String> {
     if words.len() > PARAMETERS {
         return Err(format!("more than {PARAMETERS} parameters"));
     }
@@ -128,17 +143,36 @@ fn run(function: usize, pid: usize, fd: usize, words: &[usize]) -> Result<usize,
     }
     let mut done = open(pid, fd, false)?;
     let thread = std::thread::Builder::new().spawn(move || {
-        let [a, b, c, d, e, f] = parameters;
-        // SAFETY: an address that `find` returned; the kernel's parameters are words. It may leave words unread.
-        unsafe {
-            let kernel = std::mem::transmute::<usize, Kernel>(function);
-            kernel(a, b, c, d, e, f);
-            // What the kernel printed belongs to the time before its end.
-            fflush(std::ptr::null_mut());
-        }
+        let next = AtomicUsize::new(0);
+        std::thread::scope(|cores| {
+            for _ in 1..blocks.min(CORES) {
+                let core = std::thread::Builder::new().spawn_scoped(cores, || run_blocks(function, blocks, &next, parameters));
+                // With fewer cores than the device has, blocks that wait for each other would wait for ever.
+                core.unwrap_or_else(|_| std::process::abort());
+            }
+            run_blocks(function, blocks, &next, parameters);
+        });
+        // SAFETY: null stands for all streams. What the kernel printed belongs to the time before its end.
+        unsafe { fflush(std::ptr::null_mut()) };
         let _ = done.write_all(&[1]);
     });
     thread.map(|_| 0).map_err(|error| error.to_string())
+}
+
+/// A core: takes one block after the other until none is left.
+fn run_blocks(function: usize, blocks: usize, next: &AtomicUsize, [a, b, c, d, e, f]: [u64; PARAMETERS]) {
+    // SAFETY: an address that `find` returned.
+    let kernel = unsafe { std::mem::transmute::<usize, Kernel>(function) };
+    loop {
+        // Only the count matters: what blocks share is their own business, and their end is a join.
+        let block = next.fetch_add(1, Ordering::Relaxed);
+        if block >= blocks {
+            return;
+        }
+        BLOCK.set(block as i64);
+        // The kernel's parameters are words. It may leave words unread.
+        kernel(a, b, c, d, e, f);
+    }
 }
 
 fn loader_error() -> String {

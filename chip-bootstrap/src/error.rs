@@ -110,6 +110,24 @@ pub enum ChipError {
     Thread(#[source] io::Error),
 }
 
+/// What to do about an object that the system's loader refuses.
+#[cfg(feature = "sim")]
+fn loader_hint(loader: &str) -> &'static str {
+    if loader.contains("undefined symbol") {
+        "define the symbol in the kernel, or link the library that does"
+    } else if loader.contains("cannot open shared object file") {
+        "a library that the kernel needs is missing: see ldd, and set its rpath"
+    } else {
+        "build it as a shared object for this machine, with -shared -fPIC"
+    }
+}
+
+/// The loader's own words, without the name of the call.
+#[cfg(feature = "sim")]
+pub(crate) fn loader_words(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
+
 /// Why a kernel could not be loaded or found.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -124,23 +142,26 @@ pub enum KernelError {
     },
     /// The file is not a shared object, or one of its libraries is missing.
     #[cfg(feature = "sim")]
-    #[error("kernel {} cannot be loaded; build it as a shared object", path.display())]
+    #[error("kernel {} cannot be loaded: {loader}; {}", path.display(), loader_hint(loader))]
     Library {
         /// The file.
         path: PathBuf,
-        /// Why.
-        source: libloading::Error,
+        /// Why, in the words of the system's loader.
+        loader: String,
     },
     /// The shared object does not export the function.
     #[cfg(feature = "sim")]
-    #[error("kernel {} has no `{symbol}`; export it as extern \"C\" void (int64_t *)", path.display())]
+    #[error(
+        "kernel {} has no `{symbol}`; export it as extern \"C\" void (int64_t *); the loader says: {loader}",
+        path.display()
+    )]
     Symbol {
         /// The file.
         path: PathBuf,
         /// The function.
         symbol: String,
-        /// Why.
-        source: libloading::Error,
+        /// Why, in the words of the system's loader.
+        loader: String,
     },
     /// The device refused the kernel.
     #[cfg(feature = "ascend")]

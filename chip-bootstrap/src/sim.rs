@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use crate::device::{ChipMemory, Device, Entry, Kernel, Launch, check_completion};
-use crate::error::{ChipError, KernelError};
+use crate::error::{ChipError, KernelError, loader_words};
 use comm_context::abi::{DeviceAddr, KERNEL_ARGS, KERNEL_LOCAL_CONTEXT_ARG, KernelContexts};
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
 use comm_sim::SimComm;
@@ -96,11 +96,16 @@ fn open(path: &Path, symbol: &str) -> Result<(Library, KernelEntry), KernelError
     fault_call!("chip.dlopen").map_err(|errno| unopened(errno.into()))?;
     // SAFETY: running the initialisers of a kernel's library is what the user asked for by naming it.
     let library = unsafe { Library::open(Some(&file), RTLD_NOW | RTLD_LOCAL) }
-        .map_err(|source| KernelError::Library { path: path.to_owned(), source })?;
+        .map_err(|error| KernelError::Library { path: path.to_owned(), loader: loader_words(&error) })?;
     // SAFETY: by contract a kernel's symbol is a function of this type.
-    let entry = unsafe { library.get::<KernelEntry>(symbol.as_bytes()) }
-        .map(|found| *found)
-        .map_err(|source| KernelError::Symbol { path: path.to_owned(), symbol: symbol.to_owned(), source })?;
+    let entry =
+        unsafe { library.get::<KernelEntry>(symbol.as_bytes()) }.map(|found| *found).map_err(|error| {
+            KernelError::Symbol {
+                path: path.to_owned(),
+                symbol: symbol.to_owned(),
+                loader: loader_words(&error),
+            }
+        })?;
     Ok((library, entry))
 }
 

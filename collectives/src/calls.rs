@@ -1,6 +1,7 @@
 //! The calls: every one returns when this rank has what it asked for.
 
 use crate::call::Call;
+use crate::device::Origin;
 use crate::element::{Element, Op};
 use crate::error::CollError;
 use crate::group::Collectives;
@@ -25,6 +26,15 @@ impl Collectives<'_> {
     /// The same with a request that was checked.
     #[inline]
     pub(crate) fn run_checked(&self, request: Request) -> Result<(), CollError> {
+        self.run_from(request, Origin::Host)
+    }
+
+    /// The same with buffers that may be on a device.
+    #[inline]
+    pub(crate) fn run_from(&self, request: Request, origin: Origin) -> Result<(), CollError> {
+        if let Some(device) = self.device() {
+            return device?.run(request, origin);
+        }
         let mut engine = self.enter()?;
         engine.check()?;
         let mut call = Call::new(&mut engine, request);
@@ -36,6 +46,11 @@ impl Collectives<'_> {
     }
 
     fn run_transfer(&self, transfer: Transfer) -> Result<(), CollError> {
+        if let Some(device) = self.device() {
+            let device = device?;
+            let ticket = device.start_transfer(&transfer, Origin::Host)?;
+            return device.wait(ticket);
+        }
         let mut engine = self.enter()?;
         engine.check()?;
         let ticket = engine.start_transfer(transfer);

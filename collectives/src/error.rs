@@ -81,9 +81,19 @@ pub enum CollError {
 
     /// The communicator's windows are not memory of this process.
     #[error(
-        "this communicator's windows cannot be reached as memory; use a backend whose windows can, such as comm-sim"
+        "this communicator's windows are not memory of this process; pass slices instead of tensors in windows, \
+         and where the devices have no engine for collectives use a backend such as comm-sim"
     )]
     NoHostWindows,
+
+    /// The devices' engine does not have this call.
+    #[error("{call}: {why}")]
+    Unsupported {
+        /// The call.
+        call: String,
+        /// What there is instead.
+        why: String,
+    },
 
     /// Two ranks were built with different layouts of the group's memory.
     #[error(
@@ -145,7 +155,9 @@ impl CollError {
     /// The code of the error, as C and other processes see it; that of the first cause if the group was broken before.
     pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Argument(_) | Self::NoHostWindows | Self::Forked => ErrorCode::Invalid,
+            Self::Argument(_) | Self::NoHostWindows | Self::Unsupported { .. } | Self::Forked => {
+                ErrorCode::Invalid
+            }
             Self::Mismatch { .. } | Self::Transfer { .. } | Self::Layout { .. } => ErrorCode::Mismatch,
             Self::Wait { cause, .. } | Self::Setup { cause, .. } => cause.code(),
             Self::PeerGaveUp { .. } => ErrorCode::PeerLeft,
@@ -166,7 +178,15 @@ impl CollError {
 
     /// Whether a call that failed so leaves the group as it was.
     pub(crate) fn is_harmless(&self) -> bool {
-        matches!(self, Self::Argument(_) | Self::PoolFull { .. } | Self::Forked | Self::Poisoned)
+        matches!(
+            self,
+            Self::Argument(_)
+                | Self::PoolFull { .. }
+                | Self::Forked
+                | Self::Poisoned
+                | Self::NoHostWindows
+                | Self::Unsupported { .. }
+        )
     }
 }
 

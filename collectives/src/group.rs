@@ -5,6 +5,7 @@
 //! a progress thread its lock is held. The engine borrows windows and communicator for a lifetime that is argued at [`Collectives::over`].
 #![allow(unsafe_code)]
 
+use crate::device::DeviceEngine;
 use crate::engine::Engine;
 use crate::error::{BadArgument, CollError};
 use crate::fork_guard::ForkGuard;
@@ -19,7 +20,8 @@ use crate::thread::Helper;
 use crate::{Element, Ticket};
 use comm_context::abi::{CommContext, DeviceAddr};
 use comm_context::comm::{
-    AllocationId, CommError, Communicator, DomainSpec, HostWindows, Timeout, Window, WordWait, validate,
+    AllocationId, CommError, Communicator, DomainSpec, HostWindows, Leaving, Timeout, Window, WordWait,
+    validate,
 };
 use core::cell::{RefCell, UnsafeCell};
 use core::num::NonZeroU32;
@@ -104,12 +106,15 @@ impl Local {
 /// first cause is kept, every later call repeats it, and [tensors](WindowTensor) of the group are poisoned. One thread at a time: the
 /// type is `Send`, not `Sync`.
 pub struct Collectives<'c> {
-    // Dropped first: it borrows from what follows.
-    engine: Box<UnsafeCell<Engine<'c>>>,
+    // Dropped first: they borrow from what follows. There is one of the two.
+    engine: Option<Box<UnsafeCell<Engine<'c>>>>,
+    device: Option<DeviceEngine<'c>>,
     helper: Option<Helper>,
     pub(crate) local: Local,
     guard: ForkGuard,
     id: AllocationId,
+    /// Context, memory and bytes, where the calls are made in windows.
+    window: Option<(DeviceAddr, DeviceAddr, usize)>,
     members: Box<[u32]>,
     me: usize,
     options: Options,
@@ -140,7 +145,9 @@ impl<'c> Collectives<'c> {
         let rank = borrowed.rank();
         let members = || BadArgument::Members { ranks: ranks.to_vec(), me: rank };
         let me = ranks.iter().position(|one| *one == rank).ok_or_else(members)?;
-        let host = borrowed.host_windows().ok_or(CollError::NoHostWindows)?;
+        let Some(host) = borrowed.host_windows() else {
+            return Self::on_devices(comm, borrowed, ranks, me, options);
+        };
         let layout = Layout::new(ranks.len(), options.pool)
             .filter(|layout| layout.total() <= validate::MAX_WINDOW_SIZE);
         let layout = layout.ok_or(BadArgument::Pool { pool: options.pool })?;
@@ -155,7 +162,8 @@ impl<'c> Collectives<'c> {
         engine.has_helper = helper.is_some();
         fault_point!("coll.attached");
         Ok(Self {
-            engine: Box::new(UnsafeCell::new(engine)),
+            engine: Some(Box::new(UnsafeCell::new(engine))),
+            device: None,
             helper,
             local: Local {
                 pool: RefCell::new(Pool::new(layout.pool())),
@@ -164,12 +172,50 @@ impl<'c> Collectives<'c> {
             },
             guard: ForkGuard::new(),
             id,
+            window: Some((window.context, window.base, layout.total())),
             members: ranks.into(),
             me,
             options,
             is_open: true,
             comm,
         })
+    }
+
+    /// Makes a group whose calls the devices make.
+    fn on_devices(
+        comm: CommRef<'c>,
+        borrowed: &'c dyn Communicator,
+        ranks: &[u32],
+        me: usize,
+        options: Options,
+    ) -> Result<Self, CollError> {
+        let engine = borrowed.device_collectives().ok_or(CollError::NoHostWindows)?;
+        let id = AllocationId(IDS | (members_hash(ranks) & 0x0000_ffff_ffff_ffff));
+        let group = engine.device_group(ranks, id.0, options.within);
+        let group = group.map_err(|cause| CollError::Setup { what: "making a group", cause })?;
+        let failed = Arc::new(AtomicBool::new(false));
+        let device = DeviceEngine::new(group, me, ranks.len(), options.within, failed.clone());
+        Ok(Self {
+            engine: None,
+            device: Some(device),
+            helper: None,
+            local: Local { pool: RefCell::new(Pool::new(0..0)), untyped: RefCell::default(), failed },
+            guard: ForkGuard::new(),
+            id,
+            window: None,
+            members: ranks.into(),
+            me,
+            options,
+            is_open: true,
+            comm,
+        })
+    }
+
+    /// The devices' engine, where it makes the calls; refused in a forked copy.
+    #[inline]
+    pub(crate) fn device(&self) -> Option<Result<&DeviceEngine<'c>, CollError>> {
+        let device = self.device.as_ref()?;
+        Some(if self.guard.is_owner() { Ok(device) } else { Err(CollError::Forked) })
     }
 
     /// Finds the windows of all members, and sees that all have the same layout.
@@ -238,6 +284,12 @@ impl<'c> Collectives<'c> {
         &self.members
     }
 
+    /// What a kernel on this rank opens the group with (`CommGroup` of `comm_collectives.h`): the context, the memory and its bytes. From
+    /// then on this rank's calls are the kernels', and the host only closes the group. `None` where devices make the calls.
+    pub fn for_kernels(&self) -> Option<(DeviceAddr, DeviceAddr, usize)> {
+        self.window
+    }
+
     /// Whether a call has broken the group.
     pub fn has_failed(&self) -> bool {
         self.local.has_failed()
@@ -262,14 +314,21 @@ impl<'c> Collectives<'c> {
 
     /// Breaks the group: its calls fail with `why` here, and on every rank that waits for this one at once.
     pub fn give_up(&self, why: &str) {
-        let Ok(mut engine) = self.enter() else { return };
-        let call = CallText::plain(why.to_owned());
-        engine.lose_all(CollError::PeerGaveUp { rank: self.me, call });
+        let error = CollError::PeerGaveUp { rank: self.me, call: CallText::plain(why.to_owned()) };
+        if let Some(Ok(device)) = self.device() {
+            device.give_up(error);
+        } else if let Ok(mut engine) = self.enter() {
+            engine.lose_all(error);
+        }
     }
 
     /// Drops the group without the others: for a rank that is about to leave its communicator, which then frees the windows.
     pub fn abandon(mut self) {
-        self.end_locally();
+        if self.end_locally()
+            && let Some(device) = self.device.take()
+        {
+            let _ = device.close(Leaving::Alone, bounded(self.options.within));
+        }
     }
 
     /// Closes the group: collective. Fails when a peer is gone, or does not close it in time; this rank's part is released either way.
@@ -290,7 +349,9 @@ impl<'c> Collectives<'c> {
         if let Some(helper) = &mut self.helper {
             helper.stop();
         }
-        registry::leave(self.engine.get().addr());
+        if let Some(engine) = &self.engine {
+            registry::leave(engine.get().addr());
+        }
         true
     }
 
@@ -299,9 +360,17 @@ impl<'c> Collectives<'c> {
             return if self.guard.is_owner() { Ok(()) } else { Err(CollError::Forked) };
         }
         fault_point!("coll.closing");
+        if let Some(device) = self.device.take() {
+            let alone = self.has_failed() || std::thread::panicking();
+            let leaving = if alone { Leaving::Alone } else { Leaving::Together };
+            let closed = device.close(leaving, self.options.within);
+            return closed.map_err(|cause| CollError::Setup { what: "closing a group", cause });
+        }
         if std::thread::panicking() {
             // The others need not wait for what does not come.
-            self.engine_mut().give_up_in_panic();
+            if let Ok(mut engine) = self.enter() {
+                engine.give_up_in_panic();
+            }
         }
         let within = if self.has_failed() || std::thread::panicking() {
             bounded(self.options.within)
@@ -316,7 +385,9 @@ impl<'c> Collectives<'c> {
     /// A call on the group panicked, and the panic goes no further: nobody shall use what it left.
     #[cold]
     pub(crate) fn break_after_panic(&self) {
-        if let Ok(mut engine) = self.enter() {
+        if let Some(Ok(_)) = self.device() {
+            self.give_up("a panic");
+        } else if let Ok(mut engine) = self.enter() {
             engine.give_up_in_panic();
         }
     }
@@ -327,14 +398,9 @@ impl<'c> Collectives<'c> {
         if !self.guard.is_owner() {
             return Err(CollError::Forked);
         }
+        let Some(engine) = &self.engine else { return Err(CollError::NoHostWindows) };
         let lock = self.helper.as_ref().map(Helper::lock);
-        Ok(Entered { group: self, lock })
-    }
-
-    #[expect(clippy::mut_from_ref, reason = "the caller holds the only use of the engine")]
-    fn engine_mut(&self) -> &mut Engine<'c> {
-        // SAFETY: see the head of the file: one thread, one call at a time, and no call calls back.
-        unsafe { &mut *self.engine.get() }
+        Ok(Entered { group: self, engine, lock })
     }
 
     pub(crate) fn has_progress_thread(&self) -> bool {
@@ -351,14 +417,23 @@ impl<'c> Collectives<'c> {
 
     /// Waits for everything that was started, and leaves nothing under way.
     pub(crate) fn finish_all(&self) -> Result<(), CollError> {
+        if let Some(device) = self.device() {
+            return device?.wait_for_all();
+        }
         self.enter()?.wait_for_all()
     }
 
     pub(crate) fn is_over(&self, ticket: Ticket) -> Result<bool, CollError> {
+        if let Some(device) = self.device() {
+            return device?.test(ticket);
+        }
         self.enter()?.test(ticket)
     }
 
     pub(crate) fn finish(&self, ticket: Ticket) -> Result<(), CollError> {
+        if let Some(device) = self.device() {
+            return device?.wait(ticket);
+        }
         self.enter()?.wait_for(ticket)
     }
 }
@@ -378,6 +453,7 @@ impl fmt::Debug for Collectives<'_> {
 /// The engine in use.
 pub(crate) struct Entered<'g, 'c> {
     group: &'g Collectives<'c>,
+    engine: &'g UnsafeCell<Engine<'c>>,
     lock: Option<crate::thread::Lock<'g>>,
 }
 
@@ -386,14 +462,16 @@ impl<'c> core::ops::Deref for Entered<'_, 'c> {
 
     #[inline]
     fn deref(&self) -> &Engine<'c> {
-        self.group.engine_mut()
+        // SAFETY: see the head of the file: one thread, one call at a time, and no call calls back.
+        unsafe { &*self.engine.get() }
     }
 }
 
 impl core::ops::DerefMut for Entered<'_, '_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut Self::Target {
-        self.group.engine_mut()
+        // SAFETY: as above.
+        unsafe { &mut *self.engine.get() }
     }
 }
 
@@ -401,7 +479,8 @@ impl Drop for Entered<'_, '_> {
     #[inline]
     fn drop(&mut self) {
         if let (Some(helper), Some(lock)) = (&self.group.helper, self.lock.take()) {
-            let engine = self.group.engine_mut();
+            // SAFETY: as above; nothing else borrows the engine any more.
+            let engine = unsafe { &mut *self.engine.get() };
             let under_way = !engine.queue.is_empty();
             helper.resume(
                 lock,
@@ -422,6 +501,10 @@ fn bounded(within: Timeout) -> Timeout {
     Timeout::new(CLOSE_BROKEN).unwrap_or(within).min(within)
 }
 
+fn members_hash(ranks: &[u32]) -> u64 {
+    ranks.iter().fold(ranks.len() as u64, |hash, rank| mix(hash, u64::from(*rank) + 1))
+}
+
 /// Allocates the group's domain under the first id that this rank has free: the same on all members, because all make and close groups
 /// of these ranks in the same order.
 fn allocate(
@@ -431,7 +514,7 @@ fn allocate(
     layout: &Layout,
     within: Timeout,
 ) -> Result<(AllocationId, Window), CollError> {
-    let members = ranks.iter().fold(ranks.len() as u64, |hash, rank| mix(hash, u64::from(*rank) + 1));
+    let members = members_hash(ranks);
     for turn in 0_u64.. {
         let id = AllocationId(IDS | (mix(members, turn) & 0x0000_ffff_ffff_ffff));
         let spec = DomainSpec { id, ranks, domain_rank: me as u32, window_size: layout.total() };

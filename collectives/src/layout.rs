@@ -31,6 +31,22 @@ const _: () = {
     assert!(size_of::<PairLines>() == TAKEN_IN_PAIR && TAKEN_IN_PAIR + size_of::<PairTaken>() == PAIR_BYTES);
 };
 
+/// How many bytes of a window a group of so many ranks takes with a pool of so many: for memory in which kernels make a group by
+/// themselves (`comm_collectives.h`). `None` when there is no such group.
+pub fn group_bytes(nranks: usize, pool: usize) -> Option<usize> {
+    checked(nranks, pool).map(|layout| layout.total())
+}
+
+/// The hash of its layout.
+#[doc(hidden)]
+pub fn group_hash(nranks: usize, pool: usize) -> Option<u64> {
+    checked(nranks, pool).map(|layout| layout.hash())
+}
+
+fn checked(nranks: usize, pool: usize) -> Option<Layout> {
+    (1..=64).contains(&nranks).then(|| Layout::new(nranks, pool)).flatten()
+}
+
 /// The sizes of a group's windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {

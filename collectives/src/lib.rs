@@ -21,6 +21,8 @@
 //!   different orders; with [`Options::progress_thread`] also while it makes none.
 //! - **CO-8** Ranks with different layouts, thresholds or pools refuse each other when the group is made.
 //! - **CO-9** A group belongs to the process that made it. A forked copy is refused.
+//! - **CO-12** Kernels in C++ (`comm_collectives.h`) have the same layout, steps, records and algorithms: a rank of a group may be either,
+//!   with the same bits.
 //!
 //! # Example
 //! ```
@@ -56,6 +58,7 @@
 mod call;
 mod calls;
 pub mod capi;
+mod device;
 mod element;
 mod engine;
 mod error;
@@ -84,6 +87,7 @@ mod thresholds;
 pub use element::{DType, Element, Op, bf16, f16};
 pub use error::{BadArgument, CallOf, CollError};
 pub use group::{Collectives, CommRef};
+pub use layout::{group_bytes, group_hash};
 pub use options::Options;
 pub use request::{CallText, Kind, Request, Shared};
 pub use scope::{Pending, Scope};

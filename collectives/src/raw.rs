@@ -5,12 +5,14 @@
 #![allow(unsafe_code)]
 
 use crate::call::Call;
+use crate::device::Origin;
 use crate::element::DType;
 use crate::error::{BadArgument, CollError};
 use crate::group::Collectives;
 use crate::pairs::{Direction, Transfer};
 use crate::request::{Kind, Request};
 use crate::started::Ticket;
+use comm_context::abi::DeviceAddr;
 use core::ptr::NonNull;
 
 impl Collectives<'_> {
@@ -21,7 +23,7 @@ impl Collectives<'_> {
     #[inline]
     unsafe fn check_raw(&self, request: &Request) -> Result<(), BadArgument> {
         request.check(self.nranks())?;
-        let (nranks, root) = (self.nranks(), self.rank() == request.root as usize);
+        let nranks = self.nranks();
         let listed = matches!(request.kind, Kind::AllGatherV | Kind::ReduceScatterV | Kind::AllToAllV);
         if listed && request.counts.is_null() {
             return Err(BadArgument::Null { what: "counts" });
@@ -29,27 +31,8 @@ impl Collectives<'_> {
         if request.kind == Kind::AllToAllV && request.receive_counts.is_null() {
             return Err(BadArgument::Null { what: "receive_counts" });
         }
-        let sum = |list: *const usize| {
-            let all = (0..nranks).map(|rank| crate::moves::count_at(list, rank));
-            all.into_iter().try_fold(0_usize, usize::checked_add).unwrap_or(usize::MAX)
-        };
-        let (count, all) = (request.count, request.count.saturating_mul(nranks));
-        let own = crate::moves::count_at(request.counts, self.rank());
-        let (input, output) = match request.kind {
-            Kind::Barrier => (0, 0),
-            Kind::AllReduce => (count, count),
-            Kind::AllGather => (count, all),
-            Kind::AllGatherV => (own, sum(request.counts)),
-            Kind::ReduceScatter => (all, count),
-            Kind::ReduceScatterV => (sum(request.counts), own),
-            Kind::Broadcast if root => (count, 0),
-            Kind::Broadcast => (0, count),
-            Kind::Reduce => (count, if root { count } else { 0 }),
-            Kind::AllToAll => (all, all),
-            Kind::AllToAllV => (sum(request.counts), sum(request.receive_counts)),
-            Kind::Gather => (count, if root { all } else { 0 }),
-            Kind::Scatter => (if root { all } else { 0 }, count),
-        };
+        let count = request.count;
+        let (input, output) = request.extent(self.rank(), nranks);
         let size = request.dtype.size();
         let bytes =
             |elements: usize| elements.checked_mul(size).filter(|bytes| *bytes <= isize::MAX as usize);
@@ -91,7 +74,7 @@ impl Collectives<'_> {
     pub unsafe fn run_raw(&self, request: Request) -> Result<(), CollError> {
         // SAFETY: the caller's promises.
         unsafe { self.check_raw(&request) }?;
-        self.run_checked(request)
+        self.run_from(request, Origin::Anywhere)
     }
 
     /// Starts a call in raw parts.
@@ -102,6 +85,9 @@ impl Collectives<'_> {
     pub unsafe fn start_raw(&self, request: Request) -> Result<Ticket, CollError> {
         // SAFETY: the caller's promises.
         unsafe { self.check_raw(&request) }?;
+        if let Some(device) = self.device() {
+            return device?.start(request, Origin::Anywhere);
+        }
         let mut engine = self.enter()?;
         engine.check()?;
         let call = Call::new(&mut engine, request);
@@ -155,9 +141,13 @@ impl Collectives<'_> {
         if peer >= self.nranks() || peer == self.rank() {
             return Err(BadArgument::Peer { rank: peer, nranks: self.nranks(), me: self.rank() }.into());
         }
+        let transfer = Transfer { direction, peer, tag, dtype, bytes, sent: 0, done: false };
+        if let Some(device) = self.device() {
+            return device?.start_transfer(&transfer, Origin::Anywhere);
+        }
         let mut engine = self.enter()?;
         engine.check()?;
-        Ok(engine.start_transfer(Transfer { direction, peer, tag, dtype, bytes, sent: 0, done: false }))
+        Ok(engine.start_transfer(transfer))
     }
 
     /// Whether a started call is over. Works on all calls that were started.
@@ -172,6 +162,12 @@ impl Collectives<'_> {
 
     /// Bytes of this rank's pool, until [`free_raw`](Self::free_raw) or the end of the group.
     pub fn alloc_raw(&self, bytes: usize) -> Result<NonNull<u8>, CollError> {
+        if let Some(device) = self.device() {
+            let at = device?
+                .allocate(bytes)
+                .map_err(|cause| CollError::Setup { what: "allocating memory", cause })?;
+            return NonNull::new(at.0 as *mut u8).ok_or(CollError::Poisoned);
+        }
         let engine = self.enter()?;
         let range = self.take_from_pool(Some(bytes))?;
         let at = engine.memory.window(self.rank()).wrapping_add(range.start);
@@ -185,6 +181,10 @@ impl Collectives<'_> {
     /// # Safety
     /// Nothing uses the memory any more.
     pub unsafe fn free_raw(&self, at: NonNull<u8>) -> Result<(), CollError> {
+        if let Some(device) = self.device() {
+            let freed = device?.free(DeviceAddr(at.addr().get() as u64));
+            return freed.map_err(|cause| CollError::Setup { what: "freeing memory", cause });
+        }
         self.enter()?;
         let range = self.local.untyped.borrow_mut().remove(&at.addr().get());
         let range = range.ok_or(BadArgument::NotInWindow { at: at.addr().get(), bytes: 0 })?;

@@ -124,6 +124,33 @@ impl Request {
         Ok(())
     }
 
+    /// How many elements this rank reads and writes.
+    #[inline]
+    pub(crate) fn extent(&self, rank: usize, nranks: usize) -> (usize, usize) {
+        let sum = |list: *const usize| {
+            let all = (0..nranks).map(|rank| crate::moves::count_at(list, rank));
+            all.into_iter().try_fold(0_usize, usize::checked_add).unwrap_or(usize::MAX)
+        };
+        let (count, all) = (self.count, self.count.saturating_mul(nranks));
+        let own = crate::moves::count_at(self.counts, rank);
+        let root = rank == self.root as usize;
+        match self.kind {
+            Kind::Barrier => (0, 0),
+            Kind::AllReduce => (count, count),
+            Kind::AllGather => (count, all),
+            Kind::AllGatherV => (own, sum(self.counts)),
+            Kind::ReduceScatter => (all, count),
+            Kind::ReduceScatterV => (sum(self.counts), own),
+            Kind::Broadcast if root => (count, 0),
+            Kind::Broadcast => (0, count),
+            Kind::Reduce => (count, if root { count } else { 0 }),
+            Kind::AllToAll => (all, all),
+            Kind::AllToAllV => (sum(self.counts), sum(self.receive_counts)),
+            Kind::Gather => (count, if root { all } else { 0 }),
+            Kind::Scatter => (if root { all } else { 0 }, count),
+        }
+    }
+
     /// What must be equal on all ranks, in two words: kind, type, operation and root; and the counts, or their hash.
     #[inline]
     pub(crate) fn signature(&self, nranks: usize) -> (u64, u64) {

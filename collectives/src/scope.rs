@@ -1,6 +1,7 @@
 //! Started calls: they go on while the caller does something else.
 
 use crate::call::Call;
+use crate::device::Origin;
 use crate::element::{Element, Op};
 use crate::error::CollError;
 use crate::group::Collectives;
@@ -41,6 +42,10 @@ trait Starter: fmt::Debug {
 
 impl Starter for Collectives<'_> {
     fn start(&self, request: Request) -> Result<Ticket, CollError> {
+        if let Some(device) = self.device() {
+            request.check(self.nranks())?;
+            return device?.start(request, Origin::Host);
+        }
         let mut engine = self.enter()?;
         engine.check()?;
         request.check(self.nranks())?;
@@ -49,6 +54,9 @@ impl Starter for Collectives<'_> {
     }
 
     fn start_message(&self, transfer: Transfer) -> Result<Ticket, CollError> {
+        if let Some(device) = self.device() {
+            return device?.start_transfer(&transfer, Origin::Host);
+        }
         let mut engine = self.enter()?;
         engine.check()?;
         Ok(engine.start_transfer(transfer))

@@ -17,6 +17,10 @@ use std::collections::VecDeque;
 pub struct Ticket(u64);
 
 impl Ticket {
+    pub(crate) fn numbered(number: u64) -> Self {
+        Self(number)
+    }
+
     /// From 1.
     pub(crate) fn number(self) -> u64 {
         self.0

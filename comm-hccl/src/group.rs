@@ -6,7 +6,7 @@
 
 use crate::device::{Device, Handle};
 use crate::error::DeviceError;
-use crate::load::vendor_text;
+use crate::load::{Vendor, vendor_text};
 use crate::stream::Stream;
 use crate::sys::*;
 use crate::vendor_call::recorded;
@@ -79,6 +79,17 @@ impl Group {
     /// The vendor's handle, for calls that this crate does not wrap. Valid until the membership is released.
     pub fn as_raw(&self) -> HcclComm {
         self.handle.map_or(std::ptr::null_mut(), |h| h.0)
+    }
+
+    pub(crate) fn vendor(&self) -> &'static Vendor {
+        self.device.vendor()
+    }
+
+    pub(crate) fn keep_context<T>(
+        &self,
+        body: impl FnOnce() -> Result<T, DeviceError>,
+    ) -> Result<T, DeviceError> {
+        self.device.keep_context(body)
     }
 
     /// The communicator's name.

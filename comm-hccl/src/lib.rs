@@ -86,6 +86,7 @@
 
 #![deny(unsafe_code)]
 
+mod collective;
 mod comm;
 mod device;
 mod error;
@@ -107,6 +108,7 @@ mod vendor_thread;
 mod warning;
 mod window;
 
+pub use collective::Buffers;
 pub use comm::{HcclComm, NotAcrossHosts, NotShareable, Refusal};
 pub use device::{Device, Generation, VendorPid};
 pub use error::DeviceError;

@@ -8,7 +8,7 @@
 #![allow(unsafe_code)]
 
 use crate::device::{Device, Handle};
-use crate::error::{DeviceError, acl};
+use crate::error::{DeviceError, acl, acl_optional};
 use crate::sys::*;
 use comm_context::abi::DeviceAddr;
 use std::ffi::c_void;
@@ -49,6 +49,15 @@ impl Device {
         unsafe {
             acl!(self.vendor(), aclrtMemcpy(as_ptr(to), len, as_ptr(from), len, ACL_MEMCPY_DEVICE_TO_DEVICE))
         }
+    }
+
+    /// Whether an address is memory of a device, and not of the host.
+    pub fn owns(&self, addr: DeviceAddr) -> Result<bool, DeviceError> {
+        let location = aclrtMemLocation { id: 0, r#type: ACL_MEM_LOCATION_TYPE_UNREGISTERED };
+        let mut found = aclrtPtrAttributes { location, pageSize: 0, rsv: [0; 4] };
+        // SAFETY: the address is looked up and not followed; `found` is a valid place.
+        unsafe { acl_optional!(self.vendor(), aclrtPointerGetAttributes(as_ptr(addr), &mut found)) }?;
+        Ok(found.location.r#type == ACL_MEM_LOCATION_TYPE_DEVICE)
     }
 
     /// Fills device memory with one byte.

@@ -131,10 +131,7 @@ impl<S: 'static> VendorThread<S> {
         watcher: impl Fn() -> Result<(), E>,
         job: impl FnOnce(&mut S) -> T + Send + 'static,
     ) -> Result<T, Interrupted<E>> {
-        let (report, answer) = channel();
-        let job = Box::new(move |state: &mut S| drop(report.send(job(state))));
-        // When the thread is closed or ended by a panic, the channel of the answer is gone, which the loop notices.
-        let _ = self.jobs.as_ref().map(|jobs| jobs.send(job));
+        let answer = self.submit(job);
         let mut stopped = None;
         loop {
             match answer.recv_timeout(until.left().min(POLL_INTERVAL)) {
@@ -149,6 +146,18 @@ impl<S: 'static> VendorThread<S> {
             Some(reason) => Err(Interrupted::Watcher(reason)),
             None => Err(Interrupted::Overrun(self.overrun(until))),
         }
+    }
+
+    /// Has a job done behind those that were submitted before, and returns where its answer will be. When the thread is closed
+    /// or ended by a panic, that channel is disconnected.
+    pub(crate) fn submit<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut S) -> T + Send + 'static,
+    ) -> Receiver<T> {
+        let (report, answer) = channel();
+        let job = Box::new(move |state: &mut S| drop(report.send(job(state))));
+        let _ = self.jobs.as_ref().map(|jobs| jobs.send(job));
+        answer
     }
 
     /// The vendor function that the thread is in now.

@@ -25,6 +25,15 @@ const NOT_CALLED: &[&str] = &[
     "HcclAllGather",
     "HcclReduceScatter",
     "HcclBroadcast",
+    "HcclReduceScatterV",
+    "HcclAllGatherV",
+    "HcclReduce",
+    "HcclScatter",
+    "HcclAlltoAll",
+    "HcclAlltoAllV",
+    "HcclSend",
+    "HcclRecv",
+    "aclrtPointerGetAttributes",
 ];
 
 #[derive(Clone, Copy, PartialEq)]

@@ -4,11 +4,9 @@
 
 use std::io::{Write, stdout};
 use std::path::Path;
-use worker_orch::{Access, Args, Element, Failure, Worker};
+use worker_orch::{Access, Args, Element, Failure, Worker, group_bytes};
 
 const LEN: usize = 4;
-/// The barrier inside the kernel: a `CommPhaseBarrier` of `comm_kernel.h`, in words of 32 bits.
-const SIGNALS: usize = 4096 / size_of::<u32>();
 
 fn main() -> Result<(), Failure> {
     let mut worker = Worker::builder().devices(&[0, 1]).build()?;
@@ -20,16 +18,16 @@ fn main() -> Result<(), Failure> {
 
     worker.init()?;
     worker.run(|orch| {
-        // A window of 8192 bytes on each chip that the other one can read and write, with two named buffers.
-        // The kernel copies its input into one half of "data"; the halves alternate from call to call.
-        let buffers = [("signals", u32::DTYPE, SIGNALS), ("data", f32::DTYPE, 2 * LEN)];
-        let pair = orch.allocate_domain("pair", &[0, 1], 8192, &buffers)?;
+        // A window on each chip that the other one can read and write, with a named buffer. It is zero at first: a
+        // group for the kernel's collectives (comm_collectives.h).
+        let bytes = group_bytes(2, 0).unwrap_or(0);
+        let pair = orch.allocate_domain("pair", &[0, 1], bytes, &[("group", u8::DTYPE, bytes)])?;
         let tasks = pair.contexts().iter().map(|member| {
             let args = Args::new()
                 .tensor(&inputs[member.chip].tensor(), Access::Input)
                 .tensor(&outputs[member.chip].tensor(), Access::Output)
-                .scalar(member.buffers["data"].0)
-                .scalar(member.buffers["signals"].0)
+                .scalar(member.buffers["group"].0)
+                .scalar(0) // where other kernels have signals of their own
                 .scalar(member.device_ctx.0); // the CommContext: this rank, and where all windows are
             (member.chip, args)
         });

@@ -7,10 +7,25 @@ use crate::job::Job;
 use crate::options::Options;
 use crate::rows::{Rows, rows_that_fit};
 use std::process::ExitCode;
-use worker_orch::{Access, Args, ChipConfig, ChipContext, DType, Failure, Membership, TensorDesc};
+use worker_orch::{
+    Access, Args, ChipConfig, ChipContext, DType, DomainContext, Failure, Membership, Orchestrator,
+    TensorDesc, group_bytes,
+};
 
 /// The bytes of a `CommPhaseBarrier`.
 pub const SIGNAL_BYTES: usize = 4096;
+/// Floats of the memory "data" of each of `n` chips: a group for the kernel (`comm_collectives.h`), and room for the input
+/// twice, for a kernel that brings its own algorithm.
+pub fn data_len(n: usize, input_len: usize) -> usize {
+    let group = group_bytes(n, 0).unwrap_or(0) / size_of::<f32>();
+    input_len.saturating_mul(2).max(group)
+}
+
+/// Bytes of a window with "signals" and "data" of that many floats.
+pub fn window_bytes(data: usize) -> usize {
+    data.saturating_mul(size_of::<f32>()).saturating_add(SIGNAL_BYTES + 64)
+}
+
 /// Inputs differ from iteration to iteration, so that stale output of the last one is not right.
 const VARIANTS: u32 = 4;
 
@@ -25,8 +40,22 @@ pub fn sum_of_inputs(n: usize, index: usize) -> f64 {
     n * index as f64 + 100.0 * n * (n - 1.0) / 2.0
 }
 
+/// Where the windows of a collective come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Windows {
+    /// Each chip's own, made when it is brought up.
+    OfChips,
+    /// A domain of all chips, allocated in each run.
+    OfDomain,
+}
+
+/// A chip's "data" and "signals", and its context.
+type Window = [u64; 3];
+
 /// What is special about a collective.
 pub struct Collective {
+    /// Where the chips' windows come from.
+    pub windows: Windows,
     /// Floats of input on each chip; the window has room for two of them.
     pub input_len: usize,
     /// Floats of output on each chip.
@@ -77,17 +106,22 @@ impl Collective {
 
         job.bring_up(&mut worker)?;
         let contexts = worker.chip_contexts()?.to_vec();
+        let all: Vec<usize> = (0..n).collect();
         job.batches(most, |job, batch| {
             outputs.iter().try_for_each(|output| output.reset(UNTOUCHED))?;
             let first = batch.start;
             job.run(&mut worker, |orch| {
+                let windows = match self.windows {
+                    Windows::OfChips => contexts.iter().map(of_chip).collect::<Result<Vec<_>, _>>()?,
+                    Windows::OfDomain => self.domain(orch, &all)?,
+                };
                 for iteration in batch.clone() {
-                    let task = |(chip, context): (usize, &ChipContext)| {
+                    let task = |(chip, window): (usize, &Window)| {
                         let input = inputs[chip].tensor(iteration % VARIANTS)?;
                         let output = outputs[chip].tensor(iteration - first)?;
-                        Ok((chip, self.args(context, &input, &output)?))
+                        Ok((chip, self.args(window, &input, &output)))
                     };
-                    let group: Result<Vec<_>, Failure> = contexts.iter().enumerate().map(task).collect();
+                    let group: Result<Vec<_>, Failure> = windows.iter().enumerate().map(task).collect();
                     // As a group: the chips wait for each other inside the kernel.
                     orch.submit_group(kernel, &group?)?;
                 }
@@ -106,20 +140,30 @@ impl Collective {
 
     fn chip(&self, device: i32, rank: usize, n: usize) -> Result<ChipConfig, String> {
         let member = Membership::new(rank as u32, n as u32).map_err(|error| error.to_string())?;
-        let data = self.input_len.saturating_mul(2);
-        let window = data.saturating_mul(size_of::<f32>()).saturating_add(SIGNAL_BYTES + 64);
-        let chip = ChipConfig::new(device).communicator(member).window(window);
+        let chip = ChipConfig::new(device).communicator(member);
+        if self.windows == Windows::OfDomain {
+            return Ok(chip.window(SIGNAL_BYTES));
+        }
+        let data = data_len(n, self.input_len);
+        let chip = chip.window(window_bytes(data));
         Ok(chip.region("signals", SIGNAL_BYTES).buffer("data", DType::Float32, data))
     }
 
-    fn args(&self, context: &ChipContext, input: &TensorDesc, output: &TensorDesc) -> Result<Args, Failure> {
-        let args = Args::new()
-            .tensor(input, Access::Input)
-            .tensor(output, Access::OutputExisting)
-            .scalar(context.buffer("data")?.addr.0)
-            .scalar(context.buffer("signals")?.addr.0)
-            .scalar(context.device_ctx.0);
-        Ok(self.scalars.iter().fold(args, |args, scalar| args.scalar(*scalar)))
+    /// A domain of all chips, with the same two buffers. It ends with the run.
+    fn domain(&self, orch: &mut Orchestrator<'_>, chips: &[usize]) -> Result<Vec<Window>, Failure> {
+        let data = data_len(chips.len(), self.input_len);
+        let words = SIGNAL_BYTES / size_of::<u32>();
+        let buffers = [("signals", DType::Uint32, words), ("data", DType::Float32, data)];
+        let domain = orch.allocate_domain("ranks", chips, window_bytes(data), &buffers)?;
+        let window = |member: &DomainContext| {
+            [member.buffers["data"].0, member.buffers["signals"].0, member.device_ctx.0]
+        };
+        Ok(domain.contexts().iter().map(window).collect())
+    }
+
+    fn args(&self, window: &Window, input: &TensorDesc, output: &TensorDesc) -> Args {
+        let args = Args::new().tensor(input, Access::Input).tensor(output, Access::OutputExisting);
+        window.iter().chain(&self.scalars).fold(args, |args, scalar| args.scalar(*scalar))
     }
 
     fn check(&self, job: &mut Job<'_>, rank: usize, iteration: u32, got: &[f32]) {
@@ -128,4 +172,8 @@ impl Collective {
         let greatest = expected(got.len() - 1).unwrap_or(0.0);
         job.checked(rank).check(iteration, got, expected, slack_of_sum(self.gain as usize, greatest));
     }
+}
+
+fn of_chip(context: &ChipContext) -> Result<Window, Failure> {
+    Ok([context.buffer("data")?.addr.0, context.buffer("signals")?.addr.0, context.device_ctx.0])
 }

@@ -19,7 +19,7 @@ mod report;
 mod rows;
 
 pub use cli::{Arguments, CommandLine, Flag, usage};
-pub use collective::{Collective, SIGNAL_BYTES, input, sum_of_inputs};
+pub use collective::{Collective, SIGNAL_BYTES, Windows, data_len, input, sum_of_inputs, window_bytes};
 pub use devices::Devices;
 pub use exit::{Error, Outcome, main, print_line};
 pub use golden::{Checked, UNTOUCHED, slack_of_sum};

@@ -50,10 +50,11 @@ pub const KERNEL_NOTE: &str = "\
 The kernel of --kernel is a shared object with a function `extern \"C\" void kernel_entry(int64_t *args)`:
   args[0]  TensorDesc *         input: floats
   args[1]  TensorDesc *         output: floats
-  args[2]  float *              this rank's \"data\", in its window: room for the input twice
+  args[2]  float *              this rank's \"data\", in its window: a CommGroup, or the input twice
   args[3]  CommPhaseBarrier *   this rank's \"signals\", in its window: 4096 bytes, zero at first
   args[4]  const CommContext *  this rank, how many there are, and where their windows are
-comm_kernel.h has what reads them. In the folder of this repository, compile it with
+comm_kernel.h has what reads them, comm_collectives.h the collectives. In the folder of this
+repository, compile it with
   g++ -std=c++17 -O2 -g -fPIC -shared -I comm-context/include my_kernel.cpp -o my_kernel.so";
 
 /// What every program on a Worker understands.

@@ -2,9 +2,10 @@
 //!
 //! Processes that share memory need three things: words whose stores publish what was written before
 //! them, a wait that ends, and protocols in which no message can be lost or erased. This crate has the
-//! words ([`WordU32`], [`WordU64`], [`WordI32`], [`StickyWord`]), the wait ([`Wait::on`]), and four
-//! protocols made of them: [`OneShot`], the request/reply mailbox ([`Requester`], [`Responder`]), the
-//! phase [`Barrier`], and [`MessageSlot`] for small messages.
+//! words ([`WordU32`], [`WordU64`], [`WordI32`], [`StickyWord`]), the wait ([`Wait::on`]), and
+//! protocols made of them: [`OneShot`], the phase [`Barrier`], [`MessageSlot`] for small messages, the
+//! dispatch ring ([`DispatchSender`], [`DispatchReceiver`]) for tasks, and [`Progress`] with its rings
+//! for collectives.
 //!
 //! # Contract
 //! - **MA-1** Payload first, release store last: a reader that observes a state observes the payload
@@ -15,7 +16,7 @@
 //!   [`WaitError::PeerDied`] or [`WaitError::Aborted`], which are different errors. A death is
 //!   reported within 200 ms.
 //! - **MA-4** What was delivered wins over a death, an abort or a deadline noticed later.
-//! - **MA-5** A raised [`StickyWord`] stays raised; a late reply cannot erase a shutdown.
+//! - **MA-5** A raised [`StickyWord`] stays raised; a receiver cannot erase a shutdown.
 //! - **MA-6** A fast party may enter a barrier again at once; its epochs only grow and have one writer
 //!   each.
 //! - **MA-7** A parked waiter costs under 1 % of a core, and with more parties than cores everybody
@@ -33,6 +34,10 @@
 //! - **MA-14** Messages of a [pair ring](PairSender) arrive once, in order, with their bytes.
 //! - **MA-15** Of two parties that announce a [demand](Demands) and then look at the others', at least one sees
 //!   the other's.
+//! - **MA-16** Frames of a dispatch ring arrive once, in order, whole; a slot is written again only when the
+//!   frame in it is done, and who sees that a frame is done sees what it did.
+//! - **MA-17** A [shutdown](DispatchSender::shut_down) ends the receiver after the frames that it was sent,
+//!   whether it sleeps or its ring is full. A receiver's claim to be done is checked.
 //!
 //! The mutants in `tests/loom_*` break the real code clause by clause; each must be rejected.
 //!
@@ -70,10 +75,10 @@ compile_error!("mailbox-atomics parks with Linux futexes on the low half of litt
 mod barrier;
 mod cores;
 mod demands;
+mod dispatch_ring;
 mod listener;
 #[cfg(loom)]
 mod loom_futex;
-mod mailbox;
 mod message_slot;
 mod one_shot;
 mod pair_ring;
@@ -95,8 +100,8 @@ mod word;
 pub use barrier::{Arrival, Barrier, BarrierError, Place};
 pub use cores::{AllowedCores, CpuQuota, current_core, move_this_thread_to};
 pub use demands::Demands;
+pub use dispatch_ring::{DispatchReceiver, DispatchSender, DoneNumber, Overclaimed, SlotNumber};
 pub use listener::{Listener, ParkFlag};
-pub use mailbox::{Call, MailboxWords, RequestNumber, Requester, Responder};
 pub use message_slot::{Message, MessageSlot, MessageState};
 pub use one_shot::{AlreadyPublished, OneShot};
 pub use pair_ring::{PAIR_PAYLOAD_WORDS, PAIR_SLOTS, PairLines, PairReceiver, PairSender, PairTaken};

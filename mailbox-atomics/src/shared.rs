@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use crate::barrier::Place;
-use crate::mailbox::MailboxWords;
+use crate::dispatch_ring::{DoneNumber, SlotNumber};
 use crate::message_slot::MessageSlot;
 use crate::pair_ring::{PairLines, PairTaken};
 use crate::progress::ProgressWords;
@@ -22,8 +22,10 @@ unsafe impl Shared for WordU32 {}
 unsafe impl Shared for WordU64 {}
 // SAFETY: `repr(transparent)` over a `WordU32`.
 unsafe impl Shared for StickyWord {}
-// SAFETY: `repr(C)` structs of words.
-unsafe impl Shared for MailboxWords {}
+// SAFETY: `repr(transparent)` over a `WordU64`.
+unsafe impl Shared for SlotNumber {}
+// SAFETY: as above.
+unsafe impl Shared for DoneNumber {}
 // SAFETY: a `repr(C)` struct of words.
 unsafe impl Shared for Place {}
 // SAFETY: a `repr(C)` struct of atomic words; zero is an empty slot.

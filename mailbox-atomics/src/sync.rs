@@ -11,7 +11,7 @@ pub(crate) use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, f
 pub(crate) use loom::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
 
 /// A place in the protocols that a mutant can break. Each is armed by at least one test in
-/// `tests/loom_mutants.rs`.
+/// `tests/loom_*mutants.rs`.
 #[cfg_attr(not(loom), expect(unreachable_pub, reason = "public in model builds, where mutants name it"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Site {
@@ -45,14 +45,24 @@ pub enum Site {
     CheckBeforeGivingUp,
     /// A sticky word keeps its first reason.
     FirstReasonStays,
-    /// Shutdown changes the word that the responder parks on.
+    /// Shutdown wakes a receiver that may be asleep.
     ShutdownNotifies,
-    /// Shutdown has a word of its own that a reply never writes.
+    /// Shutdown has a word of its own that the receiver never writes.
     ShutdownHasOwnWord,
+    /// The fence between raising the shutdown and the check whether the receiver is still busy.
+    ShutdownFence,
+    /// A receiver that finds the shutdown checks once more for a frame that was sent before it.
+    FramesBeforeShutdown,
+    /// A slot is written again only when the frame in it is done.
+    SlotFreedByDone,
+    /// A receiver takes the next frame and not the one that was in its slot before.
+    SlotHoldsThisFrame,
+    /// A frame that is sent wakes a parked receiver.
+    FrameNotifies,
+    /// A frame that is done wakes those that wait for it.
+    DoneNotifies,
     /// The barrier accepts a peer that has already gone on to a later phase.
     BarrierAcceptsLaterPhase,
-    /// A reply carries the number of its request.
-    ReplyNumbered,
     /// The release store that publishes a message or its state.
     MessagePublish,
     /// The acquire load that observes a message.

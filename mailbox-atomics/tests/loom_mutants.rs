@@ -34,8 +34,6 @@ mutants! {
         breaks check payload_before_state with RACE;
     mutant_relaxed_observe: ObserveLoad
         breaks check payload_before_state with RACE;
-    mutant_reply_without_its_number: ReplyNumbered
-        breaks check_bounded a_reply_answers_its_own_request_only with RACE;
 }
 
 // MA-2: no wake-up is lost.
@@ -80,14 +78,7 @@ mutants! {
 mutants! {
     mutant_the_last_reason_counts: FirstReasonStays
         breaks check the_first_reason_stays with WRONG_END;
-    mutant_shutdown_does_not_notify: ShutdownNotifies
-        breaks check shutdown_wakes_a_parked_responder with DEADLOCK;
-    mutant_shutdown_shares_the_reply_word: ShutdownHasOwnWord
-        breaks check_bounded shutdown_survives_a_late_reply with ONE_REQUEST;
 }
-
-/// What the scenario of the shutdown says when a responder that missed it serves once more.
-const ONE_REQUEST: &str = "one request was sent";
 
 // MA-6: a barrier can be entered again at once.
 mutants! {

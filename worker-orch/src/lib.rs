@@ -197,7 +197,7 @@ pub use builder::{CHIP_LEVEL, WorkerBuilder};
 pub use child::Task;
 pub use chip_bootstrap::{Chip, ChipConfig, ChipMemoryKind, HostSpan, PartKind, Platform, UnknownPlatform};
 pub use chip_context::{ChipBuffer, ChipContext};
-pub use collectives::{CollError, Collectives, Op, Options as CollectivesOptions, WindowTensor};
+pub use collectives::{CollError, Collectives, Op, Options as CollectivesOptions, WindowTensor, group_bytes};
 pub use comm_context::abi::{
     AbiError, COMM_MAX_RANK_NUM, CommContext, DType, DeviceAddr, TensorBuilder, TensorDesc,
 };

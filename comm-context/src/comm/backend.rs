@@ -1,8 +1,8 @@
 //! The parts of a communicator in which backends differ, and the communicator that follows from them.
 
 use super::{
-    Allocated, AllocationId, AllocationTable, CommError, Communicator, DomainSpec, HostWindows, Key,
-    Membership, Phase, Released, SubsetView, Timeout, Window, validate,
+    Allocated, AllocationId, AllocationTable, CommError, Communicator, DeviceCollectives, DomainSpec,
+    HostWindows, Key, Membership, Phase, Released, SubsetView, Timeout, Window, validate,
 };
 use crate::abi::{CommContext, DeviceAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -68,6 +68,11 @@ pub trait Backend: Send + Sync {
 
     /// See [`Communicator::host_windows`].
     fn windows_in_process(&self) -> Option<&dyn HostWindows> {
+        None
+    }
+
+    /// See [`Communicator::device_collectives`].
+    fn device_engine(&self) -> Option<&dyn DeviceCollectives> {
         None
     }
 
@@ -157,6 +162,10 @@ impl<B: Backend> Communicator for B {
 
     fn host_windows(&self) -> Option<&dyn HostWindows> {
         self.windows_in_process()
+    }
+
+    fn device_collectives(&self) -> Option<&dyn DeviceCollectives> {
+        self.device_engine()
     }
 
     fn destroy(self: Box<Self>, within: Timeout) -> Result<(), CommError> {

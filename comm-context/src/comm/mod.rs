@@ -3,6 +3,7 @@
 mod address_space;
 mod allocation_table;
 mod backend;
+mod device_collectives;
 mod error;
 mod host_windows;
 mod membership;
@@ -14,6 +15,10 @@ pub mod validate;
 pub use address_space::AddressSpace;
 pub use allocation_table::{Allocated, AllocationTable, Key, Released};
 pub use backend::{Backend, WindowRequest};
+pub use device_collectives::{
+    DeviceCall, DeviceCallUnderWay, DeviceCollectives, DeviceGroup, DeviceInput, DeviceOutput, DeviceRequest,
+    Leaving, ReduceOp, Reduction,
+};
 pub use error::{ArgumentError, CommError, Death, PathProblem};
 pub use host_windows::{HostWindows, WordWait};
 pub use membership::Membership;
@@ -96,6 +101,11 @@ pub trait Communicator: Send + Sync {
         None
     }
 
+    /// The devices' own engine for collectives, where there is one.
+    fn device_collectives(&self) -> Option<&dyn DeviceCollectives> {
+        None
+    }
+
     /// Leaves the group. Always releases what this rank owns, also when a peer is gone or the deadline
     /// passes; the error then says so. A peer that still waits for this rank gets [`CommError::PeerLeft`].
     fn destroy(self: Box<Self>, within: Timeout) -> Result<(), CommError>;
@@ -149,6 +159,10 @@ impl Communicator for Box<dyn Communicator> {
 
     fn host_windows(&self) -> Option<&dyn HostWindows> {
         (**self).host_windows()
+    }
+
+    fn device_collectives(&self) -> Option<&dyn DeviceCollectives> {
+        (**self).device_collectives()
     }
 
     fn destroy(self: Box<Self>, within: Timeout) -> Result<(), CommError> {

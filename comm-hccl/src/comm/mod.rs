@@ -4,6 +4,8 @@
 //! barrier, start only once every rank is known to be on its way there, and are watched from outside: see
 //! [`VendorThread`](crate::VendorThread).
 
+mod collectives;
+mod engine;
 mod init;
 mod leaving;
 mod message;
@@ -19,8 +21,8 @@ use crate::vendor_thread::{Interrupted, Overrun, VendorThread};
 use crate::window::ShareMode;
 use comm_context::abi::{CommContext, DeviceAddr};
 use comm_context::comm::{
-    Allocated, AllocationId, AllocationTable, ArgumentError, Backend, CommError, Key, Membership, Phase,
-    Released, Timeout, WindowRequest,
+    Allocated, AllocationId, AllocationTable, ArgumentError, Backend, CommError, DeviceCollectives, Key,
+    Membership, Phase, Released, Timeout, WindowRequest,
 };
 use deadline::Deadline;
 use leaving::Imports;
@@ -295,6 +297,10 @@ impl Backend for HcclComm {
             self.state().words = words;
         }
         Ok(())
+    }
+
+    fn device_engine(&self) -> Option<&dyn DeviceCollectives> {
+        Some(self)
     }
 
     /// Leaves at once, so that no rank waits for this one, then waits for the living ranks to close this rank's windows,

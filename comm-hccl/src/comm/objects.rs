@@ -26,6 +26,8 @@ pub(crate) struct Objects {
     contexts: Vec<DeviceMemory>,
     /// The words that this rank's kernels read, which every context points at; made with the first context.
     words: Option<DeviceMemory>,
+    /// What callers of collectives have allocated.
+    allocated: BTreeMap<u64, DeviceMemory>,
 }
 
 /// One allocation: this rank's window, the peers' windows as this rank reaches them, and the context that describes all.
@@ -45,6 +47,7 @@ impl Objects {
             windows: BTreeMap::new(),
             contexts: Vec::new(),
             words: None,
+            allocated: BTreeMap::new(),
         }
     }
 
@@ -136,6 +139,23 @@ impl Objects {
         Ok(true)
     }
 
+    pub(crate) fn is_on_device(&self, addr: DeviceAddr) -> Result<bool, DeviceError> {
+        self.device.owns(addr)
+    }
+
+    /// Allocates memory until [`free_allocated`](Self::free_allocated) or the end.
+    pub(crate) fn allocate(&mut self, bytes: usize) -> Result<DeviceAddr, DeviceError> {
+        let memory = DeviceMemory::allocate(&self.device, bytes)?;
+        let addr = memory.addr();
+        self.allocated.insert(addr.0, memory);
+        Ok(addr)
+    }
+
+    pub(crate) fn free_allocated(&mut self, addr: DeviceAddr) -> Result<(), DeviceError> {
+        let memory = self.allocated.remove(&addr.0);
+        memory.ok_or(DeviceError::NotAllocated { addr, len: 0 })?.release()
+    }
+
     /// Closes the peers' windows; their owners may then free them.
     pub(crate) fn close_peers(&mut self, key: Key) -> Result<(), DeviceError> {
         let Some(windows) = self.windows.get_mut(&key) else { return Ok(()) };
@@ -207,6 +227,7 @@ impl Objects {
         self.windows.values_mut().for_each(|windows| keep(windows.close_peers()));
         self.contexts.drain(..).for_each(|context| keep(context.release()));
         std::mem::take(&mut self.windows).into_values().for_each(|windows| keep(windows.free()));
+        std::mem::take(&mut self.allocated).into_values().for_each(|memory| keep(memory.release()));
         keep(self.words.take().map_or(Ok(()), DeviceMemory::release));
         keep(self.group.take().map_or(Ok(()), Group::release));
         keep(self.stream.take().map_or(Ok(()), Stream::release));

@@ -64,6 +64,12 @@ vendor_functions! {
     /// Fills device memory with one byte.
     required fn aclrtMemset(pointer: *mut c_void, capacity: usize, value: i32, count: usize) -> aclError;
 
+    /// Whether an address is memory of a device.
+    optional fn aclrtPointerGetAttributes(
+        pointer: *const c_void,
+        attributes: *mut aclrtPtrAttributes,
+    ) -> aclError;
+
     /// The unit in which physical memory is allocated.
     optional fn aclrtMemGetAllocationGranularity(
         prop: *mut aclrtPhysicalMemProp,

@@ -71,4 +71,90 @@ vendor_functions! {
         comm: HcclComm,
         stream: aclrtStream,
     ) -> HcclResult;
+    /// Reduces over all ranks, a part of its own size to each; counts and offsets are `u64` of the host, in elements.
+    optional fn HcclReduceScatterV(
+        send: *mut c_void,
+        send_counts: *const c_void,
+        send_offsets: *const c_void,
+        receive: *mut c_void,
+        count: u64,
+        data_type: HcclDataType,
+        op: HcclReduceOp,
+        comm: HcclComm,
+        stream: aclrtStream,
+    ) -> HcclResult;
+    /// Collects every rank's part, each of its own size, on all.
+    optional fn HcclAllGatherV(
+        send: *mut c_void,
+        count: u64,
+        receive: *mut c_void,
+        receive_counts: *const c_void,
+        receive_offsets: *const c_void,
+        data_type: HcclDataType,
+        comm: HcclComm,
+        stream: aclrtStream,
+    ) -> HcclResult;
+    /// Reduces over all ranks, result on the root.
+    optional fn HcclReduce(
+        send: *mut c_void,
+        receive: *mut c_void,
+        count: u64,
+        data_type: HcclDataType,
+        op: HcclReduceOp,
+        root: u32,
+        comm: HcclComm,
+        stream: aclrtStream,
+    ) -> HcclResult;
+    /// Sends a part of the root's buffer to each.
+    optional fn HcclScatter(
+        send: *mut c_void,
+        receive: *mut c_void,
+        count: u64,
+        data_type: HcclDataType,
+        root: u32,
+        comm: HcclComm,
+        stream: aclrtStream,
+    ) -> HcclResult;
+    /// Sends a part to each rank.
+    optional fn HcclAlltoAll(
+        send: *const c_void,
+        send_count: u64,
+        send_type: HcclDataType,
+        receive: *const c_void,
+        receive_count: u64,
+        receive_type: HcclDataType,
+        comm: HcclComm,
+        stream: aclrtStream,
+    ) -> HcclResult;
+    /// Sends a part of its own size to each rank.
+    optional fn HcclAlltoAllV(
+        send: *const c_void,
+        send_counts: *const c_void,
+        send_offsets: *const c_void,
+        send_type: HcclDataType,
+        receive: *const c_void,
+        receive_counts: *const c_void,
+        receive_offsets: *const c_void,
+        receive_type: HcclDataType,
+        comm: HcclComm,
+        stream: aclrtStream,
+    ) -> HcclResult;
+    /// Sends to one rank.
+    optional fn HcclSend(
+        send: *mut c_void,
+        count: u64,
+        data_type: HcclDataType,
+        to: u32,
+        comm: HcclComm,
+        stream: aclrtStream,
+    ) -> HcclResult;
+    /// Receives from one rank.
+    optional fn HcclRecv(
+        receive: *mut c_void,
+        count: u64,
+        data_type: HcclDataType,
+        from: u32,
+        comm: HcclComm,
+        stream: aclrtStream,
+    ) -> HcclResult;
 }

@@ -122,6 +122,7 @@ vendor_types! {
     enumeration aclrtMemLocationType {
         ACL_MEM_LOCATION_TYPE_HOST = 0,
         ACL_MEM_LOCATION_TYPE_DEVICE = 1,
+        ACL_MEM_LOCATION_TYPE_UNREGISTERED = 2,
     }
     enumeration aclrtMemAllocationType {
         ACL_MEM_ALLOCATION_TYPE_PINNED = 0,
@@ -235,6 +236,15 @@ vendor_types! {
         id: u32,
         /// Host or device.
         r#type: aclrtMemLocationType,
+    }
+    /// What an address is.
+    record aclrtPtrAttributes {
+        /// Where it is; `type` says whether on a device.
+        location: aclrtMemLocation,
+        /// Bytes.
+        pageSize: u32,
+        /// 0.
+        rsv: [u32; 4],
     }
     /// What kind of physical memory to allocate; `location.id` is a *logical* id.
     record aclrtPhysicalMemProp {

@@ -2,7 +2,7 @@
 //!
 //! Rank r's input is `i + 100 r`. The kernel is `kernels/allgather.cpp`.
 
-use chipcomm_examples::{Collective, CommandLine, FLAGS, KERNEL_NOTE, input};
+use chipcomm_examples::{Collective, CommandLine, FLAGS, KERNEL_NOTE, Windows, input};
 use std::process::ExitCode;
 
 const LINE: CommandLine = CommandLine {
@@ -16,6 +16,7 @@ const LINE: CommandLine = CommandLine {
 fn main() -> ExitCode {
     Collective::main(&LINE, 64, |_, n, count| {
         Ok(Collective {
+            windows: Windows::OfDomain,
             input_len: count,
             output_len: n * count,
             scalars: Vec::new(),

@@ -3,7 +3,7 @@
 //! Rank r's input is `i + 100 r`, so the output is `n i + 100 n (n - 1) / 2` everywhere. The kernel is
 //! `kernels/allreduce.cpp`.
 
-use chipcomm_examples::{Collective, CommandLine, FLAGS, KERNEL_NOTE, sum_of_inputs};
+use chipcomm_examples::{Collective, CommandLine, FLAGS, KERNEL_NOTE, Windows, sum_of_inputs};
 use std::process::ExitCode;
 
 const LINE: CommandLine = CommandLine {
@@ -18,6 +18,7 @@ const LINE: CommandLine = CommandLine {
 fn main() -> ExitCode {
     Collective::main(&LINE, 256, |_, n, count| {
         Ok(Collective {
+            windows: Windows::OfChips,
             input_len: count,
             output_len: count,
             scalars: Vec::new(),

@@ -4,8 +4,8 @@
 //! inputs with the allreduce kernel, each in its own window.
 
 use chipcomm_examples::{
-    CommandLine, Error, FLAGS, Job, KERNEL_NOTE, Options, Rows, SIGNAL_BYTES, UNTOUCHED, input, main as run,
-    rows_that_fit,
+    CommandLine, Error, FLAGS, Job, KERNEL_NOTE, Options, Rows, SIGNAL_BYTES, UNTOUCHED, data_len, input,
+    main as run, rows_that_fit, window_bytes,
 };
 use std::process::ExitCode;
 use worker_orch::{Access, Args, DType, Domain, Failure, Orchestrator, Program};
@@ -88,12 +88,10 @@ fn main() -> ExitCode {
 
 impl Plan {
     fn allocate(&self, orch: &mut Orchestrator<'_>, count: usize) -> Result<Domain, Failure> {
-        let buffers = [
-            ("signals", DType::Uint32, SIGNAL_BYTES / size_of::<u32>()),
-            ("data", DType::Float32, 2 * count),
-        ];
-        let window = SIGNAL_BYTES + (2 * count * size_of::<f32>()).next_multiple_of(64);
-        orch.allocate_domain(self.name, &self.chips, window, &buffers)
+        let data = data_len(self.chips.len(), count);
+        let words = SIGNAL_BYTES / size_of::<u32>();
+        let buffers = [("signals", DType::Uint32, words), ("data", DType::Float32, data)];
+        orch.allocate_domain(self.name, &self.chips, window_bytes(data), &buffers)
     }
 
     /// One sum inside the domain.

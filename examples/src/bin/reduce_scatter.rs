@@ -3,7 +3,7 @@
 //! Rank r's input is `i + 100 r`, n chunks long; rank d gets chunk d of the sum. The kernel is
 //! `kernels/reduce_scatter.cpp`.
 
-use chipcomm_examples::{Collective, CommandLine, FLAGS, KERNEL_NOTE, sum_of_inputs};
+use chipcomm_examples::{Collective, CommandLine, FLAGS, KERNEL_NOTE, Windows, sum_of_inputs};
 use std::process::ExitCode;
 
 const LINE: CommandLine = CommandLine {
@@ -17,6 +17,7 @@ const LINE: CommandLine = CommandLine {
 fn main() -> ExitCode {
     Collective::main(&LINE, 64, |_, n, chunk| {
         Ok(Collective {
+            windows: Windows::OfDomain,
             input_len: n * chunk,
             output_len: chunk,
             scalars: Vec::new(),

@@ -10,8 +10,8 @@
 //! are `kernels/tp_ffn.cpp` and `kernels/allreduce.cpp`; the result is checked against plain Rust.
 
 use chipcomm_examples::{
-    CommandLine, Error, FLAGS, Job, KERNEL_NOTE, Options, Rows, SIGNAL_BYTES, UNTOUCHED, main as run,
-    rows_that_fit, usage,
+    CommandLine, Error, FLAGS, Job, KERNEL_NOTE, Options, Rows, SIGNAL_BYTES, UNTOUCHED, data_len,
+    main as run, rows_that_fit, usage, window_bytes,
 };
 use std::process::ExitCode;
 use worker_orch::{
@@ -169,11 +169,12 @@ fn main() -> ExitCode {
         };
         let chip = |(rank, device): (usize, &i32)| {
             let member = Membership::new(rank as u32, n as u32).map_err(usage)?;
+            let data = data_len(n, sum_len);
             Ok(ChipConfig::new(*device)
                 .communicator(member)
-                .window(SIGNAL_BYTES + 3 * sum_len * size_of::<f32>())
+                .window(window_bytes(data + sum_len))
                 .region("signals", SIGNAL_BYTES)
-                .buffer("data", DType::Float32, 2 * sum_len)
+                .buffer("data", DType::Float32, data)
                 .buffer("partial", DType::Float32, sum_len))
         };
         let chips = job.devices().iter().enumerate().map(chip).collect::<Result<Vec<_>, Error>>()?;

@@ -2,7 +2,7 @@
 //!
 //! Rank r's input is `i + 100 r`. The kernel is `kernels/treduce.cpp`.
 
-use chipcomm_examples::{Collective, CommandLine, FLAGS, Flag, KERNEL_NOTE, sum_of_inputs, usage};
+use chipcomm_examples::{Collective, CommandLine, FLAGS, Flag, KERNEL_NOTE, Windows, sum_of_inputs, usage};
 use std::process::ExitCode;
 
 const LINE: CommandLine = CommandLine {
@@ -20,6 +20,7 @@ fn main() -> ExitCode {
             return Err(usage(format!("--root {root}: the ranks are 0 to {}", n - 1)));
         }
         Ok(Collective {
+            windows: Windows::OfChips,
             input_len: count,
             output_len: count,
             scalars: vec![root as u64],

@@ -90,7 +90,7 @@ fn quiet_is_one_line_and_text_shows_the_chips() {
     assert_eq!(run("allreduce", &["-q"]).out.lines().count(), 1);
     let text = run("allreduce", &["-d", "0,5"]).out;
     assert!(text.contains("chip 1: device 5, rank 1 of 2, window of"), "{text}");
-    assert!(text.contains("signals (4096 bytes), data (512 x Float32)"), "{text}");
+    assert!(text.contains("signals (4096 bytes), data (657408 x Float32)"), "{text}");
     assert!(text.contains("chip 1: max |out - expected| = 0"), "{text}");
 }
 
@@ -200,7 +200,7 @@ fn kernels_compile_against_the_header_for_ascend_and_its_barrier_holds() {
     let ascend = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/ascend");
     kernels_compile(&["-include", vendor.to_str().unwrap(), "-I", ascend]);
     let source = format!(
-        "#include \"{}\"\n#include \"{ascend}/comm_kernel.h\"\n#include \"allreduce.cpp\"\n",
+        "#include \"{}\"\n#include \"{ascend}/comm_collectives.h\"\n#include \"allreduce.cpp\"\n",
         vendor.display()
     );
     let kernel = compile(folder.path(), "ascend", &source);

@@ -13,11 +13,8 @@ use deadline::Deadline;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
-use mailbox_atomics::{
-    Barrier, Call, Listener, MailboxWords, OneShot, ParkFlag, Place, Requester, Responder, Wait, WordI32,
-    WordU32, WordU64,
-};
-use std::num::{NonZeroI32, NonZeroU32};
+use mailbox_atomics::{Barrier, Listener, OneShot, ParkFlag, Place, Wait, WordI32, WordU32, WordU64};
+use std::num::NonZeroI32;
 use std::time::Duration;
 
 /// Bounded scenarios explore all schedules with this many forced switches; two suffice for every mutant.
@@ -110,83 +107,6 @@ pub(crate) fn no_wake_up_is_lost_over_two_steps() {
     });
     wait_for(&shared, 2);
     writer.join().unwrap();
-}
-
-/// MA-1 in both directions of a mailbox.
-pub(crate) fn request_and_reply_carry_their_payloads() {
-    let shared = Arc::new((MailboxWords::default(), Payload::new()));
-    let there = shared.clone();
-    let responder = thread::spawn(move || {
-        let mut side = Responder::new(&there.0);
-        let Call::Request(number) = side.next(&long()).unwrap() else { panic!("no shutdown was requested") };
-        let asked = there.1.get();
-        side.reply(number, || there.1.set(asked + 1));
-    });
-    let mut side = Requester::new(&shared.0);
-    let number = side.send(|| shared.1.set(41));
-    side.wait(number, &long()).unwrap();
-    assert_eq!(shared.1.get(), 42);
-    responder.join().unwrap();
-}
-
-/// MA-5: a shutdown that comes while a request is being answered is still there afterwards.
-pub(crate) fn shutdown_survives_a_late_reply() {
-    let shared = Arc::new(MailboxWords::default());
-    let there = shared.clone();
-    let responder = thread::spawn(move || {
-        let mut side = Responder::new(&there);
-        let mut served = 0;
-        loop {
-            match side.next(&long()).unwrap() {
-                Call::Request(number) => {
-                    served += 1;
-                    side.reply(number, || ());
-                }
-                Call::Shutdown(_) => break,
-            }
-            assert!(served <= 1, "one request was sent");
-        }
-    });
-    let mut side = Requester::new(&shared);
-    side.send(|| ());
-    side.shut_down(NonZeroU32::MIN);
-    responder.join().unwrap();
-}
-
-/// MA-2 and MA-5: a shutdown wakes a parked responder.
-pub(crate) fn shutdown_wakes_a_parked_responder() {
-    let shared = Arc::new(MailboxWords::default());
-    let there = shared.clone();
-    let responder = thread::spawn(move || Responder::new(&there).next(&long()).unwrap());
-    Requester::new(&shared).shut_down(NonZeroU32::MIN);
-    assert_eq!(responder.join().unwrap(), Call::Shutdown(NonZeroU32::MIN));
-}
-
-/// MA-1: a late reply to a request that was given up is not taken for the answer to the next one.
-pub(crate) fn a_reply_answers_its_own_request_only() {
-    let shared = Arc::new((MailboxWords::default(), Payload::new()));
-    let there = shared.clone();
-    let responder = thread::spawn(move || {
-        let mut side = Responder::new(&there.0);
-        let mut answered = 0;
-        while answered < 2 {
-            let Call::Request(number) = side.next(&long()).unwrap() else {
-                panic!("no shutdown was requested")
-            };
-            answered = number.get();
-            side.reply(number, || {
-                if answered == 2 {
-                    there.1.set(2)
-                }
-            });
-        }
-    });
-    let mut side = Requester::new(&shared.0);
-    side.send(|| ());
-    let second = side.send(|| ());
-    side.wait(second, &long()).unwrap();
-    assert_eq!(shared.1.get(), 2);
-    responder.join().unwrap();
 }
 
 /// MA-6: a fast party enters the next phase while a slow one still leaves the last.

@@ -40,8 +40,12 @@ impl ChipCollectives {
 
     /// Closes a group, together with the other members. Does nothing where it could not be made.
     pub(super) fn close(&mut self, frame: &ReceivedFrame) -> Result<(), Failure> {
-        let &[id] = frame.scalars.as_slice() else { return Err(malformed()) };
+        let &[id, failed] = frame.scalars.as_slice() else { return Err(malformed()) };
         fault_point!("worker.collectives.close");
+        // Some member may have left it in the middle of a call: then none waits for the others.
+        if failed != 0 {
+            self.give_up();
+        }
         match self.list.iter().position(|member| u64::from(member.id) == id) {
             Some(at) => Ok(self.list.swap_remove(at).group.close()?),
             None => Ok(()),

@@ -11,17 +11,32 @@ use chip_bootstrap::{BringUpPhase, Entry, bring_up_and_publish};
 use comm_context::comm::{Membership, Timeout};
 use deadline::Deadline;
 use fault_points::fault_point;
+use std::ffi::CString;
 use worker_errors::Failure;
 
 /// A child's `main`, however its process was started. The result is the exit code.
 pub(crate) fn main(context: &ChildContext<'_>, role: Role<'_>) -> i32 {
     fault_point!("worker.child.begun");
+    set_process_name(context.number, &role);
     match role {
         Role::Chip(chip) => chip_main(context, &chip),
         Role::SubWorker => sub_main(context),
         Role::Worker { worker, init_until, close_within } => {
             worker_main(context, worker, init_until, close_within)
         }
+    }
+}
+
+/// What `ps -o comm` shows: `chipcomm:chip1`. The name has 15 bytes at most, so there is no space in it.
+fn set_process_name(number: usize, role: &Role<'_>) {
+    let kind = match role {
+        Role::Chip(_) => "chip",
+        Role::Worker { .. } => "wkr",
+        Role::SubWorker => "sub",
+    };
+    if let Ok(name) = CString::new(format!("chipcomm:{kind}{number}")) {
+        // A name is a courtesy.
+        let _ = nix::sys::prctl::set_name(&name);
     }
 }
 

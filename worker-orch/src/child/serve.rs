@@ -1,9 +1,9 @@
 //! The loop of a child: take the next frame, wait for what it needs, execute it, publish that it is done.
 
-use crate::shared::{BODY_AT, ControlBlock, Kind, ReceivedFrame, SLOT_BYTES, used};
+use crate::shared::{BODY_AT, ControlBlock, Kind, Outcome, ReceivedFrame, SLOT_BYTES, used};
 use deadline::{Deadline, LONGEST_WAIT, monotonic_ns};
 use fault_points::fault_point;
-use mailbox_atomics::{SpinBudget, Wait, WaitError};
+use mailbox_atomics::{DispatchReceiver, SpinBudget, Wait, WaitError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use worker_errors::{ErrorCode, Failure};
 
@@ -49,14 +49,14 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
     let words = block.child(me);
     let mut slot = vec![0; SLOT_BYTES];
     let mut frame = ReceivedFrame::default();
-    // Not 0 in the place of a process that was ended.
-    let mut seq = words.done();
+    // It goes on where a process in its place that was ended stopped.
+    let mut ring =
+        DispatchReceiver::new(words.done_number(), words.slot_flag(), block.parent().shutdown_word());
     // The last run of which this child recorded a failure. It is not read back from the control block: the
     // parent polls that cache line, and its owner would have to fetch it.
     let mut failed_run = words.failed_run();
     let Ok(mut idle) = Deadline::after(LONGEST_WAIT) else { return Ended::Shutdown };
-    while let Some(next) = next_frame(block, me, seq + 1, &mut idle, &spin) {
-        seq = next;
+    while let Some(seq) = next_frame(block, me, &mut ring, &mut idle, &spin) {
         words.set_busy(seq);
         read_frame(block, me, seq, &mut slot, &mut frame);
         fault_point!("worker.frame.received");
@@ -71,10 +71,12 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
             await_prerequisites(block, me, &frame, &spin)
         };
         fault_point!("worker.frame.ready");
-        let start_ns = if tracing { monotonic_ns() } else { 0 };
+        if tracing {
+            block.record_start(me, seq, monotonic_ns());
+        }
         let outcome = ready.and_then(|()| execute(block, executor, &frame));
         if tracing {
-            block.record_times(me, seq, start_ns, monotonic_ns());
+            block.record_end(me, seq, monotonic_ns(), traced(&outcome));
         }
         fault_point!("worker.frame.executed");
         if executor.is_lost() {
@@ -101,33 +103,36 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
         }
         words.set_idle();
         fault_point!("worker.frame.before-done");
-        block.finish(me, words, seq);
+        ring.finish(block.listeners(me));
         fault_point!("worker.frame.done");
     }
     words.set_idle();
     Ended::Shutdown
 }
 
-/// Waits for frame `seq`; `None` at shutdown.
+fn traced(outcome: &Result<Vec<u8>, TaskError>) -> Outcome {
+    match outcome {
+        Ok(_) => Outcome::Done,
+        Err(TaskError::Failed(_)) => Outcome::Failed,
+        Err(TaskError::Followed) => Outcome::Skipped,
+    }
+}
+
+/// Waits for the next frame; `None` at shutdown.
 fn next_frame(
     block: &ControlBlock,
     me: usize,
-    seq: u64,
+    ring: &mut DispatchReceiver<'_>,
     idle: &mut Deadline,
     spin: &SpinBudget,
 ) -> Option<u64> {
-    let slot = block.slot_word(me, seq);
-    let mut parked = block.child(me).slot_flag();
+    let seq = ring.next_number();
     loop {
         let wait = Wait::until(*idle);
         // The first frame comes when all children are up: spinning before that takes the cores that they come
         // up on.
         let wait = if seq == 1 { wait } else { wait.spinning(spin) };
-        let woke = wait.on(slot, Some(&mut parked), |found| match found {
-            found if found == seq => Some(Some(seq)),
-            _ => block.parent().is_shut_down().then_some(None),
-        });
-        match woke {
+        match ring.next(block.slot_number(me, seq), &wait) {
             Ok(next) => return next,
             // The longest wait there is, renewed: an idle Worker may idle for days.
             Err(_) => *idle = Deadline::after(LONGEST_WAIT).ok()?,
@@ -167,13 +172,13 @@ fn await_prerequisites(
         if waits {
             block.child(me).set_need(Some(*need));
         }
-        let waited = wait.on(words.done_word(), Some(&mut parked), |done| (done >= need.seq).then_some(()));
+        let waited = words.done_number().wait_for(need.seq, &wait, &mut parked);
         if waits {
             block.child(me).set_need(None);
         }
         match waited {
-            Ok(()) if words.failed_run() == frame.run => return Err(TaskError::Followed),
-            Ok(()) => {}
+            Ok(_) if words.failed_run() == frame.run => return Err(TaskError::Followed),
+            Ok(_) => {}
             Err(WaitError::Aborted { .. } | WaitError::TimedOut { .. } | WaitError::PeerDied(_)) => {
                 return Err(TaskError::Followed);
             }

@@ -8,6 +8,7 @@ use bootstrap_channel::{ChannelSet, GatherError};
 use chip_bootstrap::BringUpPhase;
 use deadline::HowDied;
 use mailbox_atomics::WaitError;
+use nix::errno::Errno;
 use std::fmt::Write;
 use worker_errors::{ErrorCode, Failure};
 
@@ -61,6 +62,17 @@ pub(super) fn explain(
     problems.into_result().err().unwrap_or(reported)
 }
 
+/// Which limit a process that could not be started ran into.
+pub(super) fn limit_hint(errno: Errno) -> &'static str {
+    match errno {
+        Errno::EMFILE => "this process has too many descriptors open: raise `ulimit -n`",
+        Errno::ENFILE => "the machine has too many descriptors open: raise fs.file-max",
+        Errno::EAGAIN => "too many processes: raise `ulimit -u`, or pids.max of the container",
+        Errno::ENOMEM => "the machine has too little memory, or the container's limit is reached",
+        _ => "see the system's log",
+    }
+}
+
 /// The first child that is gone without having reported why.
 fn first_dead(handles: &[ChildHandle]) -> Option<(usize, HowDied)> {
     handles.iter().enumerate().find_map(|(child, handle)| {
@@ -90,4 +102,21 @@ fn table(handles: &[ChildHandle], channels: &ChannelSet) -> String {
         let _ = writeln!(table, "  {:<12} {phase}", handle.name());
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f75_the_hint_names_the_limit_that_was_hit() {
+        for (errno, limit) in [
+            (Errno::EMFILE, "ulimit -n"),
+            (Errno::ENFILE, "fs.file-max"),
+            (Errno::EAGAIN, "ulimit -u"),
+            (Errno::ENOMEM, "memory"),
+        ] {
+            assert!(limit_hint(errno).contains(limit), "{errno}");
+        }
+    }
 }

@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use super::bring_up::{Memory, Plan};
+use super::bring_up_error::limit_hint;
 use crate::shared::{ChildContext, ChipRole, Functions, Role};
 use child_process::Child;
 use chip_bootstrap::ChipGroup;
@@ -68,8 +69,7 @@ pub(super) fn fork_all(
         // SAFETY: see the head of this file. Values with closed descriptors (the parent's other children) are
         // not touched by the body, and the child ends without running destructors.
         let child = unsafe { Child::fork(&keep, body) }.map_err(|errno| {
-            let text =
-                format!("{name} could not be started: fork: {errno}; see ulimit -u and the machine's memory");
+            let text = format!("{name} could not be started: fork: {errno}; {}", limit_hint(errno));
             Failure::new(ErrorCode::System, text).in_phase("init")
         })?;
         processes.push((name.clone(), child));

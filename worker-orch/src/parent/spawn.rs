@@ -1,6 +1,7 @@
 //! Children as new processes of this program.
 
 use super::bring_up::{Memory, Plan};
+use super::bring_up_error::limit_hint;
 use crate::shared::{CHILD_VARIABLE, ChipLaunch, LaunchSpec, SharedRange};
 use child_process::Child;
 use chip_bootstrap::{ChipGroup, region_failure};
@@ -40,8 +41,8 @@ pub(super) fn spawn_all(
             .collect();
         let child = Child::respawn(CHILD_VARIABLE, &descriptors).map_err(|errno| {
             let text = format!(
-                "{name} could not be started: posix_spawn of /proc/self/exe: {errno}; \
-                 see ulimit -u, ulimit -n and the machine's memory"
+                "{name} could not be started: posix_spawn of /proc/self/exe: {errno}; {}",
+                limit_hint(errno)
             );
             Failure::new(ErrorCode::System, text).in_phase("init")
         })?;

@@ -62,7 +62,7 @@ pub(crate) enum Kind {
     /// Make the collectives of some chips: scalars are id and three words of options; blob is the number of members, their
     /// ranks, then the name of the domain they are for.
     MakeCollectives = 12,
-    /// Close them: scalar is their id.
+    /// Close them: scalars are their id and whether the run failed.
     CloseCollectives = 13,
 }
 

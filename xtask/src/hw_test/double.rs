@@ -21,6 +21,7 @@ pub(super) const OWN_SESSIONS: &[(Layer, &str, &str, &str)] = &[
 pub(super) const ANY_PLATFORM: &[(Layer, &str, &str)] = &[
     (Layer::Worker, "worker-orch", "proc_run"),
     (Layer::Worker, "worker-orch", "proc_cancelled"),
+    (Layer::Worker, "worker-orch", "proc_collectives"),
     (Layer::Worker, "worker-orch", "proc_death"),
     (Layer::Worker, "worker-orch", "proc_limits"),
     (Layer::Worker, "worker-orch", "proc_exec"),

@@ -44,6 +44,8 @@ pub(crate) enum Layer {
     /// The backends (L1a, L1b)
     #[value(aliases = ["l1a", "l1b", "l1"])]
     Comm,
+    /// Collectives, by the devices' own engine
+    Collectives,
     /// The report of a chip's bring-up (L2)
     #[value(alias = "l2")]
     Bootstrap,
@@ -149,6 +151,7 @@ const IN_CI: &[Layer] = &[
     Layer::Errors,
     Layer::Comm,
     Layer::Bootstrap,
+    Layer::Collectives,
     Layer::Chip,
     Layer::Worker,
 ];

@@ -32,8 +32,11 @@ pub(super) fn in_step(tree: &Tree<'_>) -> Vec<Finding> {
     }
     let calling: Vec<(&str, &str)> =
         tree.under(SOURCES, ".rs").filter(|(path, _)| !path.starts_with(SYS)).collect();
-    let tests: BTreeSet<&str> =
-        tree.under("comm-hccl", ".rs").flat_map(|(_, text)| test_names(text)).collect();
+    let tests: BTreeSet<&str> = tree
+        .under("comm-hccl", ".rs")
+        .chain(tree.under("collectives/tests", ".rs"))
+        .flat_map(|(_, text)| test_names(text))
+        .collect();
     for row in rows {
         let mut wrong = |what: String| findings.push(format!("{FILE}:{}: {what}", row.at));
         if !declared.contains(&row.function) {

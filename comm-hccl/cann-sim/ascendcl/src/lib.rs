@@ -45,7 +45,7 @@ const _: comm_hccl::sys::AscendCl = table! {
         aclrtBinaryGetFunction aclrtBinaryUnLoad;
     optional:
         aclrtLaunchKernelWithHostArgs aclrtLaunchKernel
-        aclrtGetVersion aclrtGetPhyDevIdByLogicDevId aclrtDeviceGetBareTgid aclrtMemGetAllocationGranularity
+        aclrtGetVersion aclrtGetPhyDevIdByLogicDevId aclrtDeviceGetBareTgid aclrtPointerGetAttributes aclrtMemGetAllocationGranularity
         aclrtMallocPhysical aclrtFreePhysical aclrtReserveMemAddress aclrtReleaseMemAddress aclrtMapMem aclrtUnmapMem
         aclrtMemSetAccess aclrtMemExportToShareableHandleV2 aclrtMemImportFromShareableHandleV2
         aclrtMemSetPidToShareableHandleV2 aclrtMemExportToShareableHandle aclrtMemImportFromShareableHandle

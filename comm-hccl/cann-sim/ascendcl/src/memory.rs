@@ -45,6 +45,23 @@ pub(crate) unsafe extern "C" fn aclrtMalloc(
 }
 
 #[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn aclrtPointerGetAttributes(
+    pointer: *const c_void,
+    attributes: *mut aclrtPtrAttributes,
+) -> aclError {
+    call("aclrtPointerGetAttributes", |state| {
+        ensure(!attributes.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
+        let on_device = state.locate(pointer as usize, 1).is_ok();
+        let r#type =
+            if on_device { ACL_MEM_LOCATION_TYPE_DEVICE } else { ACL_MEM_LOCATION_TYPE_UNREGISTERED };
+        let location = aclrtMemLocation { id: 0, r#type };
+        // SAFETY: not null; the caller provides a place for one.
+        unsafe { attributes.write(aclrtPtrAttributes { location, pageSize: 4096, rsv: [0; 4] }) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn aclrtFree(pointer: *mut c_void) -> aclError {
     call("aclrtFree", |state| match state.ranges.get(&(pointer as usize)) {
         Some(range) if range.kind == Kind::Memory => {

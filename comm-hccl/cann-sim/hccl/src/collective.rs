@@ -35,6 +35,55 @@ impl Member {
         self.barrier()
     }
 
+    /// One exchange in which the pieces of the ranks differ in length.
+    fn exchange_uneven(
+        &self,
+        piece: &[u8],
+        len_of: impl Fn(u32) -> usize,
+        mut take: impl FnMut(u32, &[u8]) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let place = |rank: u32| (self.staging + rank as usize * PIECE) as *mut u8;
+        // SAFETY: as in `exchange`.
+        unsafe { copy_to_shared(piece, place(self.rank)) };
+        self.barrier()?;
+        for rank in 0..self.ranks {
+            let mut copy = vec![0; len_of(rank).min(PIECE)];
+            // SAFETY: as above.
+            unsafe { copy_from_shared(place(rank), &mut copy) };
+            take(rank, &copy)?;
+        }
+        self.barrier()
+    }
+
+    /// Exchanges buffers of which rank `r` has `lens[r]` bytes. `take` gets offset, rank and bytes of each piece.
+    fn exchange_uneven_all(
+        &self,
+        lens: &[usize],
+        load_own: impl Fn(usize, usize) -> Result<Vec<u8>, Refusal>,
+        mut take: impl FnMut(usize, u32, &[u8]) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let longest = lens.iter().copied().max().unwrap_or(0);
+        for offset in (0..longest).step_by(PIECE) {
+            let len_of = |rank: u32| lens[rank as usize].saturating_sub(offset).min(PIECE);
+            let own = len_of(self.rank);
+            let piece = if own == 0 { Vec::new() } else { load_own(offset, own)? };
+            self.exchange_uneven(&piece, len_of, |rank, part| take(offset, rank, part))?;
+        }
+        Ok(())
+    }
+
+    /// The same list of every rank.
+    fn exchange_lists(&self, own: &[usize]) -> Result<Vec<Vec<usize>>, Refusal> {
+        let bytes: Vec<u8> = own.iter().flat_map(|number| (*number as u64).to_le_bytes()).collect();
+        let mut all = Vec::new();
+        self.exchange(&bytes, |_, list| {
+            let number = |bytes: &[u8]| u64::from_le_bytes(std::array::from_fn(|at| bytes[at])) as usize;
+            all.push(list.chunks_exact(8).map(number).collect());
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
     /// Exchanges `len` bytes of device memory, piece by piece. `take` gets offset, rank and bytes of each.
     fn exchange_all(
         &self,
@@ -128,6 +177,31 @@ macro_rules! collectives {
     (@type data_type) => { HcclDataType };
     (@type op) => { HcclReduceOp };
     (@type root) => { u32 };
+    (@type peer) => { u32 };
+    (@type from) => { *const c_void };
+    (@type to) => { *const c_void };
+    (@type counts) => { *const c_void };
+    (@type offsets) => { *const c_void };
+    (@type receive_counts) => { *const c_void };
+    (@type receive_offsets) => { *const c_void };
+    (@type receive_count) => { u64 };
+    (@type receive_type) => { HcclDataType };
+}
+
+/// Copies a list of numbers of the host, one for each rank, as bytes of elements.
+fn list_of(numbers: *const c_void, ranks: u32, data_type: HcclDataType) -> Result<Vec<usize>, Refusal> {
+    ensure(!numbers.is_null(), HCCL_E_PTR, "null pointer")?;
+    let number = |at: usize| {
+        // SAFETY: not null; the caller provides a number for each rank.
+        let number = unsafe { numbers.cast::<u64>().add(at).read_unaligned() };
+        bytes(number, data_type, 1)
+    };
+    (0..ranks as usize).map(number).collect()
+}
+
+/// Bytes up to the end of the last part.
+fn extent(lens: &[usize], starts: &[usize]) -> usize {
+    lens.iter().zip(starts).map(|(len, start)| len.saturating_add(*start)).max().unwrap_or(0)
 }
 
 collectives! {
@@ -166,5 +240,119 @@ collectives! {
         member.exchange_all(buffer, len, |offset, rank, part| {
             if rank == root { save(buffer, offset, part) } else { Ok(()) }
         })
+    }
+
+    HcclReduce(send, receive, count, data_type, op, root) |member| {
+        ensure(root < member.ranks, HCCL_E_PARA, "the root is not a rank")?;
+        let len = bytes(count, data_type, 1)?;
+        check_buffers(&[(send, len), (receive, len)])?;
+        member.reduce_all(send, len, data_type, op, |offset, sum| {
+            if member.rank == root { save(receive, offset, sum) } else { Ok(()) }
+        })
+    }
+
+    HcclReduceScatterV(send, counts, offsets, receive, count, data_type, op) |member| {
+        let (lens, starts) =
+            (list_of(counts, member.ranks, data_type)?, list_of(offsets, member.ranks, data_type)?);
+        let all = extent(&lens, &starts);
+        let mine = lens[member.rank as usize];
+        ensure(mine == bytes(count, data_type, 1)?, HCCL_E_PARA, "the own count differs from the list")?;
+        check_buffers(&[(send, all), (receive, mine)])?;
+        let start = starts[member.rank as usize];
+        member.reduce_all(send, all, data_type, op, |offset, sum| {
+            let (from, to) = (start.max(offset), (start + mine).min(offset + sum.len()));
+            if from < to {
+                save(receive, from - start, &sum[from - offset..to - offset])?;
+            }
+            Ok(())
+        })
+    }
+
+    HcclAllGatherV(send, count, receive, receive_counts, receive_offsets, data_type) |member| {
+        let (lens, starts) = (
+            list_of(receive_counts, member.ranks, data_type)?,
+            list_of(receive_offsets, member.ranks, data_type)?,
+        );
+        let own = bytes(count, data_type, 1)?;
+        ensure(own == lens[member.rank as usize], HCCL_E_PARA, "the own count differs from the list")?;
+        check_buffers(&[(send, own), (receive, extent(&lens, &starts))])?;
+        member.exchange_uneven_all(&lens, |offset, len| load(send, offset, len), |offset, rank, part| {
+            save(receive, starts[rank as usize] + offset, part)
+        })
+    }
+
+    HcclScatter(send, receive, count, data_type, root) |member| {
+        ensure(root < member.ranks, HCCL_E_PARA, "the root is not a rank")?;
+        let (len, all) = (bytes(count, data_type, 1)?, bytes(count, data_type, member.ranks)?);
+        check_buffers(&[(receive, len)])?;
+        if member.rank == root {
+            check_buffers(&[(send, all)])?;
+        }
+        let lens: Vec<usize> = (0..member.ranks).map(|rank| if rank == root { all } else { 0 }).collect();
+        let mine = member.rank as usize * len..(member.rank as usize + 1) * len;
+        member.exchange_uneven_all(&lens, |offset, len| load(send, offset, len), |offset, _, part| {
+            let (from, to) = (mine.start.max(offset), mine.end.min(offset + part.len()));
+            if from < to {
+                save(receive, from - mine.start, &part[from - offset..to - offset])?;
+            }
+            Ok(())
+        })
+    }
+
+    HcclAlltoAll(from, count, data_type, to, receive_count, receive_type) |member| {
+        let (len, all) = (bytes(count, data_type, 1)?, bytes(count, data_type, member.ranks)?);
+        ensure(len == bytes(receive_count, receive_type, 1)?, HCCL_E_PARA, "counts differ")?;
+        check_buffers(&[(from, all), (to, all)])?;
+        let mine = member.rank as usize * len..(member.rank as usize + 1) * len;
+        member.exchange_all(from, all, |offset, rank, part| {
+            let (start, end) = (mine.start.max(offset), mine.end.min(offset + part.len()));
+            if start < end {
+                let at = rank as usize * len + start - mine.start;
+                save(to.cast_mut(), at, &part[start - offset..end - offset])?;
+            }
+            Ok(())
+        })
+    }
+
+    HcclAlltoAllV(
+        from, counts, offsets, data_type, to, receive_counts, receive_offsets, receive_type
+    ) |member| {
+        let (lens, starts) =
+            (list_of(counts, member.ranks, data_type)?, list_of(offsets, member.ranks, data_type)?);
+        let (wanted, places) = (
+            list_of(receive_counts, member.ranks, receive_type)?,
+            list_of(receive_offsets, member.ranks, receive_type)?,
+        );
+        check_buffers(&[(from, extent(&lens, &starts)), (to, extent(&wanted, &places))])?;
+        let matrix = member.exchange_lists(&lens)?;
+        let me = member.rank as usize;
+        let agree = matrix.iter().map(|row| row[me]).eq(wanted.iter().copied());
+        // Round by round: in round k every rank gives what it sends to rank k, so that lengths are known.
+        for round in 0..member.ranks as usize {
+            let lens_of_round: Vec<usize> = matrix.iter().map(|row| row[round]).collect();
+            let take = |offset: usize, rank: u32, part: &[u8]| {
+                if round == me && agree {
+                    save(to.cast_mut(), places[rank as usize] + offset, part)?;
+                }
+                Ok(())
+            };
+            let own = |offset: usize, len: usize| load(from, starts[round] + offset, len);
+            member.exchange_uneven_all(&lens_of_round, own, take)?;
+        }
+        ensure(agree, HCCL_E_PARA, "what is sent here is not what is expected")
+    }
+
+    HcclSend(send, count, data_type, peer) |member| {
+        ensure(peer < member.ranks && peer != member.rank, HCCL_E_PARA, "not another rank")?;
+        let len = bytes(count, data_type, 1)?;
+        check_buffers(&[(send, len)])?;
+        member.send(peer, len, |offset, len| load(send, offset, len))
+    }
+
+    HcclRecv(receive, count, data_type, peer) |member| {
+        ensure(peer < member.ranks && peer != member.rank, HCCL_E_PARA, "not another rank")?;
+        let len = bytes(count, data_type, 1)?;
+        check_buffers(&[(receive, len)])?;
+        member.receive(peer, len, |offset, bytes| save(receive, offset, bytes))
     }
 }

@@ -24,6 +24,14 @@ const MAX_RANKS: u32 = 64;
 const ROOT_MAGIC: [u8; 8] = *b"cannsimR";
 /// Staging bytes of one rank.
 pub(crate) const PIECE: usize = 64 << 10;
+/// Bytes that all ranks of a communicator share: a piece for each, and a place for the messages of each pair.
+const SHARED: usize = PIECE * MAX_RANKS as usize + PAIR_PLACE * (MAX_RANKS * MAX_RANKS) as usize;
+/// Bytes of a pair's place: a word that says how many bytes are there, then the bytes.
+pub(crate) const PAIR_PLACE: usize = 64 + PAIR_BYTES;
+pub(crate) const PAIR_BYTES: usize = 16 << 10;
+
+/// How often a wait looks for ranks that have left.
+pub(crate) const LOOK_UP: Duration = Duration::from_millis(20);
 
 /// A rank's membership.
 pub(crate) struct Member {
@@ -81,7 +89,7 @@ impl Member {
 
     /// Waits for every rank, as long as the vendor would.
     pub(crate) fn barrier(&self) -> Result<(), Refusal> {
-        self.barrier_until(Instant::now() + seconds("HCCL_EXEC_TIMEOUT", 1836))
+        self.barrier_until(Self::exec_deadline())
     }
 
     fn barrier_until(&self, deadline: Instant) -> Result<(), Refusal> {
@@ -98,9 +106,27 @@ impl Member {
         while slot.generation.load(Acquire) == generation {
             let left = deadline.saturating_duration_since(Instant::now());
             ensure(!left.is_zero(), HCCL_E_TIMEOUT, "a rank did not come in time")?;
-            futex_wait(&slot.generation, generation, left);
+            self.check_members()?;
+            // Looks up now and then: a rank that leaves does not change the word.
+            futex_wait(&slot.generation, generation, left.min(LOOK_UP));
         }
         Ok(())
+    }
+
+    /// Refuses when a rank has destroyed its communicator, for which the others would wait until their deadline.
+    pub(crate) fn check_members(&self) -> Result<(), Refusal> {
+        let all = u64::MAX >> (64 - self.ranks);
+        ensure(self.slot().joined.load(Relaxed) == all, HCCL_E_REMOTE, "a rank has left the communicator")
+    }
+
+    /// Where the messages from one rank to another are.
+    pub(crate) fn pair_place(&self, from: u32, to: u32) -> usize {
+        let number = (from * MAX_RANKS + to) as usize;
+        self.staging + PIECE * MAX_RANKS as usize + number * PAIR_PLACE
+    }
+
+    pub(crate) fn exec_deadline() -> Instant {
+        Instant::now() + seconds("HCCL_EXEC_TIMEOUT", 1836)
     }
 }
 
@@ -114,7 +140,7 @@ pub(crate) unsafe extern "C" fn HcclGetRootInfo(root: *mut HcclRootInfo) -> Hccl
             HCCL_E_UNAVAIL,
             "no port of 60000 to 60031 is free for rank 0 to listen on",
         )?;
-        let memory = SharedMemory::create(PIECE * MAX_RANKS as usize);
+        let memory = SharedMemory::create(SHARED);
         let memory = memory.or_else(|e| refuse(HCCL_E_MEMORY, e.to_string()))?;
         let lock = attachment.lock().or_else(|e| refuse(HCCL_E_SYSCALL, e.to_string()))?;
         let free = lock.control().comms.iter().enumerate().find(|(_, s)| s.nonce.load(Relaxed) == 0);
@@ -206,7 +232,7 @@ fn join(attachment: &'static Attachment, root: &[u8], ranks: u32, rank: u32) -> 
         futex_wait(&slot.ready, 0, left);
     }
     let (pid, fd) = (slot.root_pid.load(Relaxed), slot.root_fd.load(Relaxed));
-    let memory = SharedMemory::open_peer(pid, fd, PIECE * MAX_RANKS as usize);
+    let memory = SharedMemory::open_peer(pid, fd, SHARED);
     let memory = memory.or_else(|e| refuse(HCCL_E_TCP_CONNECT, format!("rank 0 is gone: {e}")))?;
     let staging = memory.map().or_else(|e| refuse(HCCL_E_MEMORY, e.to_string()))?;
     let member = Member { attachment, slot: index, rank, ranks, staging, memory };

@@ -11,6 +11,7 @@
 mod collective;
 mod comm;
 mod gate;
+mod pair;
 mod reduce;
 mod sibling;
 
@@ -29,4 +30,12 @@ const _: comm_hccl::sys::Hccl = comm_hccl::sys::Hccl {
     HcclAllGather: Some(HcclAllGather),
     HcclReduceScatter: Some(HcclReduceScatter),
     HcclBroadcast: Some(HcclBroadcast),
+    HcclReduceScatterV: Some(HcclReduceScatterV),
+    HcclAllGatherV: Some(HcclAllGatherV),
+    HcclReduce: Some(HcclReduce),
+    HcclScatter: Some(HcclScatter),
+    HcclAlltoAll: Some(HcclAlltoAll),
+    HcclAlltoAllV: Some(HcclAlltoAllV),
+    HcclSend: Some(HcclSend),
+    HcclRecv: Some(HcclRecv),
 };

@@ -33,6 +33,15 @@ pub(crate) fn reduce(
         HCCL_DATA_TYPE_INT64 => fold!(i64, i64::wrapping_add, i64::wrapping_mul),
         HCCL_DATA_TYPE_FP32 => fold!(f32, |a, b| a + b, |a, b| a * b),
         HCCL_DATA_TYPE_FP64 => fold!(f64, |a, b| a + b, |a, b| a * b),
+        HCCL_DATA_TYPE_FP16 => fold(
+            into,
+            from,
+            op,
+            |bytes: [u8; 2]| half::f16::from_le_bytes(bytes).to_f32(),
+            |value| half::f16::from_f32(value).to_le_bytes(),
+            |a, b| a + b,
+            |a, b| a * b,
+        ),
         HCCL_DATA_TYPE_BFP16 => fold(
             into,
             from,
@@ -103,7 +112,8 @@ mod tests {
             reduced(1.5_f32.to_le_bytes(), 2.25_f32.to_le_bytes(), HCCL_DATA_TYPE_FP32, HCCL_REDUCE_SUM),
             3.75_f32.to_le_bytes()
         );
-        // 1.0 + 2.0 in bfloat16.
+        // 1.0 + 2.0 in half precision, and in bfloat16.
+        assert_eq!(reduced([0x00, 0x3C], [0x00, 0x40], HCCL_DATA_TYPE_FP16, HCCL_REDUCE_SUM), [0x00, 0x42]);
         assert_eq!(reduced([0x80, 0x3F], [0x00, 0x40], HCCL_DATA_TYPE_BFP16, HCCL_REDUCE_SUM), [0x40, 0x40]);
     }
 
@@ -111,6 +121,6 @@ mod tests {
     fn unknown_types_and_reductions_are_refused() {
         assert!(element_size(99).is_err());
         assert!(reduce(&mut [0; 4], &[0; 4], HCCL_DATA_TYPE_INT32, 9).is_err());
-        assert!(reduce(&mut [0; 2], &[0; 2], HCCL_DATA_TYPE_FP16, HCCL_REDUCE_SUM).is_err());
+        assert!(reduce(&mut [0; 2], &[0; 2], HCCL_DATA_TYPE_UINT16, HCCL_REDUCE_SUM).is_err());
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 impl Children {
     /// What `child` is doing: `in `sum.so`, its task 3 of 7, for 2.1s`.
     pub(super) fn activity(&self, child: usize) -> String {
-        let (words, sent) = (self.block.child(child), self.handles[child].sent);
+        let (words, sent) = (self.block.child(child), self.handles[child].ring.sent());
         match words.activity() {
             Activity::Idle => format!("idle, {} of {sent} tasks done", words.done()),
             Activity::Task { seq, since_ns, need } => {
@@ -36,7 +36,7 @@ impl Children {
     fn frame_words(&self, child: usize, seq: u64) -> String {
         let known = self.handles.get(child).is_some_and(|handle| {
             // Later frames use the slot again.
-            seq <= handle.sent && self.block.slot_word(child, seq).load() == seq
+            seq <= handle.ring.sent() && self.block.slot_number(child, seq).holds(seq)
         });
         if !known {
             return "a task".to_owned();

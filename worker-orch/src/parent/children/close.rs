@@ -2,7 +2,7 @@
 
 use super::{ChildHandle, Children};
 use crate::parent::first_cause::{Event, Problems, is_because_of_peer};
-use crate::shared::{Frame, Kind, slot_is_free};
+use crate::shared::{Frame, Kind};
 use deadline::{Deadline, Death, HowDied, Watch};
 use fault_points::fault_point;
 use mailbox_atomics::{Wait, WaitError};
@@ -40,8 +40,8 @@ impl Children {
             let watch = WatchOne(handle);
             let wait = Wait::until(deadline).watching(&watch);
             let mut parked = self.block.park_flag(self.block.children(), *child);
-            let done_word = self.block.child(*child).done_word();
-            let back = wait.on(done_word, Some(&mut parked), |done| (done >= handle.sent).then_some(()));
+            let done = self.block.child(*child).done_number();
+            let back = done.wait_for(handle.ring.sent(), &wait, &mut parked);
             matches!(back, Err(WaitError::TimedOut { .. }))
         };
         (0..self.len()).filter(still_in_task).collect()
@@ -54,7 +54,7 @@ impl Children {
         // From here on children end because they are asked to.
         self.deaths = None;
         self.timed_out = None;
-        self.block.parent().raise_shutdown();
+        self.block.parent().shutdown_word().raise(NonZeroU32::MIN);
         let Ok(deadline) = Deadline::after(patience) else {
             let text = format!("close cannot wait {patience:?}; give it a shorter limit");
             problems.add(Event::CleanUp, Failure::new(ErrorCode::Invalid, text).in_phase("close"));
@@ -94,9 +94,11 @@ impl Children {
     /// Wakes the children that are idle. One whose ring is full is busy, and checks the shutdown word after
     /// its last task.
     fn send_shutdown(&mut self, deadline: Deadline) {
-        self.poll_done();
         for child in 0..self.len() {
-            if self.loss.is_none() && slot_is_free(self.next_seq(child), self.handles[child].seen_done) {
+            let (shutdown, done) =
+                (self.block.parent().shutdown_word(), self.block.child(child).done_number());
+            let may_sleep = self.handles[child].ring.shut_down(shutdown, NonZeroU32::MIN, done);
+            if self.loss.is_none() && may_sleep {
                 let _ = self.send(child, &Frame::new(Kind::Shutdown, 0), deadline);
             }
         }

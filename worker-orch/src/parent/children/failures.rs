@@ -5,7 +5,7 @@ use super::{ChildHandle, Children};
 use crate::parent::first_cause::{Event, Problems, is_because_of_peer};
 use crate::shared::{Activity, FailedAt, LOST};
 use deadline::{Death, HowDied, monotonic_ns};
-use mailbox_atomics::WaitError;
+use mailbox_atomics::{Overclaimed, WaitError};
 use worker_errors::{ErrorCode, Failure};
 
 impl Children {
@@ -93,8 +93,8 @@ impl Children {
     }
 
     /// A child that claims to have finished what it was never sent: nothing that it says can be trusted.
-    pub(super) fn claims_too_much(&self, child: usize, done: u64) -> Failure {
-        let ChildHandle { name, process, sent, .. } = &self.handles[child];
+    pub(super) fn claims_too_much(&self, child: usize, Overclaimed { done, sent }: Overclaimed) -> Failure {
+        let ChildHandle { name, process, .. } = &self.handles[child];
         let text = format!("{name} (pid {}) claims to have finished {done} tasks of {sent}", process.pid());
         Failure::new(ErrorCode::Protocol, text).in_process(process.pid() as u32)
     }

@@ -12,14 +12,14 @@ pub(super) use failures::death_code;
 use super::trace::Trace;
 use crate::program::Program;
 use crate::shared::{
-    ControlBlock, Definition, Frame, Inherited, Kind, Prerequisite, Programs, RING, RunAbove, slot_is_free,
+    ControlBlock, Definition, Frame, Inherited, Kind, Prerequisite, Programs, RING, RunAbove,
 };
 use child_process::{Child, DeathThread};
 use chip_bootstrap::ChipGroup;
 use deadline::{Deadline, Death, Watch};
 use fault_points::fault_point;
 use loss::Loss;
-use mailbox_atomics::{SpinBudget, Wait};
+use mailbox_atomics::{DispatchSender, SpinBudget, Wait};
 use std::sync::Arc;
 use time_out::TimedOut;
 use worker_errors::Failure;
@@ -33,10 +33,9 @@ pub(super) const IN_A_GROUP: &str =
 pub(super) struct ChildHandle {
     name: String,
     process: Child,
-    /// Frames sent so far.
-    sent: u64,
-    /// The value of `done` when it was last read, and the last run that had failed then.
-    seen_done: u64,
+    /// The parent's side of its ring.
+    ring: DispatchSender,
+    /// The last run that had failed on it when it was last read how far it is.
     seen_failed_run: u64,
     /// Programs that it has.
     registered: usize,
@@ -112,8 +111,7 @@ impl Children {
         let handle = |(name, process)| ChildHandle {
             name,
             process,
-            sent: 0,
-            seen_done: 0,
+            ring: DispatchSender::new(RING),
             seen_failed_run: 0,
             registered,
             ended: false,
@@ -260,7 +258,7 @@ impl Children {
 
     /// The sequence number of the next frame to `child`.
     pub(super) fn next_seq(&self, child: usize) -> u64 {
-        self.handles[child].sent + 1
+        self.handles[child].ring.next_number()
     }
 
     /// Sends a frame and returns its sequence number. Waits while the child's ring is full.
@@ -275,20 +273,19 @@ impl Children {
         if frame.kind == Kind::Join {
             self.chips_stay = Some(IN_A_GROUP);
         }
-        if !slot_is_free(seq, self.handles[child].seen_done) {
-            self.await_done(child, seq - RING, deadline)?;
+        if let Some(before) = self.handles[child].ring.blocked_by() {
+            self.await_done(child, before, deadline)?;
         }
         if let Some(trace) = &mut self.trace {
-            trace.collect(&self.block, child, self.handles[child].seen_done);
+            trace.collect(&self.block, &self.programs, child, self.handles[child].ring.known_done());
             trace.expect(child, seq, frame);
         }
         frame.write(|at, bytes| self.block.write_slot(child, seq, at, bytes))?;
         fault_point!("worker.send.written");
         // Together with the notification, which cannot fail: a frame that counts as sent is one that the
         // child finishes.
-        self.handles[child].sent = seq;
-        let listener = self.block.child(child).slot_listener();
-        self.block.slot_word(child, seq).store_and_notify(seq, [listener]);
+        let (slot, parked) = (self.block.slot_number(child, seq), self.block.child(child).slot_flag());
+        self.handles[child].ring.publish(slot, parked);
         fault_point!("worker.send.notified");
         Ok(seq)
     }
@@ -328,14 +325,14 @@ impl Children {
     pub(super) fn poll_done(&mut self) {
         for (child, handle) in self.handles.iter_mut().enumerate() {
             let words = self.block.child(child);
-            handle.seen_done = words.done().min(handle.sent);
+            let _ = handle.ring.observe(words.done().min(handle.ring.sent()));
             handle.seen_failed_run = words.failed_run();
         }
     }
 
     /// Frames that `child` was sent and has not finished.
     pub(super) fn backlog(&self, child: usize) -> u64 {
-        self.handles[child].sent.saturating_sub(self.block.child(child).done())
+        self.handles[child].ring.sent().saturating_sub(self.block.child(child).done())
     }
 
     /// Whether a task of the current run is known to have succeeded, without reading shared memory. Once a
@@ -344,7 +341,7 @@ impl Children {
         // A child records its failure before it says that it is done with the task, and the failure was read
         // after that.
         let handle = &self.handles[usize::from(task.child)];
-        handle.seen_done >= task.seq && handle.seen_failed_run != self.run
+        handle.ring.known_done() >= task.seq && handle.seen_failed_run != self.run
     }
 
     /// The next frame to `child`, as a later one waits for it.
@@ -354,7 +351,7 @@ impl Children {
 
     /// The last frame that `child` was sent.
     pub(super) fn last_sent(&self, child: usize) -> Prerequisite {
-        Prerequisite { child: child as u16, seq: self.handles[child].sent }
+        Prerequisite { child: child as u16, seq: self.handles[child].ring.sent() }
     }
 
     /// Waits until `child` has finished frame `seq`. The death of any child ends the wait.
@@ -363,32 +360,31 @@ impl Children {
         let mut parked = self.block.park_flag(self.block.children(), child);
         let wait = Wait::until(deadline).watching(self).spinning(&self.spin);
         let wait = wait.abort_on(self.block.parent().death_word());
-        let done_word = self.block.child(child).done_word();
-        let waited = wait.on(done_word, Some(&mut parked), |done| (done >= seq).then_some(done));
-        match waited {
-            Ok(done) if done <= self.handles[child].sent => {
-                let handle = &mut self.handles[child];
-                handle.seen_done = done;
-                handle.seen_failed_run = self.block.child(child).failed_run();
-                Ok(())
-            }
-            Ok(done) => Err(self.lose(self.claims_too_much(child, done))),
-            Err(error) => Err(self.interrupted(error)),
+        let words = self.block.child(child);
+        let done = match words.done_number().wait_for(seq, &wait, &mut parked) {
+            Ok(done) => done,
+            Err(error) => return Err(self.interrupted(error)),
+        };
+        let handle = &mut self.handles[child];
+        handle.seen_failed_run = words.failed_run();
+        match handle.ring.observe(done) {
+            Ok(()) => Ok(()),
+            Err(claim) => Err(self.lose(self.claims_too_much(child, claim))),
         }
     }
 
     /// Waits until `child` has finished everything that it was sent.
     pub(super) fn await_all_of(&mut self, child: usize, deadline: Deadline) -> Result<(), Failure> {
-        self.await_done(child, self.handles[child].sent, deadline)
+        self.await_done(child, self.handles[child].ring.sent(), deadline)
     }
 
     /// Waits until every child has finished everything that it was sent.
     pub(super) fn drain(&mut self, deadline: Deadline) -> Result<(), Failure> {
-        (0..self.len()).try_for_each(|child| self.await_all_of(child, deadline))?;
+        let drained = (0..self.len()).try_for_each(|child| self.await_all_of(child, deadline));
         if let Some(trace) = &mut self.trace {
-            let sent = self.handles.iter().map(|handle| handle.sent).enumerate();
-            sent.for_each(|(child, sent)| trace.collect(&self.block, child, sent));
+            let sent = self.handles.iter().map(|handle| handle.ring.sent()).enumerate();
+            sent.for_each(|(child, sent)| trace.collect(&self.block, &self.programs, child, sent));
         }
-        Ok(())
+        drained
     }
 }

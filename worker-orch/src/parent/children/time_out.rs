@@ -95,8 +95,8 @@ impl Children {
         for child in children {
             let handle = &mut self.handles[*child];
             handle.ended = true;
-            (handle.seen_done, handle.seen_failed_run) = (handle.sent, self.run);
-            self.block.abandon(*child, handle.sent, self.run);
+            handle.seen_failed_run = self.run;
+            self.block.abandon(*child, &mut handle.ring, self.run);
         }
         self.watch_deaths();
     }

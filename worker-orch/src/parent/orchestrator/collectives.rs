@@ -117,7 +117,9 @@ impl Orchestrator<'_> {
         self.base.groups.live = kept;
         let ended: Vec<Live> = ended;
         for (id, chip) in ended.iter().flat_map(|live| live.chips.iter().map(|chip| (live.id, *chip))) {
-            let frame = Frame { scalars: &[id.into()], ..Frame::new(Kind::CloseCollectives, clean_up) };
+            let failed = u64::from(end == RunEnd::Failed);
+            let frame =
+                Frame { scalars: &[id.into(), failed], ..Frame::new(Kind::CloseCollectives, clean_up) };
             self.children.send(chip, &frame, self.deadline)?;
         }
         Ok(())

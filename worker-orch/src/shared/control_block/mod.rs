@@ -10,7 +10,7 @@ pub(crate) use failures::{ANSWER_BYTES, FailedAt};
 pub(crate) use words::Activity;
 
 use super::frame::SLOT_BYTES;
-use mailbox_atomics::{Listener, ParkFlag, WordU32, WordU64};
+use mailbox_atomics::{DispatchSender, Listener, ParkFlag, SlotNumber, WordU32};
 use shared_memory::{PAGE, Region, RegionError};
 use std::num::NonZeroU32;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -25,20 +25,45 @@ const CHILDREN_AT: usize = PAGE;
 const TIMES_AT: usize = 1024;
 const FAILURE_AT: usize = PAGE;
 const ANSWER_AT: usize = 2 * PAGE;
-const RING_AT: usize = 3 * PAGE;
-const CHILD_BYTES: usize = RING_AT + RING as usize * SLOT_BYTES;
+/// The first bytes of all slots stand together, and the rest of each elsewhere: most frames end in their first
+/// bytes, so that a ring is a page for the parent, which writes to many of them.
+const HEADS_AT: usize = 3 * PAGE;
+const HEAD_BYTES: usize = PAGE / RING as usize;
+const TAILS_AT: usize = HEADS_AT + PAGE;
+const TAIL_BYTES: usize = SLOT_BYTES - HEAD_BYTES;
+const CHILD_BYTES: usize = (TAILS_AT + RING as usize * TAIL_BYTES).next_multiple_of(PAGE);
 /// The most children: the flags of one page have room for them and for the parent's own flag.
 pub(crate) const MAX_CHILDREN: usize = (CHILDREN_AT - FLAGS_AT) / 4 - 1;
 
 const _: () = {
     assert!(size_of::<ChildWords>() <= TIMES_AT);
     assert!(TIMES_AT + RING as usize * size_of::<TimeWords>() <= FAILURE_AT);
-    assert!(FAILURE_AT + ANSWER_BYTES <= ANSWER_AT && ANSWER_AT + ANSWER_BYTES <= RING_AT);
+    assert!(FAILURE_AT + ANSWER_BYTES <= ANSWER_AT && ANSWER_AT + ANSWER_BYTES <= HEADS_AT);
+    assert!(HEAD_BYTES.is_multiple_of(128));
     assert!(size_of::<ParentWords>() <= RUN_AT && RUN_AT + size_of::<RunWords>() <= FLAGS_AT);
 };
 
 /// The name of the memory in errors and in `/proc`.
 const LABEL: &str = "chipcomm-worker";
+
+/// How a task ended, for the trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Its process ended in it.
+    Unfinished = 0,
+    Done = 1,
+    Failed = 2,
+    /// Another failure kept it from running, or it was cancelled.
+    Skipped = 3,
+}
+
+/// When a task ran, on the monotonic clock, and how it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Times {
+    pub(crate) start_ns: u64,
+    pub(crate) end_ns: u64,
+    pub(crate) outcome: Outcome,
+}
 
 #[derive(Debug)]
 pub(crate) struct ControlBlock {
@@ -93,33 +118,62 @@ impl ControlBlock {
         inside(self.region.words(CHILDREN_AT + child * CHILD_BYTES + at))
     }
 
-    pub(crate) fn record_times(&self, child: usize, seq: u64, start_ns: u64, end_ns: u64) {
+    /// The child's side: task `seq` begins, or is about to be skipped.
+    pub(crate) fn record_start(&self, child: usize, seq: u64, start_ns: u64) {
         let words = self.time_words(child, seq);
+        words.outcome.store(0);
         words.start_ns.store(start_ns);
-        words.end_ns.store(end_ns);
+        words.seq.store(seq);
     }
 
-    /// When task `seq` began and ended, if its slot has not been used again.
-    pub(crate) fn times(&self, child: usize, seq: u64) -> (u64, u64) {
+    /// The child's side: task `seq` is over.
+    pub(crate) fn record_end(&self, child: usize, seq: u64, end_ns: u64, outcome: Outcome) {
         let words = self.time_words(child, seq);
-        (words.start_ns.load(), words.end_ns.load())
+        words.end_ns.store(end_ns);
+        words.outcome.store(outcome as u64);
     }
 
-    /// The sequence word of the slot for task `seq`.
-    pub(crate) fn slot_word(&self, child: usize, seq: u64) -> &WordU64 {
-        inside(self.region.words(self.slot_at(child, seq)))
+    /// When task `seq` ran and how it ended; `None` when it has not begun.
+    pub(crate) fn times(&self, child: usize, seq: u64) -> Option<Times> {
+        let words = self.time_words(child, seq);
+        (words.seq.load() == seq).then(|| {
+            let outcome = match words.outcome.load() {
+                1 => Outcome::Done,
+                2 => Outcome::Failed,
+                3 => Outcome::Skipped,
+                _ => Outcome::Unfinished,
+            };
+            Times { start_ns: words.start_ns.load(), end_ns: words.end_ns.load(), outcome }
+        })
     }
 
-    fn slot_at(&self, child: usize, seq: u64) -> usize {
-        CHILDREN_AT + child * CHILD_BYTES + RING_AT + (seq % RING) as usize * SLOT_BYTES
+    /// The number at the start of the slot for task `seq`.
+    pub(crate) fn slot_number(&self, child: usize, seq: u64) -> &SlotNumber {
+        inside(self.region.words(head_at(child, seq)))
     }
 
+    /// Writes bytes of the slot for task `seq`, from `at` on.
     pub(crate) fn write_slot(&self, child: usize, seq: u64, at: usize, bytes: &[u8]) {
-        inside(self.region.write(self.slot_at(child, seq) + at, bytes));
+        let (head, tail) = bytes.split_at(HEAD_BYTES.saturating_sub(at).min(bytes.len()));
+        if !head.is_empty() {
+            inside(self.region.write(head_at(child, seq) + at, head));
+        }
+        if !tail.is_empty() {
+            let at = (at + head.len()) - HEAD_BYTES;
+            inside(self.region.write(tail_at(child, seq) + at, tail));
+        }
     }
 
+    /// Reads bytes of the slot for task `seq`, from `at` on.
     pub(crate) fn read_slot(&self, child: usize, seq: u64, at: usize, into: &mut [u8]) {
-        inside(self.region.read(self.slot_at(child, seq) + at, into));
+        let (head, tail) = into.split_at_mut(HEAD_BYTES.saturating_sub(at).min(into.len()));
+        if !head.is_empty() {
+            inside(self.region.read(head_at(child, seq) + at, head));
+        }
+        if !tail.is_empty() {
+            let at = (at + head.len()) - HEAD_BYTES;
+            inside(self.region.read(tail_at(child, seq) + at, tail));
+        }
     }
 
     /// The flag with which `waiter` (a child, or the parent as number `children`) says that it is parked on
@@ -128,16 +182,15 @@ impl ControlBlock {
         ParkFlag::tagged(&self.flags()[waiter], tag(child))
     }
 
-    /// Publishes that `child` has finished task `seq`, and wakes the waiters parked on it.
-    pub(crate) fn finish(&self, child: usize, words: &ChildWords, seq: u64) {
-        let listeners = self.flags().iter().map(move |flag| Listener::tagged(flag, tag(child)));
-        words.progress.done.store_and_notify(seq, listeners);
+    /// Those who may be parked on the progress of `child`.
+    pub(crate) fn listeners(&self, child: usize) -> impl Iterator<Item = Listener<'_>> {
+        self.flags().iter().map(move |flag| Listener::tagged(flag, tag(child)))
     }
 
     /// Wakes all processes that are parked on the progress of a child, so that they check their abort word.
     /// One that is about to park misses it and finds out at its next poll.
     pub(crate) fn wake_waiters(&self) {
-        (0..self.children).for_each(|child| self.child(child).done_word().wake_all());
+        (0..self.children).for_each(|child| self.child(child).done_number().wake_all());
     }
 
     /// Whether the parent is parked, or about to, on the progress of a child.
@@ -145,14 +198,14 @@ impl ControlBlock {
         self.flags()[self.children].load() != 0
     }
 
-    /// Finishes for a child that has ended what it was sent, up to `sent`, as skipped in `run`. The parent is
-    /// the writer of its words until another process serves them.
-    pub(crate) fn abandon(&self, child: usize, sent: u64, run: u64) {
+    /// Finishes for a child that has ended what it was sent, as skipped in `run`. The parent is the writer of
+    /// its words until another process serves them.
+    pub(crate) fn abandon(&self, child: usize, ring: &mut DispatchSender, run: u64) {
         let words = self.child(child);
         self.record_failure(child, run, u32::MAX, None);
         words.set_idle();
         self.flags()[child].store(0);
-        self.finish(child, words, sent);
+        ring.finish_for_ended(words.done_number(), self.listeners(child));
     }
 
     fn flags(&self) -> &[WordU32] {
@@ -160,10 +213,12 @@ impl ControlBlock {
     }
 }
 
-/// Whether the slot of task `seq` may be written again: the task that it held is done. `done` is the child's
-/// claim and may be anything.
-pub(crate) fn slot_is_free(seq: u64, done: u64) -> bool {
-    seq.saturating_sub(RING) <= done
+fn head_at(child: usize, seq: u64) -> usize {
+    CHILDREN_AT + child * CHILD_BYTES + HEADS_AT + (seq % RING) as usize * HEAD_BYTES
+}
+
+fn tail_at(child: usize, seq: u64) -> usize {
+    CHILDREN_AT + child * CHILD_BYTES + TAILS_AT + (seq % RING) as usize * TAIL_BYTES
 }
 
 fn tag(child: usize) -> NonZeroU32 {
@@ -192,13 +247,29 @@ mod tests {
         let fd = || block.fd().try_clone_to_owned().unwrap();
         assert!(matches!(ControlBlock::attach(fd(), 3), Err(RegionError::WrongSize { .. })));
         let same = ControlBlock::attach(fd(), 2).unwrap();
-        same.finish(1, same.child(1), 7);
-        assert_eq!(block.child(1).done(), 7);
+        same.child(1).set_busy(7);
+        assert!(matches!(block.child(1).activity(), Activity::Task { seq: 7, .. }));
     }
 
     #[test]
-    fn f29_a_slot_is_free_or_not_whatever_the_child_claims() {
-        assert!(slot_is_free(1, 0) && slot_is_free(RING, 0) && slot_is_free(RING + 1, 1));
-        assert!(!slot_is_free(RING + 1, 0) && slot_is_free(1, u64::MAX));
+    fn slots_are_apart_and_hold_what_is_written_across_their_head() {
+        let block = ControlBlock::create(2).unwrap();
+        let slots = || (0..2).flat_map(|child| (0..RING).map(move |seq| (child, seq)));
+        let byte = |child: usize, seq: u64, at: usize| (child * 131 + seq as usize * 7 + at / 8) as u8;
+        for (child, seq) in slots() {
+            let bytes: Vec<u8> = (8..SLOT_BYTES).map(|at| byte(child, seq, at)).collect();
+            // In pieces of all kinds: in the head, across its end, behind it.
+            for (at, end) in [(8, 64), (64, 192), (192, SLOT_BYTES)] {
+                block.write_slot(child, seq, at, &bytes[at - 8..end - 8]);
+            }
+        }
+        let mut read = vec![0; SLOT_BYTES];
+        for (child, seq) in slots() {
+            let (first, rest) = read.split_at_mut(64);
+            block.read_slot(child, seq, 0, first);
+            block.read_slot(child, seq, 64, rest);
+            assert_eq!(&read[..8], [0; 8], "the number is not part of the frame");
+            assert!((8..SLOT_BYTES).all(|at| read[at] == byte(child, seq, at)), "{child} {seq}");
+        }
     }
 }

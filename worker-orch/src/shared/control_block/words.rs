@@ -6,7 +6,7 @@
 
 use super::super::frame::Prerequisite;
 use deadline::coarse_monotonic_ns;
-use mailbox_atomics::{Listener, ParkFlag, StickyWord, WordU32, WordU64};
+use mailbox_atomics::{DoneNumber, StickyWord, WordU32, WordU64};
 use shared_memory::Shared;
 use std::num::NonZeroU32;
 
@@ -45,12 +45,8 @@ impl ParentWords {
     }
 
     /// Children exit when they have nothing left to do.
-    pub(crate) fn raise_shutdown(&self) {
-        self.shutdown.raise(NonZeroU32::MIN);
-    }
-
-    pub(crate) fn is_shut_down(&self) -> bool {
-        self.shutdown.raised().is_some()
+    pub(crate) fn shutdown_word(&self) -> &StickyWord {
+        &self.shutdown
     }
 
     /// Tasks of this run return early and count as failed.
@@ -94,7 +90,7 @@ pub(crate) struct ChildWords {
 #[repr(C, align(128))]
 pub(super) struct ProgressWords {
     /// The sequence number of the last task that is finished.
-    pub(super) done: WordU64,
+    pub(super) done: DoneNumber,
     /// The last run in which a task of this child failed or was skipped.
     pub(super) failed_run: WordU64,
     /// When, on the monotonic clock; `u64::MAX` when it was skipped because of another failure.
@@ -142,8 +138,8 @@ impl ChildWords {
         self.progress.done.load()
     }
 
-    /// The same as a word to wait on.
-    pub(crate) fn done_word(&self) -> &WordU64 {
+    /// The same as a number to wait for.
+    pub(crate) fn done_number(&self) -> &DoneNumber {
         &self.progress.done
     }
 
@@ -153,13 +149,8 @@ impl ChildWords {
     }
 
     /// The flag with which the child says that it is parked on its next slot.
-    pub(crate) fn slot_flag(&self) -> ParkFlag<'_> {
-        ParkFlag::new(&self.parking.parked)
-    }
-
-    /// The parent's view of that flag.
-    pub(crate) fn slot_listener(&self) -> Listener<'_> {
-        Listener::new(&self.parking.parked)
+    pub(crate) fn slot_flag(&self) -> &WordU32 {
+        &self.parking.parked
     }
 
     pub(crate) fn set_busy(&self, seq: u64) {
@@ -192,6 +183,10 @@ impl ChildWords {
 /// When a task ran, on the monotonic clock.
 #[repr(C)]
 pub(super) struct TimeWords {
+    /// Which task it was.
+    pub(super) seq: WordU64,
+    /// How it ended; 0 while it runs.
+    pub(super) outcome: WordU64,
     pub(super) start_ns: WordU64,
     pub(super) end_ns: WordU64,
 }

@@ -1,0 +1,256 @@
+//! Ranks that are kernels in C++ (`comm_collectives.h`) beside ranks in Rust, in one group.
+//!
+//! # Safety
+//! Calls functions of a shared object that this test has compiled, with buffers that live as long as the call.
+#![allow(missing_docs, unsafe_code)]
+
+mod support;
+
+use collectives::{Collectives, DType, Kind, Op, Request, Shared};
+use comm_context::conformance::compile_kernel;
+use std::ffi::{CStr, CString, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::LazyLock;
+use support::{Random, in_comms, options};
+
+type Kernel = unsafe extern "C" fn(*mut i64);
+
+/// The compiled object, which stays loaded.
+static OBJECT: LazyLock<usize> = LazyLock::new(|| {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cc/calls.cpp");
+    let path = CString::new(compile_kernel(&source, folder.path()).as_os_str().as_bytes()).unwrap();
+    // SAFETY: a live path; the object's constructors are the compiler's.
+    let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+    assert!(!library.is_null());
+    library as usize
+});
+
+/// A function of it.
+fn load(name: &CStr) -> Kernel {
+    // SAFETY: the library is loaded, the name is live, and the function is of this type.
+    unsafe {
+        let symbol = libc::dlsym(*OBJECT as *mut c_void, name.as_ptr());
+        assert!(!symbol.is_null());
+        std::mem::transmute::<*mut c_void, Kernel>(symbol)
+    }
+}
+
+/// Makes a call as a kernel, on the memory of a group that the host has made.
+fn as_kernel(kernel: Kernel, group: &Collectives<'_>, request: &Request) -> bool {
+    let (context, memory, bytes) = group.for_kernels().unwrap();
+    let op = request.op.map_or(0, |op| op as i64);
+    let mut args = [0_i64; 50];
+    args[..10].copy_from_slice(&[
+        context.0 as i64,
+        memory.0 as i64,
+        bytes as i64,
+        request.kind as i64,
+        request.dtype as i64,
+        op,
+        request.root.into(),
+        request.count as i64,
+        request.input as i64,
+        request.output as i64,
+    ]);
+    // SAFETY: the arguments that this kernel takes; the caller's buffers live.
+    unsafe { kernel(args.as_mut_ptr()) };
+    args[10] == 1
+}
+
+const KINDS: [Kind; 9] = [
+    Kind::AllReduce,
+    Kind::AllReduce,
+    Kind::AllGather,
+    Kind::ReduceScatter,
+    Kind::Broadcast,
+    Kind::Reduce,
+    Kind::AllToAll,
+    Kind::Gather,
+    Kind::Scatter,
+];
+
+/// One of each kind and size: every further one takes a compiler seconds.
+const DTYPES: [DType; 8] =
+    [DType::F32, DType::F64, DType::F16, DType::Bf16, DType::I8, DType::I32, DType::U16, DType::U64];
+
+/// A random call, the same on every rank but for its buffers.
+fn random_call(random: &mut Random, nranks: usize) -> Request {
+    let kind = if random.below(20) == 0 { Kind::Barrier } else { KINDS[random.below(KINDS.len())] };
+    let dtype = DTYPES[random.below(DTYPES.len())];
+    let ops: Vec<Op> = Op::ALL.iter().copied().filter(|op| op.applies_to(dtype)).collect();
+    let reduces = matches!(kind, Kind::AllReduce | Kind::ReduceScatter | Kind::Reduce);
+    let has_root = matches!(kind, Kind::Broadcast | Kind::Reduce | Kind::Gather | Kind::Scatter);
+    let bytes = [0, 4, 48, 300, 5000, 12_000, 70_000, 300_000, 1_200_000][random.below(9)];
+    let count = random.below(bytes + 1) / dtype.size();
+    Request {
+        kind,
+        dtype: if kind == Kind::Barrier { DType::U8 } else { dtype },
+        op: reduces.then(|| ops[random.below(ops.len())]),
+        root: if has_root { random.below(nranks) as u32 } else { 0 },
+        count: if kind == Kind::Barrier { 0 } else { count },
+        shared: Shared::Both,
+        ..Request::BARRIER
+    }
+}
+
+/// Memory for a buffer: of the pool, or of this process.
+struct Buffers<'g, 'c> {
+    group: &'g Collectives<'c>,
+    of_pool: Vec<std::ptr::NonNull<u8>>,
+    own: Vec<Vec<u64>>,
+}
+
+impl<'g, 'c> Buffers<'g, 'c> {
+    fn new(group: &'g Collectives<'c>) -> Self {
+        Self { group, of_pool: Vec::new(), own: Vec::new() }
+    }
+
+    fn get(&mut self, bytes: usize, in_pool: bool) -> *mut u8 {
+        if let Some(at) = in_pool.then(|| self.group.alloc_raw(bytes).ok()).flatten() {
+            self.of_pool.push(at);
+            return at.as_ptr();
+        }
+        self.own.push(vec![0; bytes / 8 + 1]);
+        self.own.last_mut().unwrap().as_mut_ptr().cast()
+    }
+}
+
+impl Drop for Buffers<'_, '_> {
+    fn drop(&mut self) {
+        for at in &self.of_pool {
+            // SAFETY: the calls on it are over.
+            let _ = unsafe { self.group.free_raw(*at) };
+        }
+    }
+}
+
+/// A sequence of calls in which the ranks of `kernels` are kernels; a second group, all in Rust, says what is right.
+fn sequence(nranks: usize, seed: u64, calls: usize, kernel: Kernel) {
+    in_comms(nranks, |comm| {
+        let text = |error: collectives::CollError| error.to_string();
+        let mixed = Collectives::new(comm, options()).map_err(text)?;
+        let plain = Collectives::new(comm, options()).map_err(text)?;
+        let me = mixed.rank();
+        let is_kernel = (seed >> me) & 1 == 1;
+        let mut random = Random::new(seed);
+        for number in 0..calls {
+            let call = random_call(&mut random, nranks);
+            // Where each rank's buffers lie is its own affair.
+            let mut own = Random::new(seed ^ ((number as u64) << 20) ^ ((me as u64) << 50));
+            let place = random.below(3);
+            let in_pool = |own: &mut Random| place == 1 || place == 2 && own.below(2) == 1;
+            let size = call.dtype.size() * call.count * nranks;
+            let mut buffers = Buffers::new(&mixed);
+            let in_place = matches!(call.kind, Kind::AllReduce | Kind::Reduce) && random.below(2) == 0
+                || call.kind == Kind::Broadcast;
+            let input = buffers.get(size, in_pool(&mut own));
+            let output = if in_place { input } else { buffers.get(size, in_pool(&mut own)) };
+            let (mut given, mut expected) = (vec![0_u8; size], vec![0_u8; size]);
+            given.chunks_mut(8).for_each(|part| {
+                let bits = if own.below(4) == 0 { own.next() } else { own.next() & 0x3fff_bfff_3fff_bfff };
+                part.copy_from_slice(&bits.to_le_bytes()[..part.len()]);
+            });
+            // SAFETY: both have so many bytes, and are apart.
+            unsafe {
+                std::ptr::copy_nonoverlapping(given.as_ptr(), input, size);
+                if !in_place {
+                    std::ptr::write_bytes(output, 0, size);
+                }
+            }
+            let request = Request { input: input.cast_const(), output, ..call };
+            if is_kernel {
+                if !as_kernel(kernel, &mixed, &request) {
+                    return Err(format!("call {number}, {call:?}: the kernel's call failed"));
+                }
+            } else {
+                // SAFETY: live buffers of that size.
+                unsafe { mixed.run_raw(request) }.map_err(|error| format!("call {number}: {error}"))?;
+            }
+            let reference = if in_place {
+                expected.copy_from_slice(&given);
+                Request { input: expected.as_ptr(), output: expected.as_mut_ptr(), ..call }
+            } else {
+                Request { input: given.as_ptr(), output: expected.as_mut_ptr(), ..call }
+            };
+            // SAFETY: as above.
+            unsafe { plain.run_raw(reference) }.map_err(text)?;
+            // SAFETY: as above; the call is over, and a peer that writes to it no more has said so.
+            let got = unsafe { std::slice::from_raw_parts(output, size) };
+            let compare = !(in_place && matches!(call.kind, Kind::Reduce) && me != call.root as usize);
+            if let Some(at) = (0..size).find(|at| compare && got[*at] != expected[*at]) {
+                return Err(format!(
+                    "seed {seed}, call {number}, kernel {is_kernel}, place {place}, in place {in_place}: {call:?}: byte {at} is {}, \
+                     not {}",
+                    got[at], expected[at]
+                ));
+            }
+        }
+        mixed.close().map_err(text)?;
+        plain.close().map_err(text)
+    });
+}
+
+// CO-1, CO-2, CO-12
+#[test]
+fn kernels_and_ranks_in_rust_make_one_group_with_the_same_bits() {
+    let kernel = load(c"kernel_entry");
+    for (nranks, calls) in [(1, 100), (2, 400), (3, 200), (4, 150), (9, 60)] {
+        for kernels in [0x155_u64, 0x1ff, 0x002] {
+            sequence(nranks, kernels | (0x1000 * (nranks as u64 + 1)), calls, kernel);
+        }
+    }
+}
+
+// CO-8, CO-12
+#[test]
+fn the_layout_is_the_same_in_rust_and_in_the_header() {
+    let layout = load(c"layout");
+    for nranks in 1..=64 {
+        for pool in [0, 1, 4096, 5000, 1 << 20] {
+            let mut args = [nranks as i64, pool as i64, 0, 0];
+            // SAFETY: the arguments that this function takes.
+            unsafe { layout(args.as_mut_ptr()) };
+            let found = (Some(args[2] as usize), Some(args[3] as u64));
+            let ours = (collectives::group_bytes(nranks, pool), collectives::group_hash(nranks, pool));
+            assert_eq!(found, ours, "{nranks} ranks, pool {pool}");
+        }
+    }
+}
+
+// CO-3, CO-12
+#[test]
+fn a_kernel_that_makes_another_call_is_an_error_on_both_sides() {
+    let kernel = load(c"kernel_entry");
+    in_comms(2, |comm| {
+        let group = Collectives::new(comm, options()).map_err(|error| error.to_string())?;
+        let mut values = [1.0_f32; 1000];
+        let at = values.as_mut_ptr().cast();
+        let all_reduce = Request {
+            kind: Kind::AllReduce,
+            dtype: DType::F32,
+            op: Some(Op::Sum),
+            count: 1000,
+            input: at,
+            output: at,
+            ..Request::BARRIER
+        };
+        if group.rank() == 0 {
+            // SAFETY: a live buffer.
+            let error =
+                unsafe { group.run_raw(all_reduce) }.err().ok_or("rank 0 noticed nothing")?.to_string();
+            let named =
+                ["rank 0: all_reduce f32 sum × 1000, call 1", "rank 1: all_reduce f32 max × 1000, call 1"];
+            if !named.iter().all(|text| error.contains(text)) {
+                return Err(error);
+            }
+        } else {
+            let other = Request { op: Some(Op::Max), ..all_reduce };
+            if as_kernel(kernel, &group, &other) || as_kernel(kernel, &group, &Request::BARRIER) {
+                return Err("the kernel noticed nothing".to_owned());
+            }
+        }
+        group.close().map_err(|error| error.to_string())
+    });
+}

@@ -1,0 +1,454 @@
+/*
+ * comm_collectives.h: all-reduce and its family inside a kernel. C++17, for the simulation.
+ *
+ * A group lies in a part of a window, at the same offset on every rank, of comm_group_bytes() bytes or more; what is
+ * more becomes its pool. A window that is zero is a group that nobody has used, so that the memory of a new domain
+ * needs no other preparation. Every kernel opens the group anew; where it stands is in the window:
+ *
+ *     CommGroup group(args, ctx, memory, bytes);
+ *     if (!comm_all_reduce(group, in, out, count, CommOp::Sum)) {
+ *         return;
+ *     }
+ *
+ * Layout, steps, records and algorithms are those of the Rust crate collectives, so that a rank of a group may be
+ * either. On one rank a group belongs to kernels or to the host, not to both.
+ *
+ * Every rank makes the same calls in the same order. A call returns false when the run is aborted, or when ranks make
+ * different calls; the task then fails with COMM_E_MISMATCH, and so does the group until the next run. After a run
+ * that was aborted the group starts again by itself.
+ *
+ * in == out is in place for comm_all_reduce and comm_reduce. For comm_gather and comm_all_gather, in may be this
+ * rank's block of out; for comm_scatter, out may be this rank's block of in. Tensors in the pool of a group
+ * (group.pool()) are read, and by comm_all_reduce written, where they stand.
+ *
+ * A build for an Ascend core replaces this header, as it does comm_kernel.h.
+ */
+#ifndef CHIPCOMM_COMM_COLLECTIVES_H
+#define CHIPCOMM_COMM_COLLECTIVES_H
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
+
+#include "comm_fold.h"
+#include "comm_kernel.h"
+#include "kernel_context.h"
+
+namespace comm_detail {
+
+/* The layout of a rank's part of a group; collectives/src/layout.rs has the same. */
+constexpr uint64_t kPage = 4096, kHashAt = 0, kCoresAt = 16, kProgressAt = 128, kFaultAt = 1536, kFaultWords = 44,
+                   kRecordsAt = 2048, kPairsAt = 4096, kPairBytes = 640, kPairSlots = 4, kLines = 8, kLineBytes = 128,
+                   kReadUpToAt = kProgressAt + kLines * kLineBytes, kGaveUpAt = kReadUpToAt + 8,
+                   kParkedAt = kReadUpToAt + kLineBytes, kRecords = 32, kRecordBytes = 64, kInlineWords = 6;
+
+/* The sizes at which one algorithm gives way to another; collectives/src/thresholds.rs has the same. */
+constexpr uint64_t kInline = 48, kWindowMin = 8 << 10, kByReferenceMin = 32 << 10, kPiecesFrom = 1 << 20,
+                   kPiece = 256 << 10, kRootedPiece = 64 << 10, kOneShotReads = 32 << 10, kReduceReads = 64 << 10,
+                   kSliceAlign = 128, kNotifyFirst = 2 << 10;
+
+constexpr uint64_t round_up(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
+
+struct GroupLayout {
+    uint64_t ranks, half, slot, halves_at, pool_at;
+
+    explicit constexpr GroupLayout(uint64_t n)
+        : ranks(n), half(n <= 16 ? 1 << 20 : 256 << 10), slot((128 << 10) / power_of_two(n)),
+          halves_at(round_up(kPairsAt + n * kPairBytes, kPage)),
+          pool_at(round_up(halves_at + 2 * half + n * kPairSlots * slot, kPage)) {}
+
+    static constexpr uint64_t power_of_two(uint64_t n) {
+        uint64_t power = 1;
+        while (power < n) {
+            power *= 2;
+        }
+        return power;
+    }
+
+    /* Ranks with another layout, other thresholds or another pool refuse each other. */
+    constexpr uint64_t hash(uint64_t pool) const {
+        const uint64_t parts[] = {2,          ranks,      half,        slot,         pool,          kProgressAt, kFaultAt,
+                                  kFaultWords, kRecordsAt, kPairsAt,    kPairBytes,   kPairSlots,    kLines,      kRecords,
+                                  halves_at,  pool_at,    kInline,     kWindowMin,   kByReferenceMin, kPiecesFrom, kPiece,
+                                  kRootedPiece, kOneShotReads, kReduceReads, kSliceAlign, kNotifyFirst};
+        uint64_t hash = 0xcbf29ce484222325;
+        for (uint64_t part : parts) {
+            for (int byte = 0; byte < 8; ++byte) {
+                hash = (hash ^ (part >> 8 * byte & 0xff)) * 0x100000001b3;
+            }
+        }
+        return hash == 0 ? 1 : hash;
+    }
+};
+
+/* A hash of a hash and a word. */
+constexpr uint64_t mix(uint64_t hash, uint64_t word) {
+    const uint64_t x = (hash ^ word) * 0xd6e8feb86659fd93;
+    return x ^ x >> 32;
+}
+
+enum class Kind : uint8_t {
+    Barrier = 1,
+    AllReduce = 2,
+    AllGather = 3,
+    ReduceScatter = 5,
+    Broadcast = 7,
+    Reduce = 8,
+    AllToAll = 9,
+    Gather = 11,
+    Scatter = 12
+};
+
+/* The code of a type. */
+template <typename T>
+constexpr uint8_t type_code() {
+    if (std::is_same<T, float>::value) return TENSOR_FLOAT32;
+    if (std::is_same<T, double>::value) return 32;
+    if (std::is_same<T, CommHalf>::value) return TENSOR_FLOAT16;
+    if (std::is_same<T, CommBrain>::value) return TENSOR_BFLOAT16;
+    if (std::is_same<T, int8_t>::value) return TENSOR_INT8;
+    if (std::is_same<T, int16_t>::value) return TENSOR_INT16;
+    if (std::is_same<T, int32_t>::value) return TENSOR_INT32;
+    if (std::is_same<T, int64_t>::value) return TENSOR_INT64;
+    if (std::is_same<T, uint8_t>::value) return TENSOR_UINT8;
+    if (std::is_same<T, uint16_t>::value) return TENSOR_UINT16;
+    if (std::is_same<T, uint32_t>::value) return TENSOR_UINT32;
+    if (std::is_same<T, uint64_t>::value) return TENSOR_UINT64;
+    return 255;
+}
+
+/* The last step in which a line or a half is read, and by whom. */
+struct Use {
+    uint64_t step, readers;
+    uint32_t hash, acknowledged;
+};
+
+/*
+ * What a rank keeps between kernels, in its own window: in the place of the messages to itself, which nobody sends. Zero
+ * is a group that was never opened.
+ */
+struct GroupState {
+    uint64_t opened; /* one more than the generation in which it was opened */
+    uint64_t failed; /* the same, in which ranks made different calls */
+    uint64_t step, piece, call, least;
+    uint64_t chain;
+    Use lines[kLines], halves[2];
+};
+static_assert(sizeof(GroupState) <= kPairBytes, "GroupState: size");
+
+template <typename T>
+class Call;
+
+}  // namespace comm_detail
+
+/* How many bytes a group of so many ranks takes, with a pool of so many bytes. */
+constexpr size_t comm_group_bytes(uint32_t ranks, size_t pool = 0) {
+    return comm_detail::GroupLayout(ranks).pool_at + comm_detail::round_up(pool, comm_detail::kPage);
+}
+
+/* A kernel's end of a group. */
+class CommGroup {
+  public:
+    /* Opens the group at `memory` of this rank's window: collective at the first time. `args` are the kernel's
+     * arguments, through which a failure of the task is reported; or null. */
+    CommGroup(int64_t *args, const CommContext *ctx, void *memory, size_t bytes)
+        : args_(args), ctx_(ctx), layout_(ctx->rankNum), me_(ctx->rankId), base_(static_cast<unsigned char *>(memory)) {
+        state_ = reinterpret_cast<comm_detail::GroupState *>(base_ + comm_detail::kPairsAt + me_ * comm_detail::kPairBytes);
+        generation_ = comm_generation(ctx);
+        open_ = bytes >= layout_.pool_at ? open(bytes) : fail(kInvalid);
+    }
+
+    uint32_t rank() const { return me_; }
+    uint32_t ranks() const { return ctx_->rankNum; }
+    /* False if the run is aborted, or ranks made different calls. */
+    bool is_open() const { return open_; }
+    /* Memory that peers reach where it stands, for tensors at the caller's choice. */
+    void *pool() const { return base_ + layout_.pool_at; }
+    size_t pool_bytes() const { return pool_; }
+
+  private:
+    template <typename T>
+    friend class comm_detail::Call;
+
+    static constexpr int32_t kInvalid = 1, kMismatch = 9; /* COMM_E_INVALID, COMM_E_MISMATCH */
+
+    unsigned char *window(uint32_t rank) const { return CommRemotePtr(ctx_, base_, static_cast<int>(rank)); }
+    uint64_t *word(uint32_t rank, uint64_t at) const { return reinterpret_cast<uint64_t *>(window(rank) + at); }
+    uint64_t *line(uint32_t rank, uint64_t step) const {
+        return word(rank, comm_detail::kProgressAt + step % comm_detail::kLines * comm_detail::kLineBytes);
+    }
+    unsigned char *half(uint32_t rank, uint64_t piece) const {
+        return window(rank) + layout_.halves_at + (piece & 1) * layout_.half;
+    }
+    uint64_t others() const { return (~uint64_t{0} >> (64 - ctx_->rankNum)) & ~(uint64_t{1} << me_); }
+
+    /* Acquire: pairs with the release of the word's one writer. */
+    static uint64_t load(const uint64_t *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+    /* Release: publishes what was written before. */
+    static void store(uint64_t *word, uint64_t value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
+
+    /* The step and the call from which a generation counts: beyond all of those before. */
+    uint64_t origin() const { return uint64_t{generation_} << 40; }
+
+    bool open(size_t bytes) {
+        using namespace comm_detail;
+        pool_ = (bytes - layout_.pool_at) / kPage * kPage;
+        const uint64_t hash = layout_.hash(pool_);
+        if (state_->failed == uint64_t{generation_} + 1) {
+            return fail(kMismatch);
+        }
+        if (state_->opened != uint64_t{generation_} + 1) {
+            const uint64_t mine = load(word(me_, kHashAt));
+            if (mine == 0) {
+                store(word(me_, kCoresAt), ranks() <= static_cast<uint32_t>(cores()) ? 1 : 0);
+                store(word(me_, kHashAt), hash);
+                wake(word(me_, kHashAt));
+            }
+            for (uint32_t rank = 0; rank < ranks(); ++rank) {
+                const uint64_t *theirs = word(rank, kHashAt);
+                if (!wait_until(ctx_, [=] { return load(theirs) != 0; })) {
+                    return false;
+                }
+                if (load(theirs) != hash) {
+                    return fail(kMismatch);
+                }
+            }
+            *state_ = GroupState{};
+            state_->step = state_->call = state_->least = origin();
+            state_->chain = hash & 0xffffffff;
+            state_->opened = uint64_t{generation_} + 1;
+        }
+        core_per_rank_ = load(word(0, kCoresAt)) != 0;
+        for (uint32_t rank = 0; rank < ranks(); ++rank) {
+            bounds_[rank] = state_->least;
+        }
+        return true;
+    }
+
+    /* The task fails with this code, and the group with it: the others need not wait for this rank. */
+    bool fail(int32_t code) {
+        using namespace comm_detail;
+        if (args_ != nullptr && args_[KERNEL_LOCAL_CONTEXT_ARG] != 0) {
+            const auto *local = comm_pointer<const LocalContext>(args_[KERNEL_LOCAL_CONTEXT_ARG]);
+            *comm_pointer<int32_t>(static_cast<int64_t>(local->completion_error)) = code;
+        }
+        if (code == kMismatch) {
+            state_->failed = uint64_t{generation_} + 1;
+            __atomic_store_n(reinterpret_cast<uint32_t *>(window(me_) + kGaveUpAt), generation_ + 1, __ATOMIC_RELEASE);
+            for (uint64_t at = 0; at < kLines; ++at) {
+                wake(line(me_, at));
+            }
+            wake(word(me_, kReadUpToAt));
+        }
+        return open_ = false;
+    }
+
+    bool has_given_up(uint32_t rank) const {
+        const auto *word = reinterpret_cast<const uint32_t *>(window(rank) + comm_detail::kGaveUpAt);
+        return __atomic_load_n(word, __ATOMIC_ACQUIRE) == generation_ + 1;
+    }
+
+    /* Whether rank `rank` is known to make another call than this one. */
+    bool differs(uint32_t rank) const {
+        using namespace comm_detail;
+        const uint64_t at = kRecordsAt + state_->call % kRecords * kRecordBytes;
+        const uint64_t *theirs = word(rank, at), *mine = word(me_, at);
+        return load(theirs) == state_->call && load(theirs + 1) != load(mine + 1) && load(theirs) == state_->call;
+    }
+
+    /* Waits until a word of `rank` has come to `at_least`. False: the run is aborted, or the rank makes another call. */
+    bool await(const uint64_t *word, uint64_t at_least, uint32_t rank, bool same_call) {
+        for (int left = core_per_rank_ ? 300 : 1; left > 0; --left) {
+            if (load(word) >= at_least) {
+                return true;
+            }
+            comm_detail::pause();
+        }
+        notify();
+        uint32_t looks = 0;
+        const bool ended = comm_detail::wait_until(ctx_, [&] {
+            return load(word) >= at_least || (++looks % 32 == 0 && (has_given_up(rank) || (same_call && differs(rank))));
+        });
+        return load(word) >= at_least || (ended ? fail(kMismatch) : (open_ = false));
+    }
+
+    void raise(uint32_t rank, uint64_t step) {
+        if (bounds_[rank] < step) {
+            bounds_[rank] = step;
+        }
+    }
+
+    enum class Seen { NotYet, Here, Other };
+
+    /* Looks for `step` of `rank`, which must belong to the call with this hash there. */
+    Seen observe(uint32_t rank, uint64_t step, uint32_t hash) {
+        const uint64_t *words = line(rank, step), found = load(words);
+        if (found < step) {
+            return Seen::NotYet;
+        }
+        /* Relaxed: ordered by the acquire load of the step. */
+        const uint64_t label = __atomic_load_n(words + 1, __ATOMIC_RELAXED), lag = label >> 16 & 0xffff;
+        if (lag < 0xffff) {
+            raise(rank, found - lag);
+        }
+        return found == step && label >> 32 == hash ? Seen::Here : Seen::Other;
+    }
+
+    /* Waits until all readers have finished with something. */
+    bool await_free(const comm_detail::Use &used) {
+        if (used.step <= state_->least) {
+            return true;
+        }
+        for (uint32_t rank = 0; rank < ranks(); ++rank) {
+            if ((used.readers >> rank & 1) == 0 || rank == me_ || bounds_[rank] >= used.step) {
+                continue;
+            }
+            if (used.acknowledged == 0) {
+                const uint64_t *read = word(rank, comm_detail::kReadUpToAt);
+                if (!await(read, used.step, rank, false)) {
+                    return false;
+                }
+                raise(rank, load(read));
+                continue;
+            }
+            if (!await(line(rank, used.step), used.step, rank, false)) {
+                return false;
+            }
+            /* A later step of the same line says as much, if its bound does. */
+            if (observe(rank, used.step, used.hash) == Seen::Other && bounds_[rank] < used.step) {
+                return fail(kMismatch);
+            }
+        }
+        return true;
+    }
+
+    void publish(uint64_t step, uint32_t hash, const uint64_t *payload, int words, const comm_detail::Use &used) {
+        uint64_t *line = this->line(me_, step);
+        for (int at = 0; at < words; ++at) {
+            /* Relaxed: published by the store of the step. */
+            __atomic_store_n(line + 2 + at, payload[at], __ATOMIC_RELAXED);
+        }
+        const uint64_t read = load(word(me_, comm_detail::kReadUpToAt));
+        const uint64_t from = read < origin() ? origin() : read, lag = step > from ? step - from : 0;
+        __atomic_store_n(line + 1, uint64_t{hash} << 32 | (lag < 0xffff ? lag : 0xffff) << 16, __ATOMIC_RELAXED);
+        store(line, step);
+        state_->lines[step % comm_detail::kLines] = used;
+        changed_ |= 1u << step % comm_detail::kLines;
+    }
+
+    void finish(uint64_t step) {
+        store(word(me_, comm_detail::kReadUpToAt), step);
+        changed_ |= 1u << comm_detail::kLines;
+    }
+
+    static void wake(uint64_t *word) {
+        /* The low half, on which waiters park. */
+        syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+    }
+
+    /* Wakes ranks of the host that are parked on a word that changed. */
+    void notify() {
+        using namespace comm_detail;
+        if (changed_ == 0) {
+            return;
+        }
+        /* Pairs with the fence of a rank that announces its park: one of the two sees the other. */
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+        uint32_t parked = 0;
+        for (uint32_t rank = 0; rank < ranks(); ++rank) {
+            const auto *lanes = reinterpret_cast<const uint32_t *>(window(rank) + kParkedAt);
+            for (int lane = 0; rank != me_ && lane < 2; ++lane) {
+                const uint32_t at = __atomic_load_n(lanes + lane, __ATOMIC_ACQUIRE) - (1 + me_ * 16);
+                parked |= at < 16 ? 1u << at : 0;
+            }
+        }
+        parked &= changed_;
+        changed_ = 0;
+        for (uint64_t at = 0; parked >> at != 0; ++at) {
+            if ((parked >> at & 1) != 0) {
+                wake(at == kLines ? word(me_, kReadUpToAt) : line(me_, at));
+            }
+        }
+    }
+
+    /* The offset of `bytes` at `at` in this rank's part plus 1, if they lie in its pool; else 0. */
+    uint64_t place(const void *at, uint64_t bytes) const {
+        const uint64_t offset = reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(base_);
+        return in_pool(offset, bytes) ? offset + 1 : 0;
+    }
+    bool in_pool(uint64_t offset, uint64_t bytes) const {
+        const uint64_t end = layout_.pool_at + pool_;
+        return offset >= layout_.pool_at && offset <= end && bytes <= end - offset;
+    }
+
+    int64_t *args_;
+    const CommContext *ctx_;
+    comm_detail::GroupLayout layout_;
+    uint32_t me_, generation_ = 0, changed_ = 0;
+    unsigned char *base_;
+    comm_detail::GroupState *state_;
+    uint64_t pool_ = 0;
+    /* For each rank, a step up to which it has certainly finished reading. */
+    uint64_t bounds_[COMM_MAX_RANK_NUM];
+    bool core_per_rank_ = false, open_ = false;
+};
+
+#include "comm_collectives_calls.h"
+
+/* Returns when every rank has come here. What a rank wrote before, every rank sees after. */
+[[nodiscard]] inline bool comm_barrier(CommGroup &group) {
+    return comm_detail::Call<uint8_t>(group, comm_detail::Kind::Barrier, nullptr, nullptr, 0, 0xff, 0).run();
+}
+
+/* Every rank gets the combination of all. */
+template <typename T>
+[[nodiscard]] inline bool comm_all_reduce(CommGroup &group, const T *in, T *out, size_t count, CommOp op) {
+    return comm_detail::Call<T>(group, comm_detail::Kind::AllReduce, in, out, count, static_cast<int>(op), 0).run();
+}
+
+/* Every rank gets what all have, in the order of the ranks. */
+template <typename T>
+[[nodiscard]] inline bool comm_all_gather(CommGroup &group, const T *in, T *out, size_t count_per_rank) {
+    return comm_detail::Call<T>(group, comm_detail::Kind::AllGather, in, out, count_per_rank, 0xff, 0).run();
+}
+
+/* Rank r gets block r of the combination of all. */
+template <typename T>
+[[nodiscard]] inline bool comm_reduce_scatter(CommGroup &group, const T *in, T *out, size_t count_per_rank, CommOp op) {
+    using comm_detail::Kind;
+    return comm_detail::Call<T>(group, Kind::ReduceScatter, in, out, count_per_rank, static_cast<int>(op), 0).run();
+}
+
+/* Every rank gets what the root has. */
+template <typename T>
+[[nodiscard]] inline bool comm_broadcast(CommGroup &group, T *buffer, size_t count, uint32_t root) {
+    return comm_detail::Call<T>(group, comm_detail::Kind::Broadcast, buffer, buffer, count, 0xff, root).run();
+}
+
+/* The root gets the combination of all; `out` of the others is not used. */
+template <typename T>
+[[nodiscard]] inline bool comm_reduce(CommGroup &group, const T *in, T *out, size_t count, CommOp op, uint32_t root) {
+    return comm_detail::Call<T>(group, comm_detail::Kind::Reduce, in, out, count, static_cast<int>(op), root).run();
+}
+
+/* Rank r gets block r of every rank. */
+template <typename T>
+[[nodiscard]] inline bool comm_all_to_all(CommGroup &group, const T *in, T *out, size_t count_per_pair) {
+    return comm_detail::Call<T>(group, comm_detail::Kind::AllToAll, in, out, count_per_pair, 0xff, 0).run();
+}
+
+/* The root gets what all have, in the order of the ranks; `out` of the others is not used. */
+template <typename T>
+[[nodiscard]] inline bool comm_gather(CommGroup &group, const T *in, T *out, size_t count, uint32_t root) {
+    return comm_detail::Call<T>(group, comm_detail::Kind::Gather, in, out, count, 0xff, root).run();
+}
+
+/* Rank r gets block r of what the root has; `in` of the others is not used. */
+template <typename T>
+[[nodiscard]] inline bool comm_scatter(CommGroup &group, const T *in, T *out, size_t count, uint32_t root) {
+    return comm_detail::Call<T>(group, comm_detail::Kind::Scatter, in, out, count, 0xff, root).run();
+}
+
+#endif

@@ -109,8 +109,7 @@ impl Held {
         Ok(())
     }
 
-    /// Launches a kernel, waits for its end, and returns what the staged tensors then hold, and what each block left as
-    /// count and error in its completion slab.
+    /// Launches a kernel, waits for its end, and returns what it left.
     fn launch(
         &mut self,
         kernel: usize,
@@ -118,7 +117,7 @@ impl Held {
         scalars: &[u64],
         staged: &[Staged],
         spec: LaunchSpec,
-    ) -> Result<(Vec<Vec<u8>>, Vec<(u32, i32)>), DeviceError> {
+    ) -> Result<Left, DeviceError> {
         let device = self.device()?.clone();
         let stream = self.stream.as_ref().ok_or(DeviceError::Released { what: "stream" })?;
         let (binary, symbol) = self.binaries.get(kernel).ok_or(DeviceError::Released { what: "kernel" })?;
@@ -147,7 +146,7 @@ impl Held {
             copies[slot].read(part.offset, &mut bytes)?;
             back.push(bytes);
         }
-        Ok((back, args.completions()?))
+        Ok(Left { staged: back, completions: args.completions()? })
     }
 
     fn holding(&self, addr: DeviceAddr, len: usize) -> Result<(&DeviceMemory, usize), DeviceError> {
@@ -175,6 +174,14 @@ impl Held {
         keep(self.device.take().map_or(Ok(()), |device| device.close_within(until)));
         first
     }
+}
+
+/// What the host gets of a kernel that has ended.
+struct Left {
+    /// The bytes of the staged tensors.
+    staged: Vec<Vec<u8>>,
+    /// Count and error in the completion slab of each block.
+    completions: Vec<(u32, i32)>,
 }
 
 /// A kernel's arguments, which stay on the device as long as this value lives.
@@ -349,13 +356,13 @@ impl Device for AscendDevice {
         let before: Vec<Vec<u8>> = staged.iter().map(|part| part.bytes.clone()).collect();
         let (tensors, scalars) = (tensors.to_vec(), scalars.to_vec());
         let job = move |held: &mut Held| held.launch(kernel.0, tensors, &scalars, &staged, spec);
-        let (after, completions) = self.run_meanwhile(LONGEST_WAIT, meanwhile, job)?;
+        let left = self.run_meanwhile(LONGEST_WAIT, meanwhile, job)?;
         slots
             .iter()
             .zip(&before)
-            .zip(&after)
+            .zip(&left.staged)
             .try_for_each(|((slot, before), after)| write_back(slot, before, after))?;
-        completions.into_iter().try_for_each(|(count, error)| check_completion(count, error))
+        left.completions.into_iter().try_for_each(|(count, error)| check_completion(count, error))
     }
 
     fn memory(&self) -> Option<&dyn ChipMemory> {

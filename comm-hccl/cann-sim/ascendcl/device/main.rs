@@ -8,7 +8,8 @@
 //! - `run FUNCTION BLOCKS PID FD WORD…`: starts threads that call the function with the words as its parameters, once for
 //!   each block, and then write a byte to the pipe that process PID has as descriptor FD.
 //!
-//! The end of the socket ends the process, whatever its threads do.
+//! The end of the socket ends the process, whatever its threads do: also while a kernel's library does not finish loading or
+//! unloading.
 //!
 //! # Safety
 //! Declares the system's functions itself, since there is no `libc` crate here. Calls kernels, which can do anything to this
@@ -22,6 +23,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 
 unsafe extern "C" {
     fn mmap(at: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> *mut c_void;
@@ -61,8 +63,12 @@ fn main() {
     // SAFETY: standard input is the socket, and nothing else uses it.
     let socket = unsafe { <UnixStream as std::os::fd::FromRawFd>::from_raw_fd(0) };
     let mut answers = socket.try_clone().expect("a descriptor");
-    for line in BufReader::new(socket).lines() {
-        let Ok(line) = line else { break };
+    let (commands, received) = mpsc::channel();
+    std::thread::spawn(move || {
+        BufReader::new(socket).lines().map_while(Result::ok).try_for_each(|line| commands.send(line)).ok();
+        end()
+    });
+    for line in received {
         let answer = match obey(&line) {
             Ok(number) => format!("ok {number}\n"),
             Err(text) => format!("error {}\n", text.replace('\n', " ")),
@@ -71,6 +77,10 @@ fn main() {
             break;
         }
     }
+    end()
+}
+
+fn end() -> ! {
     // SAFETY: takes a number. Kernels may still run; nothing of this process is needed any more.
     unsafe { _exit(0) }
 }

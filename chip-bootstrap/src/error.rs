@@ -86,6 +86,15 @@ pub enum ChipError {
         /// The kernel's number.
         error: i32,
     },
+    /// An exception left a kernel.
+    #[cfg(feature = "sim")]
+    #[error("kernel {} threw {what}", path.display())]
+    Threw {
+        /// The kernel's file.
+        path: PathBuf,
+        /// The exception: `std::runtime_error: text`.
+        what: String,
+    },
     /// A kernel could not be loaded or found.
     #[error(transparent)]
     Kernel(#[from] KernelError),
@@ -248,6 +257,8 @@ impl ChipError {
             | Self::Blocks { .. }
             | Self::TimeLimit(_) => ErrorCode::Invalid,
             Self::DeferredCompletion { .. } | Self::CompletionError { .. } => ErrorCode::Task,
+            #[cfg(feature = "sim")]
+            Self::Threw { .. } => ErrorCode::Task,
             Self::Comm(error) => error.code(),
             Self::Host { source, .. } => region_code(source),
             Self::Kernel(_) => ErrorCode::Load,

@@ -3,11 +3,13 @@
 //! # Safety
 //! Loads and calls foreign code, and lends it memory. By contract a kernel is a function `void (int64_t *)`. That cannot be
 //! checked; a kernel that breaks the contract takes its process down, which is why every chip has its own
-//! process.
+//! process. One that throws does not: its task fails.
 #![allow(unsafe_code)]
 
+use crate::cxx_exception;
 use crate::device::{ChipMemory, Device, Entry, Kernel, Launch, check_completion};
 use crate::error::{ChipError, KernelError, loader_words};
+use crate::kernel_call::{self, KernelEntry};
 use comm_context::abi::{DeviceAddr, KERNEL_ARGS, KERNEL_LOCAL_CONTEXT_ARG, KernelContexts};
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
 use comm_sim::SimComm;
@@ -16,14 +18,12 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use std::cell::UnsafeCell;
 use std::path::{Path, PathBuf};
 
-type KernelEntry = unsafe extern "C" fn(*mut i64);
-
 /// A loaded function, with the library that it lives in.
 struct Loaded {
     path: PathBuf,
     symbol: String,
     entry: KernelEntry,
-    _library: Library,
+    library: Library,
 }
 
 /// What kernels get beside their arguments, where the vendor's runtime would put it.
@@ -74,7 +74,12 @@ impl SimDevice {
         // SAFETY: the library is loaded (it is kept beside its entry); `args` holds addresses of live
         // descriptors, then raw values, then the addresses of the contexts, in a buffer that outlives the call, as
         // the kernel contract says.
-        unsafe { (loaded.entry)(self.args.as_mut_ptr()) };
+        let thrown = unsafe { kernel_call::call(loaded.entry, self.args.as_mut_ptr()) };
+        if let Some(exception) = thrown {
+            // SAFETY: it came out of this library's function just now, and the library is kept.
+            let what = unsafe { cxx_exception::take(&loaded.library, exception) };
+            return Err(ChipError::Threw { path: loaded.path.clone(), what });
+        }
         // SAFETY: valid while `self` lives; the kernel has returned.
         let (count, error) = unsafe {
             ((&raw const (*contexts).slab.count).read(), (&raw const (*contexts).slab.error).read())
@@ -130,12 +135,7 @@ impl Device for SimDevice {
             return Ok(Kernel(known));
         }
         let (library, entry) = open(path, symbol)?;
-        self.kernels.push(Loaded {
-            path: path.to_owned(),
-            symbol: symbol.to_owned(),
-            entry,
-            _library: library,
-        });
+        self.kernels.push(Loaded { path: path.to_owned(), symbol: symbol.to_owned(), entry, library });
         Ok(Kernel(self.kernels.len() - 1))
     }
 

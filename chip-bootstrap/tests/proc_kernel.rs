@@ -120,7 +120,7 @@ fn more_arguments_than_a_kernel_takes_are_refused_with_their_number() {
     assert!(text.contains("at most 48") && text.contains("0 tensors and 49 scalars; pass fewer"), "{text}");
 }
 
-// CB-8
+// CB-9
 #[test]
 #[serial]
 fn each_block_gets_a_list_and_contexts_of_its_own() {
@@ -231,4 +231,68 @@ fn f73_a_kernel_that_writes_beyond_a_window_ends_at_once() {
         HowDied::Exited(0),
         "the last byte is part of the window"
     );
+}
+
+/// Throws what its first argument says, unless that is 0.
+const THROWS: &str = r#"
+#include <cstdint>
+#include <exception>
+#include <stdexcept>
+#include <string>
+namespace mine {
+struct Base { virtual ~Base() = default; int64_t unused = 7; };
+struct Refused : Base, std::invalid_argument { Refused() : std::invalid_argument("not this one") {} };
+struct Plain {};
+}
+static int ended = 0;
+struct Ended { ~Ended() { ++ended; } };
+static void inner(int64_t which) {
+    Ended counts;
+    switch (which) {
+        case 1: throw std::runtime_error("the text \"of\" the kernel");
+        case 2: throw 7;
+        case 3: throw "bare words";
+        case 4: throw mine::Refused();
+        case 5: throw mine::Plain();
+        case 6: {
+            std::exception_ptr kept;
+            try { throw std::runtime_error("thrown again"); } catch (...) { kept = std::current_exception(); }
+            std::rethrow_exception(kept);
+        }
+    }
+}
+extern "C" void kernel_entry(int64_t *args) {
+    inner(args[0]);
+    *reinterpret_cast<int64_t *>(args[1]) = ended;
+}
+"#;
+
+// CB-8
+#[test]
+#[serial]
+fn an_exception_of_a_kernel_fails_its_task_with_type_and_text_and_the_chip_stays_usable() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut chip = chip();
+    let so = compile(folder.path(), THROWS);
+    let kernel = chip.load(&so, "kernel_entry").unwrap();
+    let mut ended = 0_i64;
+    let out = &raw mut ended as u64;
+    let cases = [
+        "std::runtime_error: the text \"of\" the kernel",
+        "int: 7",
+        "char const*: bare words",
+        "mine::Refused: not this one",
+        "mine::Plain",
+        "std::runtime_error: thrown again",
+    ];
+    for round in 0..2 {
+        for (which, words) in (1_u64..).zip(cases) {
+            let error = chip.launch(kernel, 1, &[], &[which, out], &[]).unwrap_err();
+            assert_eq!(error.code(), worker_errors::ErrorCode::Task);
+            assert_eq!(error.to_string(), format!("kernel {} threw {words}", so.display()));
+        }
+        // The destructors of the kernel's frames have run each time, and kernels run as before.
+        chip.launch(kernel, 1, &[], &[0, out], &[]).unwrap();
+        assert_eq!(ended, (round + 1) * 7);
+    }
 }

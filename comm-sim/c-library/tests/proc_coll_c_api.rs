@@ -41,7 +41,19 @@ fn every_wrong_use_by_one_rank_is_an_error_with_a_text() {
 fn ranks_that_do_not_agree_get_an_error_that_names_both() {
     let folder = tempfile::tempdir().unwrap();
     let program = compile("coll_differ.c", folder.path());
-    let cases = ["pools", "counts", "types", "operations", "roots", "order", "message", "death"];
+    let cases = [
+        "pools",
+        "counts",
+        "zero",
+        "lists",
+        "started",
+        "types",
+        "operations",
+        "roots",
+        "order",
+        "message",
+        "death",
+    ];
     for (at, case) in cases.into_iter().enumerate() {
         for nranks in [2, 3] {
             let path = folder.path().join(format!("rootinfo-{at}-{nranks}"));

@@ -3,6 +3,7 @@
 
 use crate::bring_up::BringUpPhase;
 use crate::config::ConfigError;
+use crate::device::MAX_BLOCKS;
 use crate::platform::PlatformNotBuilt;
 use bootstrap_channel::PublishError;
 use comm_context::abi::{AbiError, KERNEL_LOCAL_CONTEXT_ARG};
@@ -64,6 +65,12 @@ pub enum ChipError {
         /// How many scalars.
         scalars: usize,
     },
+    /// No blocks, or too many.
+    #[error("a kernel runs with 1 to {MAX_BLOCKS} blocks, not {blocks}; give each block more of the work")]
+    Blocks {
+        /// How many.
+        blocks: u32,
+    },
     /// A kernel asked for deferred completion.
     #[error(
         "the kernel asks for its task to complete later, when {words} words have reached their values; deferred \
@@ -78,6 +85,15 @@ pub enum ChipError {
     CompletionError {
         /// The kernel's number.
         error: i32,
+    },
+    /// An exception left a kernel.
+    #[cfg(feature = "sim")]
+    #[error("kernel {} threw {what}", path.display())]
+    Threw {
+        /// The kernel's file.
+        path: PathBuf,
+        /// The exception: `std::runtime_error: text`.
+        what: String,
     },
     /// A kernel could not be loaded or found.
     #[error(transparent)]
@@ -238,8 +254,11 @@ impl ChipError {
             | Self::CommunicatorInUse
             | Self::Tensor { .. }
             | Self::TooManyArguments { .. }
+            | Self::Blocks { .. }
             | Self::TimeLimit(_) => ErrorCode::Invalid,
             Self::DeferredCompletion { .. } | Self::CompletionError { .. } => ErrorCode::Task,
+            #[cfg(feature = "sim")]
+            Self::Threw { .. } => ErrorCode::Task,
             Self::Comm(error) => error.code(),
             Self::Host { source, .. } => region_code(source),
             Self::Kernel(_) => ErrorCode::Load,

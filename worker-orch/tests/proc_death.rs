@@ -181,7 +181,8 @@ fn f07_the_deadlines_of_levels_nest_from_inside_out() {
     cluster.set_run_within(secs(2));
     let args = Args::new().scalar(wait_long.number().into());
     let reported = text(&cluster.run(|orch| orch.submit_next_level(stuck, &args, 0)).unwrap_err());
-    assert!(reported.contains("`get_stuck` failed on worker 0"), "{reported}");
+    // Where the chip's memory is gone with its process, the Worker below ends too, and says so.
+    assert!(reported.contains("`get_stuck`") && reported.contains("worker 0"), "{reported}");
     assert!(
         reported.contains("chip 0       pid") && reported.contains("in `wait_long`, its task 1 of 1"),
         "{reported}"
@@ -241,6 +242,51 @@ fn f46_a_kernel_that_waits_for_a_dead_peer_ends_with_that_death() {
         drop(worker);
         assert!(children_of(std::process::id()).is_empty(), "{name}");
     }
+}
+
+/// Throws on the chip whose last argument is 1; the others wait for it.
+const THROWS: &str = r#"
+#include <stdexcept>
+#include "comm_kernel.h"
+extern "C" void kernel_entry(int64_t *args) {
+    auto *ctx = reinterpret_cast<CommContext *>(args[0]);
+    if (args[2] == 1) throw std::runtime_error("the matrix is singular");
+    (void)!comm_phase_barrier(ctx, reinterpret_cast<CommPhaseBarrier *>(args[1]));
+}
+"#;
+
+#[test]
+#[serial]
+fn f46_a_kernel_that_throws_fails_the_run_with_the_text_and_its_chip_runs_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let so = kernel(folder.path(), "throws", THROWS);
+    let mut worker = grouped(3, 16);
+    let throws = worker.register_kernel(&so).unwrap();
+    worker.init().unwrap();
+    let contexts = worker.chip_contexts().unwrap().to_vec();
+    let run = |worker: &mut Worker, who: usize| {
+        worker.run(|orch| {
+            for (chip, context) in contexts.iter().enumerate() {
+                let barrier = context.buffer("barrier")?.addr.0;
+                let args =
+                    Args::new().scalar(context.device_ctx.0).scalar(barrier).scalar((chip == who).into());
+                orch.submit_next_level(throws, &args, chip)?;
+            }
+            Ok(())
+        })
+    };
+    let before = children_of(std::process::id());
+    for _ in 0..2 {
+        let reported = text(&run(&mut worker, 1).unwrap_err());
+        assert!(reported.contains("`throws.so` failed on chip 1"), "{reported}");
+        assert!(
+            reported.contains("throws.so threw std::runtime_error: the matrix is singular"),
+            "{reported}"
+        );
+        // The same processes go on.
+        run(&mut worker, 3).unwrap();
+    }
+    assert_eq!(children_of(std::process::id()), before);
 }
 
 #[test]

@@ -294,8 +294,9 @@ fn a_wrong_argument_is_refused_and_leaves_the_group_as_it_was() {
         // SAFETY: in the pool, but nothing that was allocated starts there; refused. Then what was allocated.
         let middle = refused(unsafe { group.free_raw(of_pool.add(8)) })?;
         is(middle, "not memory of this group's pool")?;
-        // SAFETY: allocated above and not used any more; the second time it is refused.
+        // SAFETY: allocated above and not used any more.
         unsafe { group.free_raw(of_pool) }.map_err(text)?;
+        // SAFETY: the second time it is refused.
         is(refused(unsafe { group.free_raw(of_pool) })?, "not memory of this group's pool")?;
         // All of that without a peer's knowledge: the group goes on.
         // SAFETY: in place on a live buffer of 1000 elements.

@@ -3,9 +3,10 @@
 //!
 //! # What is assumed of kernels
 //! A kernel binary is what `aclrtBinaryLoadFromFile` takes, and the type of the kernel is known
-//! ([`KernelType`](comm_hccl::KernelType)). Its function is launched with one block, and gets the device address of its
-//! argument list, which is in device memory with everything that it points at. Its
-//! arguments are those of the simulation: for each tensor the address of its descriptor, then the scalars,
+//! ([`KernelType`](comm_hccl::KernelType)). A launch has one parameter for all its blocks: the device address of the
+//! argument list of block 0. The lists of the other blocks follow it at `KERNEL_ARGS_STRIDE` words, and the device entry
+//! picks the list of its block, by the index that the core knows. Lists are in device memory with everything that they
+//! point at. Arguments are those of the simulation: for each tensor the address of its descriptor, then the scalars,
 //! and at the end the addresses of LocalContext and GlobalContext. The descriptors and contexts are copied to
 //! device memory first, so their addresses are the device's. A tensor in host
 //! memory is staged: its bytes are copied to the device before the launch, and the bytes that the kernel
@@ -17,7 +18,7 @@
 use crate::device::{ChipMemory, Device, Entry, Kernel, Launch, check_completion};
 use crate::error::{ChipError, KernelError};
 use comm_context::abi::{
-    AbiError, DeviceAddr, KERNEL_ARGS, KERNEL_LOCAL_CONTEXT_ARG, KernelContexts, TensorDesc,
+    AbiError, DeviceAddr, KERNEL_ARGS_STRIDE, KERNEL_LOCAL_CONTEXT_ARG, KernelContexts, TensorDesc,
 };
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
 use comm_hccl::{
@@ -108,8 +109,7 @@ impl Held {
         Ok(())
     }
 
-    /// Launches a kernel, waits for its end, and returns what the staged tensors then hold, and what the kernel left
-    /// in its completion slab.
+    /// Launches a kernel, waits for its end, and returns what it left.
     fn launch(
         &mut self,
         kernel: usize,
@@ -117,7 +117,7 @@ impl Held {
         scalars: &[u64],
         staged: &[Staged],
         spec: LaunchSpec,
-    ) -> Result<(Vec<Vec<u8>>, [u8; 8]), DeviceError> {
+    ) -> Result<Left, DeviceError> {
         let device = self.device()?.clone();
         let stream = self.stream.as_ref().ok_or(DeviceError::Released { what: "stream" })?;
         let (binary, symbol) = self.binaries.get(kernel).ok_or(DeviceError::Released { what: "kernel" })?;
@@ -139,16 +139,14 @@ impl Held {
         for (part, slot) in staged.iter().zip(&slots) {
             tensors[part.tensor].addr = copies[slot].addr().0;
         }
-        let args = place_arguments(&device, &tensors, scalars)?;
+        let args = Arguments::place(&device, &tensors, scalars, spec.blocks)?;
         binary.kernel(symbol)?.run(stream, &spec, args.list())?;
         for (part, slot) in staged.iter().zip(&slots) {
             let mut bytes = vec![0; part.bytes.len()];
             copies[slot].read(part.offset, &mut bytes)?;
             back.push(bytes);
         }
-        let mut slab = [0; 8];
-        args.memory.read(args.contexts_at, &mut slab)?;
-        Ok((back, slab))
+        Ok(Left { staged: back, completions: args.completions()? })
     }
 
     fn holding(&self, addr: DeviceAddr, len: usize) -> Result<(&DeviceMemory, usize), DeviceError> {
@@ -178,42 +176,80 @@ impl Held {
     }
 }
 
+/// What the host gets of a kernel that has ended.
+struct Left {
+    /// The bytes of the staged tensors.
+    staged: Vec<Vec<u8>>,
+    /// Count and error in the completion slab of each block.
+    completions: Vec<(u32, i32)>,
+}
+
 /// A kernel's arguments, which stay on the device as long as this value lives.
 struct Arguments {
-    /// The descriptors, then the contexts, then the argument list.
+    /// The descriptors, then the contexts of each block, then the argument list of each block.
     memory: DeviceMemory,
     contexts_at: usize,
+    blocks: usize,
 }
+
+/// From the contexts of a block to those of the next: no two cores write the same cache line.
+const CONTEXTS_STRIDE: usize = size_of::<KernelContexts>().next_multiple_of(64);
+
+/// A descriptor is a multiple of 64 bytes, so the contexts that follow are aligned as they have to be, and so are the lists.
+const _: () = assert!(
+    size_of::<TensorDesc>().is_multiple_of(64) && (KERNEL_ARGS_STRIDE * size_of::<u64>()).is_multiple_of(64)
+);
 
 impl Arguments {
-    fn list(&self) -> DeviceAddr {
-        DeviceAddr(self.memory.addr().0 + (self.contexts_at + size_of::<KernelContexts>()) as u64)
+    fn place(
+        device: &Opened,
+        tensors: &[TensorDesc],
+        scalars: &[u64],
+        blocks: u32,
+    ) -> Result<Self, DeviceError> {
+        let (contexts_at, blocks) = (size_of_val(tensors), blocks as usize);
+        let lists_at = contexts_at + blocks * CONTEXTS_STRIDE;
+        let size = lists_at + blocks * KERNEL_ARGS_STRIDE * size_of::<u64>();
+        let memory = DeviceMemory::allocate(device, size)?;
+        let start = memory.addr().0;
+        let mut bytes: Vec<u8> = tensors.iter().flat_map(|tensor| tensor.as_bytes()).copied().collect();
+        bytes.reserve(size - bytes.len());
+        let at = |block: usize| DeviceAddr(start + (contexts_at + block * CONTEXTS_STRIDE) as u64);
+        for block in 0..blocks {
+            let contexts = KernelContexts::of_block(at(block), block as u32, blocks as u32);
+            bytes.extend_from_slice(contexts.as_bytes());
+            bytes.resize(contexts_at + (block + 1) * CONTEXTS_STRIDE, 0);
+        }
+        let mut list = Vec::with_capacity(KERNEL_ARGS_STRIDE);
+        for block in 0..blocks {
+            list.clear();
+            list.extend((0..tensors.len()).map(|at| start + (at * size_of::<TensorDesc>()) as u64));
+            list.extend(scalars);
+            list.resize(KERNEL_LOCAL_CONTEXT_ARG, 0);
+            list.extend(KernelContexts::arguments(at(block)));
+            list.resize(KERNEL_ARGS_STRIDE, 0);
+            bytes.extend(list.iter().flat_map(|word| word.to_le_bytes()));
+        }
+        memory.write(0, &bytes)?;
+        Ok(Self { memory, contexts_at, blocks })
     }
-}
 
-/// A descriptor is a multiple of 64 bytes, so the contexts that follow are aligned as they have to be.
-const _: () = assert!(size_of::<TensorDesc>().is_multiple_of(64));
+    /// The list of block 0, which the others follow.
+    fn list(&self) -> DeviceAddr {
+        DeviceAddr(self.memory.addr().0 + (self.contexts_at + self.blocks * CONTEXTS_STRIDE) as u64)
+    }
 
-fn place_arguments(
-    device: &Opened,
-    tensors: &[TensorDesc],
-    scalars: &[u64],
-) -> Result<Arguments, DeviceError> {
-    let contexts_at = size_of_val(tensors);
-    let size = contexts_at + size_of::<KernelContexts>() + KERNEL_ARGS * size_of::<u64>();
-    let memory = DeviceMemory::allocate(device, size)?;
-    let start = memory.addr().0;
-    let at = DeviceAddr(start + contexts_at as u64);
-    let mut bytes: Vec<u8> = tensors.iter().flat_map(|tensor| tensor.as_bytes()).copied().collect();
-    bytes.extend_from_slice(KernelContexts::of_one_block(at).as_bytes());
-    let mut list = Vec::with_capacity(KERNEL_ARGS);
-    list.extend((0..tensors.len()).map(|at| start + (at * size_of::<TensorDesc>()) as u64));
-    list.extend(scalars);
-    list.resize(KERNEL_LOCAL_CONTEXT_ARG, 0);
-    list.extend(KernelContexts::arguments(at));
-    bytes.extend(list.iter().flat_map(|word| word.to_le_bytes()));
-    memory.write(0, &bytes)?;
-    Ok(Arguments { memory, contexts_at })
+    /// What each block left as count and error in its slab.
+    fn completions(&self) -> Result<Vec<(u32, i32)>, DeviceError> {
+        // The slab is first in the contexts, and count and error first in the slab.
+        let mut bytes = vec![0; (self.blocks - 1) * CONTEXTS_STRIDE + 8];
+        self.memory.read(self.contexts_at, &mut bytes)?;
+        let of = |contexts: &[u8]| {
+            let word = |at: usize| std::array::from_fn(|byte| contexts[at + byte]);
+            (u32::from_le_bytes(word(0)), i32::from_le_bytes(word(4)))
+        };
+        Ok(bytes.chunks(CONTEXTS_STRIDE).map(of).collect())
+    }
 }
 
 /// The elements of a tensor in host memory, to be copied to the device.
@@ -314,23 +350,19 @@ impl Device for AscendDevice {
 
     /// The device ends a kernel a little after the limit: until then its parent may have stopped it, and said why.
     fn launch(&mut self, launch: &Launch<'_>) -> Result<(), ChipError> {
-        let &Launch { kernel, tensors, scalars, host, meanwhile, limit } = launch;
-        let spec = LaunchSpec {
-            limit: limit.map(|limit| limit.saturating_add(LEFT_BEHIND)),
-            ..LaunchSpec::default()
-        };
+        let &Launch { kernel, blocks, tensors, scalars, host, meanwhile, limit } = launch;
+        let spec = LaunchSpec { blocks, limit: limit.map(|limit| limit.saturating_add(LEFT_BEHIND)) };
         let (staged, slots) = stage(tensors, host)?;
         let before: Vec<Vec<u8>> = staged.iter().map(|part| part.bytes.clone()).collect();
         let (tensors, scalars) = (tensors.to_vec(), scalars.to_vec());
         let job = move |held: &mut Held| held.launch(kernel.0, tensors, &scalars, &staged, spec);
-        let (after, slab) = self.run_meanwhile(LONGEST_WAIT, meanwhile, job)?;
+        let left = self.run_meanwhile(LONGEST_WAIT, meanwhile, job)?;
         slots
             .iter()
             .zip(&before)
-            .zip(&after)
+            .zip(&left.staged)
             .try_for_each(|((slot, before), after)| write_back(slot, before, after))?;
-        let [a, b, c, d, e, f, g, h] = slab;
-        check_completion(u32::from_le_bytes([a, b, c, d]), i32::from_le_bytes([e, f, g, h]))
+        left.completions.into_iter().try_for_each(|(count, error)| check_completion(count, error))
     }
 
     fn memory(&self) -> Option<&dyn ChipMemory> {

@@ -1,7 +1,7 @@
 //! A chip that is up: communicator, window, buffers, kernels.
 
 use crate::config::{ChipConfig, PartKind};
-use crate::device::{ChipMemory, Device, Entry, Kernel, Launch};
+use crate::device::{ChipMemory, Device, Entry, Kernel, Launch, MAX_BLOCKS};
 use crate::error::ChipError;
 use crate::host::HostSpan;
 use comm_context::abi::{DeviceAddr, KERNEL_LOCAL_CONTEXT_ARG, TensorDesc};
@@ -122,11 +122,12 @@ impl Chip {
         self.device.load(path, symbol)
     }
 
-    /// Runs a kernel to completion. Its tensors may lie in windows, in memory of the device, and in the
-    /// regions `host`. Tensors and scalars together are at most [`KERNEL_LOCAL_CONTEXT_ARG`].
+    /// Runs all blocks of a kernel to completion, at most [`MAX_BLOCKS`]. Its tensors may lie in windows, in memory of
+    /// the device, and in the regions `host`. Tensors and scalars together are at most [`KERNEL_LOCAL_CONTEXT_ARG`].
     pub fn launch(
         &mut self,
         kernel: Kernel,
+        blocks: u32,
         tensors: &[TensorDesc],
         scalars: &[u64],
         host: &[Arc<Region>],
@@ -134,13 +135,16 @@ impl Chip {
         if tensors.len() + scalars.len() > KERNEL_LOCAL_CONTEXT_ARG {
             return Err(ChipError::TooManyArguments { tensors: tensors.len(), scalars: scalars.len() });
         }
+        if !(1..=MAX_BLOCKS).contains(&blocks) {
+            return Err(ChipError::Blocks { blocks });
+        }
         let comm = self.comm.clone();
         let relay = || comm.as_ref().map_or(Ok(()), |comm| comm.relay_abort());
         relay()?;
         // When the relay fails while the kernel runs, the parent's deadline ends the kernel.
         let meanwhile = || drop(relay());
         let limit = self.kernel_limit;
-        self.device.launch(&Launch { kernel, tensors, scalars, host, meanwhile: &meanwhile, limit })
+        self.device.launch(&Launch { kernel, blocks, tensors, scalars, host, meanwhile: &meanwhile, limit })
     }
 
     /// Has the device end kernels that run longer than this, from the next launch on. Where kernels run in this process,

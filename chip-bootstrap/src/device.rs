@@ -38,10 +38,15 @@ pub(crate) fn check_completion(count: u32, error: i32) -> Result<(), ChipError> 
     }
 }
 
+/// The most blocks of a launch: many times the cores of any chip. Each takes 3 KiB for its list and contexts.
+pub const MAX_BLOCKS: u32 = 1024;
+
 /// A kernel with its arguments, at most `KERNEL_LOCAL_CONTEXT_ARG`.
 #[cfg_attr(not(feature = "ascend"), expect(dead_code, reason = "the simulation runs kernels in place"))]
 pub(crate) struct Launch<'a> {
     pub(crate) kernel: Kernel,
+    /// At least 1, at most [`MAX_BLOCKS`].
+    pub(crate) blocks: u32,
     /// In device memory or in the regions `host`.
     pub(crate) tensors: &'a [TensorDesc],
     pub(crate) scalars: &'a [u64],
@@ -65,7 +70,7 @@ pub(crate) trait Device {
     /// Loads `symbol` of the kernel binary at `path`; once for each pair.
     fn load(&mut self, path: &Path, symbol: &str) -> Result<Kernel, ChipError>;
 
-    /// Runs a kernel to completion.
+    /// Runs all blocks of a kernel to completion.
     fn launch(&mut self, launch: &Launch<'_>) -> Result<(), ChipError>;
 
     /// The device's own memory; `None` where chips use host memory.

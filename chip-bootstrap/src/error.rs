@@ -3,6 +3,7 @@
 
 use crate::bring_up::BringUpPhase;
 use crate::config::ConfigError;
+use crate::device::MAX_BLOCKS;
 use crate::platform::PlatformNotBuilt;
 use bootstrap_channel::PublishError;
 use comm_context::abi::{AbiError, KERNEL_LOCAL_CONTEXT_ARG};
@@ -63,6 +64,12 @@ pub enum ChipError {
         tensors: usize,
         /// How many scalars.
         scalars: usize,
+    },
+    /// No blocks, or too many.
+    #[error("a kernel runs with 1 to {MAX_BLOCKS} blocks, not {blocks}; give each block more of the work")]
+    Blocks {
+        /// How many.
+        blocks: u32,
     },
     /// A kernel asked for deferred completion.
     #[error(
@@ -247,6 +254,7 @@ impl ChipError {
             | Self::CommunicatorInUse
             | Self::Tensor { .. }
             | Self::TooManyArguments { .. }
+            | Self::Blocks { .. }
             | Self::TimeLimit(_) => ErrorCode::Invalid,
             Self::DeferredCompletion { .. } | Self::CompletionError { .. } => ErrorCode::Task,
             #[cfg(feature = "sim")]

@@ -21,6 +21,8 @@
 //!   task with more is refused, and so is a kernel that asks for deferred completion.
 //! - **CB-8** A C++ exception that leaves a kernel fails its task with the exception's type and text, and the chip
 //!   runs the next kernel (the simulation).
+//! - **CB-9** A kernel runs once for each block of its launch, with its own arguments and contexts, which say which block
+//!   it is. On the simulation blocks run one after the other, so that one must not wait for another.
 //!
 //! # Features
 //! `sim` (the simulation) and `ascend` (Ascend devices), both on by default; at least one is needed. Without
@@ -71,7 +73,7 @@ mod sim;
 pub use bring_up::{BringUpPhase, bring_up, bring_up_and_publish};
 pub use chip::{Buffer, Chip};
 pub use config::{BUFFER_ALIGN, ChipConfig, ConfigError, MAX_PARTS, PartKind};
-pub use device::{ChipMemory, Entry, Kernel, check_kernel};
+pub use device::{ChipMemory, Entry, Kernel, MAX_BLOCKS, check_kernel};
 pub use error::{BringUpCause, BringUpError, ChipError, KernelError, region_failure};
 pub use group::{ChipGroup, GroupSpec, KernelWait};
 pub use host::HostSpan;

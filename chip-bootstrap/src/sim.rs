@@ -40,15 +40,15 @@ pub(crate) struct SimDevice {
 
 impl SimDevice {
     pub(crate) fn new() -> Self {
-        let contexts = Box::new(Placed(UnsafeCell::new(KernelContexts::of_one_block(DeviceAddr(0)))));
+        let contexts = Box::new(Placed(UnsafeCell::new(KernelContexts::of_block(DeviceAddr(0), 0, 1))));
         Self { kernels: Vec::new(), args: Vec::with_capacity(KERNEL_ARGS), contexts }
     }
 
-    /// Sets up the contexts for the next kernel and returns where they are. The entries of the slab keep what they
+    /// Sets up the contexts for the next block and returns where they are. The entries of the slab keep what they
     /// had: with a count of zero they mean nothing.
-    fn place_contexts(&self) -> *mut KernelContexts {
+    fn place_contexts(&self, block: u32, blocks: u32) -> *mut KernelContexts {
         let at = self.contexts.0.get();
-        let fresh = KernelContexts::of_one_block(DeviceAddr(at as u64));
+        let fresh = KernelContexts::of_block(DeviceAddr(at as u64), block, blocks);
         // SAFETY: `at` is valid for writes while `self` lives, and no kernel runs: this process calls one at a time
         // and none has started yet. No reference to the contents exists.
         unsafe {
@@ -58,6 +58,33 @@ impl SimDevice {
             (&raw mut (*at).global).write(fresh.global);
         }
         at
+    }
+
+    /// Runs one block of a kernel, with a list and contexts of its own.
+    fn run_block(&mut self, launch: &Launch<'_>, block: u32) -> Result<(), ChipError> {
+        let &Launch { kernel, blocks, tensors, scalars, .. } = launch;
+        let contexts = self.place_contexts(block, blocks);
+        let loaded = self.kernels.get(kernel.0).ok_or(KernelError::NotLoaded { number: kernel.0 })?;
+        self.args.clear();
+        self.args.extend(tensors.iter().map(|tensor| std::ptr::from_ref(tensor) as i64));
+        self.args.extend(scalars.iter().map(|scalar| *scalar as i64));
+        self.args.resize(KERNEL_LOCAL_CONTEXT_ARG, 0);
+        let last = KernelContexts::arguments(DeviceAddr(contexts as u64));
+        self.args.extend(last.map(|address| address as i64));
+        // SAFETY: the library is loaded (it is kept beside its entry); `args` holds addresses of live
+        // descriptors, then raw values, then the addresses of the contexts, in a buffer that outlives the call, as
+        // the kernel contract says.
+        let thrown = unsafe { kernel_call::call(loaded.entry, self.args.as_mut_ptr()) };
+        if let Some(exception) = thrown {
+            // SAFETY: it came out of this library's function just now, and the library is kept.
+            let what = unsafe { cxx_exception::take(&loaded.library, exception) };
+            return Err(ChipError::Threw { path: loaded.path.clone(), what });
+        }
+        // SAFETY: valid while `self` lives; the kernel has returned.
+        let (count, error) = unsafe {
+            ((&raw const (*contexts).slab.count).read(), (&raw const (*contexts).slab.error).read())
+        };
+        check_completion(count, error)
     }
 }
 
@@ -117,29 +144,7 @@ impl Device for SimDevice {
     }
 
     fn launch(&mut self, launch: &Launch<'_>) -> Result<(), ChipError> {
-        let &Launch { kernel, tensors, scalars, .. } = launch;
-        let contexts = self.place_contexts();
-        let loaded = self.kernels.get(kernel.0).ok_or(KernelError::NotLoaded { number: kernel.0 })?;
-        self.args.clear();
-        self.args.extend(tensors.iter().map(|tensor| std::ptr::from_ref(tensor) as i64));
-        self.args.extend(scalars.iter().map(|scalar| *scalar as i64));
-        self.args.resize(KERNEL_LOCAL_CONTEXT_ARG, 0);
-        let last = KernelContexts::arguments(DeviceAddr(contexts as u64));
-        self.args.extend(last.map(|address| address as i64));
-        // SAFETY: the library is loaded (it is kept beside its entry); `args` holds addresses of live
-        // descriptors, then raw values, then the addresses of the contexts, in a buffer that outlives the call, as
-        // the kernel contract says.
-        let thrown = unsafe { kernel_call::call(loaded.entry, self.args.as_mut_ptr()) };
-        if let Some(exception) = thrown {
-            // SAFETY: it came out of this library's function just now, and the library is kept.
-            let what = unsafe { cxx_exception::take(&loaded.library, exception) };
-            return Err(ChipError::Threw { path: loaded.path.clone(), what });
-        }
-        // SAFETY: valid while `self` lives; the kernel has returned.
-        let (count, error) = unsafe {
-            ((&raw const (*contexts).slab.count).read(), (&raw const (*contexts).slab.error).read())
-        };
-        check_completion(count, error)
+        (0..launch.blocks).try_for_each(|block| self.run_block(launch, block))
     }
 
     fn close(&mut self) -> Result<(), ChipError> {

@@ -40,12 +40,12 @@ fn chips_come_up_stage_run_a_kernel_store_and_go_down() {
             TensorDesc::builder(addr, x.bytes as u64, DType::Float32, &[COUNT as u32]).build().unwrap()
         };
         let loaded = chip.load(&kernel, "kernel_entry").map_err(text)?;
-        chip.launch(loaded, &[tensor(x.addr)], &[3], &[]).map_err(text)?;
+        chip.launch(loaded, 1, &[tensor(x.addr)], &[3], &[]).map_err(text)?;
         chip.flush_outputs().map_err(text)?;
         // The same on memory of the device's own, and on host memory, which is staged.
         let memory = chip.memory().ok_or("no device memory")?.allocate(x.bytes).map_err(text)?;
         chip.write(memory, &floats.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>()).map_err(text)?;
-        chip.launch(loaded, &[tensor(memory)], &[5], &[]).map_err(text)?;
+        chip.launch(loaded, 1, &[tensor(memory)], &[5], &[]).map_err(text)?;
         let mut bytes = vec![0; x.bytes];
         chip.read(memory, &mut bytes).map_err(text)?;
         let expect = |bytes: &[u8], plus: f32| {
@@ -62,7 +62,7 @@ fn chips_come_up_stage_run_a_kernel_store_and_go_down() {
         chip.memory().ok_or("no device memory")?.free(memory).map_err(text)?;
         output.read(0, &mut bytes).unwrap();
         expect(&bytes, 3.0)?;
-        chip.launch(loaded, &[tensor(DeviceAddr(output.addr()))], &[4], std::slice::from_ref(&host))
+        chip.launch(loaded, 1, &[tensor(DeviceAddr(output.addr()))], &[4], std::slice::from_ref(&host))
             .map_err(text)?;
         output.read(0, &mut bytes).unwrap();
         expect(&bytes, 7.0)?;

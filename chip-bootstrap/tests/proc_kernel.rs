@@ -6,7 +6,7 @@
 #![allow(unsafe_code, missing_docs)]
 
 use child_process::Child;
-use chip_bootstrap::{Chip, ChipConfig, ChipError, ChipGroup, Entry, Platform, bring_up};
+use chip_bootstrap::{Chip, ChipConfig, ChipError, ChipGroup, Entry, MAX_BLOCKS, Platform, bring_up};
 use comm_context::abi::{CommContext, DType, DeviceAddr, TensorDesc};
 use comm_context::comm::{AllocationId, DomainSpec, Membership, Timeout};
 use deadline::{Deadline, HowDied};
@@ -80,7 +80,7 @@ fn a_kernel_finds_its_contexts_at_48_and_49_and_a_request_for_later_completion_i
     let mut out = vec![7_i64; 11];
     let at = out.as_mut_ptr();
     let mut launch = |words: u64, error: u64| {
-        chip.launch(kernel, &[tensor], &[at as u64, words, error], &[]).map_err(|error| {
+        chip.launch(kernel, 1, &[tensor], &[at as u64, words, error], &[]).map_err(|error| {
             assert_eq!(error.code(), worker_errors::ErrorCode::Task);
             error.to_string()
         })
@@ -110,14 +110,49 @@ fn more_arguments_than_a_kernel_takes_are_refused_with_their_number() {
     let at = out.as_mut_ptr();
     let mut scalars = vec![at as u64; 47];
     scalars.push(9);
-    chip.launch(kernel, &[], &scalars, &[]).unwrap();
+    chip.launch(kernel, 1, &[], &scalars, &[]).unwrap();
     // SAFETY: as above.
     assert_eq!(unsafe { at.read_volatile() }, 9);
     scalars.push(10);
-    let refused = chip.launch(kernel, &[], &scalars, &[]).unwrap_err();
+    let refused = chip.launch(kernel, 1, &[], &scalars, &[]).unwrap_err();
     assert!(matches!(refused, ChipError::TooManyArguments { tensors: 0, scalars: 49 }));
     let text = refused.to_string();
     assert!(text.contains("at most 48") && text.contains("0 tensors and 49 scalars; pass fewer"), "{text}");
+}
+
+// CB-9
+#[test]
+#[serial]
+fn each_block_gets_a_list_and_contexts_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    // Every block leaves its mark in its list, in its contexts and in its slab.
+    let source = r#"
+#include "kernel_context.h"
+extern "C" void kernel_entry(int64_t *args) {
+    auto *local = reinterpret_cast<LocalContext *>(args[KERNEL_LOCAL_CONTEXT_ARG]);
+    auto *out = reinterpret_cast<int64_t *>(args[0]) + 3 * local->block_idx;
+    out[0] = local->block_idx + 10 * local->block_num;
+    out[1] = args[1];
+    out[2] = local->completion_capacity;
+    args[1] = 99;
+    if (local->block_idx == args[2]) *reinterpret_cast<int32_t *>(local->completion_error) = -4;
+    local->completion_capacity = 0;
+}
+"#;
+    let mut chip = chip();
+    let kernel = chip.load(&compile(folder.path(), source), "kernel_entry").unwrap();
+    let mut out = vec![0_i64; 3 * 4];
+    let at = out.as_mut_ptr();
+    chip.launch(kernel, 3, &[], &[at as u64, 5, 77], &[]).unwrap();
+    // SAFETY: as above.
+    let found: Vec<i64> = (0..12).map(|index| unsafe { at.add(index).read_volatile() }).collect();
+    assert_eq!(found, [30, 5, 64, 31, 5, 64, 32, 5, 64, 0, 0, 0]);
+    let failed = chip.launch(kernel, 3, &[], &[at as u64, 5, 1], &[]).unwrap_err().to_string();
+    assert!(failed.contains("reports error -4"), "{failed}");
+    for blocks in [0, MAX_BLOCKS + 1] {
+        let refused = chip.launch(kernel, blocks, &[], &[at as u64, 5, 77], &[]).unwrap_err().to_string();
+        assert!(refused.contains(&format!("1 to 1024 blocks, not {blocks}")), "{refused}");
+    }
 }
 
 /// Writes a byte at the address that is its first scalar.
@@ -151,7 +186,7 @@ fn write_beyond(so: &Path, forked: bool, of_domain: bool, of_peer: bool, beyond:
         let context = CommContext::decode(&context).unwrap();
         let base = context.window_in(if of_peer { 1 } else { 0 }).unwrap();
         let kernel = chip.load(so, "kernel_entry").unwrap();
-        let mut run = |at: u64| chip.launch(kernel, &[], &[at], &[]).unwrap();
+        let mut run = |at: u64| chip.launch(kernel, 1, &[], &[at], &[]).unwrap();
         // All of every window can be written.
         for start in [base.0, domain.base.0, neighbour.base.0] {
             run(start);
@@ -252,12 +287,12 @@ fn an_exception_of_a_kernel_fails_its_task_with_type_and_text_and_the_chip_stays
     ];
     for round in 0..2 {
         for (which, words) in (1_u64..).zip(cases) {
-            let error = chip.launch(kernel, &[], &[which, out], &[]).unwrap_err();
+            let error = chip.launch(kernel, 1, &[], &[which, out], &[]).unwrap_err();
             assert_eq!(error.code(), worker_errors::ErrorCode::Task);
             assert_eq!(error.to_string(), format!("kernel {} threw {words}", so.display()));
         }
         // The destructors of the kernel's frames have run each time, and kernels run as before.
-        chip.launch(kernel, &[], &[0, out], &[]).unwrap();
+        chip.launch(kernel, 1, &[], &[0, out], &[]).unwrap();
         assert_eq!(ended, (round + 1) * 7);
     }
 }

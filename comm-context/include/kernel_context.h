@@ -4,6 +4,12 @@
  * kernel_entry(int64_t *args) gets at least KERNEL_ARGS entries: the addresses of the tensors' descriptors,
  * then the scalars, then 0 up to KERNEL_LOCAL_CONTEXT_ARG, where the address of a LocalContext is, followed by
  * that of a GlobalContext. Tensors and scalars together are at most KERNEL_LOCAL_CONTEXT_ARG.
+ *
+ * A task of several blocks runs its kernel once for each, with a list and contexts of the block's own; the other
+ * entries are the same. On the simulation the blocks run one after the other: a block must not wait for another
+ * one of its task. On a chip a launch has one parameter for all blocks, the list of block 0, and the others follow at
+ * KERNEL_ARGS_STRIDE: the entry that `cargo xtask kernels` makes picks the list by get_block_idx(). A kernel that is
+ * declared __global__ does that itself.
  */
 #ifndef CHIPCOMM_KERNEL_CONTEXT_H
 #define CHIPCOMM_KERNEL_CONTEXT_H
@@ -23,6 +29,7 @@ enum {
     KERNEL_LOCAL_CONTEXT_ARG = 48,  /* args[48] is the address of a LocalContext */
     KERNEL_GLOBAL_CONTEXT_ARG = 49, /* args[49] is the address of a GlobalContext */
     KERNEL_ARGS = 50,
+    KERNEL_ARGS_STRIDE = 56, /* on a chip, words from the list of a block to that of the next one */
     KERNEL_COMPLETIONS = 64 /* the most words that a task's completion can wait for */
 };
 

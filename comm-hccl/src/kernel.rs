@@ -37,7 +37,7 @@ pub struct Kernel<'b> {
 /// How a kernel is launched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaunchSpec {
-    /// On how many cores it runs.
+    /// On how many cores it runs. All of them get the same parameter; the kernel knows its block by `get_block_idx()`.
     pub blocks: u32,
     /// After this time the device ends it; whole seconds, rounded up. `None` leaves the vendor's own limit.
     pub limit: Option<Duration>,

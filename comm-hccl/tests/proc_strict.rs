@@ -38,7 +38,10 @@ fn folder() -> PathBuf {
 /// Compiles a kernel of the double; without a description, so that nothing says for which core it is.
 fn compile(name: &str, body: &str) -> PathBuf {
     let (source, object) = (folder().join(format!("{name}.cpp")), folder().join(format!("{name}.so")));
-    let text = format!("#include <cstdint>\nextern \"C\" void kernel_entry(int64_t *args) {{ {body} }}\n");
+    let text = format!(
+        "#include <cstdint>\n#include <sched.h>\nextern \"C\" int64_t get_block_idx();\n\
+         extern \"C\" void kernel_entry(int64_t *args) {{ {body} }}\n"
+    );
     std::fs::write(&source, text).unwrap();
     let mut compiler = Command::new("g++");
     compiler.args(["-std=c++17", "-shared", "-fPIC", "-o"]).arg(&object).arg(&source);
@@ -282,6 +285,58 @@ fn part_launches() {
     assert_eq!(code(&stream.synchronize().expect_err("a wrong list")), 507015);
     // SAFETY: loaded above, and not used any more.
     assert_eq!(unsafe { (acl.aclrtBinaryUnLoad)(binary) }, ACL_SUCCESS);
+    memory.release().unwrap();
+    stream.release().unwrap();
+    device.close().unwrap();
+    runtime.finalise().unwrap();
+}
+
+// CN-8
+#[test]
+fn every_block_of_a_launch_runs_with_the_same_parameters_and_an_index_of_its_own() {
+    alone("part_blocks");
+}
+
+#[test]
+#[ignore = "a part of every_block_of_a_launch_runs_with_the_same_parameters_and_an_index_of_its_own"]
+fn part_blocks() {
+    if my_rank().is_none() {
+        return;
+    }
+    // Counts itself, waits until as many blocks as the second argument says run at once, and adds its index and one to the
+    // word of its block.
+    let object = compile(
+        "blocks",
+        "auto *words = reinterpret_cast<int64_t *>(args[0]);\n\
+         __atomic_fetch_add(words, 1, __ATOMIC_SEQ_CST);\n\
+         while (__atomic_load_n(words, __ATOMIC_SEQ_CST) < args[1]) sched_yield();\n\
+         words[1 + get_block_idx()] += 1 + get_block_idx();",
+    );
+    cann_sim::hw_test::describe_kernel(&object);
+    let (runtime, device) = open_device(0);
+    let stream = Stream::create(&device).unwrap();
+    let memory = DeviceMemory::allocate(&device, 4096).unwrap();
+    // Some at once; and more than the device has cores, which take turns.
+    for (blocks, at_once) in [(1, 1), (8, 8), (200, 1)] {
+        memory.fill(0).unwrap();
+        let spec = LaunchSpec { blocks, limit: Some(Duration::from_secs(60)) };
+        run(&device, &stream, &object, &[memory.addr().0, at_once], &spec).unwrap();
+        let mut bytes = vec![0; 4096];
+        memory.read(0, &mut bytes).unwrap();
+        let words = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap()));
+        let wanted = [u64::from(blocks)].into_iter().chain(1..=u64::from(blocks));
+        assert!(words.eq(wanted.chain(std::iter::repeat_n(0, 511 - blocks as usize))), "{blocks} blocks");
+    }
+    for blocks in [0, 65_536] {
+        let spec = LaunchSpec { blocks, limit: None };
+        let error = run(&device, &stream, &object, &[memory.addr().0, 1], &spec).expect_err("no such number");
+        assert!(code(&error) == 107000 && error.to_string().contains("1 to 65535"), "{error}");
+    }
+    // More that wait for each other than the device has cores wait for ever, and the limit ends them.
+    let spec = LaunchSpec { blocks: 41, limit: Some(Duration::from_secs(1)) };
+    memory.fill(0).unwrap();
+    let late = run(&device, &stream, &object, &[memory.addr().0, 41], &spec).expect_err("not enough cores");
+    assert_eq!(code(&late), 507014, "{late}");
     memory.release().unwrap();
     stream.release().unwrap();
     device.close().unwrap();

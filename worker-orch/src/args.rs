@@ -34,12 +34,20 @@ pub enum Access {
 /// assert_eq!((args.tensors().len(), args.scalars()), (1, &[7][..]));
 /// # Ok::<_, worker_errors::Failure>(())
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Args {
     tensors: Vec<TensorDesc>,
     accesses: Vec<Access>,
     scalars: Vec<u64>,
     after: Vec<TaskId>,
+    blocks: u32,
+}
+
+impl Default for Args {
+    fn default() -> Self {
+        let (tensors, accesses, scalars, after) = Default::default();
+        Self { tensors, accesses, scalars, after, blocks: 1 }
+    }
 }
 
 impl Args {
@@ -47,6 +55,8 @@ impl Args {
     pub const MAX_TENSORS: usize = 32;
     /// The most scalars of a task.
     pub const MAX_SCALARS: usize = 16;
+    /// The most blocks of a task.
+    pub const MAX_BLOCKS: u32 = chip_bootstrap::MAX_BLOCKS;
 
     /// None yet.
     pub fn new() -> Self {
@@ -75,6 +85,18 @@ impl Args {
         self
     }
 
+    /// A kernel runs on `count` blocks, 1 unless this is called and at most [`MAX_BLOCKS`](Self::MAX_BLOCKS): once for
+    /// each, with a `LocalContext` (argument 48) that says which block it is, and of how many. The task is done when all
+    /// of them are.
+    ///
+    /// On a chip blocks run on its cores, as many at the same time as it has cores. On the simulation they run one after the other
+    /// in the chip's process, so a block must not wait for another one of its task. A Rust function runs once, and more
+    /// blocks are refused when the task is submitted.
+    pub fn blocks(mut self, count: u32) -> Self {
+        self.blocks = count;
+        self
+    }
+
     /// The tensors.
     pub fn tensors(&self) -> &[TensorDesc] {
         &self.tensors
@@ -90,9 +112,22 @@ impl Args {
         &self.after
     }
 
+    /// The number of blocks.
+    pub(crate) fn block_count(&self) -> u32 {
+        self.blocks
+    }
+
     /// Refuses more than any task takes, whatever else is under way (WO-10).
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let (tensors, scalars) = (self.tensors.len(), self.scalars.len());
+        if !(1..=Self::MAX_BLOCKS).contains(&self.blocks) {
+            let text = format!(
+                "a task with {} blocks; it has 1 to {}: give each block more of the work",
+                self.blocks,
+                Self::MAX_BLOCKS
+            );
+            return Err(Failure::new(ErrorCode::Invalid, text).in_phase("submit"));
+        }
         if tensors <= Self::MAX_TENSORS && scalars <= Self::MAX_SCALARS {
             return Ok(());
         }

@@ -21,6 +21,8 @@ pub fn frame(bytes: &[u8]) {
         kind,
         run: read.run,
         program: read.program,
+        collectives: read.collectives,
+        blocks: read.blocks,
         prerequisites: &read.prerequisites,
         scalars: &read.scalars,
         blob: &read.blob,
@@ -32,6 +34,7 @@ pub fn frame(bytes: &[u8]) {
     let mut second = ReceivedFrame::default();
     second.decode(&slot);
     assert_eq!((second.kind, second.run, second.program), (read.kind, read.run, read.program));
+    assert_eq!((second.collectives, second.blocks), (read.collectives, read.blocks));
     assert_eq!((second.prerequisites, second.scalars), (read.prerequisites, read.scalars));
     assert_eq!((second.blob, second.tensors), (read.blob, read.tensors));
 }

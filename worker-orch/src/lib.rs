@@ -45,11 +45,13 @@
 //! - **WO-8** The memory of a domain is released when its run has drained, also when the run failed.
 //! - **WO-9** A task runs after the tasks that [`Args::after`] names and after what is before a
 //!   [barrier](Orchestrator::barrier) of its chip, and not at all when one of them failed.
-//! - **WO-10** A task takes 32 tensors and 16 scalars, whatever else is under way; more is refused.
+//! - **WO-10** A task takes 32 tensors, 16 scalars and 1024 blocks, whatever else is under way; more is refused.
 //! - **WO-11** [`copy_to`](Worker::copy_to) and [`copy_from`](Worker::copy_from) touch the chip's window and memory
 //!   of that chip that is allocated now, and nothing else.
 //! - **WO-12** [`Task::collectives`] are made by the parent, before the task, and never inside it. They are the same calls as outside a
 //!   Worker. A member that fails tells the others at once, and a later run has a new group.
+//! - **WO-13** A kernel runs once for each of its task's [blocks](Args::blocks), and the task is done when all have run. Only kernels
+//!   have more than one block.
 //!
 //! # The order of tasks
 //! Each chip executes its tasks in the order of the submits. Between chips the order follows from memory: a task

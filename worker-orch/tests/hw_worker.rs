@@ -166,6 +166,32 @@ fn tasks_on_the_windows_of_several_devices_overlap() {
     worker.close().unwrap();
 }
 
+// WO-13
+#[test]
+#[ignore = "needs devices: cargo xtask hw-test --layer worker"]
+fn a_kernel_runs_once_for_each_block_and_knows_which() {
+    let before = seen();
+    let mut worker = plain();
+    let program = worker.register_kernel(&kernel("blocks")).unwrap();
+    worker.init().unwrap();
+    // Fewer than a chip has cores, and more.
+    for blocks in [1, 3, 300] {
+        let out = worker.host_buffer::<f32>(blocks as usize * 16).unwrap();
+        let args = Args::new().tensor(&out.tensor(), Access::InOut).blocks(blocks);
+        worker
+            .run(|orch| {
+                orch.submit_next_level(program, &args, 0)?;
+                orch.submit_next_level(program, &args, 1)
+            })
+            .unwrap();
+        for (block, slot) in out.to_vec().chunks_exact(16).enumerate() {
+            assert_eq!(slot[..3], [2.0 * (block + 1) as f32, blocks as f32, 0.0], "block {block}");
+        }
+    }
+    worker.close().unwrap();
+    assert_released_since(before, devices().len());
+}
+
 fn refuses(_: &mut Task<'_>) -> Result<(), Failure> {
     Err(Failure::new(ErrorCode::Task, "no, thank you"))
 }

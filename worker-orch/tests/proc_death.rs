@@ -181,7 +181,8 @@ fn f07_the_deadlines_of_levels_nest_from_inside_out() {
     cluster.set_run_within(secs(2));
     let args = Args::new().scalar(wait_long.number().into());
     let reported = text(&cluster.run(|orch| orch.submit_next_level(stuck, &args, 0)).unwrap_err());
-    assert!(reported.contains("`get_stuck` failed on worker 0"), "{reported}");
+    // Where the chip's memory is gone with its process, the Worker below ends too, and says so.
+    assert!(reported.contains("`get_stuck`") && reported.contains("worker 0"), "{reported}");
     assert!(
         reported.contains("chip 0       pid") && reported.contains("in `wait_long`, its task 1 of 1"),
         "{reported}"

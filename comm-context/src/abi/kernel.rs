@@ -15,6 +15,9 @@ pub const KERNEL_LOCAL_CONTEXT_ARG: usize = 48;
 pub const KERNEL_GLOBAL_CONTEXT_ARG: usize = 49;
 /// How many entries an argument list has.
 pub const KERNEL_ARGS: usize = 50;
+/// On a chip, how many words after the argument list of a block that of the next one starts. Whole cache lines: cores do
+/// not see each other's caches.
+pub const KERNEL_ARGS_STRIDE: usize = 56;
 /// The most words that the completion of a task can wait for.
 pub const KERNEL_COMPLETIONS: usize = 64;
 
@@ -151,12 +154,12 @@ pub struct KernelContexts {
 }
 
 impl KernelContexts {
-    /// What a kernel of one block gets when this value is placed at `at`.
-    pub fn of_one_block(at: DeviceAddr) -> Self {
+    /// What block `block_idx` of `block_num` gets when this value is placed at `at`.
+    pub fn of_block(at: DeviceAddr, block_idx: u32, block_num: u32) -> Self {
         let slab = at.0 + offset_of!(Self, slab) as u64;
         let local = LocalContext {
-            block_idx: 0,
-            block_num: 1,
+            block_idx: block_idx as i32,
+            block_num: block_num as i32,
             completion_count: slab + offset_of!(CompletionSlab, count) as u64,
             completion_error: slab + offset_of!(CompletionSlab, error) as u64,
             completion_entries: slab + offset_of!(CompletionSlab, entries) as u64,

@@ -15,7 +15,7 @@ pub use addr::DeviceAddr;
 pub use context::{COMM_MAX_RANK_NUM, CommContext, CommContextTail, CommWait, PlacedContext};
 pub use error::AbiError;
 pub use kernel::{
-    CompletionEntry, CompletionSlab, GlobalContext, KERNEL_ARGS, KERNEL_COMPLETIONS,
+    CompletionEntry, CompletionSlab, GlobalContext, KERNEL_ARGS, KERNEL_ARGS_STRIDE, KERNEL_COMPLETIONS,
     KERNEL_GLOBAL_CONTEXT_ARG, KERNEL_LOCAL_CONTEXT_ARG, KernelContexts, LocalContext,
 };
 pub use tensor::{DType, NO_OWNER, TENSOR_MAX_DIMS, TensorDesc};

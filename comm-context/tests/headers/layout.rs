@@ -6,8 +6,8 @@ use std::mem::{align_of, offset_of, size_of};
 
 use comm_context::abi::{
     COMM_MAX_RANK_NUM, CommContext, CommContextTail, CommWait, CompletionEntry, CompletionSlab, DType,
-    GlobalContext, KERNEL_ARGS, KERNEL_COMPLETIONS, KERNEL_GLOBAL_CONTEXT_ARG, KERNEL_LOCAL_CONTEXT_ARG,
-    LocalContext, TENSOR_MAX_DIMS, TensorDesc,
+    GlobalContext, KERNEL_ARGS, KERNEL_ARGS_STRIDE, KERNEL_COMPLETIONS, KERNEL_GLOBAL_CONTEXT_ARG,
+    KERNEL_LOCAL_CONTEXT_ARG, LocalContext, TENSOR_MAX_DIMS, TensorDesc,
 };
 use worker_errors::ErrorCode;
 
@@ -101,6 +101,7 @@ fn rust_layout() -> Layout {
     constant("KERNEL_LOCAL_CONTEXT_ARG".into(), KERNEL_LOCAL_CONTEXT_ARG);
     constant("KERNEL_GLOBAL_CONTEXT_ARG".into(), KERNEL_GLOBAL_CONTEXT_ARG);
     constant("KERNEL_ARGS".into(), KERNEL_ARGS);
+    constant("KERNEL_ARGS_STRIDE".into(), KERNEL_ARGS_STRIDE);
     constant("KERNEL_COMPLETIONS".into(), KERNEL_COMPLETIONS);
     constant("COMM_CONTEXT_TAIL_MAGIC".into(), CommContextTail::MAGIC as usize);
     for dtype in DType::ALL {

@@ -19,6 +19,8 @@ fn compile() -> Result<(), String> {
     let mut compiler = Command::new(variable("RUSTC")?);
     compiler.args(["--edition", "2024", "--crate-name", "cann_sim_device", "-O", "-D", "warnings"]);
     compiler.arg("-o").arg(&program);
+    // Kernels find functions of the device in the program.
+    compiler.args(["-C", "link-arg=-rdynamic"]);
     if host != target {
         compiler.arg("--target").arg(target);
     }

@@ -29,7 +29,8 @@
 //!   faults is `507015` from the device until it is reset; one that runs longer than its launch allows is `507014`.
 //! - **CN-7** A pointer of the other space is refused (`107000`), in copies, fills and launches.
 //! - **CN-8** The words of a launch's argument block are the kernel's parameters. `aclrtLaunchKernel` takes the block from
-//!   device memory, `aclrtLaunchKernelWithHostArgs` from host memory.
+//!   device memory, `aclrtLaunchKernelWithHostArgs` from host memory. Every block gets the same parameters, and knows
+//!   itself by `get_block_idx()`; at most 40 blocks run at the same time.
 //! - **CN-9** A kernel whose type neither its files nor a load option states is taken for a cube kernel, and its launch is
 //!   refused (`507015`).
 //! - **CN-10** The host cannot copy to or from a peer's memory (`107000`); the device can.

@@ -22,7 +22,9 @@
 #include "comm_context.h"
 #include "tensor.h"
 
-#define COMM_KERNEL extern "C" __global__ __aicore__
+/* An ordinary function: `cargo xtask kernels` makes the __global__ entry around it, which passes on the argument list
+ * of its block. */
+#define COMM_KERNEL extern "C" __aicore__
 #define COMM_DEVICE __aicore__
 #define COMM_GM __gm__
 

@@ -52,7 +52,7 @@ impl<'a> ChipExecutor<'a> {
             Loaded::Kernel(kernel) => {
                 let until = Deadline::at_monotonic_ns(self.block.run_deadline());
                 self.chip.limit_kernels(until.ok().map(|until| until.left()));
-                self.chip.launch(*kernel, &frame.tensors, &frame.scalars, self.heaps)?
+                self.chip.launch(*kernel, frame.blocks, &frame.tensors, &frame.scalars, self.heaps)?
             }
             Loaded::Function(function) => {
                 function(&mut Task::on_chip(frame, self.heaps, &mut self.chip, &self.collectives))?;

@@ -6,7 +6,7 @@
 //! | 8 | u64 run |
 //! | 16 | u32 program |
 //! | 20 | u8 kind, u8 collectives, u16 number of prerequisites |
-//! | 24 | u16 tensors, u16 scalars, u32 length of the blob |
+//! | 24 | u16 tensors, u16 scalars, u16 length of the blob, u16 blocks |
 //! | 32 | prerequisites, then scalars (u64 each), then the blob, then tensors (128 bytes each, at a multiple of 64) |
 //!
 //! A small task is one cache line. The reader copies the bytes out and decodes the copy.
@@ -28,6 +28,7 @@ const TENSORS_AT: usize = BODY_AT + (INLINE_PREREQUISITES + Args::MAX_SCALARS) *
 pub(crate) const MOST_PREREQUISITES: usize = (SLOT_BYTES - BODY_AT) / 8;
 
 const _: () = assert!(TENSORS_AT.is_multiple_of(64) && SLOT_BYTES.is_multiple_of(128));
+const _: () = assert!(SLOT_BYTES <= u16::MAX as usize && Args::MAX_BLOCKS <= u16::MAX as u32);
 
 /// The program of a frame that runs none.
 const NO_PROGRAM: u32 = u32::MAX;
@@ -141,6 +142,8 @@ pub(crate) struct Frame<'a> {
     pub(crate) program: u32,
     /// The collectives of the task's group; 0 for none.
     pub(crate) collectives: u8,
+    /// On how many blocks a kernel runs; 1 for everything else.
+    pub(crate) blocks: u32,
     pub(crate) prerequisites: &'a [Prerequisite],
     pub(crate) scalars: &'a [u64],
     pub(crate) blob: &'a [u8],
@@ -154,6 +157,7 @@ impl<'a> Frame<'a> {
             run,
             program: NO_PROGRAM,
             collectives: 0,
+            blocks: 1,
             prerequisites: &[],
             scalars: &[],
             blob: &[],
@@ -186,7 +190,8 @@ impl<'a> Frame<'a> {
         head[14..16].copy_from_slice(&(self.prerequisites.len() as u16).to_le_bytes());
         head[16..18].copy_from_slice(&(self.tensors.len() as u16).to_le_bytes());
         head[18..20].copy_from_slice(&(self.scalars.len() as u16).to_le_bytes());
-        head[20..24].copy_from_slice(&(self.blob.len() as u32).to_le_bytes());
+        head[20..22].copy_from_slice(&(self.blob.len() as u16).to_le_bytes());
+        head[22..24].copy_from_slice(&(self.blocks as u16).to_le_bytes());
         put(8, &head);
         let mut at = BODY_AT;
         for word in self.prerequisites.iter().map(|need| need.pack()) {
@@ -214,6 +219,7 @@ pub(crate) struct ReceivedFrame {
     pub(crate) run: u64,
     pub(crate) program: u32,
     pub(crate) collectives: u8,
+    pub(crate) blocks: u32,
     pub(crate) prerequisites: Vec<Prerequisite>,
     pub(crate) scalars: Vec<u64>,
     pub(crate) blob: Vec<u8>,
@@ -231,8 +237,7 @@ pub(crate) fn used(head: &[u8; BODY_AT]) -> Option<usize> {
 
 fn counts(head: &[u8; BODY_AT]) -> (usize, usize, usize) {
     let short = |at: usize| usize::from(u16::from_le_bytes([head[at], head[at + 1]]));
-    let blob = u32::from_le_bytes([head[28], head[29], head[30], head[31]]) as usize;
-    (short(22) + short(26), blob.min(SLOT_BYTES), short(24))
+    (short(22) + short(26), short(28), short(24))
 }
 
 impl ReceivedFrame {
@@ -253,6 +258,10 @@ impl ReceivedFrame {
         self.run = word(8);
         self.program = u32::from_le_bytes([head[16], head[17], head[18], head[19]]);
         self.collectives = head[21];
+        self.blocks = u32::from(u16::from_le_bytes([head[30], head[31]]));
+        if !(1..=Args::MAX_BLOCKS).contains(&self.blocks) {
+            return;
+        }
         for index in 0..words {
             let value = word(BODY_AT + index * 8);
             if index < needs {
@@ -297,6 +306,7 @@ mod tests {
                 let frame = Frame {
                     program: 7,
                     collectives: 200 + scalars as u8,
+                    blocks: [1, 2, Args::MAX_BLOCKS][tensors % 3],
                     prerequisites: &needs[..scalars.min(2)],
                     scalars: &[u64::MAX; 5][..scalars],
                     blob: &[9; 11][..scalars],
@@ -306,7 +316,7 @@ mod tests {
                 let mut read = ReceivedFrame::default();
                 read.decode(&bytes_of(&frame));
                 assert_eq!((read.kind, read.run, read.program), (Some(Kind::Task), 42, 7));
-                assert_eq!(read.collectives, frame.collectives);
+                assert_eq!((read.collectives, read.blocks), (frame.collectives, frame.blocks));
                 assert_eq!(read.prerequisites, frame.prerequisites);
                 assert_eq!(read.scalars, frame.scalars);
                 assert_eq!(read.blob, frame.blob);
@@ -344,6 +354,15 @@ mod tests {
     }
 
     #[test]
+    fn f29_a_frame_with_no_blocks_or_too_many_is_malformed() {
+        for (blocks, kind) in [(0, None), (1, Some(Kind::Task)), (Args::MAX_BLOCKS + 1, None)] {
+            let mut read = ReceivedFrame::default();
+            read.decode(&bytes_of(&Frame { blocks, ..Frame::new(Kind::Task, 1) }));
+            assert_eq!(read.kind, kind, "{blocks} blocks");
+        }
+    }
+
+    #[test]
     fn a_small_task_is_one_cache_line() {
         let needs = [Prerequisite { child: 0, seq: 1 }; 2];
         let frame = Frame { prerequisites: &needs, scalars: &[1, 2], ..Frame::new(Kind::Task, 1) };
@@ -361,7 +380,7 @@ mod tests {
                 *byte = (random >> 56) as u8;
             }
             if let Some(counts) = bytes.get_mut(22..32) {
-                // Mostly small counts, or nothing would ever fit.
+                // Mostly small counts, or nothing would ever fit; of blocks too.
                 counts.iter_mut().skip(1).step_by(2).for_each(|byte| *byte = 0);
             }
             read.decode(&bytes);

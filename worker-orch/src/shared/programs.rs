@@ -127,6 +127,20 @@ impl Programs {
         })
     }
 
+    /// Refuses more than one block for what is not a kernel.
+    pub(crate) fn check_blocks(&self, program: Program) -> Result<(), Failure> {
+        let definition = self.get(program)?;
+        if matches!(definition, Definition::Kernel { .. }) {
+            return Ok(());
+        }
+        let text = format!(
+            "{} is a Rust function, which runs once; only kernels have several blocks: leave `blocks` out, \
+             or submit several tasks",
+            definition.name()
+        );
+        Err(Failure::new(ErrorCode::Invalid, text))
+    }
+
     /// All of them, by number.
     pub(crate) fn definitions(&self) -> &[Definition] {
         &self.list

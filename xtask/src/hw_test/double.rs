@@ -16,8 +16,8 @@ pub(super) const OWN_SESSIONS: &[(Layer, &str, &str, &str)] = &[
     (Layer::Comm, "comm-hccl", "proc_comm_faults", "f11_every_vendor_call_fails_hangs_and_kills"),
 ];
 
-/// Suites whose Workers run on the platform that `CHIPCOMM_PLATFORM` names: layer, crate, program. They need up to
-/// 32 devices and kernels that g++ builds, which only the double accepts.
+/// Suites whose Workers run on the platform that `CHIPCOMM_PLATFORM` names: layer, crate, program. They need up to 49
+/// devices and kernels that g++ builds, which only the double accepts.
 pub(super) const ANY_PLATFORM: &[(Layer, &str, &str)] = &[
     (Layer::Worker, "worker-orch", "proc_run"),
     (Layer::Worker, "worker-orch", "proc_cancelled"),
@@ -27,14 +27,14 @@ pub(super) const ANY_PLATFORM: &[(Layer, &str, &str)] = &[
     (Layer::Worker, "worker-orch", "proc_exec"),
 ];
 
-/// An empty folder for a session of the double, with 32 devices.
+/// An empty folder for a session of the double, with more devices than any test uses.
 pub(super) fn fresh_session(ws: &Workspace) -> Result<PathBuf> {
     let folder = ws.target.join("hw-test/double");
     if folder.exists() {
         std::fs::remove_dir_all(&folder).with_context(|| format!("cannot empty {}", folder.display()))?;
     }
     let made = std::fs::create_dir_all(&folder)
-        .and_then(|()| std::fs::write(folder.join("config"), "devices = 32\n"));
+        .and_then(|()| std::fs::write(folder.join("config"), "devices = 64\n"));
     made.with_context(|| format!("cannot make {}", folder.display()))?;
     Ok(folder)
 }

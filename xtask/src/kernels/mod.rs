@@ -2,8 +2,8 @@
 //! compiler. The sources are those of the simulation; one header differs.
 //!
 //! The vendor's loader must know for which kind of core a kernel is. So each source is compiled inside a source that is
-//! made here, which adds a section with the type of each kernel. A plain `kernel_entry`, which a device cannot start,
-//! gets an entry around it. A .json file beside each object says the same, for tools that do not read sections.
+//! made here, which adds a section with the type of each kernel. A kernel that is an ordinary function, which a device
+//! cannot start, gets an entry around it, which picks the arguments of its block. A .json file beside each object says the same, for tools that do not read sections.
 
 mod device_source;
 mod toolchain;
@@ -65,7 +65,7 @@ mod tests {
         for source in sources(&ws.root.join(EXAMPLES)).unwrap() {
             let text = std::fs::read_to_string(&source).unwrap();
             let count = text.matches("COMM_KERNEL void").count();
-            assert!(count > 0 && device_source::device_entries(&text).len() == count, "{}", source.display());
+            assert!(count > 0 && device_source::kernels(&text).plain.len() == count, "{}", source.display());
         }
     }
 

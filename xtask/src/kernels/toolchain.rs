@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 
-use super::device_source::device_source;
+use super::device_source::{FOR_THE_DOUBLE, device_source};
 
 /// The header that replaces the simulation's on a chip.
 pub(super) const ASCEND_HEADERS: &str = "examples/kernels/ascend";
@@ -93,17 +93,19 @@ impl Toolchain {
 
     /// What makes the object, in order.
     fn commands(&self, root: &Path, source: &Path, object: &Path) -> Result<Vec<Command>> {
+        let around = object.with_extension("device.cpp");
+        let text = std::fs::read_to_string(source)?;
+        let first = if matches!(self, Self::Host) { FOR_THE_DOUBLE } else { "" };
+        std::fs::write(&around, device_source(source, &text, first)?)?;
         match self {
             Self::Host => {
                 let mut command = Command::new("g++");
                 command.args(["-std=c++17", "-O2", "-g", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror"]);
-                command.arg("-I").arg(root.join("comm-context/include")).arg(source).arg("-o").arg(object);
+                command.arg("-I").arg(root.join("comm-context/include")).arg(&around).arg("-o").arg(object);
                 Ok(vec![command])
             }
             Self::Vendor { platform, compiler, linker } => {
-                let (around, part) = (object.with_extension("device.cpp"), object.with_extension("part.o"));
-                let text = std::fs::read_to_string(source)?;
-                std::fs::write(&around, device_source(source, &text)?)?;
+                let part = object.with_extension("part.o");
                 let mut compile = Command::new(compiler);
                 compile.args(["-c", "-O3", "-x", "cce", "-std=c++17", "--cce-aicore-only"]);
                 compile.arg(format!("--cce-aicore-arch={}", platform.core()));

@@ -5,21 +5,25 @@
 //! - `map ADDRESS SIZE PID FD`: maps the memory that process PID has as descriptor FD;
 //! - `unmap ADDRESS SIZE`;
 //! - `load PATH`, `find LIBRARY NAME`, `unload LIBRARY`: `dlopen`, `dlsym`, `dlclose`;
-//! - `run FUNCTION PID FD WORD…`: starts a thread that calls the function with the words as its parameters, and then writes
-//!   a byte to the pipe that process PID has as descriptor FD.
+//! - `run FUNCTION BLOCKS PID FD WORD…`: starts threads that call the function with the words as its parameters, once for
+//!   each block, and then write a byte to the pipe that process PID has as descriptor FD.
 //!
-//! The end of the socket ends the process, whatever its threads do.
+//! The end of the socket ends the process, whatever its threads do: also while a kernel's library does not finish loading or
+//! unloading.
 //!
 //! # Safety
 //! Declares the system's functions itself, since there is no `libc` crate here. Calls kernels, which can do anything to this
 //! process; that is what it is for.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 
 unsafe extern "C" {
     fn mmap(at: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> *mut c_void;
@@ -40,14 +44,31 @@ const NOW: c_int = 2;
 /// Parameters that a kernel can have here: those that both architectures pass in registers.
 const PARAMETERS: usize = 6;
 
+/// Blocks that run at the same time: the vector cores of the smallest A2. The others wait for a core.
+const CORES: usize = 40;
+
+thread_local! {
+    static BLOCK: Cell<i64> = const { Cell::new(0) };
+}
+
+/// The index of the calling block, as kernels of the device ask for it.
+#[unsafe(no_mangle)]
+pub extern "C" fn get_block_idx() -> i64 {
+    BLOCK.get()
+}
+
 type Kernel = extern "C" fn(u64, u64, u64, u64, u64, u64);
 
 fn main() {
     // SAFETY: standard input is the socket, and nothing else uses it.
     let socket = unsafe { <UnixStream as std::os::fd::FromRawFd>::from_raw_fd(0) };
     let mut answers = socket.try_clone().expect("a descriptor");
-    for line in BufReader::new(socket).lines() {
-        let Ok(line) = line else { break };
+    let (commands, received) = mpsc::channel();
+    std::thread::spawn(move || {
+        BufReader::new(socket).lines().map_while(Result::ok).try_for_each(|line| commands.send(line)).ok();
+        end()
+    });
+    for line in received {
         let answer = match obey(&line) {
             Ok(number) => format!("ok {number}\n"),
             Err(text) => format!("error {}\n", text.replace('\n', " ")),
@@ -56,6 +77,10 @@ fn main() {
             break;
         }
     }
+    end()
+}
+
+fn end() -> ! {
     // SAFETY: takes a number. Kernels may still run; nothing of this process is needed any more.
     unsafe { _exit(0) }
 }
@@ -82,7 +107,7 @@ fn obey(line: &str) -> Result<usize, String> {
             unsafe { dlclose(library as *mut c_void) };
             Ok(0)
         }
-        ("run", &[function, pid, fd, ref words @ ..]) => run(function, pid, fd, words),
+        ("run", &[function, blocks, pid, fd, ref words @ ..]) => run(function, blocks, pid, fd, words),
         _ => Err(format!("unknown command {line:?}")),
     }
 }
@@ -118,7 +143,7 @@ fn find(library: usize, name: &str) -> Result<usize, String> {
     if function.is_null() { Err(loader_error()) } else { Ok(function as usize) }
 }
 
-fn run(function: usize, pid: usize, fd: usize, words: &[usize]) -> Result<usize, String> {
+fn run(function: usize, blocks: usize, pid: usize, fd: usize, words: &[usize]) -> Result<usize, String> {
     if words.len() > PARAMETERS {
         return Err(format!("more than {PARAMETERS} parameters"));
     }
@@ -128,17 +153,36 @@ fn run(function: usize, pid: usize, fd: usize, words: &[usize]) -> Result<usize,
     }
     let mut done = open(pid, fd, false)?;
     let thread = std::thread::Builder::new().spawn(move || {
-        let [a, b, c, d, e, f] = parameters;
-        // SAFETY: an address that `find` returned; the kernel's parameters are words. It may leave words unread.
-        unsafe {
-            let kernel = std::mem::transmute::<usize, Kernel>(function);
-            kernel(a, b, c, d, e, f);
-            // What the kernel printed belongs to the time before its end.
-            fflush(std::ptr::null_mut());
-        }
+        let next = AtomicUsize::new(0);
+        std::thread::scope(|cores| {
+            for _ in 1..blocks.min(CORES) {
+                let core = std::thread::Builder::new().spawn_scoped(cores, || run_blocks(function, blocks, &next, parameters));
+                // With fewer cores than the device has, blocks that wait for each other would wait for ever.
+                core.unwrap_or_else(|_| std::process::abort());
+            }
+            run_blocks(function, blocks, &next, parameters);
+        });
+        // SAFETY: null stands for all streams. What the kernel printed belongs to the time before its end.
+        unsafe { fflush(std::ptr::null_mut()) };
         let _ = done.write_all(&[1]);
     });
     thread.map(|_| 0).map_err(|error| error.to_string())
+}
+
+/// A core: takes one block after the other until none is left.
+fn run_blocks(function: usize, blocks: usize, next: &AtomicUsize, [a, b, c, d, e, f]: [u64; PARAMETERS]) {
+    // SAFETY: an address that `find` returned.
+    let kernel = unsafe { std::mem::transmute::<usize, Kernel>(function) };
+    loop {
+        // Only the count matters: what blocks share is their own business, and their end is a join.
+        let block = next.fetch_add(1, Ordering::Relaxed);
+        if block >= blocks {
+            return;
+        }
+        BLOCK.set(block as i64);
+        // The kernel's parameters are words. It may leave words unread.
+        kernel(a, b, c, d, e, f);
+    }
 }
 
 fn loader_error() -> String {

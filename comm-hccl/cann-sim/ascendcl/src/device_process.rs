@@ -72,17 +72,18 @@ impl DeviceProcess {
         self.command(&format!("unload {library}")).map(drop)
     }
 
-    /// Starts a kernel with these words as its parameters.
+    /// Starts a kernel on so many blocks, each with these words as its parameters.
     pub(crate) fn run(
         &mut self,
         function: usize,
+        blocks: u32,
         words: &[u64],
         limit: Option<Duration>,
     ) -> Result<Running, String> {
         let (done, end) = io::pipe().map_err(|error| error.to_string())?;
         let words: String = words.iter().map(|word| format!(" {word}")).collect();
         let (pid, fd) = (std::process::id(), end.as_raw_fd());
-        self.command(&format!("run {function} {pid} {fd}{words}"))?;
+        self.command(&format!("run {function} {blocks} {pid} {fd}{words}"))?;
         // Only the kernel's thread holds this end now: the end of its process shows.
         drop(end);
         Ok(Running { done, until: limit.and_then(|limit| Instant::now().checked_add(limit)) })

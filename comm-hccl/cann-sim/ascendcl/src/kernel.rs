@@ -137,6 +137,9 @@ fn limit(config: *const aclrtLaunchKernelCfg) -> Result<Option<Duration>, Refusa
     Ok(limits.pop())
 }
 
+/// The number of blocks is 16 bits wide in a task of the device.
+const MAX_BLOCKS: u32 = 65_535;
+
 /// What both kinds of launch check first.
 fn check_launch(state: &State, blocks: u32, size: usize, stream: aclrtStream) -> Answer {
     ensure(
@@ -144,7 +147,11 @@ fn check_launch(state: &State, blocks: u32, size: usize, stream: aclrtStream) ->
         ACL_ERROR_INVALID_PARAM,
         "the arguments are not a block of 64-bit words",
     )?;
-    ensure(blocks == 1, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "the double runs kernels with one block")?;
+    ensure(
+        (1..=MAX_BLOCKS).contains(&blocks),
+        ACL_ERROR_RT_PARAM_INVALID,
+        "the number of blocks is not one of 1 to 65535",
+    )?;
     let device = state.device()?;
     state.healthy(device)?;
     ensure(state.streams.contains_key(&(stream as usize)), ACL_ERROR_RT_PARAM_INVALID, "unknown stream")
@@ -153,6 +160,7 @@ fn check_launch(state: &State, blocks: u32, size: usize, stream: aclrtStream) ->
 fn start(
     state: &mut State,
     function: aclrtFuncHandle,
+    blocks: u32,
     words: &[u64],
     stream: aclrtStream,
     limit: Option<Duration>,
@@ -167,7 +175,7 @@ fn start(
         "the object has no kernel type and was loaded without a magic number, so it is taken for a cube kernel on A2/A3",
     )?;
     let entry = function.entry;
-    let Ok(running) = state.process(device)?.run(entry, words, limit) else {
+    let Ok(running) = state.process(device)?.run(entry, blocks, words, limit) else {
         // A kernel may have faulted before its process could answer.
         return fail(state, device, Ended::Crashed);
     };
@@ -247,7 +255,7 @@ pub(crate) unsafe extern "C" fn aclrtLaunchKernelWithHostArgs(
     if code != ACL_SUCCESS {
         return code;
     }
-    launch(NAME, function, &words, stream, allowed)
+    launch(NAME, function, blocks, &words, stream, allowed)
 }
 
 #[unsafe(no_mangle)]
@@ -276,19 +284,21 @@ pub(crate) unsafe extern "C" fn aclrtLaunchKernel(
     if code != ACL_SUCCESS {
         return code;
     }
-    launch(NAME, function, &words, stream, None)
+    launch(NAME, function, blocks, &words, stream, None)
 }
 
 /// Starts a kernel after what runs on its stream already.
 fn launch(
     name: &'static str,
     function: aclrtFuncHandle,
+    blocks: u32,
     words: &[u64],
     stream: aclrtStream,
     limit: Option<Duration>,
 ) -> aclError {
-    let started = finish(stream)
-        .and_then(|()| with_state(|state| start(state, function, words, stream, limit)).unwrap_or(Ok(())));
+    let started = finish(stream).and_then(|()| {
+        with_state(|state| start(state, function, blocks, words, stream, limit)).unwrap_or(Ok(()))
+    });
     answer(name, started)
 }
 

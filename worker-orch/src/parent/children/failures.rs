@@ -107,15 +107,15 @@ impl Children {
         if let (Some(group), Some(rank)) = (&self.group, self.ranks.get(number)) {
             group.report_death(*rank, how);
         }
-        let below = self.block.exit_failure(number).filter(|_| how == HowDied::Exited(LOST));
-        if let Some(below) = below {
-            let text = format!("{} (pid {}) lost a process below it", handle.name, death.pid);
-            return Failure::new(below.code, text).in_process(death.pid as u32).caused_by(below);
-        }
         let when = match self.block.child(number).activity() {
             Activity::Idle => "while it was idle".to_owned(),
             Activity::Task { .. } => self.activity(number),
         };
+        let below = self.block.exit_failure(number).filter(|_| how == HowDied::Exited(LOST));
+        if let Some(below) = below {
+            let text = format!("{} (pid {}) lost a process below it, {when}", handle.name, death.pid);
+            return Failure::new(below.code, text).in_process(death.pid as u32).caused_by(below);
+        }
         let text = format!("{} (pid {}) died: {how}, {when}", handle.name, death.pid);
         Failure::new(death_code(how), text).in_process(death.pid as u32)
     }

@@ -94,7 +94,7 @@ impl<'w> Orchestrator<'w> {
                 return Err(Failure::new(ErrorCode::Invalid, text).in_phase("submit"));
             }
         }
-        members.iter().try_for_each(|(_, args)| self.check_args(args))?;
+        members.iter().try_for_each(|(_, args)| self.check_args(program, args))?;
         members.iter().try_for_each(|(to, _)| self.prepare(program, *to))?;
         // First what each needs from before the group, then what the group itself does (F63).
         let mut all_needs = vec![Vec::new(); members.len()];
@@ -132,7 +132,7 @@ impl<'w> Orchestrator<'w> {
     }
 
     fn submit(&mut self, program: Program, args: &Args, to: usize) -> Result<TaskId, Failure> {
-        self.check_args(args)?;
+        self.check_args(program, args)?;
         self.prepare(program, to)?;
         let mut needs = std::mem::take(&mut self.needs);
         self.needs(args, to, &mut needs);
@@ -172,6 +172,7 @@ impl<'w> Orchestrator<'w> {
         let frame = Frame {
             program: program.number(),
             collectives,
+            blocks: args.block_count(),
             prerequisites: needs,
             scalars: args.scalars(),
             tensors: args.tensors(),

@@ -4,6 +4,7 @@ use super::Orchestrator;
 use crate::args::Args;
 use crate::parent::address_spaces::AddressSpaces;
 use crate::parent::dependencies::{Touch, condense};
+use crate::program::Program;
 use crate::shared::{Frame, INLINE_PREREQUISITES, Kind, MOST_PREREQUISITES, Prerequisite};
 use crate::task_id::{RunId, TaskId};
 use worker_errors::{ErrorCode, Failure};
@@ -42,8 +43,11 @@ impl Orchestrator<'_> {
     }
 
     /// Refuses arguments that no task can have, before anything is sent.
-    pub(super) fn check_args(&self, args: &Args) -> Result<(), Failure> {
+    pub(super) fn check_args(&self, program: Program, args: &Args) -> Result<(), Failure> {
         args.check()?;
+        if args.block_count() > 1 {
+            self.programs.check_blocks(program).map_err(|failure| failure.in_phase("submit"))?;
+        }
         if args.prerequisites().iter().all(|task| task.run() == self.id()) {
             return Ok(());
         }

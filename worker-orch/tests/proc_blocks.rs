@@ -1,0 +1,89 @@
+//! Kernels on several blocks, on the simulation; on devices and the double they are in `hw_worker.rs`.
+#![allow(missing_docs)]
+
+mod support;
+
+use serial_test::serial;
+use support::{kernel, plain, text};
+use worker_orch::{Access, Args, ErrorCode, Failure, Orchestrator, Task, Worker};
+
+/// The same source as on devices.
+const BLOCKS: &str = include_str!("hw_kernels/blocks.cpp");
+
+fn nothing(_: &mut Task<'_>) -> Result<(), Failure> {
+    Ok(())
+}
+
+fn nothing_below(_: &mut Orchestrator<'_>, _: &Task<'_>) -> Result<(), Failure> {
+    Ok(())
+}
+
+// WO-13
+#[test]
+#[serial]
+fn a_kernel_runs_once_for_each_block_and_knows_which() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut worker = plain(2);
+    let program = worker.register_kernel(&kernel(folder.path(), "blocks", BLOCKS)).unwrap();
+    worker.init().unwrap();
+    for blocks in [1, 2, 7, Args::MAX_BLOCKS] {
+        let slots = blocks as usize;
+        let outs = [(); 2].map(|()| worker.host_buffer::<f32>(slots * 16).unwrap());
+        let args = |chip: usize| Args::new().tensor(&outs[chip].tensor(), Access::InOut).blocks(blocks);
+        worker
+            .run(|orch| {
+                orch.submit_group(program, &[(0, args(0)), (1, args(1))])?;
+                // The task is done when all its blocks are: this one finds what they left.
+                orch.submit_next_level(program, &args(0), 1)
+            })
+            .unwrap();
+        for (times, out) in [(2.0, &outs[0]), (1.0, &outs[1])] {
+            for (block, slot) in out.to_vec().chunks_exact(16).enumerate() {
+                assert_eq!(slot[..3], [times * (block + 1) as f32, blocks as f32, 0.0], "block {block}");
+            }
+        }
+    }
+    worker.close().unwrap();
+}
+
+fn refused(worker: &mut Worker, submit: impl FnOnce(&mut Orchestrator<'_>) -> Result<(), Failure>) -> String {
+    let failure = worker.run(submit).unwrap_err();
+    assert_eq!(failure.code, ErrorCode::Invalid);
+    text(&failure)
+}
+
+// WO-10, WO-13
+#[test]
+#[serial]
+fn blocks_that_cannot_be_are_refused_at_submit() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut worker = support::builder(1).sub_workers(1).build().unwrap();
+    let program = worker.register_kernel(&kernel(folder.path(), "blocks", BLOCKS)).unwrap();
+    let function = worker.register_function("nothing", nothing);
+    let orchestration = worker.register_orchestration("nothing_below", nothing_below);
+    worker.init().unwrap();
+    let out = worker.host_buffer::<f32>(16).unwrap();
+    for blocks in [0, Args::MAX_BLOCKS + 1, 65_537, u32::MAX] {
+        let args = Args::new().tensor(&out.tensor(), Access::InOut).blocks(blocks);
+        let told = format!("a task with {blocks} blocks; it has 1 to 1024");
+        let one = refused(&mut worker, |orch| orch.submit_next_level(program, &args, 0).map(drop));
+        assert!(one.contains(&told) && one.contains("submit"), "{one}");
+        let group = refused(&mut worker, |orch| orch.submit_group(program, &[(0, args)]).map(drop));
+        assert!(group.contains(&told), "{group}");
+    }
+    assert_eq!(out.to_vec(), [0.0; 16], "nothing ran");
+    let two = Args::new().blocks(2);
+    for told in [
+        refused(&mut worker, |orch| orch.submit_next_level(function, &two, 0).map(drop)),
+        refused(&mut worker, |orch| orch.submit_group(function, &[(0, two.clone())]).map(drop)),
+        refused(&mut worker, |orch| orch.submit_sub(function, &two).map(drop)),
+        refused(&mut worker, |orch| orch.submit_next_level(orchestration, &two, 0).map(drop)),
+    ] {
+        assert!(
+            told.contains("is a Rust function, which runs once; only kernels have several blocks"),
+            "{told}"
+        );
+    }
+    worker.run(|orch| orch.submit_next_level(function, &Args::new().blocks(1), 0)).unwrap();
+    worker.close().unwrap();
+}

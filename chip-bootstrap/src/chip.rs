@@ -52,9 +52,8 @@ impl Chip {
     }
 
     /// The communicator, for groups that are made over it. They are gone before the chip is torn down.
-    pub fn shared_comm(&self) -> Option<Arc<dyn Communicator>> {
-        let comm = self.comm.clone()?;
-        Some(comm)
+    pub fn shared_comm(&self) -> Option<Arc<Box<dyn Communicator>>> {
+        self.comm.clone()
     }
 
     /// The window, if it has one.

@@ -44,18 +44,15 @@ const CLOSE_BROKEN: Duration = Duration::from_secs(2);
 pub enum CommRef<'c> {
     /// It outlives the group.
     Borrowed(&'c dyn Communicator),
-    /// The group keeps it alive.
-    Shared(Arc<dyn Communicator>),
-    /// The same, for an owner that will take it out of its box to destroy it.
-    Boxed(Arc<Box<dyn Communicator>>),
+    /// The group keeps it alive. In a box, so that its owner can take it out of the `Arc` and destroy it.
+    Shared(Arc<Box<dyn Communicator>>),
 }
 
 impl CommRef<'_> {
     fn get(&self) -> &dyn Communicator {
         match self {
             Self::Borrowed(comm) => *comm,
-            Self::Shared(comm) => comm.as_ref(),
-            Self::Boxed(comm) => comm.as_ref().as_ref(),
+            Self::Shared(comm) => comm.as_ref().as_ref(),
         }
     }
 }
@@ -72,14 +69,8 @@ impl<'c, C: Communicator> From<&'c C> for CommRef<'c> {
     }
 }
 
-impl From<Arc<dyn Communicator>> for CommRef<'_> {
-    fn from(comm: Arc<dyn Communicator>) -> Self {
-        Self::Shared(comm)
-    }
-}
-
-impl<C: Communicator + 'static> From<Arc<C>> for CommRef<'_> {
-    fn from(comm: Arc<C>) -> Self {
+impl From<Arc<Box<dyn Communicator>>> for CommRef<'_> {
+    fn from(comm: Arc<Box<dyn Communicator>>) -> Self {
         Self::Shared(comm)
     }
 }

@@ -71,7 +71,7 @@ fn ends(body: &dyn Fn(&HcclComm) -> Result<(), String>) -> Vec<(Option<HowDied>,
                 }
             };
             // SAFETY: see the head of the file.
-            unsafe { Child::fork(&[prepared.region().fd()], run) }.unwrap()
+            unsafe { Child::fork(&prepared.fds().collect::<Vec<_>>(), run) }.unwrap()
         })
         .collect();
     let end = Deadline::after(Duration::from_secs(300)).unwrap();

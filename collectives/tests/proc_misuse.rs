@@ -278,6 +278,11 @@ fn a_wrong_argument_is_refused_and_leaves_the_group_as_it_was() {
         is(raw(Request { input: std::ptr::null(), ..sum })?, "input is null")?;
         is(raw(Request { output: std::ptr::null_mut(), ..sum })?, "output is null")?;
         is(raw(Request { count: usize::MAX / 4, ..sum })?, "more bytes than")?;
+        // One block fits, one for each rank does not.
+        let gather = Request { kind: Kind::AllGather, op: None, count: usize::MAX / 8, ..sum };
+        is(raw(gather)?, "more bytes than")?;
+        is(raw(Request { kind: Kind::AllToAll, ..gather })?, "more bytes than")?;
+        is(raw(Request { kind: Kind::ReduceScatter, op: Some(Op::Sum), ..gather })?, "more bytes than")?;
         is(raw(Request { op: None, ..sum })?, "takes an operation")?;
         is(raw(Request { kind: Kind::AllGather, count: 4, ..sum })?, "takes an operation")?;
         is(raw(Request { kind: Kind::AllGather, op: None, count: 400, ..sum })?, "overlap")?;
@@ -285,6 +290,14 @@ fn a_wrong_argument_is_refused_and_leaves_the_group_as_it_was() {
         // SAFETY: the address was not allocated, and is refused.
         let freed = refused(unsafe { group.free_raw(std::ptr::NonNull::from(&mut values[0]).cast()) })?;
         is(freed, "not memory of this group's pool")?;
+        let of_pool = group.alloc_raw(64).map_err(text)?;
+        // SAFETY: in the pool, but nothing that was allocated starts there; refused. Then what was allocated.
+        let middle = refused(unsafe { group.free_raw(of_pool.add(8)) })?;
+        is(middle, "not memory of this group's pool")?;
+        // SAFETY: allocated above and not used any more.
+        unsafe { group.free_raw(of_pool) }.map_err(text)?;
+        // SAFETY: the second time it is refused.
+        is(refused(unsafe { group.free_raw(of_pool) })?, "not memory of this group's pool")?;
         // All of that without a peer's knowledge: the group goes on.
         // SAFETY: in place on a live buffer of 1000 elements.
         unsafe { group.run_raw(Request { count: 1000, output: at, ..sum }) }.map_err(text)?;
@@ -330,6 +343,42 @@ fn a_peer_that_does_not_come_is_named_at_the_deadline() {
         }
     });
     assert!(ended.end().iter().all(|(_, said)| said == "ok"));
+}
+
+// CO-4, CO-5
+#[test]
+fn a_call_on_a_group_whose_member_has_died_names_it() {
+    let ended = Ranks::start(3, |comm| {
+        let group = Collectives::new(&comm, options()).unwrap();
+        group.barrier().unwrap();
+        if comm.rank() == 2 {
+            nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL).unwrap();
+        }
+        // Its death is known before the call is made.
+        std::thread::sleep(Duration::from_millis(300));
+        let named = |cause: &CommError| {
+            matches!(cause, CommError::PeerDied { rank: 2, .. } | CommError::PeerLeft { rank: 2, .. })
+        };
+        let call = group.all_reduce(&mut vec![1.0_f32; 300_000], Op::Sum);
+        match &call {
+            Err(CollError::Wait { cause, .. }) if named(cause) => {}
+            // The other survivor may have failed first.
+            Err(CollError::PeerGaveUp { .. }) => {}
+            other => return format!("{other:?}"),
+        }
+        match group.barrier() {
+            Err(error @ CollError::Broken { .. })
+                if error.root_cause().to_string() == call.unwrap_err().to_string() => {}
+            other => return format!("then {other:?}"),
+        }
+        match Collectives::new(&comm, options()).map(drop) {
+            Err(error @ CollError::Setup { .. }) if error.to_string().contains("rank 2") => "ok".to_owned(),
+            other => format!("a new group: {other:?}"),
+        }
+    });
+    for (rank, (_, said)) in ended.end().into_iter().enumerate().take(2) {
+        assert_eq!(said, "ok", "rank {rank}");
+    }
 }
 
 // CO-4
@@ -407,6 +456,38 @@ fn ranks_with_other_options_are_refused_by_name() {
         let pool = if comm.rank() == 0 { 1 << 20 } else { 2 << 20 };
         let said = Collectives::new(comm, options().pool(pool)).map(drop).unwrap_err().to_string();
         said.contains("disagree").then_some(()).ok_or(said)
+    });
+}
+
+/// Rank 1 is of another build: in the window of the same domain, of the same size, it has another hash.
+// CO-8
+#[test]
+fn two_builds_with_different_layouts_refuse_each_other_by_name() {
+    in_comms(2, |comm| {
+        let group = Collectives::new(comm, options()).map_err(text)?;
+        let shown = format!("{group:?}");
+        let (_, _, bytes) = group.for_kernels().ok_or("no window")?;
+        group.close().map_err(text)?;
+        if comm.rank() == 0 {
+            return match Collectives::new(comm, options()).map(drop) {
+                Err(error @ CollError::Layout { rank: 1, theirs: 0xbad, .. })
+                    if error.to_string().contains("run the same build") =>
+                {
+                    Ok(())
+                }
+                other => Err(format!("{other:?}")),
+            };
+        }
+        // The next group of the same ranks has the same id.
+        let id =
+            shown.split("0x").nth(1).and_then(|id| u64::from_str_radix(id.trim_end_matches(')'), 16).ok());
+        let id = AllocationId(id.ok_or(shown)?);
+        let said = |error: CommError| error.to_string();
+        let spec = DomainSpec { id, ranks: &[0, 1], domain_rank: 1, window_size: bytes };
+        let window = comm.alloc_domain(&spec, secs(20)).map_err(said)?;
+        comm.write(window.base, &0xbad_u64.to_le_bytes()).map_err(said)?;
+        let _ = comm.release_domain(id, secs(5));
+        Ok(())
     });
 }
 

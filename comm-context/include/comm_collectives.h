@@ -157,12 +157,12 @@ class CommGroup {
         : args_(args), ctx_(ctx), layout_(ctx->rankNum), me_(ctx->rankId), base_(static_cast<unsigned char *>(memory)) {
         state_ = reinterpret_cast<comm_detail::GroupState *>(base_ + comm_detail::kPairsAt + me_ * comm_detail::kPairBytes);
         generation_ = comm_generation(ctx);
-        open_ = bytes >= layout_.pool_at ? open(bytes) : fail(kInvalid);
+        open_ = bytes >= layout_.pool_at && is_in_window(bytes) ? open(bytes) : fail(kInvalid);
     }
 
     uint32_t rank() const { return me_; }
     uint32_t ranks() const { return ctx_->rankNum; }
-    /* False if the run is aborted, or ranks made different calls. */
+    /* False if the run is aborted, ranks made different calls, or the memory is too small or not in the window. */
     bool is_open() const { return open_; }
     /* Memory that peers reach where it stands, for tensors at the caller's choice. */
     void *pool() const { return base_ + layout_.pool_at; }
@@ -174,6 +174,11 @@ class CommGroup {
 
     static constexpr int32_t kInvalid = 1, kMismatch = 9; /* COMM_E_INVALID, COMM_E_MISMATCH */
 
+    /* Memory elsewhere has no counterpart on the peers. */
+    bool is_in_window(uint64_t bytes) const {
+        const uint64_t offset = reinterpret_cast<uintptr_t>(base_) - ctx_->windowsIn[me_]; /* large where it lies before */
+        return offset <= ctx_->winSize && bytes <= ctx_->winSize - offset;
+    }
     unsigned char *window(uint32_t rank) const { return CommRemotePtr(ctx_, base_, static_cast<int>(rank)); }
     uint64_t *word(uint32_t rank, uint64_t at) const { return reinterpret_cast<uint64_t *>(window(rank) + at); }
     uint64_t *line(uint32_t rank, uint64_t step) const {

@@ -73,7 +73,7 @@ fn the_device_reads_its_context_byte_for_byte() {
     let devices = hw_test::at_least(1);
     let nranks = devices.len() as u32;
     let prepared = HcclComm::prepare_group(nranks).unwrap();
-    in_processes("context", &devices, &[prepared.region().fd()], &|rank, device| {
+    in_processes("context", &devices, &prepared.fds().collect::<Vec<_>>(), &|rank, device| {
         let comm = HcclComm::join(device, &prepared, rank, timeout()).map_err(|error| error.to_string())?;
         let window = comm.alloc_windows(1 << 16, timeout()).map_err(|error| error.to_string())?;
         let host = bytes_of(device, window.context)?;

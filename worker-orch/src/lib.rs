@@ -209,3 +209,8 @@ pub use start::{Start, serve_if_child};
 pub use task_id::TaskId;
 pub use worker::Worker;
 pub use worker_errors::{ErrorCode, Failure, Report};
+
+/// The programs of the guide to collectives, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide-collectives.md")]
+struct GuideCollectives;

@@ -3,12 +3,12 @@
 
 mod support;
 
-use comm_context::abi::{DType, DeviceAddr};
+use comm_context::abi::{CommContext, DeviceAddr};
 use comm_context::comm::Membership;
 use serial_test::serial;
 use std::time::{Duration, Instant};
 use support::{builder, kernel, secs, text};
-use worker_orch::{Access, Args, ChipConfig, ErrorCode, Failure, Task, Worker};
+use worker_orch::{Access, Args, ChipConfig, ErrorCode, Failure, Task, Worker, group_bytes};
 
 const CHIPS: usize = 3;
 const COUNT: usize = 64;
@@ -17,34 +17,43 @@ const COUNT: usize = 64;
 const ALLREDUCE: &str =
     concat!("#include \"", env!("CARGO_MANIFEST_DIR"), "/../examples/kernels/allreduce.cpp\"\n");
 
-/// Chips with a window for the kernel: a barrier, and two halves of the data.
+/// Chips with a window for the kernel's group.
 fn worker() -> Worker {
     let mut worker = builder(CHIPS).run_within(secs(10)).build().unwrap();
+    let group = group_bytes(CHIPS, 0).unwrap();
     let chip = |rank: usize| {
         ChipConfig::new(rank as i32)
             .communicator(Membership::new(rank as u32, CHIPS as u32).unwrap())
-            .window(8192)
-            .region("signals", 4096)
-            .buffer("data", DType::Float32, 2 * COUNT)
+            .window(group)
+            .region("group", group)
     };
     worker.configure_chips((0..CHIPS).map(chip).collect()).unwrap();
     worker
 }
 
-/// Fails once the kernel on chip 0 has arrived at the barrier: its word in this chip's window changes.
+/// Fails once the kernel on chip 0 is inside its call: it has published the call's first step in its own window.
 fn refuse(task: &mut Task<'_>) -> Result<(), Failure> {
-    let signals = DeviceAddr(task.scalar(0)?);
+    let (group, context_at) = (task.scalar(0)?, DeviceAddr(task.scalar(1)?));
     let comm = task.chip().and_then(|chip| chip.comm());
     let comm = comm.ok_or_else(|| Failure::new(ErrorCode::Invalid, "no communicator"))?;
-    let word = || {
-        let mut word = [0; 8];
-        comm.read(signals, &mut word).map(|()| word)
+    let mut bytes = [0; size_of::<CommContext>()];
+    comm.read(context_at, &mut bytes)?;
+    let context = CommContext::decode(&bytes).map_err(|error| wrong(&error.to_string()))?;
+    let offset = group - context.windows_in[context.rank_id as usize];
+    // The lines of its progress are in the group's first page.
+    let page = || {
+        let mut page = [0; 2048];
+        comm.read(DeviceAddr(context.windows_in[0] + offset), &mut page).map(|()| page)
     };
-    let (first, started) = (word()?, Instant::now());
-    while word()? == first && started.elapsed() < Duration::from_millis(300) {
+    let (first, started) = (page()?, Instant::now());
+    while page()? == first && started.elapsed() < Duration::from_millis(300) {
         std::thread::yield_now();
     }
-    Err(Failure::new(ErrorCode::Task, "refused on purpose"))
+    Err(wrong("refused on purpose"))
+}
+
+fn wrong(text: &str) -> Failure {
+    Failure::new(ErrorCode::Task, text)
 }
 
 // CC-9
@@ -65,13 +74,12 @@ fn f52_a_kernel_that_communicates_is_right_after_a_cancelled_run() {
         Args::new()
             .tensor(&inputs[chip].tensor(), Access::Input)
             .tensor(&outputs[chip].tensor(), Access::OutputExisting)
-            .scalar(context.buffer("data").unwrap().addr.0)
-            .scalar(context.buffer("signals").unwrap().addr.0)
+            .scalar(context.buffer("group").unwrap().addr.0)
+            .scalar(0)
             .scalar(context.device_ctx.0)
     };
     for round in 0..4 {
-        // A rank that is one barrier ahead reads the other half of the data, and waits for ever; so the
-        // kernels run an odd number of times between two failures.
+        // Chip 0 is a call ahead after each failure: a group that did not start again would mistake that step for a later one.
         for more in 0..3 {
             for (chip, input) in inputs.iter().enumerate() {
                 let value = (round * 10 + more + chip) as f32;
@@ -86,10 +94,42 @@ fn f52_a_kernel_that_communicates_is_right_after_a_cancelled_run() {
         }
         let reported = worker.run(|orch| {
             orch.submit_next_level(allreduce, &args(0), 0)?;
-            let signals = contexts[1].buffer("signals").unwrap().addr.0;
-            orch.submit_next_level(refuse, &Args::new().scalar(signals), 1).map(drop)
+            let group = contexts[1].buffer("group").unwrap().addr.0;
+            let args = Args::new().scalar(group).scalar(contexts[1].device_ctx.0);
+            orch.submit_next_level(refuse, &args, 1).map(drop)
         });
         let reported = text(&reported.unwrap_err());
         assert!(reported.contains("refused on purpose"), "{reported}");
     }
+}
+
+/// The group's memory is larger than what is left of the window: the kernel's task fails, and no process is hurt.
+// CO-12
+#[test]
+#[serial]
+fn a_group_that_does_not_fit_in_the_window_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let so = kernel(folder.path(), "allreduce", ALLREDUCE);
+    let mut worker = worker();
+    let allreduce = worker.register_kernel(&so).unwrap();
+    let buffer = worker.host_buffer::<f32>(COUNT).unwrap();
+    let output = worker.host_buffer::<f32>(COUNT).unwrap();
+    worker.init().unwrap();
+    let contexts = worker.chip_contexts().unwrap().to_vec();
+    for outside in [64, 1 << 30, u64::MAX - 63] {
+        let members = contexts.iter().enumerate().map(|(chip, context)| {
+            let args = Args::new()
+                .tensor(&buffer.tensor(), Access::Input)
+                .tensor(&output.tensor(), Access::OutputExisting)
+                .scalar(context.buffer("group").unwrap().addr.0.wrapping_add(outside))
+                .scalar(0)
+                .scalar(context.device_ctx.0);
+            (chip, args)
+        });
+        let members: Vec<(usize, Args)> = members.collect();
+        let refused = worker.run(|orch| orch.submit_group(allreduce, &members).map(drop)).unwrap_err();
+        let refused = text(&refused);
+        assert!(refused.contains("the kernel reports error 1 in its completion slab"), "{refused}");
+    }
+    worker.close().unwrap();
 }

@@ -244,51 +244,6 @@ fn f46_a_kernel_that_waits_for_a_dead_peer_ends_with_that_death() {
     }
 }
 
-/// Throws on the chip whose last argument is 1; the others wait for it.
-const THROWS: &str = r#"
-#include <stdexcept>
-#include "comm_kernel.h"
-extern "C" void kernel_entry(int64_t *args) {
-    auto *ctx = reinterpret_cast<CommContext *>(args[0]);
-    if (args[2] == 1) throw std::runtime_error("the matrix is singular");
-    (void)!comm_phase_barrier(ctx, reinterpret_cast<CommPhaseBarrier *>(args[1]));
-}
-"#;
-
-#[test]
-#[serial]
-fn f46_a_kernel_that_throws_fails_the_run_with_the_text_and_its_chip_runs_the_next_one() {
-    let folder = tempfile::tempdir().unwrap();
-    let so = kernel(folder.path(), "throws", THROWS);
-    let mut worker = grouped(3, 16);
-    let throws = worker.register_kernel(&so).unwrap();
-    worker.init().unwrap();
-    let contexts = worker.chip_contexts().unwrap().to_vec();
-    let run = |worker: &mut Worker, who: usize| {
-        worker.run(|orch| {
-            for (chip, context) in contexts.iter().enumerate() {
-                let barrier = context.buffer("barrier")?.addr.0;
-                let args =
-                    Args::new().scalar(context.device_ctx.0).scalar(barrier).scalar((chip == who).into());
-                orch.submit_next_level(throws, &args, chip)?;
-            }
-            Ok(())
-        })
-    };
-    let before = children_of(std::process::id());
-    for _ in 0..2 {
-        let reported = text(&run(&mut worker, 1).unwrap_err());
-        assert!(reported.contains("`throws.so` failed on chip 1"), "{reported}");
-        assert!(
-            reported.contains("throws.so threw std::runtime_error: the matrix is singular"),
-            "{reported}"
-        );
-        // The same processes go on.
-        run(&mut worker, 3).unwrap();
-    }
-    assert_eq!(children_of(std::process::id()), before);
-}
-
 #[test]
 #[serial]
 fn f44_a_run_that_takes_too_long_says_what_every_chip_is_doing() {

@@ -31,8 +31,8 @@ pub(crate) fn examine(machine: &Machine, _: &Trials) -> Vec<Finding> {
         limit(
             machine,
             ("address space", "Max address space"),
-            (1 << 44, 1 << 38),
-            "ulimit -v unlimited: addresses for the windows of all ranks are reserved, 64 GiB for each, without memory",
+            (1 << 44, 1 << 27),
+            "ulimit -v unlimited: with fewer addresses than 64 GiB for each rank, only smaller windows fit; they cost no memory",
         ),
     ];
     findings.extend(quotas(machine));
@@ -155,7 +155,8 @@ mod tests {
         assert_eq!(state(&findings, "locked memory"), State::Advised);
         assert_eq!(state(&limited("256", "unlimited"), "open files"), State::Advised);
         assert_eq!(state(&limited("20", "unlimited"), "open files"), State::Missing);
-        assert_eq!(state(&limited("1024", "1073741824"), "address space"), State::Missing);
+        assert_eq!(state(&limited("1024", "1073741824"), "address space"), State::Advised);
+        assert_eq!(state(&limited("1024", "107374182"), "address space"), State::Missing);
         assert_eq!(state(&examine(&Planted::new().machine(), &good()), "open files"), State::Advised);
     }
 

@@ -75,7 +75,7 @@ fn two_ranks() -> Result<String, String> {
             }
         };
         // SAFETY: this program has one thread, so no lock is held by another; the child uses the communicator only.
-        unsafe { Child::fork(&[prepared.region().fd()], body) }.map_err(|error| error.to_string())
+        unsafe { Child::fork(&prepared.fds().collect::<Vec<_>>(), body) }.map_err(|error| error.to_string())
     };
     let ranks = [start(0)?, start(1)?];
     let end = Deadline::after(PATIENCE).map_err(|error| error.to_string())?;

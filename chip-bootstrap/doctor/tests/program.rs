@@ -26,13 +26,12 @@ fn here_the_simulation_runs_and_both_forms_say_the_same() {
 
 #[test]
 fn a_limit_that_stops_the_simulation_is_the_exit_code() {
-    // 1 GiB of addresses: the windows of two ranks need more.
+    // The descriptors of two ranks are more.
     let program = env!("CARGO_BIN_EXE_chipcomm-doctor");
-    let limited =
-        Command::new("sh").args(["-c", "ulimit -v 1048576; exec \"$0\"", program]).output().unwrap();
+    let limited = Command::new("sh").args(["-c", "ulimit -n 12; exec \"$0\"", program]).output().unwrap();
     let shown = String::from_utf8_lossy(&limited.stdout);
     assert_eq!(limited.status.code(), Some(1), "{shown}");
-    assert!(shown.contains("MISSING address space: 1073741824") && shown.contains("cannot run"), "{shown}");
+    assert!(shown.contains("MISSING open files: 12") && shown.contains("cannot run"), "{shown}");
     assert!(shown.contains("MISSING two ranks"), "{shown}");
 }
 

@@ -21,7 +21,7 @@ mod groups;
 
 pub use calls::*;
 
-use crate::group::{Collectives, CommRef};
+use crate::group::Collectives;
 use crate::options::Options;
 use comm_context::capi::{self as base, Out, guarded};
 use comm_context::comm::Timeout;
@@ -90,7 +90,7 @@ pub fn create(comm: u64) -> u64 {
     let mut handle = 0;
     guarded::<EntryError>("comm_coll_create", || {
         let options = Options::new().timeout(Timeout::from_env(Timeout::ENV)?);
-        let (slot, comm) = (Reserved::new()?, CommRef::Boxed(base::shared(comm)?));
+        let (slot, comm) = (Reserved::new()?, base::shared(comm)?);
         handle = slot.open(Collectives::new(comm, options)?);
         Ok(())
     });
@@ -116,7 +116,7 @@ pub unsafe fn create_over(
             // SAFETY: the caller's promise.
             _ => Some(unsafe { base::ranks(rank_ids, rank_count) }?),
         };
-        let (slot, comm) = (Reserved::new()?, CommRef::Boxed(base::shared(comm)?));
+        let (slot, comm) = (Reserved::new()?, base::shared(comm)?);
         handle = slot.open(match ranks {
             None => Collectives::new(comm, options)?,
             Some(ranks) => Collectives::over(comm, &ranks, options)?,

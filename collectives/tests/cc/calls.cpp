@@ -34,8 +34,6 @@ extern "C" void kernel_entry(int64_t *args) {
         case TENSOR_FLOAT16: args[10] = call<CommHalf>(group, args); break;
         case TENSOR_BFLOAT16: args[10] = call<CommBrain>(group, args); break;
         case TENSOR_INT8: args[10] = call<int8_t>(group, args); break;
-        case TENSOR_INT32: args[10] = call<int32_t>(group, args); break;
-        case TENSOR_UINT16: args[10] = call<uint16_t>(group, args); break;
         case TENSOR_UINT64: args[10] = call<uint64_t>(group, args); break;
         case TENSOR_UINT8: args[10] = comm_barrier(group); break;
         default: args[10] = call<double>(group, args); break;

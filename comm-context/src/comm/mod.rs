@@ -111,65 +111,6 @@ pub trait Communicator: Send + Sync {
     fn destroy(self: Box<Self>, within: Timeout) -> Result<(), CommError>;
 }
 
-/// So that an `Arc` can hold a communicator that its last owner [destroys](Communicator::destroy).
-impl Communicator for Box<dyn Communicator> {
-    fn rank(&self) -> u32 {
-        (**self).rank()
-    }
-
-    fn nranks(&self) -> u32 {
-        (**self).nranks()
-    }
-
-    fn alloc_windows(&self, size: usize, within: Timeout) -> Result<Window, CommError> {
-        (**self).alloc_windows(size, within)
-    }
-
-    fn window(&self) -> Result<Window, CommError> {
-        (**self).window()
-    }
-
-    fn derive_context(&self, view: &SubsetView<'_>) -> Result<DeviceAddr, CommError> {
-        (**self).derive_context(view)
-    }
-
-    fn alloc_domain(&self, spec: &DomainSpec<'_>, within: Timeout) -> Result<Window, CommError> {
-        (**self).alloc_domain(spec, within)
-    }
-
-    fn release_domain(&self, id: AllocationId, within: Timeout) -> Result<(), CommError> {
-        (**self).release_domain(id, within)
-    }
-
-    fn barrier(&self, within: Timeout) -> Result<(), CommError> {
-        (**self).barrier(within)
-    }
-
-    fn read(&self, from: DeviceAddr, into: &mut [u8]) -> Result<(), CommError> {
-        (**self).read(from, into)
-    }
-
-    fn write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), CommError> {
-        (**self).write(to, bytes)
-    }
-
-    fn relay_abort(&self) -> Result<(), CommError> {
-        (**self).relay_abort()
-    }
-
-    fn host_windows(&self) -> Option<&dyn HostWindows> {
-        (**self).host_windows()
-    }
-
-    fn device_collectives(&self) -> Option<&dyn DeviceCollectives> {
-        (**self).device_collectives()
-    }
-
-    fn destroy(self: Box<Self>, within: Timeout) -> Result<(), CommError> {
-        (*self).destroy(within)
-    }
-}
-
 /// A window as its own rank sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {

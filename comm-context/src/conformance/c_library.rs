@@ -62,13 +62,13 @@ impl CLibrary {
     }
 }
 
-/// Compiles a kernel in C++17 as a shared object. It sees the headers only.
+/// Compiles a kernel in C++17 as a shared object, at this level of optimization. It sees the headers only.
 ///
 /// # Panics
 /// When the compiler is missing or refuses the kernel.
-pub fn compile_kernel(source: &Path, into: &Path) -> PathBuf {
+pub fn compile_kernel(source: &Path, into: &Path, level: &str) -> PathBuf {
     let output = into.join(source.file_name().unwrap_or_default()).with_extension("so");
-    compile(source, &output, &["-shared".to_owned(), "-fPIC".to_owned()]);
+    compile(source, &output, &[level, "-shared", "-fPIC"].map(str::to_owned));
     output
 }
 

@@ -11,20 +11,28 @@ use std::process::{Command, Stdio};
 fn a_program_in_c_runs_two_ranks_on_the_double() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rootinfo");
-    two_ranks(path.to_str().unwrap());
+    two_ranks("rank.c", path.to_str().unwrap());
 }
 
 // The same calls with an address: ranks that could be on several hosts.
 #[test]
 fn a_program_in_c_joins_at_an_address() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    two_ranks(&format!("tcp://127.0.0.1:{port}"));
+    two_ranks("rank.c", &format!("tcp://127.0.0.1:{port}"));
 }
 
-fn two_ranks(path: &str) {
+// CO-1, CO-5, CO-10
+#[test]
+fn a_program_in_c_makes_collective_calls_on_the_double() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rootinfo");
+    two_ranks("coll.c", path.to_str().unwrap());
+}
+
+fn two_ranks(program: &str, path: &str) {
     let folder = tempfile::tempdir().unwrap();
     let session = Session::create(folder.path()).unwrap();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/rank.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(program);
     let vendor = cann_sim::library_dir();
     let vendor = vendor.display();
     // Cargo's own search path takes precedence over other settings and may hold a second copy of the double. A process

@@ -10,7 +10,7 @@ mod open;
 
 use bench_support::{Bench, Contestant, Figure, alternate};
 use collectives::{Collectives, Op, Options};
-use comm_context::comm::{Membership, Timeout};
+use comm_context::comm::{Communicator, Membership, Timeout};
 use comm_sim::SimComm;
 use core::ffi::c_void;
 use std::cell::RefCell;
@@ -68,6 +68,7 @@ fn in_rust(folder: &tempfile::TempDir) -> Collectives<'static> {
     let me = Membership::new(0, 1).expect("one rank");
     let comm =
         SimComm::rendezvous(&folder.path().join("rust"), me, Timeout::DEFAULT).expect("a communicator");
+    let comm: Box<dyn Communicator> = Box::new(comm);
     Collectives::new(std::sync::Arc::new(comm), Options::new()).expect("a group")
 }
 

@@ -16,7 +16,7 @@ fn a_c_program_uses_every_function_of_the_header() {
 #[test]
 fn a_cpp_kernel_reaches_its_peers_through_the_context() {
     let folder = tempfile::tempdir().unwrap();
-    let kernel = compile_kernel(&source("kernel.cpp"), folder.path());
+    let kernel = compile_kernel(&source("kernel.cpp"), folder.path(), "-O2");
     run_program(&compile("ranks.cpp", folder.path()), &[&kernel]);
 }
 

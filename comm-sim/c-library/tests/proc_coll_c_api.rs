@@ -3,8 +3,9 @@
 
 mod support;
 
+use comm_context::conformance::compile_kernel;
 use std::process::Command;
-use support::{compile, run_program, run_python, run_ranks};
+use support::{LIBRARY, compile, run_program, run_python, run_ranks};
 
 #[test]
 fn a_c_program_uses_every_function_of_the_header() {
@@ -41,7 +42,19 @@ fn every_wrong_use_by_one_rank_is_an_error_with_a_text() {
 fn ranks_that_do_not_agree_get_an_error_that_names_both() {
     let folder = tempfile::tempdir().unwrap();
     let program = compile("coll_differ.c", folder.path());
-    let cases = ["pools", "counts", "types", "operations", "roots", "order", "message", "death"];
+    let cases = [
+        "pools",
+        "counts",
+        "zero",
+        "lists",
+        "started",
+        "types",
+        "operations",
+        "roots",
+        "order",
+        "message",
+        "death",
+    ];
     for (at, case) in cases.into_iter().enumerate() {
         for nranks in [2, 3] {
             let path = folder.path().join(format!("rootinfo-{at}-{nranks}"));
@@ -52,4 +65,20 @@ fn ranks_that_do_not_agree_get_an_error_that_names_both() {
             });
         }
     }
+}
+
+/// The page's program runs, and its kernel compiles.
+#[test]
+fn the_guide_is_right() {
+    let guide = include_str!("../../../docs/guide-collectives.md");
+    let block = |language: &str| {
+        let (_, from) = guide.split_once(&format!("```{language}\n")).unwrap();
+        from.split_once("```").unwrap().0
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (program, kernel) = (folder.path().join("guide.c"), folder.path().join("kernel.cpp"));
+    std::fs::write(&program, block("c")).unwrap();
+    std::fs::write(&kernel, block("cpp")).unwrap();
+    run_program(&LIBRARY.compile(&program, folder.path(), &[]), &[]);
+    compile_kernel(&kernel, folder.path(), "-O1");
 }

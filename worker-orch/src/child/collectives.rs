@@ -32,9 +32,10 @@ impl ChipCollectives {
         let comm = chip.shared_comm().ok_or(ChipError::NoCommunicator)?;
         fault_point!("worker.collectives.make");
         let group = Collectives::over(comm, &ranks, options)?;
-        fault_point!("worker.collectives.made");
+        // In the list before anything else happens: a panic then abandons it, and does not wait for the others.
         let domain = String::from_utf8_lossy(domain).into_owned();
         self.list.push(Member { id: id as u8, domain, group });
+        fault_point!("worker.collectives.made");
         Ok(())
     }
 

@@ -40,6 +40,18 @@ int main(int argc, char **argv) {
     if (strcmp(which, "counts") == 0) {
         fails(coll, comm_coll_all_reduce(coll, in, out, first ? 1024 : 1025, f32, sum), COMM_E_MISMATCH,
               "rank 0: all_reduce f32 sum × 1024, call 2", "all_reduce f32 sum × 1025");
+    } else if (strcmp(which, "zero") == 0) {
+        fails(coll, comm_coll_all_reduce(coll, in, out, first ? 0 : 4, f32, sum), COMM_E_MISMATCH,
+              "rank 0: all_reduce f32 sum × 0, call 2", "all_reduce f32 sum × 4");
+    } else if (strcmp(which, "lists") == 0) {
+        const size_t counts[3] = {3, first ? 4 : 3, 3};
+        fails(coll, comm_coll_all_gather_v(coll, in, out, counts, f32), COMM_E_MISMATCH,
+              "rank 0: all_gather_v f32 with counts of hash", ": all_gather_v f32 with counts of hash");
+    } else if (strcmp(which, "started") == 0) {
+        CommCollRequest request = 0;
+        int code = comm_coll_start_all_reduce(coll, in, out, first ? 100 : 101, f32, sum, &request);
+        code = code == 0 ? comm_coll_wait(coll, request) : code;
+        fails(coll, code, COMM_E_MISMATCH, "rank 0: all_reduce f32 sum × 100, call 2", "all_reduce f32 sum × 101");
     } else if (strcmp(which, "types") == 0) {
         fails(coll, comm_coll_all_reduce(coll, in, out, 100, first ? f32 : TENSOR_INT32, sum), COMM_E_MISMATCH,
               "all_reduce f32 sum", "all_reduce i32 sum");

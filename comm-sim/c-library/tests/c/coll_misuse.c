@@ -61,6 +61,10 @@ static void wrong_arguments(void) {
     REFUSED(comm_coll_all_reduce(coll, in, out, 4, TENSOR_INT32, COMM_COLL_AVG), COMM_E_INVALID, "avg");
     REFUSED(comm_coll_all_reduce(coll, in, out, 4, TENSOR_FLOAT32, COMM_COLL_BIT_OR), COMM_E_INVALID, "bitwise");
     REFUSED(comm_coll_all_reduce(coll, in, out, huge, TENSOR_FLOAT32, COMM_COLL_SUM), COMM_E_INVALID, "bytes");
+    const size_t too_many[1] = {huge};
+    REFUSED(comm_coll_all_gather(coll, in, out, huge, TENSOR_FLOAT32), COMM_E_INVALID, "bytes");
+    REFUSED(comm_coll_all_gather_v(coll, in, out, too_many, TENSOR_FLOAT32), COMM_E_INVALID, "bytes");
+    REFUSED(comm_coll_start_broadcast(coll, out, huge, TENSOR_FLOAT32, 0, &request), COMM_E_INVALID, "bytes");
     REFUSED(comm_coll_all_reduce(coll, NULL, out, 4, TENSOR_FLOAT32, COMM_COLL_SUM), COMM_E_INVALID, "input is null");
     REFUSED(comm_coll_all_reduce(coll, in, NULL, 4, TENSOR_FLOAT32, COMM_COLL_SUM), COMM_E_INVALID, "output is null");
     REFUSED(comm_coll_all_reduce(coll, in, in + 1, 4, TENSOR_FLOAT32, COMM_COLL_SUM), COMM_E_INVALID, "overlap");
@@ -82,6 +86,11 @@ static void wrong_arguments(void) {
     REFUSED(comm_coll_rank(coll, NULL), COMM_E_INVALID, "rank_out is NULL");
     REFUSED(comm_coll_size(coll, NULL), COMM_E_INVALID, "size_out is NULL");
     REFUSED(comm_coll_free(coll, in), COMM_E_INVALID, "pool");
+    char *memory = comm_coll_alloc(coll, 64);
+    CHECK(memory != NULL);
+    REFUSED(comm_coll_free(coll, memory + 8), COMM_E_INVALID, "pool");
+    CHECK(comm_coll_free(coll, memory) == 0);
+    REFUSED(comm_coll_free(coll, memory), COMM_E_INVALID, "pool");
     CHECK(comm_coll_alloc(coll, huge) == NULL && strstr(comm_last_error(), "pool") != NULL);
     CHECK(request == 7);
 }

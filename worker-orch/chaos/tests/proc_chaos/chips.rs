@@ -8,14 +8,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use worker_orch::{
-    Access, Args, ChipConfig, ErrorCode, Failure, HostBuffer, Program, Start, Task, TaskFn, Worker,
+    Access, Args, ChipConfig, CollectivesOptions, ErrorCode, Failure, HostBuffer, Op, Program, Start, Task,
+    TaskFn, Worker,
 };
 
 const CHIPS: usize = 3;
 const COUNT: usize = 16;
 
 /// What children run; those that are started by exec find it by name.
-pub(crate) const FUNCTIONS: &[(&str, TaskFn)] = &[("add", add), ("barrier", barrier), ("sum", sum)];
+pub(crate) const FUNCTIONS: &[(&str, TaskFn)] =
+    &[("add", add), ("barrier", barrier), ("sum", sum), ("reduce", reduce)];
 
 /// Tensor 0 plus scalar 0.
 pub(crate) fn add(task: &mut Task<'_>) -> Result<(), Failure> {
@@ -30,6 +32,15 @@ fn barrier(task: &mut Task<'_>) -> Result<(), Failure> {
     let chip = task.chip().ok_or_else(|| wrong("this is not a chip"))?;
     let comm = chip.comm().ok_or_else(|| wrong("this chip has no communicator"))?;
     Ok(comm.barrier(within)?)
+}
+
+/// Sums the numbers of the members: of its group, or of the domain `pair` where scalar 0 is not 0.
+fn reduce(task: &mut Task<'_>) -> Result<(), Failure> {
+    let group = if task.scalar(0)? == 0 { task.collectives()? } else { task.collectives_of("pair")? };
+    let mut values = [group.rank() as f32; 1000];
+    group.all_reduce(&mut values, Op::Sum)?;
+    let n = group.nranks() as f32;
+    expect("the sum of the group", &values, &[n * (n - 1.0) / 2.0; 1000])
 }
 
 /// Tensor 1 becomes the sum of tensor 0.
@@ -141,10 +152,13 @@ impl Chips {
         })
     }
 
-    /// A domain, a program that is registered late, and a barrier of the communicator.
+    /// A domain, programs that are registered late, collectives of the domain and of all chips, and a barrier of the
+    /// communicator.
     fn second_run(&mut self, limits: Limits) -> Result<(), Failure> {
         let Self { worker, add, .. } = self;
         let barrier = worker.register_function("barrier", barrier);
+        let reduce = worker.register_function("reduce", reduce);
+        let options = CollectivesOptions::new().pool(0).timeout(Timeout::new(limits.call).map_err(failure)?);
         worker.run(|orch| {
             let domain = orch.allocate_domain("pair", &[0, 2], 4096, &[("x", DType::Float32, COUNT)])?;
             for member in domain.contexts() {
@@ -152,6 +166,13 @@ impl Chips {
                 let args = Args::new().tensor(&x, Access::InOut).scalar(3);
                 orch.submit_next_level(*add, &args, member.chip)?;
             }
+            let members = |chips: &[usize], scalar: u64| {
+                chips.iter().map(|chip| (*chip, Args::new().scalar(scalar))).collect::<Vec<_>>()
+            };
+            orch.domain_collectives(&domain, options)?;
+            orch.submit_group(reduce, &members(&[0, 2], 1))?;
+            orch.collectives(&[0, 1, 2], options)?;
+            orch.submit_group(reduce, &members(&[0, 1, 2], 0))?;
             let all = Args::new().scalar(limits.call.as_millis() as u64);
             (0..CHIPS).try_for_each(|chip| orch.submit_next_level(barrier, &all, chip).map(drop))
         })

@@ -1,10 +1,11 @@
-//! Kernels on several blocks, on the simulation; on devices and the double they are in `hw_worker.rs`.
+//! Kernels that run on several blocks, and kernels that throw, on the simulation. Blocks on devices and on the double are in
+//! `hw_worker.rs`; nothing throws there.
 #![allow(missing_docs)]
 
 mod support;
 
 use serial_test::serial;
-use support::{kernel, plain, text};
+use support::{children_of, grouped, kernel, plain, text};
 use worker_orch::{Access, Args, ErrorCode, Failure, Orchestrator, Task, Worker};
 
 /// The same source as on devices.
@@ -86,4 +87,49 @@ fn blocks_that_cannot_be_are_refused_at_submit() {
     }
     worker.run(|orch| orch.submit_next_level(function, &Args::new().blocks(1), 0)).unwrap();
     worker.close().unwrap();
+}
+
+/// Throws on the chip whose last argument is 1; the others wait for it.
+const THROWS: &str = r#"
+#include <stdexcept>
+#include "comm_kernel.h"
+extern "C" void kernel_entry(int64_t *args) {
+    auto *ctx = reinterpret_cast<CommContext *>(args[0]);
+    if (args[2] == 1) throw std::runtime_error("the matrix is singular");
+    (void)!comm_phase_barrier(ctx, reinterpret_cast<CommPhaseBarrier *>(args[1]));
+}
+"#;
+
+#[test]
+#[serial]
+fn f46_a_kernel_that_throws_fails_the_run_with_the_text_and_its_chip_runs_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let so = kernel(folder.path(), "throws", THROWS);
+    let mut worker = grouped(3, 16);
+    let throws = worker.register_kernel(&so).unwrap();
+    worker.init().unwrap();
+    let contexts = worker.chip_contexts().unwrap().to_vec();
+    let run = |worker: &mut Worker, who: usize| {
+        worker.run(|orch| {
+            for (chip, context) in contexts.iter().enumerate() {
+                let barrier = context.buffer("barrier")?.addr.0;
+                let args =
+                    Args::new().scalar(context.device_ctx.0).scalar(barrier).scalar((chip == who).into());
+                orch.submit_next_level(throws, &args, chip)?;
+            }
+            Ok(())
+        })
+    };
+    let before = children_of(std::process::id());
+    for _ in 0..2 {
+        let reported = text(&run(&mut worker, 1).unwrap_err());
+        assert!(reported.contains("`throws.so` failed on chip 1"), "{reported}");
+        assert!(
+            reported.contains("throws.so threw std::runtime_error: the matrix is singular"),
+            "{reported}"
+        );
+        // The same processes go on.
+        run(&mut worker, 3).unwrap();
+    }
+    assert_eq!(children_of(std::process::id()), before);
 }

@@ -33,6 +33,21 @@ pub struct GroupSpec {
     windows: ChipMemoryKind,
 }
 
+/// What a kernel waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelWait {
+    /// The address of the awaited word.
+    pub word: u64,
+    /// The rank in whose memory it is.
+    pub owner: Option<u32>,
+    /// The rank that writes it; `None` when any rank may.
+    pub writer: Option<u32>,
+    /// The value that was found last.
+    pub seen: u64,
+    /// The value that ends the wait.
+    pub wanted: u64,
+}
+
 impl ChipGroup {
     /// Memory for a group of `chips`. Addresses for windows are reserved only where the platform has its
     /// windows in host memory.
@@ -108,6 +123,21 @@ impl ChipGroup {
     /// Lets kernels wait again. Call it when none runs.
     pub fn resume_kernels(&self) {
         self.prepared.resume_kernels();
+    }
+
+    /// What the kernel of `rank` waits for, if it waits in our headers and has done so for a while.
+    pub fn kernel_wait(&self, rank: u32) -> Option<KernelWait> {
+        #[cfg(feature = "sim")]
+        let found = self.windows().and_then(|_| comm_sim::kernel_wait(&self.prepared, rank));
+        #[cfg(not(feature = "sim"))]
+        let found: Option<comm_context::abi::CommWait> = {
+            let _ = rank;
+            None
+        };
+        let wait = found?;
+        let (word, seen, wanted) = (wait.word, wait.seen, wait.wanted);
+        let (owner, writer) = (self.prepared.owner(word), self.prepared.owner(wait.writer));
+        Some(KernelWait { word, owner, writer, seen, wanted })
     }
 
     /// One line for each rank: process, phase, since when.

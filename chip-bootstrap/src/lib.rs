@@ -75,6 +75,6 @@ pub use chip::{Buffer, Chip};
 pub use config::{BUFFER_ALIGN, ChipConfig, ConfigError, MAX_PARTS, PartKind};
 pub use device::{ChipMemory, Entry, Kernel, MAX_BLOCKS, check_kernel};
 pub use error::{BringUpCause, BringUpError, ChipError, KernelError, region_failure};
-pub use group::{ChipGroup, GroupSpec};
+pub use group::{ChipGroup, GroupSpec, KernelWait};
 pub use host::HostSpan;
 pub use platform::{ChipMemoryKind, Platform, PlatformNotBuilt, UnknownPlatform};

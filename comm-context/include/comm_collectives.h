@@ -213,7 +213,10 @@ class CommGroup {
             }
             for (uint32_t rank = 0; rank < ranks(); ++rank) {
                 const uint64_t *theirs = word(rank, kHashAt);
-                if (!wait_until(ctx_, [=] { return load(theirs) != 0; })) {
+                const auto record = [=](bool waits) {
+                    record_wait(ctx_, waits ? theirs : nullptr, load(theirs), hash, ctx_->windowsIn[rank]);
+                };
+                if (!wait_until(ctx_, [=] { return load(theirs) != 0; }, record)) {
                     return false;
                 }
                 if (load(theirs) != hash) {
@@ -273,9 +276,13 @@ class CommGroup {
         }
         notify();
         uint32_t looks = 0;
-        const bool ended = comm_detail::wait_until(ctx_, [&] {
+        const auto over = [&] {
             return load(word) >= at_least || (++looks % 32 == 0 && (has_given_up(rank) || (same_call && differs(rank))));
-        });
+        };
+        const auto record = [=](bool waits) {
+            comm_detail::record_wait(ctx_, waits ? word : nullptr, load(word), at_least, ctx_->windowsIn[rank]);
+        };
+        const bool ended = comm_detail::wait_until(ctx_, over, record);
         return load(word) >= at_least || (ended ? fail(kMismatch) : (open_ = false));
     }
 

@@ -49,9 +49,10 @@ COMM_STATIC_ASSERT(offsetof(CommContext, windowsIn) == 32, "CommContext: windows
 COMM_STATIC_ASSERT(offsetof(CommContext, windowsOut) == 544, "CommContext: windowsOut");
 
 /*
- * What follows a CommContext that a backend has placed: the addresses of two words that kernels read.
+ * What follows a CommContext that a backend has placed: the addresses of two words that kernels read, and of a
+ * record that they write.
  *
- * A context without the magic number has no such words: its waits cannot be aborted, and its generation is 0. A
+ * A context without the magic number has none of them: its waits cannot be aborted, and its generation is 0. A
  * context is placed in memory of at least sizeof(CommContext) + sizeof(CommContextTail) bytes, so the tail can
  * be read.
  */
@@ -59,7 +60,7 @@ typedef struct CommContextTail {
     uint64_t magic;      /* COMM_CONTEXT_TAIL_MAGIC */
     uint64_t abort;      /* address of a uint32_t. Not 0 there: the run is aborted and every wait returns false */
     uint64_t generation; /* address of a uint32_t. Changes between runs, after one that was aborted */
-    uint64_t reserved;   /* 0 */
+    uint64_t wait;       /* address of this rank's CommWait; 0 where there is none */
 } CommContextTail;
 
 /* "chipcomm" in ASCII, first character in the lowest byte. */
@@ -69,6 +70,23 @@ COMM_STATIC_ASSERT(sizeof(CommContextTail) == 32, "CommContextTail: size");
 COMM_STATIC_ASSERT(offsetof(CommContextTail, magic) == 0, "CommContextTail: magic");
 COMM_STATIC_ASSERT(offsetof(CommContextTail, abort) == 8, "CommContextTail: abort");
 COMM_STATIC_ASSERT(offsetof(CommContextTail, generation) == 16, "CommContextTail: generation");
-COMM_STATIC_ASSERT(offsetof(CommContextTail, reserved) == 24, "CommContextTail: reserved");
+COMM_STATIC_ASSERT(offsetof(CommContextTail, wait) == 24, "CommContextTail: wait");
+
+/*
+ * What a rank's kernel waits for, once a wait has become slow. Written by that kernel alone; whoever reports why a
+ * run takes so long reads it. Each field is written and read on its own: a reader may see two waits mixed.
+ */
+typedef struct CommWait {
+    uint64_t word;   /* address of the awaited word; 0: no wait is slow. Written last */
+    uint64_t wanted; /* the value that ends the wait */
+    uint64_t seen;   /* the value that was found last */
+    uint64_t writer; /* the window of the rank that writes the word; 0: any rank may */
+} CommWait;
+
+COMM_STATIC_ASSERT(sizeof(CommWait) == 32, "CommWait: size");
+COMM_STATIC_ASSERT(offsetof(CommWait, word) == 0, "CommWait: word");
+COMM_STATIC_ASSERT(offsetof(CommWait, wanted) == 8, "CommWait: wanted");
+COMM_STATIC_ASSERT(offsetof(CommWait, seen) == 16, "CommWait: seen");
+COMM_STATIC_ASSERT(offsetof(CommWait, writer) == 24, "CommWait: writer");
 
 #endif

@@ -134,24 +134,55 @@ inline void pause() {
 #endif
 }
 
-/* Waits for satisfied() or an abort: spins briefly, then yields the core until either holds. */
-template <typename Satisfied>
-inline bool wait_until(const CommContext *ctx, Satisfied satisfied) {
+/* So often a wait yields the core before it counts as slow: most of a millisecond. */
+constexpr int kSlow = 1024;
+
+/* Records what this rank's kernel waits for, or with a null word that it does not any more. */
+inline void record_wait(const CommContext *ctx, const void *word, uint64_t seen, uint64_t wanted, uint64_t writer) {
+    const CommContextTail *tail = comm_detail::tail(ctx);
+    if (tail == nullptr || tail->wait == 0) {
+        return;
+    }
+    auto *record = reinterpret_cast<CommWait *>(static_cast<uintptr_t>(tail->wait));
+    /* Relaxed: for people to read; the release below is the last. */
+    __atomic_store_n(&record->wanted, wanted, __ATOMIC_RELAXED);
+    __atomic_store_n(&record->seen, seen, __ATOMIC_RELAXED);
+    __atomic_store_n(&record->writer, writer, __ATOMIC_RELAXED);
+    __atomic_store_n(&record->word, reinterpret_cast<uintptr_t>(word), __ATOMIC_RELEASE);
+}
+
+/* Waits for satisfied() or an abort: spins briefly, then yields the core until either holds. record(true) is
+ * called at every turn of a slow wait, and record(false) when one is over. */
+template <typename Satisfied, typename Record>
+inline bool wait_until(const CommContext *ctx, Satisfied satisfied, Record record) {
     if (satisfied()) {
         return true;
     }
+    int yields = 0;
+    const auto end = [&](bool ended) {
+        if (yields == kSlow) {
+            record(false);
+        }
+        return ended;
+    };
     for (int left = spins(ctx);; --left) {
         if (comm_aborted(ctx)) {
-            return false;
+            return end(false);
         }
         if (left > 0) {
             pause();
         } else {
             left = 0;
             sched_yield();
+            if (yields < kSlow) {
+                ++yields;
+            }
+            if (yields == kSlow) {
+                record(true);
+            }
         }
         if (satisfied()) {
-            return true;
+            return end(true);
         }
     }
 }
@@ -178,12 +209,13 @@ template <typename Word>
 [[nodiscard]] inline bool comm_wait(const CommContext *ctx, const Word *signal,
                                     typename std::common_type<Word>::type at_least) {
     static_assert(comm_detail::kIsSignal<Word>, "a signal is an int32_t or uint32_t");
-    const auto reached = [=] {
-        /* Acquire: pairs with the release in comm_notify. */
-        const auto seen = static_cast<uint32_t>(__atomic_load_n(signal, __ATOMIC_ACQUIRE));
-        return comm_detail::reached(seen, static_cast<uint32_t>(at_least));
+    const auto wanted = static_cast<uint32_t>(at_least);
+    /* Acquire: pairs with the release in comm_notify. */
+    const auto seen = [=] { return static_cast<uint32_t>(__atomic_load_n(signal, __ATOMIC_ACQUIRE)); };
+    const auto record = [=](bool waits) {
+        comm_detail::record_wait(ctx, waits ? signal : nullptr, seen(), wanted, 0);
     };
-    return comm_detail::wait_until(ctx, reached);
+    return comm_detail::wait_until(ctx, [=] { return comm_detail::reached(seen(), wanted); }, record);
 }
 
 /*
@@ -229,7 +261,12 @@ inline uint32_t comm_phase(const CommContext *ctx, const CommPhaseBarrier *barri
             const uint64_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
             return seen >> 32 == generation && comm_detail::reached(static_cast<uint32_t>(seen), epoch);
         };
-        if (!comm_detail::wait_until(ctx, arrived)) {
+        const auto record = [=](bool waits) {
+            const uint64_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+            const uint32_t count = seen >> 32 == generation ? static_cast<uint32_t>(seen) : 0;
+            comm_detail::record_wait(ctx, waits ? word : nullptr, count, epoch, ctx->windowsIn[peer]);
+        };
+        if (!comm_detail::wait_until(ctx, arrived, record)) {
             return false;
         }
     }

@@ -1,6 +1,7 @@
 //! The communicator.
 
 use crate::guards::Guards;
+use crate::kernel_wait::wait_record;
 use crate::message::{Placement, agree};
 use crate::space;
 use comm_context::abi::{CommContext, CommContextTail, DeviceAddr, PlacedContext};
@@ -224,7 +225,9 @@ impl SimComm {
     fn placed(&self, context: CommContext) -> PlacedContext {
         let words = self.group.kernel_words_at();
         let [abort, generation] = [words.abort, words.generation].map(|at| self.address(at as u64));
-        PlacedContext { context, tail: CommContextTail::new(abort, generation) }
+        let record = wait_record(self.group.backend_bytes(self.group.membership().rank()));
+        let tail = CommContextTail::new(abort, generation).with_wait(self.address(record as u64));
+        PlacedContext { context, tail }
     }
 
     /// Sets the guards behind all windows, and writes the context to its place.

@@ -48,13 +48,15 @@
 mod comm;
 mod guards;
 mod host_windows;
+mod kernel_wait;
 mod message;
 mod space;
 
 pub use comm::SimComm;
-pub use comm_context::abi::{AbiError, CommContext, DeviceAddr};
+pub use comm_context::abi::{AbiError, CommContext, CommWait, DeviceAddr};
 pub use comm_context::comm::{
     AddressSpace, AllocationId, ArgumentError, CommError, Communicator, DomainSpec, Membership, SubsetView,
     Timeout, Window,
 };
+pub use kernel_wait::kernel_wait;
 pub use rendezvous::{Launched, LauncherError, Prepared, Ticket, from_launcher};

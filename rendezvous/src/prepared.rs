@@ -9,6 +9,7 @@ use deadline::HowDied;
 use fault_points::{fault_point, fault_rank};
 use shared_memory::{Region, RegionError};
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -77,6 +78,19 @@ impl Prepared {
     /// The memory itself.
     pub fn region(&self) -> &Region {
         self.memory.region()
+    }
+
+    /// Bytes of the region that `rank`'s backend may use as it likes, as
+    /// [`Group::backend_bytes`](crate::Group::backend_bytes).
+    pub fn backend_bytes(&self, rank: u32) -> Range<usize> {
+        self.memory.layout().backend(rank)
+    }
+
+    /// The rank that owns this address, if it is one of an extent.
+    pub fn owner(&self, address: u64) -> Option<u32> {
+        let layout = self.memory.layout();
+        let offset = address.checked_sub(self.memory.region().base().as_ptr() as u64)? as usize;
+        (0..layout.nranks()).find(|rank| layout.extent(*rank).contains(&offset))
     }
 
     /// Joins as `rank`, in its own process, and waits for the others.

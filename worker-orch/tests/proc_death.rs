@@ -264,11 +264,64 @@ fn f44_a_run_that_takes_too_long_says_what_every_chip_is_doing() {
             && reported.contains("in `rude.so`, its task 1 of 1"),
         "{reported}"
     );
+    // Later calls repeat it, and do not call it a death.
+    let later = text(&worker.run(|_| Ok(())).unwrap_err());
+    assert!(later.contains("took too long") && later.contains("initialised again"), "{later}");
+    assert!(!later.contains("died") && !later.contains("lost"), "{later}");
     // F38, F39: the wedged chip does not keep the Worker from closing.
     let started = Instant::now();
     worker.close().unwrap();
     assert!(started.elapsed() < Duration::from_secs(10), "closed after {:?}", started.elapsed());
     assert!(children_of(std::process::id()).is_empty());
+}
+
+/// Rank 1 waits for a signal that nobody sends; the others wait for rank 1.
+const UNSENT: &str = r#"
+#include "comm_kernel.h"
+extern "C" void kernel_entry(int64_t *args) {
+    auto *ctx = reinterpret_cast<CommContext *>(args[0]);
+    auto *signals = reinterpret_cast<int32_t *>(args[2]);
+    if (ctx->rankId == 1) {
+        comm_notify(ctx, &signals[2], 3);
+        if (!comm_wait(ctx, &signals[2], 4)) return;
+    }
+    (void)!comm_phase_barrier(ctx, reinterpret_cast<CommPhaseBarrier *>(args[1]));
+}
+"#;
+
+#[test]
+#[serial]
+fn f44_a_run_that_takes_too_long_says_which_signal_every_kernel_waits_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let unsent = kernel(folder.path(), "unsent", UNSENT);
+    let mut worker = grouped(3, 16);
+    let unsent = worker.register_kernel(&unsent).unwrap();
+    worker.init().unwrap();
+    worker.set_run_within(secs(2));
+    let contexts = worker.chip_contexts().unwrap().to_vec();
+    let args = |chip: usize| -> Result<Args, Failure> {
+        let context = &contexts[chip];
+        let [barrier, data] = [context.buffer("barrier")?.addr.0, context.buffer("data")?.addr.0];
+        Ok(Args::new().scalar(context.device_ctx.0).scalar(barrier).scalar(data))
+    };
+    let reported = worker
+        .run(|orch| (0..3).try_for_each(|chip| orch.submit_next_level(unsent, &args(chip)?, chip).map(drop)));
+    let reported = text(&reported.unwrap_err());
+    let line = |chip: &str| reported.lines().find(|line| line.contains(chip)).unwrap_or_default().to_owned();
+    assert!(line("chip 1 ").ends_with(": waits for data[2] of rank 1: has 3, wants 4"), "{reported}");
+    for chip in ["chip 0 ", "chip 2 "] {
+        assert!(line(chip).ends_with(": waits for rank 1 at `barrier`: has 0, wants 1"), "{reported}");
+    }
+    // A death in a wait says the same. The signal has come to 6 by now, and no other rank comes to the barrier.
+    let died = worker.run(|orch| {
+        orch.submit_next_level(unsent, &args(1)?, 1)?;
+        std::thread::sleep(Duration::from_millis(300));
+        kill(Pid::from_raw(children_of(std::process::id())[1] as i32), Signal::SIGKILL).unwrap();
+        Ok(())
+    });
+    let died = text(&died.unwrap_err());
+    assert!(died.contains("killed by SIGKILL, in `unsent.so`, its task 2 of 2"), "{died}");
+    assert!(died.contains(": waits for rank 0 at `barrier`: has 0, wants 1"), "{died}");
 }
 
 fn wait_long(_: &mut Task<'_>) -> Result<(), Failure> {

@@ -42,8 +42,8 @@ const_assert_eq!(offset_of!(CommContext, win_size), 24);
 const_assert_eq!(offset_of!(CommContext, windows_in), 32);
 const_assert_eq!(offset_of!(CommContext, windows_out), 544);
 
-/// What follows a [`CommContext`] in memory: where the two words are that kernels read. Kernels use neither if the
-/// magic number is not there.
+/// What follows a [`CommContext`] in memory: where the two words are that kernels read, and the record that they
+/// write. Kernels use none of them if the magic number is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct CommContextTail {
@@ -55,8 +55,8 @@ pub struct CommContextTail {
     /// Where the generation is, a `u32`: it changes when the abort word is reset. Barriers of kernels start again
     /// with every generation.
     pub generation: u64,
-    /// Zero.
-    pub reserved: u64,
+    /// Where this rank's [`CommWait`] is; zero where there is none.
+    pub wait: u64,
 }
 
 const_assert_eq!(size_of::<CommContextTail>(), 32);
@@ -64,17 +64,52 @@ const_assert_eq!(align_of::<CommContextTail>(), 8);
 const_assert_eq!(offset_of!(CommContextTail, magic), 0);
 const_assert_eq!(offset_of!(CommContextTail, abort), 8);
 const_assert_eq!(offset_of!(CommContextTail, generation), 16);
-const_assert_eq!(offset_of!(CommContextTail, reserved), 24);
+const_assert_eq!(offset_of!(CommContextTail, wait), 24);
 
 impl CommContextTail {
     /// "chipcomm" in ASCII.
     pub const MAGIC: u64 = u64::from_le_bytes(*b"chipcomm");
 
-    /// A tail whose words are at these addresses.
+    /// A tail whose words are at these addresses, without a record of waits.
     pub const fn new(abort: DeviceAddr, generation: DeviceAddr) -> Self {
-        Self { magic: Self::MAGIC, abort: abort.0, generation: generation.0, reserved: 0 }
+        Self { magic: Self::MAGIC, abort: abort.0, generation: generation.0, wait: 0 }
+    }
+
+    /// The same with the record of this rank's waits at `wait`.
+    #[must_use]
+    pub const fn with_wait(self, wait: DeviceAddr) -> Self {
+        Self { wait: wait.0, ..self }
     }
 }
+
+/// What a rank's kernel waits for, once a wait has become slow. The kernel writes it, each field on its own; whoever
+/// reports why a run takes so long reads it, and may see two waits mixed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct CommWait {
+    /// The address of the awaited word; zero while no wait is slow.
+    pub word: u64,
+    /// The value that ends the wait.
+    pub wanted: u64,
+    /// The value that was found last.
+    pub seen: u64,
+    /// The window of the rank that writes the word; zero when any rank may.
+    pub writer: u64,
+}
+
+impl CommWait {
+    /// The record from its bytes, which a kernel may have written as it likes.
+    pub fn decode(bytes: [u8; size_of::<Self>()]) -> Self {
+        bytemuck::pod_read_unaligned(&bytes)
+    }
+}
+
+const_assert_eq!(size_of::<CommWait>(), 32);
+const_assert_eq!(align_of::<CommWait>(), 8);
+const_assert_eq!(offset_of!(CommWait, word), 0);
+const_assert_eq!(offset_of!(CommWait, wanted), 8);
+const_assert_eq!(offset_of!(CommWait, seen), 16);
+const_assert_eq!(offset_of!(CommWait, writer), 24);
 
 /// A context with its tail: what a backend writes where a kernel's context address points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
@@ -120,7 +155,11 @@ const _: fn(PlacedContext) = |placed| {
         windows_in: _,
         windows_out: _,
     } = context;
-    let CommContextTail { magic: _, abort: _, generation: _, reserved: _ } = tail;
+    let CommContextTail { magic: _, abort: _, generation: _, wait: _ } = tail;
+};
+
+const _: fn(CommWait) = |wait| {
+    let CommWait { word: _, wanted: _, seen: _, writer: _ } = wait;
 };
 
 impl CommContext {

@@ -12,7 +12,7 @@ mod tensor;
 mod tensor_builder;
 
 pub use addr::DeviceAddr;
-pub use context::{COMM_MAX_RANK_NUM, CommContext, CommContextTail, PlacedContext};
+pub use context::{COMM_MAX_RANK_NUM, CommContext, CommContextTail, CommWait, PlacedContext};
 pub use error::AbiError;
 pub use kernel::{
     CompletionEntry, CompletionSlab, GlobalContext, KERNEL_ARGS, KERNEL_ARGS_STRIDE, KERNEL_COMPLETIONS,

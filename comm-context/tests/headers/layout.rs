@@ -5,9 +5,9 @@ use std::fs;
 use std::mem::{align_of, offset_of, size_of};
 
 use comm_context::abi::{
-    COMM_MAX_RANK_NUM, CommContext, CommContextTail, CompletionEntry, CompletionSlab, DType, GlobalContext,
-    KERNEL_ARGS, KERNEL_ARGS_STRIDE, KERNEL_COMPLETIONS, KERNEL_GLOBAL_CONTEXT_ARG, KERNEL_LOCAL_CONTEXT_ARG,
-    LocalContext, TENSOR_MAX_DIMS, TensorDesc,
+    COMM_MAX_RANK_NUM, CommContext, CommContextTail, CommWait, CompletionEntry, CompletionSlab, DType,
+    GlobalContext, KERNEL_ARGS, KERNEL_ARGS_STRIDE, KERNEL_COMPLETIONS, KERNEL_GLOBAL_CONTEXT_ARG,
+    KERNEL_LOCAL_CONTEXT_ARG, LocalContext, TENSOR_MAX_DIMS, TensorDesc,
 };
 use worker_errors::ErrorCode;
 
@@ -41,7 +41,13 @@ fn rust_layout() -> Layout {
             magic as "magic": u64,
             abort as "abort": u64,
             generation as "generation": u64,
-            reserved as "reserved": u64,
+            wait as "wait": u64,
+        }
+        CommWait {
+            word as "word": u64,
+            wanted as "wanted": u64,
+            seen as "seen": u64,
+            writer as "writer": u64,
         }
         CompletionEntry {
             address as "address": u64,

@@ -115,6 +115,9 @@ fn f44_a_kernel_that_waits_for_ever_ends_at_the_deadline_with_a_table() {
     let end = run("allreduce", &["-d", "3", "--timeout", "1", "--kernel", stuck.to_str().unwrap()]);
     assert_eq!(end.code, Some(3), "{}{}", end.out, end.err);
     assert!(end.err.contains("chip 1") && end.err.contains("in `stuck.so`, its task"), "{}", end.err);
+    let waits = |what: &str| end.err.matches(what).count();
+    assert_eq!(waits("waits for signals["), 1, "{}", end.err);
+    assert_eq!(waits("waits for rank 1 at `signals`: has 0, wants 1"), 2, "{}", end.err);
     assert!(end.err.lines().count() >= 4, "the table has a line for each chip:\n{}", end.err);
 }
 

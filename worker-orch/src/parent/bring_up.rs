@@ -2,7 +2,7 @@
 
 use super::address_spaces::AddressSpaces;
 use super::bring_up_error::explain;
-use super::children::{Children, IN_A_GROUP};
+use super::children::{Children, IN_A_GROUP, NamedMemory};
 use super::chips::context;
 use super::fork::fork_all;
 use super::orchestrator::BaseGroup;
@@ -152,6 +152,7 @@ pub(crate) fn bring_up(mut plan: Plan<'_>) -> Result<Up, Failure> {
         let (device, rank, window) = (context.device, context.rank, context.window_size);
         log::event!(info, chip, device, rank, window, "chip is up");
     }
+    children.name_memory(contexts.iter().flat_map(NamedMemory::of_chip));
     children.set_trace(trace);
     children.watch_deaths();
     if plan.chips.iter().any(|chip| chip.member().is_some()) {

@@ -29,7 +29,12 @@ int main(void) {
     FIELD(CommContextTail, magic);
     FIELD(CommContextTail, abort);
     FIELD(CommContextTail, generation);
-    FIELD(CommContextTail, reserved);
+    FIELD(CommContextTail, wait);
+    TYPE(CommWait);
+    FIELD(CommWait, word);
+    FIELD(CommWait, wanted);
+    FIELD(CommWait, seen);
+    FIELD(CommWait, writer);
     printf("COMM_CONTEXT_TAIL_MAGIC %zu 0\n", (size_t)COMM_CONTEXT_TAIL_MAGIC);
     TYPE(CompletionEntry);
     FIELD(CompletionEntry, address);

@@ -152,13 +152,10 @@ impl Chips {
         })
     }
 
-    /// A domain, programs that are registered late, collectives of the domain and of all chips, and a barrier of the
-    /// communicator.
+    /// A domain, a program that is registered late, and a barrier of the communicator.
     fn second_run(&mut self, limits: Limits) -> Result<(), Failure> {
         let Self { worker, add, .. } = self;
         let barrier = worker.register_function("barrier", barrier);
-        let reduce = worker.register_function("reduce", reduce);
-        let options = CollectivesOptions::new().pool(0).timeout(Timeout::new(limits.call).map_err(failure)?);
         worker.run(|orch| {
             let domain = orch.allocate_domain("pair", &[0, 2], 4096, &[("x", DType::Float32, COUNT)])?;
             for member in domain.contexts() {
@@ -166,15 +163,24 @@ impl Chips {
                 let args = Args::new().tensor(&x, Access::InOut).scalar(3);
                 orch.submit_next_level(*add, &args, member.chip)?;
             }
-            let members = |chips: &[usize], scalar: u64| {
-                chips.iter().map(|chip| (*chip, Args::new().scalar(scalar))).collect::<Vec<_>>()
-            };
+            let all = Args::new().scalar(limits.call.as_millis() as u64);
+            (0..CHIPS).try_for_each(|chip| orch.submit_next_level(barrier, &all, chip).map(drop))
+        })
+    }
+
+    /// Collectives of a domain and of all chips. A run of its own, so that the others pass their points as often as ever.
+    fn third_run(&mut self, limits: Limits) -> Result<(), Failure> {
+        let reduce = self.worker.register_function("reduce", reduce);
+        let options = CollectivesOptions::new().pool(0).timeout(Timeout::new(limits.call).map_err(failure)?);
+        let members = |chips: &[usize], scalar: u64| {
+            chips.iter().map(|chip| (*chip, Args::new().scalar(scalar))).collect::<Vec<_>>()
+        };
+        self.worker.run(|orch| {
+            let domain = orch.allocate_domain("pair", &[0, 2], 4096, &[])?;
             orch.domain_collectives(&domain, options)?;
             orch.submit_group(reduce, &members(&[0, 2], 1))?;
             orch.collectives(&[0, 1, 2], options)?;
-            orch.submit_group(reduce, &members(&[0, 1, 2], 0))?;
-            let all = Args::new().scalar(limits.call.as_millis() as u64);
-            (0..CHIPS).try_for_each(|chip| orch.submit_next_level(barrier, &all, chip).map(drop))
+            orch.submit_group(reduce, &members(&[0, 1, 2], 0)).map(drop)
         })
     }
 
@@ -217,7 +223,8 @@ impl WorkerScenario for Chips {
             self.check_first_run()
         })?;
         self.copies(log)?;
-        log.call("run 2", limit, || self.second_run(limits))
+        log.call("run 2", limit, || self.second_run(limits))?;
+        log.call("run 3", limit, || self.third_run(limits))
     }
 }
 

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 impl Children {
-    /// What `child` is doing: `in `sum.so`, its task 3 of 7, for 2.1s`.
+    /// What `child` is doing: `in `sum.so`, its task 3 of 7, for 2.1s: waits for signals[2] of rank 1: has 3, wants 4`.
     pub(super) fn activity(&self, child: usize) -> String {
         let (words, sent) = (self.block.child(child), self.handles[child].ring.sent());
         match words.activity() {
@@ -26,7 +26,11 @@ impl Children {
                             need.seq
                         )
                     }
-                    None => format!("in {what}, its task {seq} of {sent}, for {since:.1?}"),
+                    None => {
+                        let awaited = self.awaited(child).map(|awaited| format!(": waits for {awaited}"));
+                        let awaited = awaited.unwrap_or_default();
+                        format!("in {what}, its task {seq} of {sent}, for {since:.1?}{awaited}")
+                    }
                 }
             }
         }

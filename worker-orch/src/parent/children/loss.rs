@@ -38,9 +38,39 @@ impl Loss {
     /// As every later call reports it.
     pub(super) fn repeated(&self) -> Failure {
         let cause = &self.failure;
-        let text = format!(
-            "a process of this Worker died or did not answer; the Worker must be closed and initialised again: {cause}"
-        );
-        Failure::new(cause.root_cause().code, text)
+        let code = cause.root_cause().code;
+        let what = match code {
+            ErrorCode::TimedOut => "a call on this Worker took too long, and what it left cannot be mended",
+            ErrorCode::Protocol => "a process of this Worker said what cannot be",
+            _ => "a process of this Worker died",
+        };
+        Failure::new(code, format!("{what}; the Worker must be closed and initialised again: {cause}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // WO-4
+    #[test]
+    fn f44_later_calls_repeat_the_cause_and_a_time_out_is_not_called_a_death() {
+        let repeated = |code| {
+            let failure = Failure::new(code, "the cause").in_phase("run");
+            Loss::new(failure, 1, 2).repeated()
+        };
+        for (code, words) in [
+            (ErrorCode::Killed, "a process of this Worker died;"),
+            (ErrorCode::Exited, "a process of this Worker died;"),
+            (ErrorCode::Protocol, "a process of this Worker said what cannot be;"),
+            (ErrorCode::TimedOut, "a call on this Worker took too long, "),
+        ] {
+            let failure = repeated(code);
+            let text = failure.to_string();
+            assert_eq!(failure.code, code);
+            assert!(text.contains(words) && text.contains("the cause"), "{text}");
+            assert!(text.contains("closed and initialised again"), "{text}");
+            assert_eq!(text.contains("died"), words.contains("died"), "{text}");
+        }
     }
 }

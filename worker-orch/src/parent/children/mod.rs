@@ -1,12 +1,14 @@
 //! The child processes of a Worker that is up: sending to them, and following how far they are.
 
 mod activity;
+mod awaited;
 mod close;
 mod failures;
 mod loss;
 mod replace;
 mod time_out;
 
+pub(super) use awaited::NamedMemory;
 pub(super) use failures::death_code;
 
 use super::trace::Trace;
@@ -85,6 +87,8 @@ pub(super) struct Children {
     /// The names of the programs, by number.
     programs: Vec<String>,
     trace: Option<Trace>,
+    /// Memory of chips that has a name.
+    named: Vec<NamedMemory>,
 }
 
 impl Watch for Children {
@@ -132,6 +136,7 @@ impl Children {
             chips_stay: None,
             programs: programs.definitions().iter().map(Definition::name).collect(),
             trace: None,
+            named: Vec::new(),
         }
     }
 

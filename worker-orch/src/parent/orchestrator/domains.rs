@@ -3,6 +3,7 @@
 use super::Orchestrator;
 use super::collectives::{Groups, RunEnd};
 use crate::log;
+use crate::parent::children::NamedMemory;
 use crate::parent::chips::window_fits;
 use crate::shared::{Frame, Kind};
 use chip_bootstrap::{BUFFER_ALIGN, ChipConfig, ChipGroup};
@@ -154,6 +155,11 @@ impl Orchestrator<'_> {
                     return Err(Failure::new(ErrorCode::Protocol, text).in_phase("allocate_domain"));
                 }
             };
+            let named = buffers.iter().zip(offsets).map(|((buffer, dtype, count), at)| {
+                let len = count.saturating_mul(dtype.size() as usize);
+                NamedMemory::of_domain(name, buffer, DeviceAddr(base + *at as u64), len)
+            });
+            self.children.name_memory(named);
             let addresses = buffers.iter().zip(offsets);
             contexts.push(DomainContext {
                 chip: *chip,
@@ -261,6 +267,7 @@ impl Orchestrator<'_> {
             drained = drained.and_then(|()| self.children.send(*chip, &frame, self.deadline).map(drop));
         }
         drained = drained.and_then(|()| self.children.drain(self.deadline));
+        self.children.forget_domains();
         self.children.end_command();
         self.problems_after(clean_up, drained).into_result()
     }

@@ -153,6 +153,7 @@ fn two_ranks_by_ipc_key() {
 }
 
 #[test]
+#[ignore = "slow: cargo xtask ci slow"]
 fn four_ranks_by_fabric() {
     suite(4, ShareMode::Fabric, Which::WithoutBarriers);
 }

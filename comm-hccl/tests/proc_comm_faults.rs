@@ -229,6 +229,7 @@ fn assert_all_reached(functions: &BTreeSet<&'static str>) {
 
 // F11, F39, CH-2, CH-5
 #[test]
+#[ignore = "slow: cargo xtask ci slow"]
 fn f11_every_vendor_call_of_a_communicator_fails_once_in_turn() {
     // The first call of each function fails and kills in turn; only every fifth one hangs, since that takes time.
     let all = cases();

@@ -236,17 +236,19 @@ fn a_rank_that_leaves_gives_its_reason_to_ranks_on_other_hosts() {
     }
 }
 
-/// What each of these ranks fails with.
+/// What each of these ranks fails with. The last one comes when the others have joined: a rank that comes after a failure
+/// finds nobody, as at a path.
 fn refusals(path: &std::path::Path, who: &[(u32, u32)], word: &'static str) {
-    let children = who
-        .iter()
-        .map(|&(me, nranks)| {
-            rank(move || match join(path, me, nranks, secs(60)).map(drop) {
-                Err(error) if error.to_string().contains(word) => Ok(()),
-                other => Err(format!("rank {me} of {nranks}: {other:?}")),
-            })
+    let start = |&(me, nranks): &(u32, u32)| {
+        rank(move || match join(path, me, nranks, secs(60)).map(drop) {
+            Err(error) if error.to_string().contains(word) => Ok(()),
+            other => Err(format!("rank {me} of {nranks}: {other:?}")),
         })
-        .collect();
+    };
+    let (last, first) = who.split_last().unwrap();
+    let mut children: Vec<Child> = first.iter().map(start).collect();
+    await_table(path, |table| table.matches("pid").count() == first.len());
+    children.push(start(last));
     all_fine(children);
 }
 
@@ -438,6 +440,7 @@ const ANNOUNCED: &[(u32, &str)] = &[
 
 #[test]
 #[serial]
+#[ignore = "slow: cargo xtask ci slow"]
 fn f81_a_rank_that_dies_at_any_step_is_named_or_missed_at_the_deadline() {
     let cases = UNANNOUNCED.iter().map(|case| (case, true)).chain(ANNOUNCED.iter().map(|case| (case, false)));
     for (&(victim, point), may_time_out) in cases {

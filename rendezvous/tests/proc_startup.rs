@@ -201,6 +201,7 @@ fn unix_socket() -> std::os::fd::OwnedFd {
 
 #[test]
 #[serial]
+#[ignore = "slow: cargo xtask ci slow"]
 fn f54_a_process_that_takes_the_name_and_does_not_answer_is_named() {
     // RV-2
     use nix::sys::socket::{Backlog, UnixAddr, bind, listen};

@@ -4,6 +4,7 @@ mod loom;
 mod miri;
 mod readme;
 mod sanitizers;
+mod slow;
 
 use std::process::{Command, ExitCode};
 
@@ -35,6 +36,7 @@ const LANES: &[Lane<'_>] = &[
         about: "what `cargo xtask test` runs",
         run: &|at| test::lane(at, &test::Args::default()),
     },
+    Lane { name: "slow", about: "tests that take too long for `cargo xtask test`", run: &slow::lane },
     Lane { name: "chaos", about: "a slice of the faults at every point", run: &chaos::lane },
     Lane {
         name: "double",

@@ -1,0 +1,34 @@
+//! The lane `slow`: tests that would take `cargo xtask test` beyond six minutes. They are ignored there, and named here.
+
+use anyhow::Result;
+
+use crate::cargo::cargo;
+use crate::lane::{Outcome, Report, Setting};
+use crate::tally::Tally;
+
+/// Crate, program, test.
+const SLOW: &[(&str, &str, &str)] = &[
+    ("rendezvous", "proc_hosts", "f81_a_rank_that_dies_at_any_step_is_named_or_missed_at_the_deadline"),
+    ("rendezvous", "proc_startup", "f54_a_process_that_takes_the_name_and_does_not_answer_is_named"),
+    ("comm-hccl", "conformance_double", "four_ranks_by_fabric"),
+    ("comm-hccl", "proc_faults", "f11_every_vendor_call_that_fails_or_kills_is_named_and_leaves_nothing"),
+    ("comm-hccl", "proc_comm_faults", "f11_every_vendor_call_of_a_communicator_fails_once_in_turn"),
+    ("comm-hccl", "proc_hosts", "f81_a_host_that_is_cut_off_is_named_with_the_seconds_of_its_silence"),
+    ("comm-hccl-c", "proc_c_api", "a_program_in_c_makes_collective_calls_on_the_double"),
+    ("collectives", "proc_kernels", "kernels_and_ranks_in_rust_make_one_group_with_the_same_bits"),
+];
+
+pub(super) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
+    let (mut tests, mut failures) = (Tally::default(), Vec::new());
+    for (package, program, test) in SLOW {
+        let args = ["test", "--package", package, "--test", program, "--", "--ignored", "--exact", test];
+        let log = setting.console.run(&mut cargo(&setting.ws.root, args))?;
+        let here = Tally::of(&log.lines);
+        failures.extend(log.failure);
+        if here.ran() == 0 {
+            failures.push(format!("{package} has no ignored test {test} in {program}"));
+        }
+        tests += here;
+    }
+    Ok(Outcome::Ran(Report::tests(tests, failures.into_iter().next())))
+}

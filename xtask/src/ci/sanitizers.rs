@@ -45,8 +45,9 @@ const ADDRESSES: Scope = Scope {
         // They count the mappings of the process, to which the sanitizer adds, or take minutes.
         "cs_4_thousands_of_cycles",
         "f16_a_thousand",
-        // They limit memory, and the sanitizer's own counts too.
+        // They limit memory or addresses, and the sanitizer's own count too.
         "f22_",
+        "f75_addresses_that_were_asked_for",
     ],
 };
 

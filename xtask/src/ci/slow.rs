@@ -1,4 +1,5 @@
-//! The lane `slow`: tests that would take `cargo xtask test` beyond six minutes. They are ignored there, and named here.
+//! The lane `slow`: tests that would take `cargo xtask test` beyond six minutes, or need more than a user has (hosts made of
+//! network namespaces need root and `ip`). They are ignored there, and named here.
 
 use anyhow::Result;
 
@@ -14,6 +15,15 @@ const SLOW: &[(&str, &str, &str)] = &[
     ("comm-hccl", "proc_faults", "f11_every_vendor_call_that_fails_or_kills_is_named_and_leaves_nothing"),
     ("comm-hccl", "proc_comm_faults", "f11_every_vendor_call_of_a_communicator_fails_once_in_turn"),
     ("comm-hccl", "proc_hosts", "f81_a_host_that_is_cut_off_is_named_with_the_seconds_of_its_silence"),
+    ("comm-hccl", "proc_hosts", "ranks_on_two_hosts_make_every_call_of_a_communicator"),
+    (
+        "comm-hccl",
+        "proc_hosts",
+        "f83_without_fabric_windows_across_hosts_are_refused_and_those_of_one_host_are_not",
+    ),
+    ("comm-hccl", "proc_hosts", "the_double_knows_handles_of_its_own_host_only"),
+    ("comm-hccl", "proc_hosts", "f81_a_rank_that_is_killed_on_another_host_is_named_by_all"),
+    ("comm-hccl", "proc_hosts", "ranks_of_a_launcher_on_two_hosts_find_each_other_by_its_variables"),
     ("comm-hccl-c", "proc_c_api", "a_program_in_c_makes_collective_calls_on_the_double"),
     ("collectives", "proc_kernels", "kernels_and_ranks_in_rust_make_one_group_with_the_same_bits"),
 ];

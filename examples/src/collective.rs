@@ -1,6 +1,6 @@
 //! One collective operation on all chips: what allreduce, allgather, reduce_scatter and treduce share.
 
-use crate::cli::{Arguments, CommandLine};
+use crate::cli::{Arguments, CommandLine, usage};
 use crate::exit::{Error, Outcome, main};
 use crate::golden::{UNTOUCHED, slack_of_sum};
 use crate::job::Job;
@@ -99,18 +99,30 @@ impl Collective {
         main(line, |arguments| {
             let options = Options::read(arguments)?;
             let (devices, count) = (options.devices_or(2)?, options.count_or(count));
+            let given: Option<KernelArgs> = arguments.value("args")?;
+            if given.is_some() && options.kernel.is_none() {
+                return Err(usage(
+                    "--args: it is for a kernel of your own; name it with --kernel".to_owned(),
+                ));
+            }
             let collective = describe(arguments, devices.ids().len(), count)?;
-            collective.run(&options, line.program, Job::new(line.program, &options, devices, count)?)
+            let job = Job::new(line.program, &options, devices, count)?;
+            collective.run(&options, line.program, given.as_ref(), job)
         })
     }
 
     /// Brings up the chips, runs all iterations, and checks every output of each.
-    fn run(&self, options: &Options, kernel: &str, mut job: Job<'_>) -> Result<Outcome, Error> {
+    fn run(
+        &self,
+        options: &Options,
+        kernel: &str,
+        given: Option<&KernelArgs>,
+        mut job: Job<'_>,
+    ) -> Result<Outcome, Error> {
         let n = job.devices().len();
         let mut worker = job.worker().build().map_err(Error::before_start)?;
         let kernel = job.kernel(&mut worker, kernel)?;
         let copy = worker.register_function("copy", copy);
-        let given = options.args.as_ref();
         let chips = job.devices().iter().enumerate().map(|(rank, device)| self.chip(*device, rank, n, given));
         let chips = chips.collect::<Result<Vec<_>, _>>().map_err(Error::Usage)?;
         worker.configure_chips(chips).map_err(Error::before_start)?;

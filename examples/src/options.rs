@@ -1,9 +1,8 @@
 //! The flags that all programs on a Worker have in common.
 
-use crate::cli::{Arguments, Flag, usage};
+use crate::cli::{Arguments, Flag};
 use crate::devices::Devices;
 use crate::exit::Error;
-use crate::kernel_args::KernelArgs;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -71,8 +70,6 @@ pub struct Options {
     pub count: Option<NonZeroU32>,
     /// The user's kernel.
     pub kernel: Option<KernelFile>,
-    /// What it is given, unless that is what ours gets.
-    pub args: Option<KernelArgs>,
     /// The limit of bring-up and of a run.
     pub timeout: Option<Timeout>,
     /// Where the trace goes.
@@ -95,17 +92,12 @@ pub enum Style {
 impl Options {
     /// Reads them.
     pub fn read(arguments: &Arguments) -> Result<Self, Error> {
-        let (kernel, args) = (arguments.value("kernel")?, arguments.value("args")?);
-        if args.is_some() && kernel.is_none() {
-            return Err(usage("--args: it is for a kernel of your own; name it with --kernel".to_owned()));
-        }
         Ok(Self {
             platform: arguments.value("platform")?.unwrap_or(Platform::Sim),
             devices: arguments.value("devices")?,
             iters: arguments.value_with("iters", at_least_one)?.unwrap_or(NonZeroU32::MIN),
             count: arguments.value_with("count", at_least_one)?,
-            kernel,
-            args,
+            kernel: arguments.value("kernel")?,
             timeout: arguments.value("timeout")?,
             trace: arguments.path("trace"),
             style: Style::read(arguments)?,

@@ -106,7 +106,7 @@ pub(crate) struct Inherited {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Programs {
     list: Vec<Definition>,
-    /// The number of a program each time that it was registered or unregistered: what children are told, in this order.
+    /// The number of a program each time that it was registered or unregistered: what children learn, in this order.
     changes: Vec<u32>,
     functions: FunctionTable,
     signatures: BTreeMap<u32, Signature>,

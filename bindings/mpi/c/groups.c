@@ -114,9 +114,10 @@ static enum why place_ranks(struct group *group, const struct hello *all, uint64
     int size = group->size, most = 0;
     int *first = calloc((size_t)size, sizeof *first), *count = calloc((size_t)size, sizeof *count);
     group->host_of = calloc((size_t)size * 2, sizeof *group->host_of);
-    bool ready = first && count && group->host_of;
-    for (int rank = 0; ready && rank < size; rank++) ready = all[rank].ready != 0;
-    for (int rank = 0; ready && rank < size; rank++) {
+    if (!first || !count || !group->host_of) PMPI_Abort(group->comm, MPI_ERR_NO_MEM);
+    bool ready = true;
+    for (int rank = 0; rank < size; rank++) ready = ready && all[rank].ready;
+    for (int rank = 0; rank < size; rank++) {
         int host = 0;
         while (host < group->hosts && all[first[host]].host != all[rank].host) host++;
         if (host == group->hosts) first[group->hosts++] = rank;
@@ -124,16 +125,13 @@ static enum why place_ranks(struct group *group, const struct hello *all, uint64
         group->host_of[size + rank] = count[host]++;
         if (count[host] > most) most = count[host];
     }
-    if (ready) {
-        group->local_of = group->host_of + size;
-        group->local_rank = group->local_of[group->rank];
-        group->local_size = count[group->host_of[group->rank]];
-        *nonce = all[first[group->host_of[group->rank]]].nonce;
-    }
+    group->local_of = group->host_of + size;
+    group->local_rank = group->local_of[group->rank];
+    group->local_size = count[group->host_of[group->rank]];
+    *nonce = all[first[group->host_of[group->rank]]].nonce;
     free(first);
     free(count);
-    if (!ready) return is_off ? BY_OFF : BY_SETUP;
-    return most > MOST_RANKS ? BY_MANY : most == 1 ? BY_HOSTS : BY_NOTHING;
+    return !ready ? BY_OFF : most > MOST_RANKS ? BY_MANY : most == 1 ? BY_HOSTS : BY_NOTHING;
 }
 
 /* Makes the group, or finds out why there is none: the same on all ranks. Only for calls that all ranks make. */
@@ -146,7 +144,7 @@ static enum why make(struct group *group, MPI_Comm comm) {
     if (group->size == 1) return BY_ONE;
     struct hello own = {chipcomm_mpi_host(), random_number(), !is_off};
     struct hello *all = calloc((size_t)group->size, sizeof *all);
-    /* Without memory for it this rank could not even say so. */
+    /* Without so little memory this rank could not even say so. */
     if (!all) PMPI_Abort(comm, MPI_ERR_NO_MEM);
     /* With MPI's progress: a peer may be late because it waits for a message of this rank's. Afterwards all are here. */
     if (PMPI_Allgather(&own, 3, MPI_UINT64_T, all, 3, MPI_UINT64_T, comm) != MPI_SUCCESS) {
@@ -156,14 +154,11 @@ static enum why make(struct group *group, MPI_Comm comm) {
     uint64_t nonce = 0;
     enum why why = place_ranks(group, all, &nonce);
     free(all);
-    /* The same on all ranks, but for memory that one of them lacks: that one goes on and fails below. */
-    if (why != BY_NOTHING && why != BY_SETUP) return why;
-    if (why == BY_NOTHING) {
-        char path[64];
-        snprintf(path, sizeof path, "/tmp/chipcomm-mpi-%016llx", (unsigned long long)nonce);
-        group->core = chipcomm_mpi_open(path, (uint32_t)group->local_rank, (uint32_t)group->local_size);
-        if (!group->core && stats_on) fprintf(stderr, "chipcomm_mpi: no group: %s\n", chipcomm_mpi_error());
-    }
+    if (why != BY_NOTHING) return why;
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/chipcomm-mpi-%016llx", (unsigned long long)nonce);
+    group->core = chipcomm_mpi_open(path, (uint32_t)group->local_rank, (uint32_t)group->local_size);
+    if (!group->core && stats_on) fprintf(stderr, "chipcomm_mpi: no group: %s\n", chipcomm_mpi_error());
     int made = group->core != NULL, all_made = 0;
     PMPI_Allreduce(&made, &all_made, 1, MPI_INT, MPI_MIN, comm);
     if (!all_made) return BY_SETUP;

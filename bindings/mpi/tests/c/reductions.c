@@ -62,9 +62,12 @@ static void one(const struct type *type, MPI_Op op, int number, int count, MPI_C
     MPI_Reduce(in, got, count, type->type, op, root, comm);
     PMPI_Reduce(in, right, count, type->type, op, root, comm);
     same(got, right, rank == root ? bytes : 0, "Reduce", type->name, number, count);
-    memcpy(got, in, bytes);
-    MPI_Reduce(rank == root ? MPI_IN_PLACE : got, rank == root ? got : NULL, count, type->type, op, root, comm);
-    same(got, right, rank == root ? bytes : 0, "Reduce in place", type->name, number, count);
+    /* MPICH 4.0 crashes in this call with operations that are passed on, with or without us. */
+    if (number < 10 && !(type->fill == fill_c64 || type->fill == fill_c128)) {
+        memcpy(got, in, bytes);
+        MPI_Reduce(rank == root ? MPI_IN_PLACE : got, rank == root ? got : NULL, count, type->type, op, root, comm);
+        same(got, right, rank == root ? bytes : 0, "Reduce in place", type->name, number, count);
+    }
     memset(got, 0, all), memset(right, 0, all);
     MPI_Reduce_scatter_block(in, got, count, type->type, op, comm);
     PMPI_Reduce_scatter_block(in, right, count, type->type, op, comm);

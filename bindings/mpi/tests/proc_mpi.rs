@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::process::Command;
 use support::{Built, Family, counts, libraries, texts};
 
 fn everywhere(test: impl Fn(&Built)) {
@@ -39,6 +40,22 @@ fn blocks_move_as_they_do_with_the_library_whatever_type_each_rank_has() {
         for (ranks, sizes) in [(2, "6"), (3, "5"), (5, "2")] {
             let (taken, passed) = counts(&run(built, "moves", ranks, &[sizes]));
             assert!(taken > 100 && passed == 0, "{taken} taken, {passed} passed on");
+        }
+    });
+}
+
+// CM-3
+#[test]
+#[ignore = "slow: cargo xtask ci mpi"]
+fn calls_from_fortran_are_taken_with_both_modules() {
+    everywhere(|built| {
+        if !Command::new(built.mpi.fortran).arg("--version").output().is_ok_and(|out| out.status.success()) {
+            println!("not run: there is no Fortran compiler on this machine");
+            return;
+        }
+        for name in ["fortran", "fortran08"] {
+            let (taken, passed) = counts(&run(built, name, 3, &[]));
+            assert!(taken >= 6 && passed == 0, "{taken} taken, {passed} passed on");
         }
     });
 }

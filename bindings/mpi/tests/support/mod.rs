@@ -19,12 +19,18 @@ pub(crate) enum Family {
 pub(crate) struct Mpi {
     pub(crate) family: Family,
     compiler: &'static str,
+    pub(crate) fortran: &'static str,
     launcher: &'static str,
 }
 
 const KNOWN: [Mpi; 2] = [
-    Mpi { family: Family::OpenMpi, compiler: "mpicc.openmpi", launcher: "mpirun.openmpi" },
-    Mpi { family: Family::Mpich, compiler: "mpicc.mpich", launcher: "mpirun.mpich" },
+    Mpi {
+        family: Family::OpenMpi,
+        compiler: "mpicc.openmpi",
+        fortran: "mpif90.openmpi",
+        launcher: "mpirun.openmpi",
+    },
+    Mpi { family: Family::Mpich, compiler: "mpicc.mpich", fortran: "mpif90.mpich", launcher: "mpirun.mpich" },
 ];
 
 /// Those that are here.
@@ -88,9 +94,17 @@ impl Built {
 
     pub(crate) fn compile(&self, name: &str) -> PathBuf {
         let program = self.folder.path().join(name);
-        let mut command = Command::new(self.mpi.compiler);
-        command.args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program);
-        succeed(command.arg(folder("tests/c").join(format!("{name}.c"))));
+        let source = |end: &str| folder("tests/c").join(format!("{name}.{end}"));
+        let mut command = if source("f90").exists() {
+            let mut command = Command::new(self.mpi.fortran);
+            command.arg(source("f90"));
+            command
+        } else {
+            let mut command = Command::new(self.mpi.compiler);
+            command.args(["-Wall", "-Wextra", "-Werror", "-pthread"]).arg(source("c"));
+            command
+        };
+        succeed(command.args(["-O1", "-o"]).arg(&program));
         program
     }
 

@@ -47,6 +47,8 @@ static void same(const void *got, const void *right, size_t bytes, const char *c
 static void one(const struct type *type, MPI_Op op, int number, int count, MPI_Comm comm) {
     int rank; /* in this communicator */
     MPI_Comm_rank(comm, &rank);
+    /* What is passed on is tried less: MPICH 4.0 crashes in some calls in place with it, with or without us. */
+    bool taken = number < 10 && !(number == 1 && (type->fill == fill_c64 || type->fill == fill_c128));
     size_t bytes = (size_t)count * type->size, all = bytes * (size_t)ranks;
     char *in = memory(all), *got = memory(all), *right = memory(all);
     type->fill(in, (size_t)count * (size_t)ranks, rank);
@@ -62,8 +64,7 @@ static void one(const struct type *type, MPI_Op op, int number, int count, MPI_C
     MPI_Reduce(in, got, count, type->type, op, root, comm);
     PMPI_Reduce(in, right, count, type->type, op, root, comm);
     same(got, right, rank == root ? bytes : 0, "Reduce", type->name, number, count);
-    /* MPICH 4.0 crashes in this call with operations that are passed on, with or without us. */
-    if (number < 10 && !(type->fill == fill_c64 || type->fill == fill_c128)) {
+    if (taken) {
         memcpy(got, in, bytes);
         MPI_Reduce(rank == root ? MPI_IN_PLACE : got, rank == root ? got : NULL, count, type->type, op, root, comm);
         same(got, right, rank == root ? bytes : 0, "Reduce in place", type->name, number, count);
@@ -72,18 +73,22 @@ static void one(const struct type *type, MPI_Op op, int number, int count, MPI_C
     MPI_Reduce_scatter_block(in, got, count, type->type, op, comm);
     PMPI_Reduce_scatter_block(in, right, count, type->type, op, comm);
     same(got, right, bytes, "Reduce_scatter_block", type->name, number, count);
-    memcpy(got, in, all);
-    MPI_Reduce_scatter_block(MPI_IN_PLACE, got, count, type->type, op, comm);
-    same(got, right, bytes, "Reduce_scatter_block in place", type->name, number, count);
+    if (taken) {
+        memcpy(got, in, all);
+        MPI_Reduce_scatter_block(MPI_IN_PLACE, got, count, type->type, op, comm);
+        same(got, right, bytes, "Reduce_scatter_block in place", type->name, number, count);
+    }
     int list[64];
     for (int i = 0; i < ranks; i++) list[i] = i % 2 ? count : count / 3;
     memset(got, 0, all), memset(right, 0, all);
     MPI_Reduce_scatter(in, got, list, type->type, op, comm);
     PMPI_Reduce_scatter(in, right, list, type->type, op, comm);
     same(got, right, (size_t)list[rank] * type->size, "Reduce_scatter", type->name, number, count);
-    memcpy(got, in, all);
-    MPI_Reduce_scatter(MPI_IN_PLACE, got, list, type->type, op, comm);
-    same(got, right, (size_t)list[rank] * type->size, "Reduce_scatter in place", type->name, number, count);
+    if (taken) {
+        memcpy(got, in, all);
+        MPI_Reduce_scatter(MPI_IN_PLACE, got, list, type->type, op, comm);
+        same(got, right, (size_t)list[rank] * type->size, "Reduce_scatter in place", type->name, number, count);
+    }
     free(in), free(got), free(right);
 }
 

@@ -277,6 +277,9 @@ pub enum ArgumentError {
         /// How many there are.
         have: usize,
     },
+    /// A kernel writes a tensor that its task only reads.
+    #[error("the task only reads this tensor; name it as inout or output to write it")]
+    ReadOnly,
     /// A buffer that an earlier graph may still write.
     #[error("the buffer is in use by a graph that has not ended")]
     BufferInUse,

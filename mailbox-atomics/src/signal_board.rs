@@ -16,7 +16,7 @@ use core::array;
 
 /// Waits that fit on a board. The model needs fewer.
 pub const BOARD_WAITS: usize = if cfg!(loom) { 1 } else { 64 };
-const WAIT_WORDS: usize = 4;
+const WAIT_WORDS: usize = if cfg!(loom) { 2 } else { 4 };
 /// The lowest bit of a state.
 const QUIET: u64 = 1;
 
@@ -116,7 +116,8 @@ impl SignalBoard {
         let theirs = standing.session.load(Ordering::Relaxed);
         let seen = standing.seen.load(Ordering::Relaxed) as u32;
         let count = (standing.count.load(Ordering::Relaxed) as usize).min(BOARD_WAITS);
-        let copied = |wait: &[AtomicU64; WAIT_WORDS]| array::from_fn(|word| wait[word].load(Ordering::Relaxed));
+        let copied =
+            |wait: &[AtomicU64; WAIT_WORDS]| array::from_fn(|word| wait[word].load(Ordering::Relaxed));
         let waits = self.waits.0[..count].iter().map(copied).collect();
         (state & QUIET != 0 && theirs == session).then_some(Quiet { state, seen, waits })
     }
@@ -139,16 +140,10 @@ pub struct Stander<'a> {
 }
 
 impl<'a> Stander<'a> {
-    /// The owner of `board`. It goes on where a process in its place stopped.
-    pub fn new(board: &'a SignalBoard) -> Self {
-        // Relaxed: nobody else writes it, and a process in its place ended before.
-        Self { board, state: board.standing.state.load(Ordering::Relaxed), session: 0 }
-    }
-
-    /// Begins a session: the chip is busy.
-    pub fn begin(&mut self, session: u64) {
-        self.session = session;
-        self.stir();
+    /// The owner of `board` in `session`. It goes on where the board is; to begin, it [stirs](Self::stir).
+    pub fn new(board: &'a SignalBoard, session: u64) -> Self {
+        // Relaxed: nobody else writes it, and a process that was in its place has ended.
+        Self { board, state: board.standing.state.load(Ordering::Relaxed), session }
     }
 
     /// The chip is about to do something. To be called before it does.
@@ -190,7 +185,7 @@ impl<'a> Stander<'a> {
         self.publish(seen, &[]);
     }
 
-    /// Tells the others that the session is stuck; they are to be rung.
+    /// Tells the others that the session is stuck.
     pub fn say_stuck(&self) {
         self.board.standing.stuck.store(self.session);
     }
@@ -249,11 +244,11 @@ mod tests {
     #[test]
     fn two_chips_that_wait_for_each_other_are_proved_stuck() {
         let boards = boards();
-        let [mut one, mut two] = [0, 1].map(|at| Stander::new(&boards[at]));
-        one.begin(5);
+        let [mut one, mut two] = [0, 1].map(|at| Stander::new(&boards[at], 5));
+        one.stir();
         waiting(&mut one, 1);
         assert_eq!(prove(boards.iter(), 5), None, "the other has not begun");
-        two.begin(5);
+        two.stir();
         assert_eq!(prove(boards.iter(), 5), None, "the other is busy");
         waiting(&mut two, 0);
         assert_eq!(prove(boards.iter(), 4), None, "another session");
@@ -276,9 +271,7 @@ mod tests {
     #[test]
     fn a_wait_that_is_not_published_leaves_its_chip_busy() {
         let boards = boards();
-        let [mut one, mut two] = [0, 1].map(|at| Stander::new(&boards[at]));
-        one.begin(1);
-        two.begin(1);
+        let [mut one, mut two] = [0, 1].map(|at| Stander::new(&boards[at], 1));
         one.end();
         two.rest(|_| false);
         assert_eq!(prove(boards.iter(), 1), None);
@@ -287,9 +280,10 @@ mod tests {
             true
         });
         assert_eq!(prove(boards.iter(), 1), None, "more waits than fit");
-        let mut again = Stander::new(&boards[1]);
-        again.begin(2);
-        assert_eq!(prove(boards[..1].iter(), 1).map(|quiet| quiet.len()), Some(1));
+        two.end();
+        assert!(prove(boards.iter(), 1).is_some());
+        Stander::new(&boards[1], 2).stir();
+        assert_eq!(prove(boards.iter(), 1), None, "it has begun another session");
     }
 
     /// MA-18

@@ -93,22 +93,22 @@ pub enum Site {
     ReadingNotifies,
     /// The fence between announcing a demand and looking at the others'.
     DemandFence,
-    /// A signal rings the bell of its chip.
-    SignalsRing,
+    /// A signal notifies its chip.
+    SignalNotifies,
     /// The release store that says that a chip is quiet.
-    BoardPublish,
+    StandingPublish,
     /// The acquire load that finds a chip quiet.
-    BoardObserve,
-    /// The fence between the state of a board and what is written to it next.
-    BoardReuseFence,
-    /// The fence between a copy of a board and the second look at its state.
-    BoardCopyFence,
-    /// A copy of a board counts only if its state did not change during it.
-    BoardRechecked,
-    /// A chip reads its bell before it looks at its words for the last time.
-    RingsBeforeWords,
-    /// A chip whose bell rang after it last looked may still move.
-    RingsCompared,
+    StandingObserve,
+    /// The fence between the state of a chip and what it publishes next.
+    StandingReuseFence,
+    /// The fence between a copy of what a chip published and the second look at its state.
+    StandingCopyFence,
+    /// A copy of what a chip published counts only if its state did not change during it.
+    StandingRechecked,
+    /// A chip reads its doorbell before it looks at its words for the last time.
+    DoorbellBeforeWords,
+    /// A chip that was notified after it last looked may still move.
+    DoorbellCompared,
 }
 
 #[cfg(not(loom))]

@@ -1,11 +1,11 @@
-//! Chips that wait for each other: what the boards say, as a chain.
+//! Chips that wait for each other: what the words say, as a chain.
 
 use super::Domain;
 use crate::task::TaskId;
-use mailbox_atomics::{BoardWait, Quiet};
+use mailbox_atomics::{PublishedWait, Quiet};
 use std::fmt;
 
-/// A wait of one chip, as its board says.
+/// A wait of one chip, as its words says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StuckWait {
     /// The chip that waits: a rank of the communicator.
@@ -25,12 +25,12 @@ pub struct StuckWait {
 }
 
 impl StuckWait {
-    pub(super) fn encode(&self) -> BoardWait {
+    pub(super) fn encode(&self) -> PublishedWait {
         let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
         [self.task.0, pair(self.domain.0, self.from), self.offset, pair(self.have, self.want)]
     }
 
-    fn decode(rank: u32, wait: &BoardWait) -> Self {
+    fn decode(rank: u32, wait: &PublishedWait) -> Self {
         let [task, place, offset, values] = *wait;
         let (high, low) = (|word: u64| (word >> 32) as u32, |word: u64| word as u32);
         let (domain, from) = (Domain(high(place)), low(place));
@@ -61,11 +61,11 @@ pub struct Deadlock {
 }
 
 impl Deadlock {
-    /// What the quiet boards of these ranks say; `None` when nobody waits.
-    pub(super) fn of(ranks: &[u32], boards: &[Quiet]) -> Option<Self> {
+    /// What the quiet words of these ranks say; `None` when nobody waits.
+    pub(super) fn of(ranks: &[u32], words: &[Quiet]) -> Option<Self> {
         let first_of = |rank: u32| {
             let at = ranks.iter().position(|known| *known == rank)?;
-            let wait = boards.get(at)?.waits.first()?;
+            let wait = words.get(at)?.waits.first()?;
             Some(StuckWait::decode(rank, wait))
         };
         let mut at = ranks.iter().copied().find(|rank| first_of(*rank).is_some())?;

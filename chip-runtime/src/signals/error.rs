@@ -89,7 +89,7 @@ pub enum SignalError {
         /// What this chip waits for.
         waits: String,
     },
-    /// No memory for boards and windows.
+    /// No memory for words and windows.
     #[error("{0}")]
     Memory(String),
 }

@@ -2,7 +2,7 @@
 //!
 //! A [`Wait`] counts as a prerequisite of its task; a [`Signal`] is sent when its task completes. Words are 32-bit counters in
 //! windows and are compared by signed difference, so that nothing is reset between rounds. [`Signals`] is a chip's end: it knows
-//! where the windows of its peers are ([`RemoteAddressTable`]) and rings them. A [`Poller`] watches the waits that are armed.
+//! where the windows of its peers are ([`RemoteAddressTable`]) and notifies them. A [`Poller`] watches the waits that are armed.
 //!
 //! ```
 //! use chip_runtime::signals::{Domain, Signal, SignalOp, Signals};
@@ -14,6 +14,10 @@
 //! assert_eq!(chips[1].value(Domain::BASE, 64)?, 1);
 //! # Ok::<_, chip_runtime::signals::SignalError>(())
 //! ```
+//!
+//! # Safety
+//! Passes on the promise about domains that the caller of [`Signals::add_domain`] makes.
+#![allow(unsafe_code)]
 
 mod deadlock;
 mod error;
@@ -24,13 +28,13 @@ mod tests;
 
 pub use deadlock::{Deadlock, StuckWait};
 pub use error::SignalError;
-pub use poller::{Nap, Poller};
+pub use poller::{Pause, Poller};
 pub use table::{NamedBuffer, RemoteAddressTable};
 
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::{CommError, Communicator, Timeout};
 use deadline::Deadline;
-use mailbox_atomics::{SignalBoard, SpinBudget, WordU32};
+use mailbox_atomics::{SignalWords, SpinBudget, WordU32};
 use shared_memory::{PAGE, Region};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
@@ -89,8 +93,8 @@ pub enum SignalOp {
 
 /// One chip's end of the signals between the chips of a group.
 pub struct Signals {
-    boards: Arc<Region>,
-    boards_at: usize,
+    words: Arc<Region>,
+    words_at: usize,
     rank: u32,
     nranks: u32,
     /// Who knows which peers live; none in one process.
@@ -100,9 +104,9 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Bytes that the boards of a group take.
-    pub const fn boards_bytes(nranks: usize) -> usize {
-        nranks * size_of::<SignalBoard>()
+    /// Bytes that the words of a group take.
+    pub const fn words_bytes(nranks: usize) -> usize {
+        nranks * size_of::<SignalWords>()
     }
 
     /// A chip without peers or window.
@@ -113,7 +117,7 @@ impl Signals {
     /// Chips that are all in this process, with windows of so many bytes.
     pub fn in_process(chips: u32, window: usize) -> Result<Vec<Arc<Self>>, SignalError> {
         let window = window.next_multiple_of(PAGE);
-        let first = Self::boards_bytes(chips as usize).next_multiple_of(PAGE);
+        let first = Self::words_bytes(chips as usize).next_multiple_of(PAGE);
         let region = Region::create("signals", first + chips as usize * window);
         let region = Arc::new(region.map_err(|error| SignalError::Memory(error.to_string()))?);
         (0..chips)
@@ -127,11 +131,11 @@ impl Signals {
             .collect()
     }
 
-    /// Rank `rank` of those whose boards lie at `boards_at` of a region that all of them share, zero-filled at first, in the order
+    /// Rank `rank` of those whose words lie at `words_at` of a region that all of them share, zero-filled at first, in the order
     /// of the ranks of `comm`. The base window, if there is one, is [`Domain::BASE`].
     pub fn over(
-        boards: Arc<Region>,
-        boards_at: usize,
+        words: Arc<Region>,
+        words_at: usize,
         comm: Arc<Box<dyn Communicator>>,
     ) -> Result<Arc<Self>, SignalError> {
         let (rank, nranks) = (comm.rank(), comm.nranks());
@@ -141,21 +145,21 @@ impl Signals {
             Err(CommError::NoWindow) => {}
             Err(error) => return Err(error.into()),
         }
-        Self::new(boards, boards_at, rank, nranks, Some(comm), table)
+        Self::new(words, words_at, rank, nranks, Some(comm), table)
     }
 
     fn new(
-        boards: Arc<Region>,
-        boards_at: usize,
+        words: Arc<Region>,
+        words_at: usize,
         rank: u32,
         nranks: u32,
         comm: Option<Arc<Box<dyn Communicator>>>,
         table: RemoteAddressTable,
     ) -> Result<Arc<Self>, SignalError> {
-        let checked = boards.word_slice::<SignalBoard>(boards_at, nranks as usize);
+        let checked = words.word_slice::<SignalWords>(words_at, nranks as usize);
         checked.map_err(|error| SignalError::Memory(error.to_string()))?;
         let (table, spin) = (RwLock::new(table), SpinBudget::for_parties(nranks as usize));
-        Ok(Arc::new(Self { boards, boards_at, rank, nranks, comm, table, spin }))
+        Ok(Arc::new(Self { words, words_at, rank, nranks, comm, table, spin }))
     }
 
     /// This chip's rank.
@@ -182,7 +186,6 @@ impl Signals {
     ///
     /// # Safety
     /// The domain is not released before [`forget_domains`](Self::forget_domains), and not while a run goes on.
-    #[allow(unsafe_code)]
     pub unsafe fn add_domain(
         &self,
         name: &str,
@@ -224,7 +227,7 @@ impl Signals {
                 value
             }
         };
-        self.board(table.member(signal.domain, signal.rank)?)?.ring();
+        self.words(table.member(signal.domain, signal.rank)?)?.notify();
         Ok(now)
     }
 
@@ -234,23 +237,23 @@ impl Signals {
     }
 
     /// Wakes this chip's own thread that naps.
-    pub fn ring(&self) {
-        if let Ok(board) = self.board(self.rank) {
-            board.ring();
+    pub fn notify(&self) {
+        if let Ok(words) = self.words(self.rank) {
+            words.notify();
         }
     }
 
-    /// Waits until somebody rings, `ready` says so, or the pause is over. One thread at a time.
-    pub fn nap(&self, nap: &Nap, ready: impl FnMut() -> bool) {
-        let Ok(board) = self.board(self.rank) else { return };
-        let wait = mailbox_atomics::Wait::until(Deadline::since(nap.now_ns, nap.pause));
+    /// Waits until this chip is notified, `ready` says so, or the pause is over. One thread at a time.
+    pub fn sleep(&self, pause: &Pause, ready: impl FnMut() -> bool) {
+        let Ok(words) = self.words(self.rank) else { return };
+        let wait = mailbox_atomics::Wait::until(Deadline::since(pause.now_ns, pause.pause));
         // How it ends does not matter: the next poll looks at everything.
-        let _ = board.nap(nap.seen, &wait.spinning(&self.spin), ready);
+        let _ = words.sleep(pause.seen, &wait.spinning(&self.spin), ready);
     }
 
-    pub(crate) fn board(&self, rank: u32) -> Result<&SignalBoard, SignalError> {
-        let at = self.boards_at + rank as usize * size_of::<SignalBoard>();
-        let known = (rank < self.nranks).then(|| self.boards.words(at).ok()).flatten();
+    pub(crate) fn words(&self, rank: u32) -> Result<&SignalWords, SignalError> {
+        let at = self.words_at + rank as usize * size_of::<SignalWords>();
+        let known = (rank < self.nranks).then(|| self.words.words(at).ok()).flatten();
         known.ok_or(SignalError::NoSuchRank { rank, nranks: self.nranks })
     }
 

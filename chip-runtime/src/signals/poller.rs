@@ -16,15 +16,15 @@ use mailbox_atomics::{POLL_INTERVAL, Stander, WordU32, prove};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Between two looks at words that nobody rings for: the first pause, and the longest.
+/// Between two looks at words whose writers notify nobody: the first pause, and the longest.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 /// Waits that a text names.
 const IN_A_TEXT: usize = 4;
 
-/// How long a thread may sleep after a poll: see [`Signals::nap`].
+/// How long a thread may sleep after a poll: see [`Signals::sleep`].
 #[derive(Clone, Copy, Debug)]
-pub struct Nap {
+pub struct Pause {
     pub(super) seen: u32,
     pub(super) now_ns: u64,
     pub(super) pause: Duration,
@@ -65,7 +65,7 @@ pub struct Poller {
     /// The chips of the session: ranks of the communicator.
     members: Vec<u32>,
     deadline: Option<Deadline>,
-    /// The rings up to which all words were found short, and the board says that this chip is quiet.
+    /// The count of the doorbell up to which all words were found short; this chip says that it is quiet.
     rested: Option<u32>,
     pause: Duration,
     next_check_ns: u64,
@@ -108,8 +108,8 @@ impl Poller {
     pub fn end(&mut self) {
         self.armed.clear();
         self.rested = None;
-        if let Ok(board) = self.signals.board(self.signals.rank) {
-            Stander::new(board, self.session).end();
+        if let Ok(words) = self.signals.words(self.signals.rank) {
+            Stander::new(words, self.session).end();
         }
     }
 
@@ -187,9 +187,9 @@ impl Poller {
     ///
     /// `quiet` says that nothing runs and nothing is ready on this chip, and that its builder has ended or waits for a task: then
     /// only a signal can make the chip go on. Fails when no wait was met and the run cannot go on.
-    pub fn poll(&mut self, quiet: bool, met: &mut Vec<TaskId>) -> Result<Nap, SignalError> {
+    pub fn poll(&mut self, quiet: bool, met: &mut Vec<TaskId>) -> Result<Pause, SignalError> {
         let now_ns = monotonic_ns();
-        let seen = self.signals.board(self.signals.rank)?.rings();
+        let seen = self.signals.words(self.signals.rank)?.doorbell();
         let before = met.len();
         if self.rested != Some(seen) {
             self.take_met(met);
@@ -217,7 +217,7 @@ impl Poller {
             let longer = (2 * self.pause).min(LONGEST_PAUSE);
             std::mem::replace(&mut self.pause, longer)
         };
-        Ok(Nap { seen, now_ns, pause })
+        Ok(Pause { seen, now_ns, pause })
     }
 
     fn take_met(&mut self, met: &mut Vec<TaskId>) {
@@ -233,17 +233,17 @@ impl Poller {
     /// This chip does something again.
     fn stir(&mut self) {
         self.rested = None;
-        if let Ok(board) = self.signals.board(self.signals.rank) {
-            Stander::new(board, self.session).stir();
+        if let Ok(words) = self.signals.words(self.signals.rank) {
+            Stander::new(words, self.session).stir();
         }
     }
 
     /// Publishes that only signals of the armed waits can make this chip go on.
     fn rest(&mut self) {
-        let Ok(board) = self.signals.board(self.signals.rank) else { return };
+        let Ok(words) = self.signals.words(self.signals.rank) else { return };
         let (armed, rank) = (&self.armed, self.signals.rank);
         let mut is_quiet = false;
-        let seen = Stander::new(board, self.session).rest(|waits| {
+        let seen = Stander::new(words, self.session).rest(|waits| {
             for wait in armed {
                 let (have, want, task) = (wait.have(), wait.want, wait.task);
                 let (Some(from), Some((domain, offset))) = (wait.from, wait.place) else { return false };
@@ -279,21 +279,21 @@ impl Poller {
         if self.rested.is_none() {
             return Ok(());
         }
-        let boards = self.members.iter().filter_map(|rank| self.signals.board(*rank).ok());
-        if let Some(by) = boards.clone().position(|board| board.says_stuck(self.session)) {
+        let words = self.members.iter().filter_map(|rank| self.signals.words(*rank).ok());
+        if let Some(by) = words.clone().position(|words| words.says_stuck(self.session)) {
             // That chip tells the whole story; its failure is to be the first.
             if std::mem::replace(&mut self.is_stuck, true) {
                 return Err(SignalError::StuckElsewhere { by: self.members[by], waits: self.table() });
             }
             return Ok(());
         }
-        let Some(quiet) = prove(boards, self.session) else { return Ok(()) };
+        let Some(quiet) = prove(words, self.session) else { return Ok(()) };
         // One chip tells: the first that waits.
         let first = quiet.iter().position(|quiet| !quiet.waits.is_empty());
         let is_first = first.is_some_and(|first| self.members[first] == self.signals.rank);
         let Some(deadlock) = Deadlock::of(&self.members, &quiet).filter(|_| is_first) else { return Ok(()) };
-        let board = self.signals.board(self.signals.rank)?;
-        Stander::new(board, self.session).say_stuck();
+        let words = self.signals.words(self.signals.rank)?;
+        Stander::new(words, self.session).say_stuck();
         Err(SignalError::Deadlock(deadlock))
     }
 }

@@ -1,3 +1,7 @@
+//! # Safety
+//! A completion is armed for a word that is a local of the test.
+#![allow(unsafe_code)]
+
 use super::*;
 use crate::task::TaskId;
 use comm_context::abi::CompletionEntry;
@@ -46,7 +50,7 @@ fn a_wait_is_met_by_a_signal_and_by_the_sign_of_the_difference() {
 }
 
 #[test]
-fn a_nap_ends_with_a_signal_also_when_it_parks() {
+fn a_sleep_ends_with_a_signal_also_when_it_parks() {
     let [mut one, two] = pollers::<2>(LONG);
     for round in 1..=20 {
         assert!(one.arm(TaskId(round), &wait(round as u32, Signaller::Rank(1))).unwrap());
@@ -58,9 +62,9 @@ fn a_nap_ends_with_a_signal_also_when_it_parks() {
         });
         let started = deadline::monotonic_ns();
         while met.is_empty() {
-            let nap = one.poll(false, &mut met).unwrap();
+            let pause = one.poll(false, &mut met).unwrap();
             if met.is_empty() {
-                one.signals().nap(&nap, || false);
+                one.signals().sleep(&pause, || false);
             }
         }
         assert_eq!(met, [TaskId(round)]);
@@ -113,10 +117,7 @@ fn a_completion_that_a_kernel_asked_for_is_a_wait() {
     let entry = CompletionEntry { address, cookie: 0, expected: 2, engine: 0, kind: 0, reserved: 0 };
     let mut arm = |entry: &CompletionEntry| {
         // SAFETY: the word is a local, and refused entries are not followed.
-        #[allow(unsafe_code)]
-        unsafe {
-            one.arm_completion(TaskId(1), entry)
-        }
+        unsafe { one.arm_completion(TaskId(1), entry) }
     };
     assert!(arm(&entry).unwrap());
     assert!(matches!(arm(&CompletionEntry { kind: 1, ..entry }), Err(SignalError::Completion { .. })));
@@ -126,7 +127,7 @@ fn a_completion_that_a_kernel_asked_for_is_a_wait() {
         Err(SignalError::NotAligned { .. })
     ));
     let mut met = Vec::new();
-    // Nobody rings for such a word, and there is no proof about it.
+    // Nobody notifies for such a word, and there is no proof about it.
     let pauses: Vec<Duration> = (0..8).map(|_| one.poll(true, &mut met).unwrap().pause).collect();
     assert!(pauses[0] == Duration::from_micros(20) && pauses[7] == Duration::from_millis(1), "{pauses:?}");
     word.store(2, core::sync::atomic::Ordering::Release);
@@ -139,7 +140,7 @@ fn failure(poller: &mut Poller) -> SignalError {
     let mut met = Vec::new();
     loop {
         match poller.poll(true, &mut met) {
-            Ok(nap) => poller.signals().nap(&nap, || false),
+            Ok(pause) => poller.signals().sleep(&pause, || false),
             Err(error) => return error,
         }
         assert!(met.is_empty());
@@ -205,9 +206,9 @@ fn a_token_goes_round_without_a_false_proof() {
                     }
                     if poller.arm(TaskId(u64::from(round)), &wait(round, Signaller::Rank(before))).unwrap() {
                         while met.is_empty() {
-                            let nap = poller.poll(true, &mut met).unwrap();
+                            let pause = poller.poll(true, &mut met).unwrap();
                             if met.is_empty() {
-                                poller.signals().nap(&nap, || false);
+                                poller.signals().sleep(&pause, || false);
                             }
                         }
                         met.clear();

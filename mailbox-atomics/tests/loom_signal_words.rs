@@ -12,7 +12,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 use loom_rejected::rejected;
-use mailbox_atomics::{SignalBoard, Site, Stander, Wait, WordU32, prove};
+use mailbox_atomics::{SignalWords, Site, Stander, Wait, WordU32, prove};
 
 const SESSION: u64 = 3;
 
@@ -28,7 +28,7 @@ fn check_bounded(scenario: fn()) {
 
 #[derive(Default)]
 struct Chips {
-    boards: [SignalBoard; 2],
+    chips: [SignalWords; 2],
     words: [WordU32; 2],
     payload: UnsafeCell<u32>,
 }
@@ -41,7 +41,7 @@ unsafe impl Send for Chips {}
 impl Chips {
     fn signal(&self, chip: usize) {
         self.words[chip].add(1);
-        self.boards[chip].ring();
+        self.chips[chip].notify();
     }
 
     /// Chip `me` rests until its word is `want`, unless it is already; returns whether it is.
@@ -67,9 +67,9 @@ fn a_signal_wakes_its_chip() {
     });
     let wait = Wait::until(Deadline::after(LONGEST_WAIT).unwrap());
     while chips.words[0].load() == 0 {
-        let seen = chips.boards[0].rings();
+        let seen = chips.chips[0].doorbell();
         if chips.words[0].load() == 0 {
-            chips.boards[0].nap(seen, &wait, || false).unwrap();
+            chips.chips[0].sleep(seen, &wait, || false).unwrap();
         }
     }
     // SAFETY: as above.
@@ -82,15 +82,15 @@ fn a_signal_under_way_is_no_deadlock() {
     let chips = Arc::new(Chips::default());
     let there = chips.clone();
     let signaller = thread::spawn(move || {
-        let mut stander = Stander::new(&there.boards[1], SESSION);
+        let mut stander = Stander::new(&there.chips[1], SESSION);
         stander.stir();
         there.signal(0);
         stander.end();
     });
-    let mut stander = Stander::new(&chips.boards[0], SESSION);
+    let mut stander = Stander::new(&chips.chips[0], SESSION);
     stander.stir();
     if !chips.rest(0, &mut stander, 1) {
-        assert_eq!(prove(chips.boards.iter(), SESSION), None, "a deadlock where there is none");
+        assert_eq!(prove(chips.chips.iter(), SESSION), None, "a deadlock where there is none");
     }
     signaller.join().unwrap();
 }
@@ -100,11 +100,11 @@ fn an_answer_under_way_is_no_deadlock() {
     let chips = Arc::new(Chips::default());
     let there = chips.clone();
     let answerer = thread::spawn(move || {
-        let mut stander = Stander::new(&there.boards[1], SESSION);
+        let mut stander = Stander::new(&there.chips[1], SESSION);
         stander.stir();
         if !there.rest(1, &mut stander, 1) {
-            // Its bell rings for certain: chip 0 signals before it rests.
-            while there.boards[1].rings() == 0 {
+            // It is notified for certain: chip 0 signals before it rests.
+            while there.chips[1].doorbell() == 0 {
                 thread::yield_now();
             }
         }
@@ -112,30 +112,30 @@ fn an_answer_under_way_is_no_deadlock() {
         there.signal(0);
         stander.end();
     });
-    let mut stander = Stander::new(&chips.boards[0], SESSION);
+    let mut stander = Stander::new(&chips.chips[0], SESSION);
     stander.stir();
     chips.signal(1);
     if !chips.rest(0, &mut stander, 1) {
-        assert_eq!(prove(chips.boards.iter(), SESSION), None, "a deadlock where there is none");
+        assert_eq!(prove(chips.chips.iter(), SESSION), None, "a deadlock where there is none");
     }
     answerer.join().unwrap();
 }
 
-/// Who looks at a board that changes sees one state of it.
-fn a_board_is_copied_whole() {
+/// Who looks at a chip that changes sees one state of it.
+fn a_standing_is_copied_whole() {
     let chips = Arc::new(Chips::default());
     let there = chips.clone();
-    let owner = thread::spawn(move || {
-        let mut stander = Stander::new(&there.boards[0], SESSION);
-        stander.stir();
-        there.rest(0, &mut stander, 1);
-        there.rest(0, &mut stander, 2);
+    let looking = thread::spawn(move || {
+        if let Some(quiet) = prove(there.chips[..1].iter(), SESSION) {
+            let waits = &quiet[0].waits;
+            assert!(*waits == [[1; 2]] || *waits == [[2; 2]], "mixed of two: {waits:?}");
+        }
     });
-    if let Some(quiet) = prove(chips.boards[..1].iter(), SESSION) {
-        let wait = quiet[0].waits[0];
-        assert!(wait == [1; 2] || wait == [2; 2], "mixed of two: {wait:?}");
-    }
-    owner.join().unwrap();
+    let mut stander = Stander::new(&chips.chips[0], SESSION);
+    stander.stir();
+    chips.rest(0, &mut stander, 1);
+    chips.rest(0, &mut stander, 2);
+    looking.join().unwrap();
 }
 
 macro_rules! models {
@@ -160,21 +160,21 @@ models! {
     check a_signal_wakes_its_chip: model_a_signal_wakes_its_chip;
     check a_signal_under_way_is_no_deadlock: model_a_signal_under_way_is_no_deadlock;
     check_bounded an_answer_under_way_is_no_deadlock: model_an_answer_under_way_is_no_deadlock;
-    check_bounded a_board_is_copied_whole: model_a_board_is_copied_whole;
+    check_bounded a_standing_is_copied_whole: model_a_standing_is_copied_whole;
 }
 
 mutants! {
-    mutant_signal_without_a_ring: SignalsRing breaks check a_signal_wakes_its_chip with "deadlock";
-    mutant_no_fence_after_a_ring: NotifyFence breaks check a_signal_wakes_its_chip with "deadlock";
-    mutant_no_fence_before_a_nap: ParkFence breaks check a_signal_wakes_its_chip with "deadlock";
-    mutant_relaxed_signal: PublishStore breaks check a_signal_wakes_its_chip with "Causality violation";
-    mutant_silent_signal: SignalsRing breaks check a_signal_under_way_is_no_deadlock with "where there is none";
-    mutant_rings_not_compared: RingsCompared breaks check a_signal_under_way_is_no_deadlock with "where there is none";
-    mutant_rings_after_words: RingsBeforeWords breaks check a_signal_under_way_is_no_deadlock with "where there is none";
-    mutant_relaxed_quiet: BoardPublish breaks check a_signal_under_way_is_no_deadlock with "where there is none";
-    mutant_relaxed_look: BoardObserve breaks check a_signal_under_way_is_no_deadlock with "where there is none";
-    mutant_rings_not_compared_with_an_answer: RingsCompared breaks check_bounded an_answer_under_way_is_no_deadlock with "where there is none";
-    mutant_no_second_look: BoardRechecked breaks check_bounded a_board_is_copied_whole with "mixed of two";
-    mutant_no_fence_after_stirring: BoardReuseFence breaks check_bounded a_board_is_copied_whole with "mixed of two";
-    mutant_no_fence_after_the_copy: BoardCopyFence breaks check_bounded a_board_is_copied_whole with "mixed of two";
+    mutant_signal_that_notifies_nobody: SignalNotifies breaks check a_signal_wakes_its_chip with "deadlock";
+    mutant_no_fence_after_a_signal: NotifyFence breaks check a_signal_wakes_its_chip with "deadlock";
+    mutant_no_fence_before_a_sleep: ParkFence breaks check a_signal_wakes_its_chip with "deadlock";
+    mutant_relaxed_signal: PublishStore breaks check a_signal_wakes_its_chip with "deadlock";
+    mutant_silent_signal: SignalNotifies breaks check a_signal_under_way_is_no_deadlock with "where there is none";
+    mutant_doorbell_not_compared: DoorbellCompared breaks check a_signal_under_way_is_no_deadlock with "where there is none";
+    mutant_doorbell_after_words: DoorbellBeforeWords breaks check a_signal_under_way_is_no_deadlock with "where there is none";
+    mutant_relaxed_quiet: StandingPublish breaks check_bounded a_standing_is_copied_whole with "mixed of two";
+    mutant_relaxed_look: StandingObserve breaks check a_signal_under_way_is_no_deadlock with "where there is none";
+    mutant_doorbell_not_compared_with_an_answer: DoorbellCompared breaks check_bounded an_answer_under_way_is_no_deadlock with "where there is none";
+    mutant_no_second_look: StandingRechecked breaks check_bounded a_standing_is_copied_whole with "mixed of two";
+    mutant_no_fence_after_stirring: StandingReuseFence breaks check_bounded a_standing_is_copied_whole with "mixed of two";
+    mutant_no_fence_after_the_copy: StandingCopyFence breaks check_bounded a_standing_is_copied_whole with "mixed of two";
 }

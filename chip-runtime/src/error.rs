@@ -277,6 +277,9 @@ pub enum ArgumentError {
         /// How many there are.
         have: usize,
     },
+    /// A list of arguments that C++ could not make, or that cannot be read.
+    #[error("{0}")]
+    Malformed(String),
     /// A buffer that an earlier graph may still write.
     #[error("the buffer is in use by a graph that has not ended")]
     BufferInUse,

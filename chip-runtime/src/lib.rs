@@ -13,6 +13,7 @@
 mod args;
 mod error;
 mod limits;
+mod orchestration;
 pub mod signals;
 mod task;
 mod tensor;

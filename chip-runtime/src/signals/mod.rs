@@ -236,7 +236,7 @@ impl Signals {
         Ok(WordU32::of(self.table().own_word(domain, offset)?).load())
     }
 
-    /// Wakes this chip's own thread that naps.
+    /// Wakes this chip's own thread that sleeps as poller.
     pub fn notify(&self) {
         if let Ok(words) = self.words(self.rank) {
             words.notify();

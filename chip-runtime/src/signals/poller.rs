@@ -54,7 +54,7 @@ impl Armed {
     }
 }
 
-/// Watches the waits of one chip. It belongs to the state of the engine; one thread at a time polls, and naps in between.
+/// Watches the waits of one chip. It belongs to the state of the engine; one thread at a time polls, and sleeps in between.
 ///
 /// A wait is armed, then met, or the run ends: with a peer's death, a cancel, the deadline, or a proved deadlock.
 #[derive(Debug)]

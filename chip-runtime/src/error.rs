@@ -280,6 +280,9 @@ pub enum ArgumentError {
     /// A kernel writes a tensor that its task only reads.
     #[error("the task only reads this tensor; name it as inout or output to write it")]
     ReadOnly,
+    /// A list of arguments that C++ could not make, or that cannot be read.
+    #[error("{0}")]
+    Malformed(String),
     /// A buffer that an earlier graph may still write.
     #[error("the buffer is in use by a graph that has not ended")]
     BufferInUse,

@@ -64,6 +64,7 @@ mod graph;
 mod heap;
 mod kernel;
 mod limits;
+mod orchestration;
 mod record;
 mod runtime;
 pub mod signals;

@@ -361,7 +361,9 @@ impl State {
             // This was the last kernel that did not end in time.
             self.release_imports();
         }
-        for entry in &outcome.completions {
+        // After the end nobody would look at them.
+        let completions = if self.over { &[] } else { &outcome.completions[..] };
+        for entry in completions {
             // SAFETY: the kernel promises that its words stay; a kernel that names others is outside of the contract of
             // `set_raw_kernel`.
             match unsafe { self.poller.arm_completion(launch.task, entry) } {
@@ -447,7 +449,7 @@ impl State {
             let could = self.threads.coming() > must || self.can_start();
             self.threads.call(&mut wakes, must, could, busy);
         }
-        if self.poller.armed() > 0 && !self.lent {
+        if self.poller.armed() > 0 && !self.lent && self.error.is_none() {
             self.threads.call_watcher(&mut wakes);
         }
         wakes

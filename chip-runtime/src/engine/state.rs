@@ -83,8 +83,8 @@ pub(super) struct State {
     pub(super) over: bool,
     pub(super) threads: Threads,
     /// By number. A kernel that was replaced stays in `replaced`: a core may still run it.
-    pub(super) kernels: BTreeMap<KernelId, Box<Kernel>>,
-    pub(super) replaced: Vec<Box<Kernel>>,
+    pub(super) kernels: BTreeMap<KernelId, Arc<Kernel>>,
+    pub(super) replaced: Vec<Arc<Kernel>>,
     /// Memory that the graph was given, by its start.
     pub(super) given: BTreeMap<u64, u64>,
     pub(super) imports: Vec<Arc<Memory>>,

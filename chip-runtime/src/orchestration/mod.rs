@@ -3,6 +3,8 @@
 //! Everything here but the core that a thread is (`lane`) needs the feature `cxx`: six of the functions that an
 //! orchestration calls have a variable number of arguments, and C++ code throws, so one C++ file stands between.
 
+// Without objects nobody asks.
+#[cfg_attr(not(feature = "cxx"), allow(dead_code))]
 pub(crate) mod lane;
 
 #[cfg(feature = "cxx")]

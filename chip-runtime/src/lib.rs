@@ -80,7 +80,7 @@ pub use kernel::{Block, Elements, KernelResult, Lane};
 pub use limits::{FrontEnd, Limits, MAX_SCALARS, MAX_TENSORS, OUTPUT_ALIGN, RINGS, ScopeMode};
 #[cfg(feature = "cxx")]
 pub use orchestration::{KernelObject, LoadError, Orchestration};
-pub use record::{Recording, Span, TaskRecord};
+pub use record::{Recording, SignalRecord, Span, TaskRecord, WaitRecord};
 pub use runtime::Runtime;
 pub use task::{KernelId, Kernels, Site, Submitted, TaskId};
 pub use tensor::{Create, Element, Tensor};

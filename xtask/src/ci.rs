@@ -14,7 +14,7 @@ use crate::cargo::{appended, cargo};
 use crate::console::{Console, Show};
 use crate::lane::{self, Lane, Outcome, Report, Setting};
 use crate::workspace::{Member, Workspace};
-use crate::{abi_check, chaos, hw_test, test, tidy};
+use crate::{abi_check, chaos, hw_test, python, test, tidy};
 
 /// Which lanes to run.
 #[derive(clap::Args)]
@@ -43,6 +43,8 @@ const LANES: &[Lane<'_>] = &[
         about: "the hardware tests of every layer, on the vendor double",
         run: &hw_test::double_lane,
     },
+    Lane { name: "python", about: "the wheel builds and its tests pass", run: &python::lane },
+    Lane { name: "torch", about: "the torch backend's tests", run: &python::torch_lane },
     Lane { name: "readme", about: "the README's commands run", run: &readme::lane },
     Lane { name: "alone", about: "each library builds without the others' features", run: &alone },
     Lane { name: "docs", about: "no warning from rustdoc", run: &docs },
@@ -65,7 +67,8 @@ const LANES: &[Lane<'_>] = &[
 pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
     let console = Console::new(Show::choose(args.verbose));
     let wanted = |lane: &&Lane<'_>| args.lanes.is_empty() || args.lanes.iter().any(|name| name == lane.name);
-    Ok(lane::run_all(&Setting { ws, console: &console }, LANES.iter().filter(wanted), &[]))
+    let setting = Setting { ws, console: &console, named: !args.lanes.is_empty() };
+    Ok(lane::run_all(&setting, LANES.iter().filter(wanted), &[]))
 }
 
 fn fmt(setting: &Setting<'_>) -> Result<Outcome> {

@@ -14,6 +14,8 @@ use crate::workspace::Workspace;
 pub(crate) struct Setting<'a> {
     pub(crate) ws: &'a Workspace,
     pub(crate) console: &'a Console,
+    /// Whether the user asked for these lanes by name.
+    pub(crate) named: bool,
 }
 
 /// One named check.
@@ -168,7 +170,8 @@ mod tests {
 
     fn passes(lanes: &[Lane<'_>]) -> bool {
         let ws = Workspace { root: ".".into(), target: "target".into(), members: Vec::new() };
-        run_all(&Setting { ws: &ws, console: &Console::new(Show::Progress) }, lanes, &[]) == ExitCode::SUCCESS
+        run_all(&Setting { ws: &ws, console: &Console::new(Show::Progress), named: false }, lanes, &[])
+            == ExitCode::SUCCESS
     }
 
     fn lane(run: &dyn Fn(&Setting<'_>) -> Result<Outcome>) -> Lane<'_> {

@@ -166,7 +166,7 @@ def test_the_launcher_starts_ranks_and_reports_the_one_that_fails(tmp_path):
     script.write_text(
         "import chipcomm, sys, numpy as np\n"
         "with chipcomm.init() as comm, comm.group() as group:\n"
-        "    x = np.ones(3); group.all_reduce(x); print(int(x[0]), sys.argv[1:])\n"
+        "    x = np.ones(3); group.all_reduce(x); print(f'{int(x[0])} {sys.argv[1:]}\\n', end='')\n"
         "    if 'fail' in sys.argv and comm.rank == 1: sys.exit(7)\n"
         "    group.barrier()\n"
     )
@@ -191,7 +191,8 @@ def test_the_examples_in_the_documentation_run():
     import doctest
 
     import chipcomm
+    import chipcomm.worker
 
-    for module in (chipcomm, chipcomm.errors):
+    for module in (chipcomm, chipcomm.errors, chipcomm.worker):
         found = doctest.testmod(module, extraglobs={"chipcomm": chipcomm})
         assert found.attempted > 0 and found.failed == 0

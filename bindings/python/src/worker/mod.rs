@@ -22,6 +22,7 @@ use pyo3::prelude::*;
 use std::ffi::c_int;
 use std::path::PathBuf;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use worker_orch::{
     ChipConfig, DeviceAddr, ErrorCode, Failure, HostBuffer as Buffer, Membership, PartKind, Program,
@@ -40,13 +41,13 @@ type Context = (i32, u32, u32, u64, u64, usize, Vec<(String, Option<&'static str
 pub(crate) struct Worker {
     inner: Mutex<State>,
     ranges: Arc<Ranges>,
+    /// Functions that the children have.
+    inherited: AtomicU64,
 }
 
 struct State {
     worker: Option<Inner>,
     python: Option<Program>,
-    /// Functions that the children have.
-    inherited: u64,
     pid: u32,
 }
 
@@ -97,8 +98,8 @@ impl Worker {
             builder = builder.close_within(within(close_within)?);
         }
         let worker = builder.build().map_err(Raise::from)?;
-        let state = State { worker: Some(worker), python: None, inherited: 0, pid: std::process::id() };
-        Ok(Self { inner: Mutex::new(state), ranges: Arc::default() })
+        let state = State { worker: Some(worker), python: None, pid: std::process::id() };
+        Ok(Self { inner: Mutex::new(state), ranges: Arc::default(), inherited: AtomicU64::new(0) })
     }
 
     fn configure_chips(&self, chips: Vec<Config>) -> PyResult<()> {
@@ -148,8 +149,9 @@ impl Worker {
     }
 
     /// Whether the children have a function.
-    fn has_function(&self, number: u64) -> PyResult<bool> {
-        Ok(number < self.enter()?.inherited)
+    fn has_function(&self, number: u64) -> bool {
+        // Relaxed: written and read with the interpreter's lock held.
+        number < self.inherited.load(Ordering::Relaxed)
     }
 
     fn host_buffer(slf: &Bound<'_, Self>, bytes: usize) -> PyResult<HostBuffer> {
@@ -165,7 +167,8 @@ impl Worker {
     /// Starts the chips.
     fn init(&self, py: Python<'_>) -> PyResult<()> {
         let mut state = self.enter()?;
-        state.inherited = functions::count();
+        // Relaxed: as above.
+        self.inherited.store(functions::count(), Ordering::Relaxed);
         let worker = state.open()?;
         detached(py, || fork::forking(|| worker.init())).map_err(Raise::from)?;
         for context in worker.chip_contexts().map_err(Raise::from)? {
@@ -269,7 +272,7 @@ impl Drop for State {
 }
 
 /// Host memory that all chips of a Worker see at one address: what arrays of `Worker.empty` stand on.
-#[pyclass(frozen, module = "chipcomm._native")]
+#[pyclass(frozen, weakref, module = "chipcomm._native")]
 pub(crate) struct HostBuffer {
     at: NonNull<u8>,
     bytes: usize,

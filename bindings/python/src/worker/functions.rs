@@ -89,7 +89,7 @@ impl TaskView {
 /// The task of every Python function. Its last scalar says which.
 pub(super) fn run_python(task: &mut Task<'_>) -> Result<(), Failure> {
     Python::attach(|py| {
-        let called = call(py, task);
+        let called = standard_streams(py).and_then(|()| call(py, task));
         // The process ends without Python's own end.
         for stream in ["stdout", "stderr"] {
             let _ = py
@@ -102,6 +102,13 @@ pub(super) fn run_python(task: &mut Task<'_>) -> Result<(), Failure> {
             Failure::new(ErrorCode::Task, text)
         })
     })
+}
+
+/// A child has the standard descriptors and no others, so what the program put in the place of its streams may not work here.
+fn standard_streams(py: Python<'_>) -> PyResult<()> {
+    let sys = py.import("sys")?;
+    sys.setattr("stdout", sys.getattr("__stdout__")?)?;
+    sys.setattr("stderr", sys.getattr("__stderr__")?)
 }
 
 fn call(py: Python<'_>, task: &mut Task<'_>) -> PyResult<()> {
@@ -159,8 +166,8 @@ fn array_of<'py>(py: Python<'py>, tensor: &worker_orch::TensorDesc) -> PyResult<
 }
 
 fn traceback(py: Python<'_>, error: &PyErr) -> PyResult<String> {
-    let lines: Vec<String> =
-        py.import("traceback")?.call_method1("format_exception", (error.value(py),))?.extract()?;
+    let parts = (error.get_type(py), error.value(py), error.traceback(py));
+    let lines: Vec<String> = py.import("traceback")?.call_method1("format_exception", parts)?.extract()?;
     // The last line first: what happened, then where.
     let (last, where_) = lines.split_last().map_or(("", &[][..]), |(last, rest)| (last.as_str(), rest));
     Ok(format!("{}\n{}", last.trim_end(), where_.concat().trim_end()))

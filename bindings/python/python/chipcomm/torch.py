@@ -600,6 +600,12 @@ class ProcessGroupChipcomm(dist.ProcessGroup):
 
     # What torch asks a group.
 
+    supports_coalescing = False
+    _supports_time_estimate = False
+
+    def _get_backend(self, device: Any) -> ProcessGroupChipcomm:
+        return self
+
     def size(self) -> int:
         return self._size
 

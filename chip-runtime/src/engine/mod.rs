@@ -184,6 +184,10 @@ impl Engine {
         result
     }
 
+    pub(crate) fn is_running(&self) -> bool {
+        self.lock().running > 0
+    }
+
     /// The graph has failed outside of the engine.
     pub(crate) fn fail(&self, error: RuntimeError) {
         self.lock().fail(error);

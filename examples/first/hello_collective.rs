@@ -26,7 +26,7 @@ fn main() -> Result<(), Failure> {
             let args = Args::new()
                 .tensor(&inputs[member.chip].tensor(), Access::Input)
                 .tensor(&outputs[member.chip].tensor(), Access::Output)
-                .scalar(member.buffers["group"].0)
+                .scalar(member.buffer("group")?.addr.0)
                 .scalar(0) // where other kernels have signals of their own
                 .scalar(member.device_ctx.0); // the CommContext: this rank, and where all windows are
             (member.chip, args)

@@ -223,15 +223,21 @@ impl Collective {
         buffers.extend(self.staged(given).map(|(name, count)| (name, DType::Float32, count)));
         let bytes = window_bytes(data) + self.staged_bytes(given);
         let domain = orch.allocate_domain("ranks", chips, bytes, &buffers)?;
-        let window = |member: &DomainContext| Window {
-            rank: member.rank.into(),
-            nranks: member.nranks.into(),
-            data: member.buffers["data"],
-            signals: member.buffers["signals"],
-            ctx: member.device_ctx,
-            staged: given.map(|_| STAGED.map(|name| member.buffers[name])),
+        let window = |member: &DomainContext| {
+            let addr = |name| member.buffer(name).map(|buffer| buffer.addr);
+            Ok(Window {
+                rank: member.rank.into(),
+                nranks: member.nranks.into(),
+                data: addr("data")?,
+                signals: addr("signals")?,
+                ctx: member.device_ctx,
+                staged: match given {
+                    Some(_) => Some([addr(STAGED[0])?, addr(STAGED[1])?]),
+                    None => None,
+                },
+            })
         };
-        Ok(domain.contexts().iter().map(window).collect())
+        domain.contexts().iter().map(window).collect()
     }
 
     fn args(&self, window: &Window, [input, output]: &[TensorDesc; 2]) -> Args {

@@ -142,8 +142,9 @@ impl WorkerBuilder {
     ///
     /// Bounds are those of a buffer: a task that leaves its part of one is found only where it touches what is not its own. Named
     /// buffers of a window lie elsewhere than without the checks, and the window is larger. Peers' windows are not watched: who writes
-    /// behind a buffer of a peer is found by the peer, by the bytes there. A task takes some ten microseconds more, a
-    /// microsecond for each page of its outputs, and memory two pages more for each buffer.
+    /// behind a buffer of a peer is found by the peer, by the bytes there. It costs, for each task, another frame, four
+    /// calls of `mprotect` for each buffer of the task and of the chip's windows, and a fault for each page of its outputs; and two pages of
+    /// addresses for each buffer.
     pub fn checked(mut self) -> Self {
         self.checked = true;
         self

@@ -21,6 +21,8 @@ pub struct ChipBuffer {
 pub struct ChipContext {
     /// The device.
     pub device: i32,
+    /// The process that drives it. Another one after a run that it did not come back from, where a chip can be replaced.
+    pub pid: i32,
     /// Its rank in the group; 0 without a communicator.
     pub rank: u32,
     /// The size of the group; 0 without a communicator.
@@ -49,6 +51,12 @@ impl ChipContext {
 }
 
 impl ChipBuffer {
+    /// Its size in bytes; the number of elements is in its [`kind`](Self::kind).
+    pub fn bytes(&self) -> usize {
+        // It is in a window, so that its size fits.
+        self.kind.bytes().unwrap_or(0)
+    }
+
     /// The buffer as a tensor of one dimension; a region of bytes is refused.
     pub fn tensor(&self) -> Result<TensorDesc, Failure> {
         match self.kind {

@@ -57,6 +57,8 @@
 //!   one whose program was [unregistered](Worker::unregister).
 //! - **WO-15** In a Worker that is [checked](WorkerBuilder::checked), a task fails that accesses memory beside its buffers, writes to an input,
 //!   or reads an output before it wrote it; the error names chip, program, task, argument and offset.
+//! - **WO-16** [`copy_to`](Orchestrator::copy_to) and [`copy_from`](Orchestrator::copy_from) of a run come after its earlier tasks that touch these bytes
+//!   and before the later ones, and do nothing after a failed task.
 //!
 //! # The order of tasks
 //! Each chip executes its tasks in the order of the submits. Between chips the order follows from memory: a task

@@ -276,6 +276,16 @@ impl Worker {
         self.up.as_ref().map(Up::contexts).ok_or_else(|| not_up("chip_contexts"))
     }
 
+    /// How many bytes of memory a chip has at the moment: its window, and what [`chip_alloc`](Self::chip_alloc) made and was not dropped.
+    /// Windows of domains are not among them: they end with their run.
+    pub fn chip_bytes(&self, chip: usize) -> Result<u64, Failure> {
+        let up = self.up.as_ref().ok_or_else(|| not_up("chip_bytes"))?;
+        up.chip_bytes(chip).ok_or_else(|| {
+            let text = format!("there is no chip {chip}; this Worker has {}", up.contexts().len());
+            invalid(text, "chip_bytes")
+        })
+    }
+
     /// Runs tasks: `body` submits them. Returns when all are done, or with the first cause when one failed.
     ///
     /// After a failed task the next run starts clean, and so it does after a run that took too long. A child process
@@ -330,10 +340,10 @@ impl Worker {
     }
 
     /// What a command to a chip needs, when the Worker is up.
-    fn command(&mut self, name: &'static str) -> Result<(&mut Up, Call<'_>), Failure> {
+    fn command(&mut self, name: &'static str) -> Result<(&mut Up, Call), Failure> {
         let deadline = self.deadline()?;
-        let (up, programs) = self.up(name)?;
-        Ok((up, Call { programs, deadline, name }))
+        let (up, _) = self.up(name)?;
+        Ok((up, Call { deadline, name }))
     }
 
     fn must_be_down(&self, call: &'static str) -> Result<(), Failure> {

@@ -132,7 +132,7 @@ fn f27_domains_are_made_in_a_run_and_go_with_it() {
             .run(|orch| {
                 let domain = orch.allocate_domain("pair", &chips, 4096, &[("x", DType::Float32, 16)])?;
                 for context in domain.contexts() {
-                    let args = Args::new().scalar(context.device_ctx.0).scalar(context.buffers["x"].0);
+                    let args = Args::new().scalar(context.device_ctx.0).scalar(context.buffer("x")?.addr.0);
                     orch.submit_next_level(pass, &args, context.chip)?;
                 }
                 Ok(domain)

@@ -188,7 +188,7 @@ fn an_overrun_in_a_window_or_through_a_scalar_is_found() {
         let told = worker.run(|orch| {
             let domain = orch.allocate_domain("pair", &[0, 1], 4096, &[("x", DType::Float32, 16 + round)])?;
             let bytes = 4 * (16 + round) as u64;
-            let at = domain.contexts()[0].buffers["x"].0;
+            let at = domain.contexts()[0].buffer("x")?.addr.0;
             orch.submit_next_level(poke, &Args::new().scalar(at).scalar(bytes - 1), 0)?;
             orch.submit_next_level(poke, &Args::new().scalar(at).scalar(bytes), 0)
         });

@@ -329,7 +329,7 @@ fn domains() {
                     orch.allocate_domain("pair", &members, 4096, &[("x", DType::Float32, 8)]).unwrap()
                 });
                 for context in pairs.iter().flat_map(|pair| pair.contexts()) {
-                    let x = worker_orch::flat_tensor(context.buffers["x"], DType::Float32, 8)?;
+                    let x = context.buffer("x")?.tensor()?;
                     let args = Args::new().tensor(&x, Access::InOut).scalar(1);
                     orch.submit_next_level(add, &args, context.chip)?;
                 }

@@ -387,8 +387,8 @@ fn f27_domains_overlap_and_go_when_the_run_has_drained() {
                             let args = Args::new()
                                 .tensor(&out.tensor(), Access::Output)
                                 .scalar(member.device_ctx.0)
-                                .scalar(member.buffers["data"].0)
-                                .scalar(member.buffers["barrier"].0)
+                                .scalar(member.buffer("data").unwrap().addr.0)
+                                .scalar(member.buffer("barrier").unwrap().addr.0)
                                 .scalar(16);
                             (member.chip, args)
                         })

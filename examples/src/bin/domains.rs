@@ -108,8 +108,8 @@ impl Plan {
             let args = Args::new()
                 .tensor(&inputs[member.chip].tensor(iteration % VARIANTS)?, Access::Input)
                 .tensor(&output.tensor(row)?, Access::Output)
-                .scalar(member.buffers["data"].0)
-                .scalar(member.buffers["signals"].0)
+                .scalar(member.buffer("data")?.addr.0)
+                .scalar(member.buffer("signals")?.addr.0)
                 .scalar(member.device_ctx.0);
             Ok((member.chip, args))
         });

@@ -147,7 +147,10 @@ pub(crate) fn bring_up(mut plan: Plan<'_>) -> Result<Up, Failure> {
     // Dropping the children kills and reaps all of them.
     let reports = gathered.map_err(|error| explain(error, plan.start, &children, &channels))?;
     let shared = children.group().and_then(ChipGroup::windows);
-    let contexts = contexts(plan.chips, &reports, &names, shared)?;
+    let mut contexts = contexts(plan.chips, &reports, &names, shared)?;
+    for (context, handle) in contexts.iter_mut().zip(children.handles()) {
+        context.pid = handle.pid();
+    }
     for (chip, context) in contexts.iter().enumerate() {
         let (device, rank, window) = (context.device, context.rank, context.window_size);
         log::event!(info, chip, device, rank, window, "chip is up");
@@ -181,10 +184,12 @@ pub(crate) fn replace_ended(mut plan: Plan<'_>, up: &mut Up) -> Result<(), Failu
         Start::Fork => fork_all(&mut plan, &memory, deadline, &ended)?,
         Start::Exec => spawn_all(&plan, &memory, &ended)?,
     };
-    let children = up.children();
     for (child, (_, process)) in ended.iter().zip(processes) {
-        children.replace(*child, process, plan.programs);
+        let pid = process.pid();
+        up.children().replace(*child, process, plan.programs);
+        up.set_pid(*child, pid);
     }
+    let children = up.children();
     let gathered = memory.channels.gather_from(&ended, &Wait::until(deadline).watching(children));
     let Err(error) = gathered else {
         children.watch_deaths();

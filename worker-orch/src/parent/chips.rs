@@ -21,6 +21,7 @@ pub(super) fn context(config: &ChipConfig, report: &Success, shared: Option<&Reg
     let parts = config.parts_by_name().zip(&report.buffers);
     Some(ChipContext {
         device: config.device(),
+        pid: 0,
         rank: config.member().map_or(0, Membership::rank),
         nranks: config.member().map_or(0, Membership::nranks),
         device_ctx: DeviceAddr(report.device_ctx),

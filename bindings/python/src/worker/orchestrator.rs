@@ -122,7 +122,7 @@ impl Orchestrator {
         let domain: Domain = self.with(py, |orch| orch.allocate_domain(name, &chips, window_size, &typed))?;
         let parts = domain.contexts().iter().map(|member| {
             self.ranges.add_window(member.window_base.0, member.window_size);
-            let buffers = member.buffers.iter().map(|(name, at)| (name.clone(), at.0)).collect();
+            let buffers = member.buffers.iter().map(|part| (part.name.clone(), part.addr.0)).collect();
             (
                 member.chip,
                 member.rank,

@@ -44,11 +44,17 @@ impl Plain {
         worker.run(|orch| {
             let domain = orch.allocate_domain("both", &[0, 1], 4096, &[("x", DType::Float32, COUNT)])?;
             for member in domain.contexts() {
-                let x = worker_orch::flat_tensor(member.buffers["x"], DType::Float32, COUNT)?;
+                let x = member.buffer("x")?.tensor()?;
                 let args = Args::new().tensor(&x, Access::InOut).scalar(1);
                 orch.submit_next_level(*add, &args, member.chip)?;
             }
-            Ok(())
+            orch.settle_chips(&[0, 1])?;
+            let mut back = [0; 4];
+            orch.copy_from(1, domain.contexts()[1].buffer("x")?.addr, &mut back)?;
+            expect("what a task wrote", &back, &1.0_f32.to_le_bytes())?;
+            let memory = orch.chip_alloc(0, 64)?;
+            orch.copy_to(0, memory.addr(), &[7; 64])?;
+            orch.release_domain(&domain)
         })
     }
 }

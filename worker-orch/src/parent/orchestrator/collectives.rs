@@ -110,6 +110,21 @@ impl Orchestrator<'_> {
         })
     }
 
+    /// Sends the chips what closes the group of a domain that is released before its run is over.
+    pub(super) fn close_collectives_of(&mut self, domain: &str) -> Result<(), Failure> {
+        let groups = &mut self.base.groups.live;
+        let Some(at) = groups.iter().position(|live| live.domain.as_deref() == Some(domain)) else {
+            return Ok(());
+        };
+        let live = groups.remove(at);
+        for chip in live.chips {
+            let frame =
+                Frame { scalars: &[live.id.into(), 0], ..Frame::new(Kind::CloseCollectives, self.run) };
+            self.children.send(chip, &frame, self.deadline)?;
+        }
+        Ok(())
+    }
+
     /// Sends the chips what closes the groups that end with this run.
     pub(super) fn close_collectives(&mut self, clean_up: u64, end: RunEnd) -> Result<(), Failure> {
         let live = std::mem::take(&mut self.base.groups.live);

@@ -2,15 +2,17 @@
 
 use super::Orchestrator;
 use super::collectives::{Groups, RunEnd};
+use crate::chip_context::ChipBuffer;
 use crate::log;
 use crate::parent::children::NamedMemory;
 use crate::parent::chips::window_fits;
 use crate::shared::{Frame, Kind};
-use chip_bootstrap::{BUFFER_ALIGN, ChipConfig, ChipGroup};
+use chip_bootstrap::{BUFFER_ALIGN, ChipConfig, ChipGroup, PartKind};
 use comm_context::abi::{DType, DeviceAddr};
 use comm_context::comm::Membership;
 use deadline::Deadline;
-use std::collections::BTreeMap;
+use fault_points::fault_point;
+use std::ops::Range;
 use std::time::Duration;
 use worker_errors::{ErrorCode, Failure};
 
@@ -36,7 +38,27 @@ impl BaseGroup {
 /// The domains of a run; they are released when it has drained.
 #[derive(Debug, Default)]
 pub(super) struct Domains {
-    live: Vec<(u64, Vec<usize>)>,
+    live: Vec<Live>,
+}
+
+/// A domain that is not released.
+#[derive(Debug)]
+struct Live {
+    id: u64,
+    name: String,
+    chips: Vec<usize>,
+    /// The window of each chip, by the chip's number.
+    windows: Vec<(usize, Range<u64>)>,
+}
+
+impl Domains {
+    /// Whether the bytes are in a window that `chip` has of a domain.
+    pub(super) fn hold(&self, chip: usize, bytes: &Range<u64>) -> bool {
+        self.live
+            .iter()
+            .flat_map(|live| &live.windows)
+            .any(|(of, window)| *of == chip && window.start <= bytes.start && bytes.end <= window.end)
+    }
 }
 
 /// A domain as one of its members sees it.
@@ -54,14 +76,26 @@ pub struct DomainContext {
     pub window_base: DeviceAddr,
     /// The window's real size.
     pub window_size: usize,
-    /// Its buffers by name.
-    pub buffers: BTreeMap<String, DeviceAddr>,
+    /// Its buffers, in the order of the call.
+    pub buffers: Vec<ChipBuffer>,
+}
+
+impl DomainContext {
+    /// The buffer called `name`.
+    pub fn buffer(&self, name: &str) -> Result<&ChipBuffer, Failure> {
+        self.buffers.iter().find(|buffer| buffer.name == name).ok_or_else(|| {
+            let known: Vec<&str> = self.buffers.iter().map(|buffer| buffer.name.as_str()).collect();
+            let text = format!("this domain has no buffer `{name}`; it has {known:?}");
+            Failure::new(ErrorCode::Invalid, text)
+        })
+    }
 }
 
 /// A domain: one context for each member. It lives until the run has drained, also when this is dropped
-/// before.
+/// before, or until it is [released](Orchestrator::release_domain).
 #[derive(Clone, Debug)]
 pub struct Domain {
+    id: u64,
     name: String,
     contexts: Vec<DomainContext>,
 }
@@ -94,6 +128,34 @@ impl Orchestrator<'_> {
         self.join_all()?;
         self.settle(chips)?;
         self.collectively(chips, |orch| orch.allocate(name, chips, window_size, buffers, &offsets))
+    }
+
+    /// Releases a domain before the run is over: waits for the earlier tasks of its chips, then frees its windows on all of them. A task
+    /// that was submitted with it must not be submitted again. Its collectives are closed with it.
+    pub fn release_domain(&mut self, domain: &Domain) -> Result<(), Failure> {
+        let span = log::span(|| tracing::debug_span!("release_domain", name = domain.name()));
+        let _entered = span.enter();
+        let Some(at) = self.domains.live.iter().position(|live| live.id == domain.id) else {
+            let text = format!("domain `{}` is of another run, or was released before", domain.name());
+            return Err(Failure::new(ErrorCode::Invalid, text).in_phase("release_domain"));
+        };
+        let chips = self.domains.live[at].chips.clone();
+        self.settle(&chips)?;
+        self.domains.live.remove(at);
+        fault_point!("worker.domain.early-release");
+        self.collectively(&chips, |orch| {
+            orch.close_collectives_of(domain.name())?;
+            for chip in &chips {
+                let frame = Frame { scalars: &[domain.id], ..Frame::new(Kind::ReleaseDomain, orch.run) };
+                orch.children.send(*chip, &frame, orch.deadline)?;
+            }
+            orch.settle(&chips)
+        })
+    }
+
+    /// The names of this run's domains that are not released, in the order in which they were made.
+    pub fn domains(&self) -> impl Iterator<Item = &str> {
+        self.domains.live.iter().map(|live| live.name.as_str())
     }
 
     /// A command that all of `chips` take part in. Nothing cancels it while it is under way; a run that was
@@ -139,7 +201,12 @@ impl Orchestrator<'_> {
             let frame = Frame { scalars: &scalars, blob: &ranks, ..Frame::new(Kind::AllocDomain, self.run) };
             sent.push(self.children.send(*chip, &frame, self.deadline)?);
         }
-        self.domains.live.push((id, chips.to_vec()));
+        self.domains.live.push(Live {
+            id,
+            name: name.to_owned(),
+            chips: chips.to_vec(),
+            windows: Vec::new(),
+        });
         let mut contexts = Vec::with_capacity(chips.len());
         for (position, (chip, seq)) in chips.iter().zip(sent).enumerate() {
             self.children.await_done(*chip, seq, self.deadline)?;
@@ -165,7 +232,10 @@ impl Orchestrator<'_> {
                 NamedMemory::of_domain(name, buffer, DeviceAddr(base + *at as u64), len)
             });
             self.children.name_memory(named);
-            let addresses = buffers.iter().zip(offsets);
+            if let Some(live) = self.domains.live.last_mut() {
+                live.windows.push((*chip, base..base + size));
+            }
+            let parts = buffers.iter().zip(offsets);
             contexts.push(DomainContext {
                 chip: *chip,
                 rank: position as u32,
@@ -173,12 +243,16 @@ impl Orchestrator<'_> {
                 device_ctx: DeviceAddr(context),
                 window_base: DeviceAddr(base),
                 window_size: size as usize,
-                buffers: addresses
-                    .map(|((name, ..), at)| ((*name).to_owned(), DeviceAddr(base + *at as u64)))
+                buffers: parts
+                    .map(|((name, dtype, count), at)| ChipBuffer {
+                        name: (*name).to_owned(),
+                        kind: PartKind::Buffer { dtype: *dtype, count: *count },
+                        addr: DeviceAddr(base + *at as u64),
+                    })
                     .collect(),
             });
         }
-        Ok(Domain { name: name.to_owned(), contexts })
+        Ok(Domain { id, name: name.to_owned(), contexts })
     }
 
     /// Everything that can be wrong is found before anything is made. The result is where the buffers lie, and how large the window is.
@@ -270,8 +344,8 @@ impl Orchestrator<'_> {
         }
         self.children.begin_clean_up(clean_up);
         let mut drained = self.close_collectives(clean_up, end);
-        for (id, chip) in live.iter().flat_map(|(id, members)| members.iter().map(move |chip| (id, chip))) {
-            let frame = Frame { scalars: &[*id], ..Frame::new(Kind::ReleaseDomain, clean_up) };
+        for (id, chip) in live.iter().flat_map(|live| live.chips.iter().map(|chip| (live.id, chip))) {
+            let frame = Frame { scalars: &[id], ..Frame::new(Kind::ReleaseDomain, clean_up) };
             drained = drained.and_then(|()| self.children.send(*chip, &frame, self.deadline).map(drop));
         }
         drained = drained.and_then(|()| self.children.drain(self.deadline));

@@ -3,6 +3,7 @@
 mod checks;
 mod collectives;
 mod domains;
+mod memory;
 mod order;
 
 pub(super) use collectives::RunEnd;
@@ -13,6 +14,7 @@ use super::address_spaces::AddressSpaces;
 use super::children::Children;
 use super::dependencies::Tracker;
 use super::first_cause::{Event, Problems};
+use super::up::Memories;
 use crate::args::Args;
 use crate::heap::Heap;
 use crate::program::Program;
@@ -39,6 +41,7 @@ pub struct Orchestrator<'w> {
     /// Children `0..next_level` are chips or Workers, the others are sub-workers.
     next_level: usize,
     spaces: &'w AddressSpaces,
+    memories: Memories<'w>,
     /// The heap of a Worker whose tasks are checked.
     checked: Option<&'w Heap>,
     tracker: Tracker,
@@ -54,7 +57,7 @@ impl<'w> Orchestrator<'w> {
         programs: &'w Programs,
         base: &'w mut BaseGroup,
         next_level: usize,
-        spaces: &'w AddressSpaces,
+        memories: Memories<'w>,
         RunId { worker, run }: RunId,
         deadline: Deadline,
     ) -> Self {
@@ -68,7 +71,8 @@ impl<'w> Orchestrator<'w> {
             domains: Domains::default(),
             base,
             next_level,
-            spaces,
+            spaces: memories.spaces(),
+            memories,
             checked: None,
             tracker: Tracker::default(),
             barriers: Barriers::new(),
@@ -99,6 +103,34 @@ impl<'w> Orchestrator<'w> {
                 return Err(Failure::new(ErrorCode::Invalid, text).in_phase("submit"));
             }
         }
+        self.submit_members(program, members)
+    }
+
+    /// Submits the same program to several sub-workers together, each member to another one.
+    ///
+    /// Like a [group](Self::submit_group) of chips: there are as many sub-workers as members, or it is refused.
+    pub fn submit_sub_group(&mut self, program: Program, members: &[Args]) -> Result<Vec<TaskId>, Failure> {
+        let subs = self.children.len() - self.next_level;
+        if members.len() > subs {
+            let text = format!(
+                "a group of {} tasks on {subs} sub-workers, which run one task each at the same time; ask for more \
+                 with `.sub_workers(n)`, or submit them one by one",
+                members.len()
+            );
+            return Err(Failure::new(ErrorCode::Invalid, text).in_phase("submit"));
+        }
+        // Those with the fewest unfinished tasks.
+        let mut order: Vec<usize> = (self.next_level..self.children.len()).collect();
+        order.sort_by_key(|sub| self.children.backlog(*sub));
+        let members: Vec<(usize, Args)> = order.into_iter().zip(members.iter().cloned()).collect();
+        self.submit_members(program, &members)
+    }
+
+    fn submit_members(
+        &mut self,
+        program: Program,
+        members: &[(usize, Args)],
+    ) -> Result<Vec<TaskId>, Failure> {
         members.iter().try_for_each(|(_, args)| self.check_args(program, args))?;
         members.iter().try_for_each(|(to, _)| self.prepare(program, *to))?;
         // First what each needs from before the group, then what the group itself does (F63).

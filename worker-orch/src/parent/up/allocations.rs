@@ -48,6 +48,11 @@ impl Allocations {
         before.is_some_and(|((_, start), len)| range.end - start <= *len)
     }
 
+    /// How many bytes of `chip` are allocated.
+    pub(super) fn bytes_of(&self, chip: usize) -> u64 {
+        self.lock().live.range((chip, 0)..=(chip, u64::MAX)).map(|(_, len)| len).sum()
+    }
+
     /// The memory that users have dropped since the last call.
     pub(super) fn take_dropped(&self) -> Vec<(usize, u64)> {
         std::mem::take(&mut self.lock().dropped)
@@ -89,6 +94,7 @@ mod tests {
         ] {
             assert_eq!(all.hold(chip, &range), held, "chip {chip}, {range:x?}");
         }
+        assert_eq!([0, 1, 2].map(|chip| all.bytes_of(chip)), [64, 64, 0]);
         drop((first, second));
         assert!(!all.hold(0, &(0x1000..0x1001)) && !all.hold(1, &(0x1040..0x1041)));
         assert_eq!(all.take_dropped(), [(1, 0x1040)]);

@@ -4,16 +4,20 @@
 //! managed by commands to the chip, and its bytes go through a piece of the Worker's heap.
 
 use super::Up;
-use super::allocations::Allocation;
+use super::allocations::{Allocation, Allocations};
+use crate::chip_context::ChipContext;
 use crate::heap::{Heap, Piece};
+use crate::parent::address_spaces::AddressSpaces;
+use crate::parent::children::Children;
 use crate::parent::chips::window_fits;
-use crate::shared::{Frame, Kind, Programs};
+use crate::shared::{Frame, Kind};
 use chip_bootstrap::{ChipGroup, ChipMemoryKind, region_failure};
 use comm_context::abi::DeviceAddr;
 use deadline::Deadline;
 use fault_points::fault_point;
 use shared_memory::Region;
 use std::ops::Range;
+use std::sync::Arc;
 use worker_errors::{ErrorCode, Failure};
 
 /// The most that is copied at once; a larger copy is several commands.
@@ -53,33 +57,56 @@ impl ChipMemory {
 
 /// What a command to a chip needs besides.
 #[derive(Clone, Copy)]
-pub(crate) struct Call<'a> {
-    pub(crate) programs: &'a Programs,
+pub(crate) struct Call {
     pub(crate) deadline: Deadline,
     /// The public call, for errors.
     pub(crate) name: &'static str,
 }
 
-impl Up {
-    pub(crate) fn chip_alloc(
-        &mut self,
+/// What the parent knows of the memory of its chips.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::parent) struct Memories<'a> {
+    pub(super) contexts: &'a [ChipContext],
+    pub(super) allocations: &'a Allocations,
+    pub(super) heap: &'a Arc<Heap>,
+    pub(super) kind: ChipMemoryKind,
+    pub(super) spaces: &'a AddressSpaces,
+}
+
+/// A command to a chip as part of a run, with its deadline.
+#[derive(Clone, Copy)]
+pub(in crate::parent) struct CommandOf {
+    pub(in crate::parent) run: u64,
+    pub(in crate::parent) deadline: Deadline,
+    /// The public call, for errors.
+    pub(in crate::parent) name: &'static str,
+}
+
+impl<'a> Memories<'a> {
+    pub(in crate::parent) fn spaces(self) -> &'a AddressSpaces {
+        self.spaces
+    }
+
+    pub(in crate::parent) fn chip_alloc(
+        self,
+        children: &mut Children,
         chip: usize,
         bytes: usize,
-        call: Call<'_>,
+        call: CommandOf,
     ) -> Result<ChipMemory, Failure> {
-        let chips = self.contexts().len();
+        let chips = self.contexts.len();
         if chip >= chips || bytes == 0 {
             let text =
                 format!("{bytes} bytes on chip {chip}: there are {chips} chips, and the least is 1 byte");
-            return Err(invalid(text, call));
+            return Err(invalid(text, call.name));
         }
-        let (addr, entry, piece) = match self.chip_memory {
+        let (addr, entry, piece) = match self.kind {
             ChipMemoryKind::Host => {
-                let piece = Heap::take(&self.heap, bytes)?;
+                let piece = Heap::take(self.heap, bytes)?;
                 (piece.addr(), self.allocations.enter(chip, piece.addr(), bytes), Some(piece))
             }
             ChipMemoryKind::Device => {
-                let answer = self.command(chip, Kind::Malloc, &[bytes as u64], call)?;
+                let answer = self.command(children, chip, Kind::Malloc, &[bytes as u64], call)?;
                 let addr = answer.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
                 let addr = addr.filter(|addr| window_fits(*addr, bytes as u64, bytes, None));
                 let addr = addr.ok_or_else(|| {
@@ -92,69 +119,84 @@ impl Up {
         Ok(ChipMemory { addr, len: bytes, chip, _entry: entry, _piece: piece })
     }
 
-    pub(crate) fn copy_to(
-        &mut self,
+    /// Into memory that [`check`](Self::check) has found to be the chip's.
+    pub(in crate::parent) fn copy_to(
+        self,
+        children: &mut Children,
         chip: usize,
         to: DeviceAddr,
         bytes: &[u8],
-        call: Call<'_>,
+        call: CommandOf,
     ) -> Result<(), Failure> {
-        self.check_memory(chip, to, bytes.len(), call)?;
-        if self.chip_memory == ChipMemoryKind::Host {
-            let (region, at) = self.region_of(to);
+        if self.kind == ChipMemoryKind::Host {
+            let (region, at) = self.region_of(children, to);
             fault_point!("worker.copy-to");
             return region.write(at, bytes).map_err(|error| region_failure(&error));
         }
         for (number, part) in bytes.chunks(PIECE_BYTES).enumerate() {
-            let piece = Heap::take(&self.heap, part.len())?;
+            let piece = Heap::take(self.heap, part.len())?;
             piece.write(0, part)?;
             let scalars = [to.0 + (number * PIECE_BYTES) as u64, piece.addr(), part.len() as u64];
-            self.command(chip, Kind::CopyIn, &scalars, call)?;
+            self.command(children, chip, Kind::CopyIn, &scalars, call)?;
         }
         Ok(())
     }
 
-    pub(crate) fn copy_from(
-        &mut self,
+    /// From memory that [`check`](Self::check) has found to be the chip's.
+    pub(in crate::parent) fn copy_from(
+        self,
+        children: &mut Children,
         chip: usize,
         from: DeviceAddr,
         into: &mut [u8],
-        call: Call<'_>,
+        call: CommandOf,
     ) -> Result<(), Failure> {
-        self.check_memory(chip, from, into.len(), call)?;
-        if self.chip_memory == ChipMemoryKind::Host {
-            let (region, at) = self.region_of(from);
+        if self.kind == ChipMemoryKind::Host {
+            let (region, at) = self.region_of(children, from);
             fault_point!("worker.copy-from");
             return region.read(at, into).map_err(|error| region_failure(&error));
         }
         for (number, part) in into.chunks_mut(PIECE_BYTES).enumerate() {
-            let piece = Heap::take(&self.heap, part.len())?;
+            let piece = Heap::take(self.heap, part.len())?;
             let scalars = [from.0 + (number * PIECE_BYTES) as u64, piece.addr(), part.len() as u64];
-            self.command(chip, Kind::CopyOut, &scalars, call)?;
+            self.command(children, chip, Kind::CopyOut, &scalars, call)?;
             piece.read(0, part)?;
         }
         Ok(())
     }
 
-    /// Refuses bytes that are not in memory of `chip` that is allocated now, and not in its window (WO-11).
-    fn check_memory(&self, chip: usize, addr: DeviceAddr, len: usize, call: Call<'_>) -> Result<(), Failure> {
-        self.check_chip(chip, call)?;
+    /// Refuses bytes that are not in memory of `chip` that is allocated now, and not in its window (WO-11). `more` says whether bytes
+    /// are in other memory of a chip.
+    pub(in crate::parent) fn check(
+        self,
+        chip: usize,
+        addr: DeviceAddr,
+        len: usize,
+        name: &'static str,
+        more: impl Fn(usize, &Range<u64>) -> bool,
+    ) -> Result<(), Failure> {
+        let chips = self.contexts.len();
+        if chip >= chips {
+            return Err(invalid(format!("there is no chip {chip}; this Worker has {chips}"), name));
+        }
         let range = addr.checked_add(len as u64).map(|end| addr.0..end.0);
-        let is_of = |chip: usize| range.as_ref().is_some_and(|range| self.is_memory_of(chip, range));
+        let is_of = |chip: usize| {
+            range.as_ref().is_some_and(|range| self.is_memory_of(chip, range) || more(chip, range))
+        };
         if is_of(chip) {
             return Ok(());
         }
-        let text = match (0..self.contexts.len()).find(|other| is_of(*other)) {
+        let text = match (0..chips).find(|other| is_of(*other)) {
             Some(other) => format!("{len} bytes at {addr} belong to chip {other}, not to chip {chip}"),
             None => format!(
                 "{len} bytes at {addr} are not inside memory or the window of chip {chip}; memory that was freed, or \
                  allocated before the last init, is gone, and host memory is reached through its HostBuffer"
             ),
         };
-        Err(invalid(text, call))
+        Err(invalid(text, name))
     }
 
-    fn is_memory_of(&self, chip: usize, range: &Range<u64>) -> bool {
+    fn is_memory_of(self, chip: usize, range: &Range<u64>) -> bool {
         let context = &self.contexts[chip];
         let (base, size) = (context.window_base.0, context.window_size as u64);
         // A window that a chip reported does not go beyond the last address.
@@ -164,71 +206,103 @@ impl Up {
 
     /// The shared memory, and the offset in it, of an address in memory of a chip. Where chips use host memory
     /// that is the heap, or for windows the memory of the group.
-    fn region_of(&self, addr: DeviceAddr) -> (&Region, usize) {
+    fn region_of(self, children: &'a Children, addr: DeviceAddr) -> (&'a Region, usize) {
         let heap = self.heap.region().as_ref();
         let holds = |region: &&Region| {
             addr.0.checked_sub(region.base().as_ptr() as u64).is_some_and(|at| at < region.len() as u64)
         };
-        let region = self.children.group().and_then(ChipGroup::windows).filter(holds).unwrap_or(heap);
+        let region = children.group().and_then(ChipGroup::windows).filter(holds).unwrap_or(heap);
         (region, addr.0.saturating_sub(region.base().as_ptr() as u64) as usize)
     }
 
-    fn check_chip(&self, chip: usize, call: Call<'_>) -> Result<(), Failure> {
-        let chips = self.contexts().len();
-        if chip < chips {
-            return Ok(());
-        }
-        Err(invalid(format!("there is no chip {chip}; this Worker has {chips}"), call))
-    }
-
-    /// Frees device memory that was dropped since the last command.
-    pub(super) fn free_dropped(&mut self, programs: &Programs, deadline: Deadline) -> Result<(), Failure> {
-        // Host memory needs no command, and an empty run is too short to take a lock.
-        if self.chip_memory == ChipMemoryKind::Host {
-            return Ok(());
-        }
-        let call = Call { programs, deadline, name: "chip_free" };
-        let dropped = self.allocations.take_dropped();
-        dropped
-            .into_iter()
-            .try_for_each(|(chip, addr)| self.send_command(chip, Kind::Free, &[addr], call).map(drop))
-    }
-
+    /// Sends one command and waits for its answer.
     fn command(
-        &mut self,
+        self,
+        children: &mut Children,
         chip: usize,
         kind: Kind,
         scalars: &[u64],
-        call: Call<'_>,
+        call: CommandOf,
     ) -> Result<Vec<u8>, Failure> {
-        self.free_dropped(call.programs, call.deadline)?;
-        self.send_command(chip, kind, scalars, call)
-    }
-
-    /// Sends one command outside any run and waits for its answer.
-    fn send_command(
-        &mut self,
-        chip: usize,
-        kind: Kind,
-        scalars: &[u64],
-        call: Call<'_>,
-    ) -> Result<Vec<u8>, Failure> {
-        self.check_chip(chip, call)?;
-        // A run of its own, so that its failure is not taken for another's.
-        let run = self.next_run();
-        let children = &mut self.children;
         children.check()?;
         fault_point!("worker.command.sending");
-        let seq = children.send(chip, &Frame { scalars, ..Frame::new(kind, run) }, call.deadline)?;
+        let seq = children.send(chip, &Frame { scalars, ..Frame::new(kind, call.run) }, call.deadline)?;
         fault_point!("worker.command.sent");
         children.await_done(chip, seq, call.deadline)?;
         fault_point!("worker.command.done");
-        let problems = children.problems(run);
+        let problems = children.problems(call.run);
         problems.into_result().map_err(|failure| failure.in_phase(call.name))?;
         Ok(children.block().read_answer(chip))
     }
 }
 
-fn invalid(text: String, call: Call<'_>) -> Failure {
-    Failure::new(ErrorCode::Invalid, text).in_phase(call.name)
+/// Outside a run each command is a run of its own, so that its failure is not taken for another's.
+impl Up {
+    pub(crate) fn chip_alloc(
+        &mut self,
+        chip: usize,
+        bytes: usize,
+        call: Call,
+    ) -> Result<ChipMemory, Failure> {
+        let (memories, children, command) = self.command(call)?;
+        memories.chip_alloc(children, chip, bytes, command)
+    }
+
+    pub(crate) fn copy_to(
+        &mut self,
+        chip: usize,
+        to: DeviceAddr,
+        bytes: &[u8],
+        call: Call,
+    ) -> Result<(), Failure> {
+        let (memories, children, command) = self.command(call)?;
+        memories.check(chip, to, bytes.len(), call.name, |_, _| false)?;
+        memories.copy_to(children, chip, to, bytes, command)
+    }
+
+    pub(crate) fn copy_from(
+        &mut self,
+        chip: usize,
+        from: DeviceAddr,
+        into: &mut [u8],
+        call: Call,
+    ) -> Result<(), Failure> {
+        let (memories, children, command) = self.command(call)?;
+        memories.check(chip, from, into.len(), call.name, |_, _| false)?;
+        memories.copy_from(children, chip, from, into, command)
+    }
+
+    /// Frees device memory that was dropped since the last command.
+    pub(super) fn free_dropped(&mut self, deadline: Deadline) -> Result<(), Failure> {
+        // Host memory needs no command, and an empty run is too short to take a lock.
+        if self.chip_memory == ChipMemoryKind::Host {
+            return Ok(());
+        }
+        for (chip, addr) in self.allocations.take_dropped() {
+            let (memories, children, command) = self.parts("chip_free", deadline);
+            memories.command(children, chip, Kind::Free, &[addr], command)?;
+        }
+        Ok(())
+    }
+
+    fn command(&mut self, call: Call) -> Result<(Memories<'_>, &mut Children, CommandOf), Failure> {
+        self.free_dropped(call.deadline)?;
+        Ok(self.parts(call.name, call.deadline))
+    }
+
+    fn parts(&mut self, name: &'static str, deadline: Deadline) -> (Memories<'_>, &mut Children, CommandOf) {
+        let run = self.next_run();
+        let memories = Memories {
+            contexts: &self.contexts,
+            allocations: &self.allocations,
+            heap: &self.heap,
+            kind: self.chip_memory,
+            spaces: &self.spaces,
+        };
+        (memories, &mut self.children, CommandOf { run, deadline, name })
+    }
+}
+
+fn invalid(text: String, phase: &'static str) -> Failure {
+    Failure::new(ErrorCode::Invalid, text).in_phase(phase)
 }

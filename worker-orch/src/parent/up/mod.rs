@@ -6,6 +6,7 @@ mod run;
 
 pub(crate) use chip_memory::Call;
 pub use chip_memory::ChipMemory;
+pub(super) use chip_memory::{CommandOf, Memories};
 
 use super::address_spaces::AddressSpaces;
 use super::children::Children;
@@ -75,6 +76,18 @@ impl Up {
 
     pub(super) fn children(&mut self) -> &mut Children {
         &mut self.children
+    }
+
+    /// Bytes that a chip has: its window, and what is allocated.
+    pub(crate) fn chip_bytes(&self, chip: usize) -> Option<u64> {
+        let window = self.contexts.get(chip)?.window_size as u64;
+        Some(window + self.allocations.bytes_of(chip))
+    }
+
+    pub(super) fn set_pid(&mut self, chip: usize, pid: i32) {
+        if let Some(context) = self.contexts.get_mut(chip) {
+            context.pid = pid;
+        }
     }
 
     pub(crate) fn contexts(&self) -> &[ChipContext] {

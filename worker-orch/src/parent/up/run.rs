@@ -1,6 +1,6 @@
 //! One run: the caller's closure submits tasks, they drain, and the first cause of a failure is reported.
 
-use super::Up;
+use super::{Memories, Up};
 use crate::log;
 use crate::parent::first_cause::Event;
 use crate::parent::orchestrator::{Orchestrator, RunEnd};
@@ -20,7 +20,7 @@ impl Up {
         deadline: Deadline,
         body: impl FnOnce(&mut Orchestrator<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        self.free_dropped(programs, deadline)?;
+        self.free_dropped(deadline)?;
         let run = self.next_run();
         let span = log::span(|| tracing::debug_span!("run", number = run / 2 + 1));
         let _entered = span.enter();
@@ -31,7 +31,13 @@ impl Up {
             programs,
             &mut self.base,
             self.next_level,
-            &self.spaces,
+            Memories {
+                contexts: &self.contexts,
+                allocations: &self.allocations,
+                heap: &self.heap,
+                kind: self.chip_memory,
+                spaces: &self.spaces,
+            },
             RunId { worker: self.id, run },
             deadline,
         );

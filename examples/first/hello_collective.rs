@@ -29,10 +29,10 @@ fn main() -> Result<(), Failure> {
                 .scalar(member.buffer("group")?.addr.0)
                 .scalar(0) // where other kernels have signals of their own
                 .scalar(member.device_ctx.0); // the CommContext: this rank, and where all windows are
-            (member.chip, args)
+            Ok((member.chip, args))
         });
         // As a group, so that all its tasks run at once: they wait for each other inside the kernel.
-        orch.submit_group(sum, &tasks.collect::<Vec<_>>())
+        orch.submit_group(sum, &tasks.collect::<Result<Vec<_>, Failure>>()?)
     })?;
     worker.close()?;
 

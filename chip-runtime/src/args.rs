@@ -22,10 +22,6 @@ pub enum TensorArg {
 }
 
 impl TensorArg {
-    pub(crate) fn reads(&self) -> bool {
-        matches!(self, Self::Input(_) | Self::InOut(_))
-    }
-
     pub(crate) fn writes(&self) -> bool {
         matches!(self, Self::Output(_) | Self::InOut(_) | Self::OutputExisting(_))
     }

@@ -277,6 +277,9 @@ pub enum ArgumentError {
         /// How many there are.
         have: usize,
     },
+    /// A kernel writes a tensor that its task only reads.
+    #[error("the task only reads this tensor; name it as inout or output to write it")]
+    ReadOnly,
     /// A list of arguments that C++ could not make, or that cannot be read.
     #[error("{0}")]
     Malformed(String),

@@ -102,10 +102,6 @@ impl FrontEnd {
     pub(crate) fn publishes_at_submit(self) -> bool {
         self == Self::Inferred
     }
-
-    pub(crate) fn waits_for_room(self) -> bool {
-        self != Self::Prebuilt
-    }
 }
 
 /// Whether dependencies between the tasks of a scope are inferred.

@@ -198,9 +198,10 @@ mod worker;
 
 pub use args::{Access, Args};
 pub use builder::{CHIP_LEVEL, WorkerBuilder};
-pub use child::Task;
+pub use child::{Graphs, Task};
 pub use chip_bootstrap::{Chip, ChipConfig, ChipMemoryKind, HostSpan, PartKind, Platform, UnknownPlatform};
 pub use chip_context::{ChipBuffer, ChipContext};
+pub use chip_runtime as runtime;
 pub use collectives::{
     CollError, Collectives, Op, Options as CollectivesOptions, WindowTensor, bf16, f16, group_bytes,
 };

@@ -169,7 +169,9 @@ impl Worker {
         graph: impl Fn(&mut Task<'_>) -> Result<(), Failure> + Send + Sync + 'static,
     ) -> Result<Program, Failure> {
         if self.settings.start == Start::Exec {
-            let text = format!("`{name}` is a graph, which children that are started by exec do not have; start them by fork");
+            let text = format!(
+                "`{name}` is a graph, which children that are started by exec do not have; start them by fork"
+            );
             return Err(invalid(text, "register"));
         }
         Ok(self.programs.add_graph(name, Arc::new(graph)))

@@ -1,6 +1,7 @@
 //! What a chip's process does with its frames.
 
 use super::collectives::ChipCollectives;
+use super::graphs::{ChipGraphs, GraphParts};
 use super::heaps::in_heap;
 use super::loaded::{Loaded, LoadedPrograms, cannot_run};
 use super::serve::{Executor, malformed};
@@ -16,8 +17,9 @@ use std::sync::Arc;
 use worker_errors::Failure;
 
 pub(super) struct ChipExecutor<'a> {
-    // Dropped before the chip, whose communicator it uses.
+    // Dropped before the chip, whose communicator they use.
     collectives: ChipCollectives,
+    graphs: ChipGraphs,
     chip: Chip,
     programs: LoadedPrograms<'a>,
     heaps: &'a [Arc<Region>],
@@ -31,6 +33,7 @@ impl<'a> ChipExecutor<'a> {
     pub(super) fn new(chip: Chip, context: &ChildContext<'a>, base: Option<(Entry, Membership)>) -> Self {
         Self {
             collectives: ChipCollectives::default(),
+            graphs: ChipGraphs::default(),
             chip,
             programs: LoadedPrograms::new(context),
             heaps: context.heaps,
@@ -41,11 +44,12 @@ impl<'a> ChipExecutor<'a> {
 
     pub(super) fn tear_down(mut self) -> Result<(), Failure> {
         self.collectives = ChipCollectives::default();
+        self.graphs = ChipGraphs::default();
         Ok(self.chip.tear_down()?)
     }
 
     fn run(&mut self, frame: &ReceivedFrame) -> Result<(), Failure> {
-        let chip = &mut self.chip;
+        let Self { chip, graphs, block, .. } = self;
         let program = self.programs.of_task(frame, |path, symbol| Ok(chip.load(path, symbol)?))?;
         fault_point!("worker.task.before-program");
         match program {
@@ -58,7 +62,9 @@ impl<'a> ChipExecutor<'a> {
                 function(&mut Task::on_chip(frame, self.heaps, &mut self.chip, &self.collectives))?;
             }
             Loaded::Closure(closure) => {
-                closure(&mut Task::on_chip(frame, self.heaps, &mut self.chip, &self.collectives))?;
+                let parts = GraphParts { graphs, block, session: &frame.blob };
+                let task = Task::on_chip(frame, self.heaps, &mut self.chip, &self.collectives);
+                closure(&mut task.with_graphs(parts))?;
             }
             Loaded::Orchestration(_) => return Err(cannot_run("an orchestration", "a chip")),
         }
@@ -89,12 +95,14 @@ impl<'a> ChipExecutor<'a> {
         };
         fault_point!("worker.domain.allocate");
         let window = self.chip.alloc_domain(&spec)?;
+        self.graphs.add_domain(spec.id, window.context, &ranks);
         fault_point!("worker.domain.allocated");
         Ok([window.context.0, window.base.0, window.size as u64].map(u64::to_le_bytes).concat())
     }
 
     fn release_domain(&mut self, frame: &ReceivedFrame) -> Result<(), Failure> {
         let &[id] = frame.scalars.as_slice() else { return Err(malformed()) };
+        self.graphs.remove_domain(AllocationId(id));
         fault_point!("worker.domain.release");
         Ok(self.chip.release_domain(AllocationId(id))?)
     }
@@ -147,6 +155,11 @@ impl Executor for ChipExecutor<'_> {
             Some(Kind::Malloc | Kind::Free | Kind::CopyIn | Kind::CopyOut) => self.memory_command(frame),
             Some(Kind::Shutdown | Kind::Wait) | None => Err(malformed()),
         }
+    }
+
+    /// A kernel of a graph that does not return keeps its cores and its memory: another process takes this one's place.
+    fn is_lost(&self) -> bool {
+        self.graphs.is_stuck()
     }
 
     fn not_done(&mut self) {

@@ -11,6 +11,7 @@
 mod chip;
 mod collectives;
 mod exec;
+mod graphs;
 mod heaps;
 mod host;
 mod loaded;
@@ -19,5 +20,6 @@ mod serve;
 mod task;
 
 pub(crate) use exec::main_after_exec;
+pub use graphs::Graphs;
 pub(crate) use roles::main;
 pub use task::Task;

@@ -1,15 +1,19 @@
 //! The runtime of a chip's process.
 
-use crate::engine::{Engine, panic_text};
+use crate::engine::{Engine, Session, panic_text};
 use crate::error::{ErrorKind, RuntimeError};
 use crate::graph::Graph;
 use crate::kernel::{Block, Code, KernelResult};
 use crate::limits::{FrontEnd, Limits, ScopeMode};
 use crate::record::Recording;
+use crate::signals::Signals;
 use crate::task::{KernelId, Site};
 use deadline::Deadline;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Arc;
+
+/// The highest bit of the number of a session.
+const OWN_SESSIONS: u64 = 1 << 63;
 
 /// Runs graphs, one after the other. Its threads are made when they are needed and end with it.
 #[derive(Debug)]
@@ -17,13 +21,27 @@ pub struct Runtime {
     engine: Arc<Engine>,
     limits: Limits,
     records: bool,
+    runs: u64,
+    session: Option<Session>,
 }
 
 impl Runtime {
     /// A runtime of this size. It has no threads and no memory yet.
     pub fn new(limits: Limits) -> Result<Self, RuntimeError> {
         limits.check()?;
-        Ok(Self { engine: Engine::new(&limits), limits, records: false })
+        let engine = Engine::new(&limits, Signals::alone()?);
+        Ok(Self { engine, limits, records: false, runs: 0, session: None })
+    }
+
+    /// Takes part in these signals from the next run on. Without it the chip has no window and no peers.
+    pub fn connect(&mut self, signals: Arc<Signals>) {
+        self.engine.connect(signals);
+    }
+
+    /// The next run is one of several, of these ranks, that begin together: `number` is the same for all of them, and
+    /// no earlier one has it. It is among these ranks that a deadlock can be proved.
+    pub fn session(&mut self, number: u64, members: &[u32]) {
+        self.session = Some(Session { number, members: members.to_vec() });
     }
 
     /// Its sizes.
@@ -76,7 +94,11 @@ impl Runtime {
     ) -> Result<T, RuntimeError> {
         let here = Site::of(Location::caller());
         let recording = self.records.then(Recording::default);
-        self.engine.begin(front_end, recording)?;
+        self.runs += 1;
+        // Numbers of this process, unlike those that several agree on.
+        let alone = || Session { number: OWN_SESSIONS | self.runs, members: vec![self.engine.rank()] };
+        let session = self.session.take().unwrap_or_else(alone);
+        self.engine.begin(front_end, recording, &session, deadline)?;
         self.engine.scope_begin(ScopeMode::Auto, here, deadline)?;
         let mut graph = Graph::new(&self.engine, &self.limits, front_end, deadline);
         let built = catch_unwind(AssertUnwindSafe(|| orchestration(&mut graph)));

@@ -344,6 +344,9 @@ impl State {
             let index = args.tensors.len();
             owners[index] = self.check_memory(index, &predicate.tensor)?.unwrap_or(TaskId::NONE);
         }
+        let signals = self.poller.signals();
+        args.waits.iter().try_for_each(|wait| signals.check_wait(wait))?;
+        args.signals.iter().try_for_each(|signal| signals.check_signal(signal).map(drop))?;
         if let Some(unknown) = args.after.iter().find(|task| !self.exists(**task)) {
             return Err(ArgumentError::UnknownTask(*unknown).into());
         }

@@ -1,17 +1,19 @@
 //! One launch: the argument list of a block, and the call of its kernel.
 //!
 //! # Safety
-//! The pointers of a launch are to its task's slot and to a kernel. The engine keeps both until it is told that the
-//! launch has returned.
+//! The pointers of a launch are to its task's slot and to a kernel. The engine keeps both until the launch has
+//! returned.
 #![allow(unsafe_code)]
 
 use super::ready::Launch;
 use crate::kernel::{Block, Code, Lane};
+use crate::orchestration::lane::{self, ClusterStates};
 use comm_context::abi::{
     CompletionEntry, DeviceAddr, KERNEL_ARGS, KERNEL_COMPLETIONS, KERNEL_LOCAL_CONTEXT_ARG, KernelContexts,
 };
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 /// How a launch ended.
 #[derive(Debug)]
@@ -42,7 +44,7 @@ impl Scratch {
     }
 
     /// Runs the kernel of a launch. A panic is an error.
-    pub(super) fn run(&mut self, launch: &Launch) -> Outcome {
+    pub(super) fn run(&mut self, launch: &Launch, cluster: &Arc<ClusterStates>) -> Outcome {
         // SAFETY: the launch has not returned, so the engine keeps its task's lists and its kernel, and changes none.
         let (kernel, tensors, scalars) =
             unsafe { (launch.kernel.as_ref(), launch.tensors.as_ref(), launch.scalars.as_ref()) };
@@ -69,6 +71,7 @@ impl Scratch {
                     (launch.block as i32, launch.blocks as i32);
                 contexts.local.task = launch.task.0;
                 contexts.global.sub_block_id = i32::from(launch.core.lane == Lane::Aiv1);
+                lane::enter(cluster, u32::from(launch.core.lane == Lane::Aiv1));
                 let args = self.args.as_mut_ptr();
                 catch_unwind(AssertUnwindSafe(|| entry(args)))
             }

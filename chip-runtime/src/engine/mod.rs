@@ -14,14 +14,28 @@ pub(crate) use ready::Core;
 use crate::error::{ErrorKind, RuntimeError};
 use crate::kernel::{Code, Kernel};
 use crate::limits::{FrontEnd, Limits};
+use crate::orchestration::lane::ClusterStates;
 use crate::record::Recording;
+use crate::signals::{Poller, Signals};
 use crate::task::KernelId;
-use deadline::Deadline;
+use deadline::{Deadline, monotonic_ns};
 use mailbox_atomics::{ParkFlag, SpinBudget, Wait, WordU32};
 use state::{Goal, State};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use threads::{Parking, Spinning, Threads};
+
+/// How often a builder that waits sees to it that somebody watches: with waits armed, and without.
+const TICK_ARMED: Duration = Duration::from_millis(2);
+const TICK: Duration = Duration::from_millis(50);
+
+/// The chips that run graphs together, and the number that they have for it.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) number: u64,
+    pub(crate) members: Vec<u32>,
+}
 
 #[derive(Debug)]
 pub(crate) struct Engine {
@@ -33,26 +47,38 @@ pub(crate) struct Engine {
     builder_parked: WordU32,
     builder_spins: SpinBudget,
     handles: Mutex<Vec<JoinHandle<()>>>,
+    /// What the kernels of each cluster keep.
+    clusters: Vec<Arc<ClusterStates>>,
 }
 
 impl Engine {
-    pub(crate) fn new(limits: &Limits) -> Arc<Self> {
+    pub(crate) fn new(limits: &Limits, signals: Arc<Signals>) -> Arc<Self> {
         // A thread for each core, and one that watches while all are busy.
         let parking: Arc<[Parking]> = (0..=3 * limits.clusters).map(|_| Parking::default()).collect();
         Arc::new(Self {
-            state: Mutex::new(State::new(limits, Threads::new(parking.clone()))),
+            state: Mutex::new(State::new(limits, Threads::new(parking.clone()), signals)),
             parking,
             spinning: Spinning::new(),
             progress: WordU32::new(0),
             builder_parked: WordU32::new(0),
             builder_spins: SpinBudget::for_parties(2),
             handles: Mutex::default(),
+            clusters: (0..limits.clusters).map(|_| Arc::default()).collect(),
         })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // What a panic inside left behind is a bug, and not made better by a second one.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes part in these signals from the next run on.
+    pub(crate) fn connect(&self, signals: Arc<Signals>) {
+        self.lock().poller = Poller::new(signals);
+    }
+
+    pub(crate) fn rank(&self) -> u32 {
+        self.lock().poller.signals().rank()
     }
 
     pub(crate) fn set_kernel(&self, id: KernelId, name: &str, code: Code) {
@@ -73,6 +99,8 @@ impl Engine {
         &self,
         front_end: FrontEnd,
         recording: Option<Recording>,
+        session: &Session,
+        deadline: Deadline,
     ) -> Result<(), RuntimeError> {
         let mut state = self.lock();
         if state.running > 0 {
@@ -80,7 +108,8 @@ impl Engine {
         }
         state.clear();
         state.front_end = front_end;
-        (state.building, state.over) = (true, false);
+        (state.building, state.over, state.lent) = (true, false, false);
+        state.poller.begin(session.number, &session.members, deadline);
         state.recording = recording.map(Box::new);
         Ok(())
     }
@@ -92,20 +121,33 @@ impl Engine {
         goal: Goal,
         deadline: Deadline,
     ) -> Result<MutexGuard<'e, State>, RuntimeError> {
-        let seen = self.progress.load();
         state.goal = Some(goal);
         state.building = false;
-        let wakes = state.leave();
-        drop(state);
-        self.wake(wakes);
         let mut flag = ParkFlag::new(&self.builder_parked);
-        let changed = |progress| (progress != seen).then_some(());
-        let wait = Wait::until(deadline).spinning(&self.builder_spins);
-        let ended = wait.on(&self.progress, Some(&mut flag), changed);
-        let mut state = self.lock();
-        if ended.is_err() && state.goal.take().is_some() {
-            let kind = ErrorKind::TimedOut { limit: deadline.limit(), table: state.table() };
-            state.fail(kind.into());
+        loop {
+            let tick = if state.poller.armed() > 0 { TICK_ARMED } else { TICK };
+            let seen = self.progress.load();
+            let wakes = state.leave();
+            drop(state);
+            // What is there already has changed the word by now.
+            self.wake(wakes);
+            let slice = Deadline::since(monotonic_ns(), tick);
+            let until = if slice.monotonic_ns() < deadline.monotonic_ns() { slice } else { deadline };
+            let wait = Wait::until(until).spinning(&self.builder_spins);
+            // How it ended does not matter: what counts is whether the goal is still there.
+            let _ = wait.on(&self.progress, Some(&mut flag), |progress| (progress != seen).then_some(()));
+            state = self.lock();
+            if state.goal.is_none() {
+                break;
+            }
+            if deadline.has_passed() {
+                state.goal = None;
+                let kind = ErrorKind::TimedOut { limit: deadline.limit(), table: state.table() };
+                state.fail(kind.into());
+                break;
+            }
+            // A watcher that took a task should be back by the next tick; otherwise another one has to watch.
+            state.lent = false;
         }
         state.building = true;
         match &state.error {

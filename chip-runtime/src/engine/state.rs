@@ -15,6 +15,7 @@ use crate::error::{At, ErrorKind, RuntimeError};
 use crate::kernel::Kernel;
 use crate::limits::{FrontEnd, Limits, RINGS, ScopeMode};
 use crate::record::{Recording, Span};
+use crate::signals::{Pause, Poller, SignalError, Signals};
 use crate::task::{KernelId, Site, TaskId};
 use crate::tensor_map::TensorMap;
 use deadline::coarse_monotonic_ns;
@@ -88,6 +89,9 @@ pub(super) struct State {
     pub(super) given: BTreeMap<u64, u64>,
     pub(super) imports: Vec<Arc<Memory>>,
     pub(super) recording: Option<Box<Recording>>,
+    pub(super) poller: Poller,
+    /// The watcher has taken a task: for a moment nobody looks at signals.
+    pub(super) lent: bool,
     /// Tasks that are about to end.
     ending: Vec<TaskId>,
 }
@@ -97,7 +101,7 @@ pub(super) struct State {
 unsafe impl Send for State {}
 
 impl State {
-    pub(super) fn new(limits: &Limits, threads: Threads) -> Self {
+    pub(super) fn new(limits: &Limits, threads: Threads, signals: Arc<Signals>) -> Self {
         Self {
             limits: limits.clone(),
             front_end: FrontEnd::Inferred,
@@ -124,6 +128,8 @@ impl State {
             given: BTreeMap::new(),
             imports: Vec::new(),
             recording: None,
+            poller: Poller::new(signals),
+            lent: false,
             ending: Vec::new(),
         }
     }
@@ -192,8 +198,56 @@ impl State {
             return;
         }
         slot.stage = Stage::Published;
+        if !slot.waits.is_empty() {
+            self.arm(task);
+        }
         self.meet(task);
         self.end_tasks();
+    }
+
+    /// Arms the waits of a task that is published.
+    fn arm(&mut self, task: TaskId) {
+        let slot = self.rings[task.ring()].slot_mut(task.local());
+        let mut failed = None;
+        for wait in &slot.waits {
+            match self.poller.arm(task, wait) {
+                Ok(armed) => slot.unmet += u32::from(armed),
+                Err(error) => failed = Some(error),
+            }
+        }
+        if let Some(error) = failed {
+            let at = self.at(task);
+            self.fail(RuntimeError { at, ..error.into() });
+        }
+    }
+
+    /// Looks at the signals. `None` if no wait is armed.
+    pub(super) fn poll(&mut self) -> Option<Pause> {
+        if self.over || self.error.is_some() || self.poller.armed() == 0 {
+            return None;
+        }
+        let quiet = self.running == 0 && self.ready.is_empty() && self.goal.is_some();
+        let mut met = Vec::new();
+        let pause = self.poller.poll(quiet, &mut met);
+        for task in met {
+            let slot = self.slot_mut(task);
+            // Before it starts a task waits for its own words, after that for those that its kernels named.
+            if slot.unmet > 0 {
+                self.meet(task);
+            } else {
+                self.finish_part(task);
+            }
+        }
+        self.end_tasks();
+        pause.map_err(|error| self.fail_by_signal(error)).ok()
+    }
+
+    fn fail_by_signal(&mut self, error: SignalError) {
+        let mut error = RuntimeError::from(error);
+        if let Some(task) = error.at.task.filter(|task| self.rings[task.ring()].holds(task.local())) {
+            error.at = self.at(task);
+        }
+        self.fail(error);
     }
 
     /// One prerequisite is met.
@@ -217,6 +271,14 @@ impl State {
     /// Ends the tasks that are about to, and those that end with them.
     fn end_tasks(&mut self) {
         while let Some(task) = self.ending.pop() {
+            // First the signals: who sees the task ended may count on them.
+            if !self.slot(task).signals.is_empty() && self.error.is_none() {
+                let sent = self.slot(task).signals.iter().map(|signal| self.poller.signals().send(signal));
+                if let Err(error) = sent.collect::<Result<Vec<_>, _>>() {
+                    let at = self.at(task);
+                    self.fail(RuntimeError { at, ..error.into() });
+                }
+            }
             let slot = self.slot_mut(task);
             slot.stage = Stage::Done;
             let fanout = std::mem::take(&mut slot.fanout);
@@ -269,11 +331,27 @@ impl State {
             // This was the last kernel that did not end in time.
             self.release_imports();
         }
-        let slot = self.slot_mut(launch.task);
+        for entry in &outcome.completions {
+            // SAFETY: the kernel promises that its words stay; a kernel that names others is outside of the contract of
+            // `set_raw_kernel`.
+            match unsafe { self.poller.arm_completion(launch.task, entry) } {
+                Ok(armed) => self.slot_mut(launch.task).unfinished += u32::from(armed),
+                Err(error) => {
+                    let at = At { kernel: Some(kernel_names(launch.kernel)), ..self.at(launch.task) };
+                    self.fail(RuntimeError { at, ..error.into() });
+                }
+            }
+        }
+        self.finish_part(launch.task);
+        self.end_tasks();
+    }
+
+    /// One kernel of the task has returned, or one word is there that its completion waits for.
+    fn finish_part(&mut self, task: TaskId) {
+        let slot = self.slot_mut(task);
         slot.unfinished -= 1;
         if slot.unfinished == 0 {
-            self.ending.push(launch.task);
-            self.end_tasks();
+            self.ending.push(task);
         }
     }
 
@@ -299,7 +377,7 @@ impl State {
 
     /// Whether nothing will ever change without the builder.
     pub(super) fn is_still(&self) -> bool {
-        self.running == 0 && self.ready.is_empty()
+        self.running == 0 && self.ready.is_empty() && self.poller.armed() == 0
     }
 
     fn goal_is_reached(&self) -> bool {
@@ -339,6 +417,9 @@ impl State {
             let could = self.threads.coming() > must || self.can_start();
             self.threads.call(&mut wakes, must, could, busy);
         }
+        if self.poller.armed() > 0 && !self.lent {
+            self.threads.call_watcher(&mut wakes);
+        }
         wakes
     }
 
@@ -356,6 +437,9 @@ impl State {
                 "{} runs block {} of kernel {id} `{name}` on {} since {since:?}{site}",
                 launch.task, launch.block, launch.core
             ));
+        }
+        if self.poller.armed() > 0 {
+            lines.push(self.poller.table());
         }
         lines.push(format!("{} tasks are ready, {} have not ended", self.ready.len(), self.live));
         lines.join("; ")
@@ -391,6 +475,7 @@ impl State {
     /// After a run: whether all kernels have returned. If not, the last of them gives back what the graph used.
     pub(super) fn after_run(&mut self) {
         (self.building, self.over) = (false, true);
+        self.poller.end();
         if self.running == 0 {
             self.release_imports();
         }

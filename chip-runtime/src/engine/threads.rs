@@ -4,7 +4,9 @@
 //! to spare, and then parks. Who makes a task ready calls at most one thread, and none while there are as many busy ones
 //! as processors: they take the task when they are done. Kernels may wait for each other, so that this could last for
 //! ever; one thread, the *watcher*, therefore looks once in a while whether anything ends, and starts what is ready if
-//! not.
+//! not. It also looks at the signals that tasks wait for.
+//!
+//! Relaxed accesses are to numbers that bound a cost, and order nothing.
 
 use super::Engine;
 use super::launch::{Outcome, Scratch};
@@ -64,6 +66,8 @@ pub(super) struct Wakes {
     pub(super) builder: bool,
     threads: Vec<usize>,
     new: Vec<usize>,
+    /// The watcher, which may sleep for signals, is among them.
+    watcher: bool,
 }
 
 impl Threads {
@@ -94,7 +98,14 @@ impl Threads {
         let spins = self.idle.last().is_some_and(|thread| self.parking[*thread].parked.load() == 0);
         if spins || busy < self.processors {
             self.call_one(wakes);
-        } else if self.watcher == Watcher::Nobody && self.call_one(wakes) {
+        } else {
+            self.call_watcher(wakes);
+        }
+    }
+
+    /// Calls a thread to watch, unless one does.
+    pub(super) fn call_watcher(&mut self, wakes: &mut Wakes) {
+        if self.watcher == Watcher::Nobody && self.call_one(wakes) {
             self.watcher = Watcher::Wanted;
         }
     }
@@ -107,6 +118,7 @@ impl Threads {
             self.started += 1;
         } else if let Watcher::Thread(thread) = self.watcher {
             self.watcher = Watcher::Nobody;
+            wakes.watcher = true;
             wakes.threads.push(thread);
         } else {
             return false;
@@ -118,11 +130,12 @@ impl Threads {
     /// All that wait.
     pub(super) fn call_all(&mut self) -> Wakes {
         let mut threads = std::mem::take(&mut self.idle);
+        let watcher = matches!(self.watcher, Watcher::Thread(_));
         if let Watcher::Thread(thread) = std::mem::replace(&mut self.watcher, Watcher::Nobody) {
             threads.push(thread);
         }
         self.coming += threads.len();
-        Wakes { threads, ..Wakes::default() }
+        Wakes { threads, watcher, ..Wakes::default() }
     }
 }
 
@@ -149,7 +162,6 @@ impl Spinning {
 
     /// Whether `ready` held before the time was up; at once `false` where enough threads spin.
     fn spin(&self, ready: impl Fn() -> bool) -> bool {
-        // Relaxed, here and below: numbers that bound a cost and order nothing.
         if self.now.fetch_add(1, Ordering::Relaxed) >= self.most {
             self.now.fetch_sub(1, Ordering::Relaxed);
             return ready();
@@ -192,6 +204,10 @@ impl Engine {
             let next = parking.call.load().wrapping_add(1);
             parking.call.store_and_notify(next, [Listener::new(&parking.parked)]);
         }
+        if wakes.watcher {
+            let signals = self.lock().poller.signals().clone();
+            signals.notify();
+        }
         for thread in wakes.new {
             let engine = self.clone();
             let name = format!("core thread {thread}");
@@ -224,15 +240,20 @@ impl Engine {
                 continue;
             }
             let Some(launch) = state.begin() else {
-                state = self.idle(state, me);
+                let watches = state.poller.armed() > 0 && state.threads.watcher == Watcher::Nobody;
+                state = if watches { self.watch(state, me) } else { self.idle(state, me) };
                 continue;
             };
+            if state.threads.watcher == Watcher::Wanted && state.threads.coming == 0 {
+                // This one was to watch.
+                state.threads.watcher = Watcher::Nobody;
+            }
             let recorded = state.recording.is_some();
             let wakes = state.leave();
             drop(state);
             self.wake(wakes);
             let start_ns = if recorded { monotonic_ns() } else { 0 };
-            let outcome: Outcome = scratch.run(&launch);
+            let outcome: Outcome = scratch.run(&launch, &self.clusters[usize::from(launch.core.cluster)]);
             let span =
                 recorded.then(|| Span::new(launch.task, launch.block, launch.core, start_ns, monotonic_ns()));
             state = self.lock();
@@ -264,24 +285,43 @@ impl Engine {
         let parking = &self.parking[me];
         let seen = parking.call.load();
         state.threads.watcher = Watcher::Thread(me);
+        state.lent = false;
         let mut quiet = 0;
         loop {
             let ended = state.ended;
+            let waits = state.poll();
+            if waits.is_some() && state.threads.coming == 0 && state.can_start() {
+                // What a signal made ready starts here, without another thread. For a moment nobody watches.
+                if state.threads.watcher == Watcher::Thread(me) {
+                    state.threads.watcher = Watcher::Nobody;
+                    state.lent = !state.building;
+                    return state;
+                }
+            }
+            let stalls = state.can_start();
+            let signals = waits.map(|pause| (state.poller.signals().clone(), pause));
             let wakes = state.leave();
             drop(state);
             self.wake(wakes);
-            let mut flag = ParkFlag::new(&parking.parked);
-            let called = |call| (call != seen).then_some(());
-            let pause = Deadline::since(monotonic_ns(), WATCH_PAUSE);
-            let called = Wait::until(pause).on(&parking.call, Some(&mut flag), called).is_ok();
+            let called = if let Some((signals, pause)) = signals {
+                let pause = if stalls { pause.at_most(WATCH_PAUSE) } else { pause };
+                signals.sleep(&pause, || parking.call.load() != seen);
+                parking.call.load() != seen
+            } else {
+                let mut flag = ParkFlag::new(&parking.parked);
+                let called = |call| (call != seen).then_some(());
+                let pause = Deadline::since(monotonic_ns(), WATCH_PAUSE);
+                Wait::until(pause).on(&parking.call, Some(&mut flag), called).is_ok()
+            };
             state = self.lock();
             if called {
                 // Who called took the role away.
                 state.threads.coming -= 1;
                 return state;
             }
-            quiet = if state.can_start() { 0 } else { quiet + 1 };
-            let stands = quiet == 0 && state.ended == ended;
+            let looks = state.can_start() || state.poller.armed() > 0;
+            quiet = if looks { 0 } else { quiet + 1 };
+            let stands = stalls && state.can_start() && state.ended == ended;
             // A thread that is called meanwhile finds the role taken, and the word changed: so this one is called.
             if (stands || quiet >= WATCH_ROUNDS) && state.threads.watcher == Watcher::Thread(me) {
                 state.threads.watcher = Watcher::Nobody;

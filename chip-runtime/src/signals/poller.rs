@@ -30,6 +30,13 @@ pub struct Pause {
     pub(super) pause: Duration,
 }
 
+impl Pause {
+    /// The same, and not longer than this.
+    pub(crate) fn at_most(self, longest: Duration) -> Self {
+        Self { pause: self.pause.min(longest), ..self }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Armed {
     task: TaskId,

@@ -1,4 +1,7 @@
-//! What the tests share.
+//! What the tests share; no test uses all of it.
+#![allow(dead_code)]
+
+pub(crate) mod raw;
 
 use deadline::Deadline;
 use std::time::Duration;

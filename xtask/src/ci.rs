@@ -15,7 +15,7 @@ use crate::cargo::{appended, cargo};
 use crate::console::{Console, Show};
 use crate::lane::{self, Lane, LeftOut, Outcome, Report, Setting};
 use crate::workspace::{Member, Workspace};
-use crate::{abi_check, chaos, hw_test, test, tidy};
+use crate::{abi_check, chaos, hw_test, mpi, test, tidy};
 
 /// Which lanes to run.
 #[derive(clap::Args)]
@@ -50,6 +50,7 @@ const LANES: &[Lane<'_>] = &[
         about: "the hardware tests of every layer, on the vendor double",
         run: &hw_test::double_lane,
     },
+    Lane { name: "mpi", about: "MPI programs with the drop-in, by real launchers", run: &mpi::lane },
     Lane { name: "readme", about: "the README's commands run", run: &readme::lane },
     Lane { name: "alone", about: "each library builds without the others' features", run: &alone },
     Lane { name: "docs", about: "no warning from rustdoc", run: &docs },

@@ -49,6 +49,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("comm-hccl", Only("base, worker-errors, comm-context, mailbox-atomics, rendezvous")),
     row("bootstrap-channel", Only("base, worker-errors, mailbox-atomics")),
     row("collectives", Only("base, worker-errors, comm-context, mailbox-atomics")),
+    row("chipcomm-mpi", Only("shared-memory, comm-context, comm-sim, collectives")),
     row("chip-runtime", Only("base, worker-errors, comm-context, mailbox-atomics")),
     row(
         "chip-bootstrap",

@@ -49,7 +49,7 @@ impl<'a> ChipExecutor<'a> {
     }
 
     fn run(&mut self, frame: &ReceivedFrame) -> Result<(), Failure> {
-        let Self { chip, graphs, block, .. } = self;
+        let chip = &mut self.chip;
         let program = self.programs.of_task(frame, |path, symbol| Ok(chip.load(path, symbol)?))?;
         fault_point!("worker.task.before-program");
         match program {
@@ -62,8 +62,10 @@ impl<'a> ChipExecutor<'a> {
                 function(&mut Task::on_chip(frame, self.heaps, &mut self.chip, &self.collectives))?;
             }
             Loaded::Closure(closure) => {
-                let parts = GraphParts { graphs, block, session: &frame.blob };
+                let parts = GraphParts { graphs: &mut self.graphs, block: self.block, session: &frame.blob };
                 let task = Task::on_chip(frame, self.heaps, &mut self.chip, &self.collectives);
+                // The parent sends a session to graphs only.
+                let parts = Some(parts).filter(|parts| !parts.session.is_empty());
                 closure(&mut task.with_graphs(parts))?;
             }
             Loaded::Orchestration(_) => return Err(cannot_run("an orchestration", "a chip")),
@@ -155,11 +157,6 @@ impl Executor for ChipExecutor<'_> {
             Some(Kind::Malloc | Kind::Free | Kind::CopyIn | Kind::CopyOut) => self.memory_command(frame),
             Some(Kind::Shutdown | Kind::Wait) | None => Err(malformed()),
         }
-    }
-
-    /// A kernel of a graph that does not return keeps its cores and its memory: another process takes this one's place.
-    fn is_lost(&self) -> bool {
-        self.graphs.is_stuck()
     }
 
     fn not_done(&mut self) {

@@ -18,7 +18,11 @@ use deadline::Deadline;
 use fault_points::fault_point;
 use shared_memory::Region;
 use std::sync::Arc;
+use std::time::Duration;
 use worker_errors::{ErrorCode, Failure};
+
+/// How long before the end of the Worker's run that of a graph is.
+const MARGIN: Duration = Duration::from_millis(100);
 
 /// The runtime of a chip's process, made with its first graph, and the domains that graphs may signal in.
 #[derive(Default)]
@@ -26,8 +30,6 @@ pub(super) struct ChipGraphs {
     runtime: Option<Runtime>,
     signals: Option<Connected>,
     domains: Vec<(AllocationId, DeviceAddr, Vec<u32>)>,
-    /// A kernel has not returned in time.
-    is_stuck: bool,
 }
 
 struct Connected {
@@ -62,11 +64,6 @@ impl ChipGraphs {
             connected.signals.forget_domains();
         }
         self.domains.retain(|(known, ..)| *known != id);
-    }
-
-    /// Whether a kernel runs that cannot be ended.
-    pub(super) fn is_stuck(&self) -> bool {
-        self.is_stuck
     }
 
     /// This chip's end of the signals, with the domains that it has now.
@@ -104,12 +101,13 @@ pub(super) struct GraphParts<'a> {
 /// The runtime, with its threads and kernels, is kept from task to task as long as its limits stay the same.
 pub struct Graphs<'t> {
     runtime: &'t mut Runtime,
-    is_stuck: &'t mut bool,
     signals: Arc<Signals>,
     chip: &'t Chip,
     tensors: &'t [TensorDesc],
     heaps: &'t [Arc<Region>],
     deadline: Deadline,
+    session: Session,
+    runs: u64,
 }
 
 impl<'t> Graphs<'t> {
@@ -129,14 +127,16 @@ impl<'t> Graphs<'t> {
         let session = Session::decode(session).ok_or_else(malformed)?;
         let deadline = Deadline::at_monotonic_ns(block.run_deadline());
         let deadline = deadline.map_err(|late| Failure::new(ErrorCode::TimedOut, late.to_string()))?;
+        // Before the parent's: this failure names the kernels that ran.
+        let margin = MARGIN.min(deadline.left() / 10);
+        let deadline = Deadline::since(deadline.start_ns(), deadline.limit().saturating_sub(margin));
         let signals = graphs.signals(chip, block).map_err(|error| graph_failure(&error.into()))?;
         if graphs.runtime.as_ref().is_none_or(|runtime| runtime.limits() != limits) {
             graphs.runtime = Some(Runtime::new(limits.clone()).map_err(|error| graph_failure(&error))?);
         }
         let Some(runtime) = &mut graphs.runtime else { return Err(malformed()) };
         runtime.connect(signals.clone());
-        runtime.session(session.number, &session.ranks);
-        Ok(Self { runtime, is_stuck: &mut graphs.is_stuck, signals, chip, tensors, heaps, deadline })
+        Ok(Self { runtime, signals, chip, tensors, heaps, deadline, session, runs: 0 })
     }
 
     /// The runtime, to register kernels with.
@@ -165,6 +165,9 @@ impl<'t> Graphs<'t> {
         orchestration: impl FnOnce(&mut Graph<'_>) -> Result<T, RuntimeError>,
     ) -> Result<T, Failure> {
         let memory = self.memory()?;
+        // The same number on all chips of the session whose tasks run as many graphs.
+        self.runs += 1;
+        self.runtime.session(self.session.number << 16 | self.runs, &self.session.ranks);
         fault_point!("worker.graph.run");
         let ended = self.runtime.run(front_end, self.deadline, |graph| {
             for part in &memory {
@@ -176,8 +179,10 @@ impl<'t> Graphs<'t> {
         });
         fault_point!("worker.graph.ended");
         ended.map_err(|error| {
-            let hangs = matches!(error.kind, ErrorKind::TimedOut { .. } | ErrorKind::StillRunning { .. });
-            *self.is_stuck |= hangs && self.runtime.is_running();
+            if matches!(error.kind, ErrorKind::TimedOut { .. }) && !self.runtime.is_running() {
+                // It waited for a chip whose kernel may not have returned: the failure of that one is to be the first.
+                std::thread::sleep(MARGIN.min(self.deadline.limit() / 10) / 2);
+            }
             graph_failure(&error)
         })
     }
@@ -209,5 +214,9 @@ pub(super) fn graph_failure(error: &RuntimeError) -> Failure {
         ErrorKind::Argument(_) | ErrorKind::Limit { .. } => ErrorCode::Invalid,
         _ => ErrorCode::Task,
     };
-    Failure::new(code, error.to_string()).in_phase("graph")
+    let advice = match &error.kind {
+        ErrorKind::StillRunning { .. } => "; close the Worker and initialise it again",
+        _ => "",
+    };
+    Failure::new(code, format!("{error}{advice}")).in_phase("graph")
 }

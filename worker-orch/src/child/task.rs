@@ -43,8 +43,8 @@ impl<'a> Task<'a> {
 
 impl<'a> Task<'a> {
     /// The same with what runs graphs.
-    pub(super) fn with_graphs(self, graphs: GraphParts<'a>) -> Self {
-        Self { graphs: Some(graphs), ..self }
+    pub(super) fn with_graphs(self, graphs: Option<GraphParts<'a>>) -> Self {
+        Self { graphs, ..self }
     }
 
     /// Graphs of tasks on the cores of this chip. For closures of [`register_graph`](crate::Worker::register_graph).

@@ -44,11 +44,6 @@ impl Runtime {
         self.session = Some(Session { number, members: members.to_vec() });
     }
 
-    /// Whether a kernel of a run that has ended has not returned.
-    pub fn is_running(&self) -> bool {
-        self.engine.is_running()
-    }
-
     /// Its sizes.
     pub fn limits(&self) -> &Limits {
         &self.limits

@@ -94,11 +94,6 @@ impl Engine {
         self.lock().kernels.last_key_value().map_or(KernelId(0), |(id, _)| KernelId(id.0 + 1))
     }
 
-    /// Whether kernels run.
-    pub(crate) fn is_running(&self) -> bool {
-        self.lock().running > 0
-    }
-
     /// Begins a graph.
     pub(crate) fn begin(
         &self,

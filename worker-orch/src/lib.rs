@@ -103,6 +103,36 @@
 //! everything in that run is over. What a nested Worker's tasks touch is not seen by the level above: there the
 //! tensors of the orchestration count.
 //!
+//! # Graphs on a chip
+//! A program of [`Worker::register_graph`] runs graphs of tasks on the cores of its chip ([`runtime`]), and the parent does nothing
+//! from their start to their end. Graphs that are submitted together wait for each other's signals.
+//! ```
+//! use worker_orch::runtime::{FrontEnd, Kernels, Limits, TaskArgs};
+//! use worker_orch::{Access, Args, Worker};
+//!
+//! let mut worker = Worker::builder().devices(&[0]).build()?;
+//! let twice = worker.register_graph("twice", |task| {
+//!     let mut graphs = task.graphs(&Limits::default())?;
+//!     let double = graphs.runtime().kernel("double", |block| {
+//!         let doubled: Vec<f32> = block.read::<f32>(0)?.iter().map(|value| value * 2.0).collect();
+//!         Ok(block.write(0, &doubled)?)
+//!     });
+//!     let x = graphs.tensor(0)?;
+//!     graphs.run(FrontEnd::Inferred, |graph| {
+//!         // The second waits for the first, because of x.
+//!         graph.submit(Kernels::aiv(double), &TaskArgs::new().inout(&x))?;
+//!         graph.submit(Kernels::aiv(double), &TaskArgs::new().inout(&x)).map(drop)
+//!     })
+//! })?;
+//! let x = worker.host_buffer::<f32>(4)?;
+//! x.write(&[1.0, 2.0, 3.0, 4.0])?;
+//! worker.init()?;
+//! let args = Args::new().tensor(&x.tensor(), Access::InOut);
+//! worker.run(|orch| orch.submit_next_level(twice, &args, 0))?;
+//! assert_eq!(x.to_vec(), [4.0, 8.0, 12.0, 16.0]);
+//! # Ok::<_, worker_orch::Failure>(())
+//! ```
+//!
 //! # Collectives
 //! Functions on chips reduce and exchange data with [`Task::collectives`], over the chips that they were submitted to together. The
 //! parent makes the group, once; later runs use it again.

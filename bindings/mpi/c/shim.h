@@ -30,13 +30,14 @@ enum kind {
 
 /* Why a call is passed on. */
 enum why {
-    BY_NOTHING, BY_INTER, BY_ONE, BY_MANY, BY_HOSTS, BY_KIND, BY_TYPE, BY_OP, BY_SETUP, BY_OFF, BY_ARGUMENT, WHYS
+    BY_NOTHING, BY_INTER, BY_ONE, BY_MANY, BY_HOSTS, BY_KIND, BY_TYPE, BY_OP, BY_SETUP, BY_YOUTH, BY_ROOM, BY_OFF, BY_ARGUMENT, WHYS
 };
 
 /* What a communicator has: its attribute. */
 struct group {
     MPI_Comm comm;
     int size, rank;
+    unsigned calls;              /* before the group is made */
     enum why why;                /* BY_NOTHING: its calls are taken */
     struct core_group *core;     /* of the ranks on this host */
     int local_rank, local_size;  /* in core */

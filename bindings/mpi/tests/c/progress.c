@@ -40,10 +40,6 @@ static int barrier(void) {
     return ranks * (ranks + 1) / 2;
 }
 
-static void first_calls(MPI_Comm comm) {
-    for (int call = 0; call < FIRST_CALLS; call++) MPI_Barrier(comm);
-}
-
 /* The call that makes the group of a new communicator. */
 static int first_call(void) {
     MPI_Comm comm;

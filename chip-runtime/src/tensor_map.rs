@@ -238,7 +238,9 @@ impl<K: Copy + PartialEq> TensorMap<K> {
 
     /// Forgets all.
     pub(crate) fn clear(&mut self) {
-        self.sweep(|_| true);
+        if self.used != 0 {
+            self.sweep(|_| true);
+        }
     }
 }
 

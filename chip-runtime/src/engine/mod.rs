@@ -83,7 +83,7 @@ impl Engine {
 
     pub(crate) fn set_kernel(&self, id: KernelId, name: &str, code: Code) {
         let mut state = self.lock();
-        let kernel = Box::new(Kernel { id, name: name.into(), code });
+        let kernel = Arc::new(Kernel { id, name: name.into(), code });
         if let Some(old) = state.kernels.insert(id, kernel) {
             state.replaced.push(old);
         }
@@ -182,6 +182,10 @@ impl Engine {
         }
         state.after_run();
         result
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.lock().running > 0
     }
 
     /// The graph has failed outside of the engine.

@@ -88,9 +88,9 @@ int unpack(const void *from, void *to, size_t count, const struct shape *shape, 
 /* hosts.c: communicators that span hosts. */
 int hosts_barrier(struct group *group);
 int hosts_bcast(struct group *group, void *at, size_t bytes, int root);
-int hosts_allreduce(struct group *group, const void *in, void *out, int count, MPI_Datatype type, MPI_Op op,
+int hosts_allreduce(struct group *group, const void *in, void *out, size_t count, MPI_Datatype type, MPI_Op op,
                     const struct reduction *how);
-int hosts_reduce(struct group *group, const void *in, void *out, int count, MPI_Datatype type, MPI_Op op,
+int hosts_reduce(struct group *group, const void *in, void *out, size_t count, MPI_Datatype type, MPI_Op op,
                  const struct reduction *how, int root);
 
 static inline uint64_t begin(void) { return __builtin_expect(stats_on, 0) ? now_ns() : 0; }

@@ -161,12 +161,6 @@ const _: fn(TensorDesc) = |desc| {
     } = desc;
 };
 
-impl AsRef<Self> for TensorDesc {
-    fn as_ref(&self) -> &Self {
-        self
-    }
-}
-
 impl TensorDesc {
     /// Starts a descriptor of `shape` elements in the buffer of `size` bytes at `addr`.
     pub fn builder<'a>(addr: DeviceAddr, size: u64, dtype: DType, shape: &'a [u32]) -> TensorBuilder<'a> {

@@ -217,6 +217,8 @@ mod child;
 mod chip_context;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+#[cfg(feature = "cxx")]
+mod graph_object;
 mod heap;
 mod host_buffer;
 mod log;
@@ -241,6 +243,8 @@ pub use comm_context::abi::{
     AbiError, COMM_MAX_RANK_NUM, CommContext, DType, DeviceAddr, TensorBuilder, TensorDesc,
 };
 pub use comm_context::comm::{AddressSpace, ArgumentError, CommError, Membership, Timeout};
+#[cfg(feature = "cxx")]
+pub use graph_object::GraphObject;
 pub use host_buffer::{Element, HostBuffer, flat_tensor};
 pub use parent::{ChipMemory, Domain, DomainContext, Orchestrator};
 pub use program::{OrchestrationFn, Program, TaskFn};

@@ -17,7 +17,7 @@ use crate::limits::{FrontEnd, Limits, RINGS, ScopeMode};
 use crate::record::{Recording, SignalRecord, Span, WaitRecord};
 use crate::signals::{Pause, Poller, SignalError, Signals};
 use crate::task::{KernelId, Site, TaskId};
-use crate::tensor_map::TensorMap;
+use crate::tensor_map::{Extent, TensorMap, Use};
 use deadline::{coarse_monotonic_ns, monotonic_ns};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -94,6 +94,10 @@ pub(super) struct State {
     pub(super) lent: bool,
     /// Tasks that are about to end.
     ending: Vec<TaskId>,
+    /// Lists of a submit, empty between two: who made its tensors, what it has to come after, what it touches.
+    pub(super) owners: Vec<TaskId>,
+    pub(super) found: Vec<TaskId>,
+    pub(super) entries: Vec<(Extent, Use)>,
 }
 
 // SAFETY: the pointers in slots and launches are to kernels in `kernels` and `replaced`, which are `Send` and `Sync` and
@@ -131,6 +135,9 @@ impl State {
             poller: Poller::new(signals),
             lent: false,
             ending: Vec::new(),
+            owners: Vec::new(),
+            found: Vec::new(),
+            entries: Vec::new(),
         }
     }
 

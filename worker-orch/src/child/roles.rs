@@ -12,6 +12,7 @@ use comm_context::comm::{Membership, Timeout};
 use deadline::Deadline;
 use fault_points::fault_point;
 use std::ffi::CString;
+use std::mem::ManuallyDrop;
 use worker_errors::Failure;
 
 /// A child's `main`, however its process was started. The result is the exit code.
@@ -46,15 +47,15 @@ fn chip_main(context: &ChildContext<'_>, role: &ChipRole<'_>) -> i32 {
     let brought = bring_up_and_publish(role.platform, role.config, entry.as_ref(), role.within, &mut channel);
     let Ok(chip) = brought else { return NOT_UP };
     let me = Membership::new(context.number as u32, role.chips as u32).ok();
+    // A panic, of a collective command or of the loop itself, ends the process and drops nothing: leaving the group
+    // would wait for peers that wait for the end of this process, and devices for those that have their memory open.
+    let mut executor = ManuallyDrop::new(ChipExecutor::new(chip, context, entry.zip(me)));
     fault_point!("worker.child.up");
-    let mut executor = ChipExecutor::new(chip, context, entry.zip(me));
-    if serve(context.block, context.number, &mut executor) == Ended::Panicked {
-        // Not dropped: leaving its group could wait for peers that wait for the end of this process.
-        std::mem::forget(executor);
+    if serve(context.block, context.number, &mut *executor) == Ended::Panicked {
         return PANIC_EXIT_CODE;
     }
     fault_point!("worker.child.ending");
-    exit_code(context, executor.tear_down())
+    exit_code(context, ManuallyDrop::into_inner(executor).tear_down())
 }
 
 fn sub_main(context: &ChildContext<'_>) -> i32 {

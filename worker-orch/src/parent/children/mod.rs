@@ -39,7 +39,7 @@ pub(super) struct ChildHandle {
     ring: DispatchSender,
     /// The last run that had failed on it when it was last read how far it is.
     seen_failed_run: u64,
-    /// Programs that it has.
+    /// How many of the changes to the programs it knows.
     registered: usize,
     /// It did not come back after a run that took too long, and was ended.
     ended: bool,
@@ -110,7 +110,7 @@ impl Children {
         programs: &Programs,
         inherited: Option<Inherited>,
     ) -> Self {
-        let registered = programs.definitions().len();
+        let registered = programs.changes().len();
         let spin = SpinBudget::for_parties(processes.len() + 1);
         let handle = |(name, process)| ChildHandle {
             name,
@@ -315,7 +315,7 @@ impl Children {
         }
     }
 
-    /// Registers the programs with a child that it does not have yet.
+    /// Tells a child which programs were registered and unregistered since it was last told.
     pub(super) fn register(
         &mut self,
         child: usize,
@@ -326,9 +326,10 @@ impl Children {
         for definition in &programs.definitions()[self.programs.len()..] {
             self.programs.push(definition.name());
         }
-        for definition in &programs.definitions()[self.handles[child].registered..] {
-            let blob = definition.encode();
-            self.send(child, &Frame { blob: &blob, ..Frame::new(Kind::Register, run) }, deadline)?;
+        for number in &programs.changes()[self.handles[child].registered..] {
+            let blob = programs.definitions()[*number as usize].encode();
+            let frame = Frame { program: *number, blob: &blob, ..Frame::new(Kind::Register, run) };
+            self.send(child, &frame, deadline)?;
             self.handles[child].registered += 1;
         }
         Ok(())

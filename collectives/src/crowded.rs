@@ -1,6 +1,6 @@
 //! How ranks wait that share cores: in turns.
 //!
-//! A rank that waits for one on its own core waits in vain until it gives the core away, and one that gives it away for a rank on another
+//! A rank that waits for one on its own core must give the core away, and one that gives it away for a rank on another
 //! core loses its turn, though the other may need only a moment more. So every rank says with a step which core it runs on, and
 //! keeps its turn for as long as a change of turns takes while all that share the core have come. Every turn then makes two steps instead
 //! of one.

@@ -78,7 +78,9 @@ pub use error::{ArgumentError, At, ErrorKind, RuntimeError};
 pub use graph::Graph;
 pub use kernel::{Block, Elements, KernelResult, Lane};
 pub use limits::{FrontEnd, Limits, MAX_SCALARS, MAX_TENSORS, OUTPUT_ALIGN, RINGS, ScopeMode};
-pub use record::{Recording, Span, TaskRecord};
+#[cfg(feature = "cxx")]
+pub use orchestration::{KernelObject, LoadError, Orchestration};
+pub use record::{Recording, SignalRecord, Span, TaskRecord, WaitRecord};
 pub use runtime::Runtime;
 pub use task::{KernelId, Kernels, Site, Submitted, TaskId};
 pub use tensor::{Create, Element, Tensor};

@@ -2,6 +2,7 @@
 
 use crate::engine::Core;
 use crate::kernel::Lane;
+use crate::signals::{Domain, Signal, Wait};
 use crate::task::{Site, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -16,7 +17,37 @@ pub struct Recording {
     tasks: BTreeMap<TaskId, TaskRecord>,
     edges: BTreeSet<(TaskId, TaskId)>,
     spans: Vec<Span>,
+    waits: Vec<WaitRecord>,
+    signals: Vec<SignalRecord>,
     left_out: usize,
+}
+
+/// A wait of a task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WaitRecord {
+    /// The task.
+    pub task: TaskId,
+    /// What it waits for.
+    pub wait: Wait,
+    /// The rank of this chip in the communicator.
+    pub rank: u32,
+    /// When it was armed, on the monotonic clock.
+    pub armed_ns: u64,
+    /// When it was found to be met; `None` if it was not.
+    pub met_ns: Option<u64>,
+}
+
+/// A signal that a task sent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SignalRecord {
+    /// The task.
+    pub task: TaskId,
+    /// What it sent.
+    pub signal: Signal,
+    /// The rank of the receiver in the communicator.
+    pub to: u32,
+    /// What the word holds since.
+    pub value: u32,
 }
 
 /// A task as it was submitted.
@@ -74,6 +105,34 @@ impl Recording {
         } else {
             self.left_out += 1;
         }
+    }
+
+    pub(crate) fn wait(&mut self, wait: WaitRecord) {
+        if self.waits.len() < MOST {
+            self.waits.push(wait);
+        }
+    }
+
+    /// Waits of this task are met, now.
+    pub(crate) fn met(&mut self, task: TaskId, now_ns: u64) {
+        let waits = self.waits.iter_mut().rev().filter(|wait| wait.task == task && wait.met_ns.is_none());
+        waits.for_each(|wait| wait.met_ns = Some(now_ns));
+    }
+
+    pub(crate) fn signal(&mut self, signal: SignalRecord) {
+        if self.signals.len() < MOST {
+            self.signals.push(signal);
+        }
+    }
+
+    /// The waits, in the order in which they were armed.
+    pub fn waits(&self) -> &[WaitRecord] {
+        &self.waits
+    }
+
+    /// The signals that were sent, in order.
+    pub fn signals(&self) -> &[SignalRecord] {
+        &self.signals
     }
 
     /// The tasks, by id.
@@ -151,6 +210,19 @@ impl Recording {
                 span.block
             )?;
         }
+        self.write_waits(out, pid, micros)?;
+        for SignalRecord { task, signal, to, value } in &self.signals {
+            let Some(span) = ends.get(task) else { continue };
+            let arrow = arrow_of(signal.domain, *to, signal.offset, *value);
+            let (tid, at) = (core(span), micros(span.end_ns));
+            write!(out, ",\n{{\"ph\":\"s\",{arrow},\"pid\":{pid},\"tid\":{tid},\"ts\":{at}}}")?;
+        }
+        for WaitRecord { task, wait, rank, .. } in &self.waits {
+            let Some(span) = starts.get(task) else { continue };
+            let arrow = arrow_of(wait.domain, *rank, wait.offset, wait.at_least);
+            let (tid, at) = (core(span), micros(span.start_ns));
+            write!(out, ",\n{{\"ph\":\"f\",\"bp\":\"e\",{arrow},\"pid\":{pid},\"tid\":{tid},\"ts\":{at}}}")?;
+        }
         // Numbers that no other process of the file uses, and that a reader can hold as a double.
         let mut id = u64::from(pid) << 30;
         for (before, after) in &self.edges {
@@ -169,6 +241,20 @@ impl Recording {
         Ok(())
     }
 
+    /// From when to when tasks waited for signals.
+    fn write_waits(&self, out: &mut impl Write, pid: u32, micros: impl Fn(u64) -> String) -> io::Result<()> {
+        for (number, WaitRecord { task, wait, armed_ns, met_ns, .. }) in self.waits.iter().enumerate() {
+            let name = quoted(&format!("{task} waits for word {:#x} ≥ {}", wait.offset, wait.at_least));
+            let event =
+                format!("\"cat\":\"wait\",\"id\":\"{pid}.{number}\",\"pid\":{pid},\"tid\":0,\"name\":{name}");
+            write!(out, ",\n{{\"ph\":\"b\",{event},\"ts\":{}}}", micros(*armed_ns))?;
+            if let Some(met_ns) = met_ns {
+                write!(out, ",\n{{\"ph\":\"e\",{event},\"ts\":{}}}", micros(*met_ns))?;
+            }
+        }
+        Ok(())
+    }
+
     /// A whole trace of this chip alone.
     pub fn write_trace(&self, out: &mut impl Write, name: &str) -> io::Result<()> {
         let origin = self.spans.iter().map(|span| span.start_ns).min().unwrap_or(0);
@@ -183,6 +269,12 @@ impl Recording {
         out.write_all(&events[1..])?;
         writeln!(out, "\n]}}")
     }
+}
+
+/// What the two ends of a signal's arrow have in common, in the events of two chips: the word, and the value that one
+/// waits for and the other makes of it.
+fn arrow_of(domain: Domain, rank: u32, offset: u64, value: u32) -> String {
+    format!("\"id\":\"{}.{rank}.{offset:x}.{value}\",\"name\":\"signal\",\"cat\":\"signal\"", domain.0)
 }
 
 /// A string of JSON, which is one of Graphviz too.

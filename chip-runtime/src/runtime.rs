@@ -49,6 +49,11 @@ impl Runtime {
         &self.limits
     }
 
+    /// Whether a kernel of a run that has ended has not returned. Until it has, the next run is refused.
+    pub fn is_running(&self) -> bool {
+        self.engine.is_running()
+    }
+
     /// Registers a kernel in Rust under the next free number.
     pub fn kernel(
         &mut self,

@@ -69,6 +69,11 @@ impl<T: Element> Tensor<T> {
         Ok(Self { desc, element: PhantomData })
     }
 
+    /// The elements of a vector in this range.
+    pub fn range(&self, range: Range<u32>) -> Result<Self, RuntimeError> {
+        self.slice(std::slice::from_ref(&range))
+    }
+
     /// The same tensor, of which no dependencies are inferred.
     pub fn manual_dependencies(mut self) -> Self {
         self.desc.manual_dep = 1;
@@ -161,7 +166,7 @@ mod tests {
         assert_eq!((desc.addr, desc.start_offset, &desc.shapes[..2]), (4096, 8, &[2, 2][..]));
         assert_eq!((desc.extent, desc.check()), (8, Ok(())));
         assert_eq!(slice.slice(&[1..2, 1..2]).unwrap().desc().start_offset, 15);
-        assert!(matrix().slice(&[0..5, 0..1]).is_err() && matrix().slice(&[0..1]).is_err());
+        assert!(matrix().slice(&[0..5, 0..1]).is_err() && matrix().range(0..1).is_err());
     }
 
     #[test]

@@ -287,12 +287,11 @@ fn an_orchestration_that_submits_for_ever_ends_at_the_deadline() {
     let (mut runtime, _) = small();
     let short = Deadline::after(Duration::from_millis(50)).unwrap();
     let error = runtime
-        .run(FrontEnd::Inferred, short, |graph| {
+        .run(FrontEnd::Inferred, short, |graph| -> Result<(), RuntimeError> {
             loop {
                 graph.scope(ScopeMode::Auto, |graph| graph.submit_dummy(&TaskArgs::new()).map(drop))?;
             }
         })
-        .map(|()| ())
         .unwrap_err();
     assert!(matches!(error.kind, ErrorKind::TimedOut { .. }), "{error}");
 }

@@ -35,10 +35,10 @@ fn build(
     let first_tensor = first.tensor::<i64>(0)?;
     for half in [0..4, 4..8] {
         graph.scope(ScopeMode::Auto, |graph| {
-            let part = first_tensor.slice(std::slice::from_ref(&half))?;
+            let part = first_tensor.range(half.clone())?;
             let args = affine(3, 0).input(&part).output(Create::of::<i64>(&[4])).after(first.task);
             let tripled = graph.submit(Kernels::aiv(kernel), &args)?;
-            let to = y.slice(std::slice::from_ref(&half))?;
+            let to = y.range(half.clone())?;
             let args =
                 affine(1, 5).input(&tripled.tensor::<i64>(0)?).output_existing(&to).after(tripled.task);
             graph.submit(Kernels::aiv(kernel), &args).map(drop)

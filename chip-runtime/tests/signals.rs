@@ -37,6 +37,7 @@ fn two_chips_take_turns() {
                 let (mut runtime, add) = chip(&chips[me as usize]);
                 let mut data = Buffer::of(&[0i64]);
                 runtime.session(1, &[0, 1]);
+                runtime.record();
                 runtime
                     .run(front_end, soon(), |graph| {
                         let data = graph.import(&mut data)?;
@@ -51,6 +52,19 @@ fn two_chips_take_turns() {
                         Ok(())
                     })
                     .unwrap();
+                let recording = runtime.take_recording().unwrap();
+                assert!(
+                    recording.waits().iter().all(|wait| wait.met_ns.is_some_and(|met| met >= wait.armed_ns))
+                );
+                let mut events = Vec::new();
+                recording.write_events(&mut events, me, "chip", 0).unwrap();
+                let events = String::from_utf8(events).unwrap();
+                // The last signal to the other chip, as both name it.
+                let arrow = |to: u32, value: u32| format!("\"id\":\"0.{to}.0.{value}\"");
+                assert!(
+                    events.contains(&arrow(1 - me, ROUNDS)) && events.contains(&arrow(me, ROUNDS - 1)),
+                    "{events}"
+                );
                 data.to_vec().unwrap()[0]
             };
             let threads = [0, 1].map(|me| scope.spawn(move || play(me)));

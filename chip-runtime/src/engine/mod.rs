@@ -83,7 +83,7 @@ impl Engine {
 
     pub(crate) fn set_kernel(&self, id: KernelId, name: &str, code: Code) {
         let mut state = self.lock();
-        let kernel = Box::new(Kernel { id, name: name.into(), code });
+        let kernel = Arc::new(Kernel { id, name: name.into(), code });
         if let Some(old) = state.kernels.insert(id, kernel) {
             state.replaced.push(old);
         }
@@ -159,7 +159,7 @@ impl Engine {
     /// Ends the graph: publishes what is not, waits for all tasks, and forgets them.
     pub(crate) fn end(self: &Arc<Self>, deadline: Deadline) -> Result<(), RuntimeError> {
         let mut state = self.lock();
-        if state.error.is_none() {
+        if state.error.is_none() && !state.front_end.publishes_at_submit() {
             state.publish_all();
         }
         let result = if state.live == 0 && state.error.is_none() {
@@ -182,6 +182,10 @@ impl Engine {
         }
         state.after_run();
         result
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.lock().running > 0
     }
 
     /// The graph has failed outside of the engine.

@@ -14,11 +14,11 @@ use crate::element;
 use crate::error::{At, ErrorKind, RuntimeError};
 use crate::kernel::Kernel;
 use crate::limits::{FrontEnd, Limits, RINGS, ScopeMode};
-use crate::record::{Recording, Span};
+use crate::record::{Recording, SignalRecord, Span, WaitRecord};
 use crate::signals::{Pause, Poller, SignalError, Signals};
 use crate::task::{KernelId, Site, TaskId};
-use crate::tensor_map::TensorMap;
-use deadline::coarse_monotonic_ns;
+use crate::tensor_map::{Extent, TensorMap, Use};
+use deadline::{coarse_monotonic_ns, monotonic_ns};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -83,8 +83,8 @@ pub(super) struct State {
     pub(super) over: bool,
     pub(super) threads: Threads,
     /// By number. A kernel that was replaced stays in `replaced`: a core may still run it.
-    pub(super) kernels: BTreeMap<KernelId, Box<Kernel>>,
-    pub(super) replaced: Vec<Box<Kernel>>,
+    pub(super) kernels: BTreeMap<KernelId, Arc<Kernel>>,
+    pub(super) replaced: Vec<Arc<Kernel>>,
     /// Memory that the graph was given, by its start.
     pub(super) given: BTreeMap<u64, u64>,
     pub(super) imports: Vec<Arc<Memory>>,
@@ -94,6 +94,10 @@ pub(super) struct State {
     pub(super) lent: bool,
     /// Tasks that are about to end.
     ending: Vec<TaskId>,
+    /// Lists of a submit, empty between two: who made its tensors, what it has to come after, what it touches.
+    pub(super) owners: Vec<TaskId>,
+    pub(super) found: Vec<TaskId>,
+    pub(super) entries: Vec<(Extent, Use)>,
 }
 
 // SAFETY: the pointers in slots and launches are to kernels in `kernels` and `replaced`, which are `Send` and `Sync` and
@@ -131,6 +135,9 @@ impl State {
             poller: Poller::new(signals),
             lent: false,
             ending: Vec::new(),
+            owners: Vec::new(),
+            found: Vec::new(),
+            entries: Vec::new(),
         }
     }
 
@@ -211,7 +218,14 @@ impl State {
         let mut failed = None;
         for wait in &slot.waits {
             match self.poller.arm(task, wait) {
-                Ok(armed) => slot.unmet += u32::from(armed),
+                Ok(armed) => {
+                    slot.unmet += u32::from(armed);
+                    if let Some(recording) = &mut self.recording {
+                        let (rank, now) = (self.poller.signals().rank(), monotonic_ns());
+                        let met_ns = (!armed).then_some(now);
+                        recording.wait(WaitRecord { task, wait: *wait, rank, armed_ns: now, met_ns });
+                    }
+                }
                 Err(error) => failed = Some(error),
             }
         }
@@ -230,6 +244,9 @@ impl State {
         let mut met = Vec::new();
         let pause = self.poller.poll(quiet, &mut met);
         for task in met {
+            if let Some(recording) = &mut self.recording {
+                recording.met(task, monotonic_ns());
+            }
             let slot = self.slot_mut(task);
             // Before it starts a task waits for its own words, after that for those that its kernels named.
             if slot.unmet > 0 {
@@ -273,11 +290,7 @@ impl State {
         while let Some(task) = self.ending.pop() {
             // First the signals: who sees the task ended may count on them.
             if !self.slot(task).signals.is_empty() && self.error.is_none() {
-                let sent = self.slot(task).signals.iter().map(|signal| self.poller.signals().send(signal));
-                if let Err(error) = sent.collect::<Result<Vec<_>, _>>() {
-                    let at = self.at(task);
-                    self.fail(RuntimeError { at, ..error.into() });
-                }
+                self.send_signals(task);
             }
             let slot = self.slot_mut(task);
             slot.stage = Stage::Done;
@@ -294,6 +307,30 @@ impl State {
             let slot = self.slot_mut(task);
             (slot.fanout, slot.owners) = (fanout, owners);
             self.rings[task.ring()].reclaim();
+        }
+    }
+
+    fn send_signals(&mut self, task: TaskId) {
+        let mut failed = None;
+        for signal in &self.rings[task.ring()].slot(task.local()).signals {
+            match self.poller.signals().send(signal) {
+                Ok(value) => {
+                    if let Some(recording) = &mut self.recording {
+                        let to = self
+                            .poller
+                            .signals()
+                            .table()
+                            .member(signal.domain, signal.rank)
+                            .unwrap_or(signal.rank);
+                        recording.signal(SignalRecord { task, signal: *signal, to, value });
+                    }
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        if let Some(error) = failed {
+            let at = self.at(task);
+            self.fail(RuntimeError { at, ..error.into() });
         }
     }
 
@@ -331,7 +368,9 @@ impl State {
             // This was the last kernel that did not end in time.
             self.release_imports();
         }
-        for entry in &outcome.completions {
+        // After the end nobody would look at them.
+        let completions = if self.over { &[] } else { &outcome.completions[..] };
+        for entry in completions {
             // SAFETY: the kernel promises that its words stay; a kernel that names others is outside of the contract of
             // `set_raw_kernel`.
             match unsafe { self.poller.arm_completion(launch.task, entry) } {
@@ -417,7 +456,7 @@ impl State {
             let could = self.threads.coming() > must || self.can_start();
             self.threads.call(&mut wakes, must, could, busy);
         }
-        if self.poller.armed() > 0 && !self.lent {
+        if self.poller.armed() > 0 && !self.lent && self.error.is_none() {
             self.threads.call_watcher(&mut wakes);
         }
         wakes

@@ -64,6 +64,8 @@ pub(super) struct Threads {
 #[derive(Debug, Default)]
 pub(super) struct Wakes {
     pub(super) builder: bool,
+    /// Mostly there is one at most.
+    first: Option<usize>,
     threads: Vec<usize>,
     new: Vec<usize>,
     /// The watcher, which may sleep for signals, is among them.
@@ -112,7 +114,10 @@ impl Threads {
 
     fn call_one(&mut self, wakes: &mut Wakes) -> bool {
         if let Some(thread) = self.idle.pop() {
-            wakes.threads.push(thread);
+            match wakes.first {
+                None => wakes.first = Some(thread),
+                Some(_) => wakes.threads.push(thread),
+            }
         } else if self.started < self.parking.len() {
             wakes.new.push(self.started);
             self.started += 1;
@@ -198,7 +203,7 @@ impl Engine {
             let next = self.progress.load().wrapping_add(1);
             self.progress.store_and_notify(next, [Listener::new(&self.builder_parked)]);
         }
-        for thread in wakes.threads {
+        for thread in wakes.first.into_iter().chain(wakes.threads) {
             let parking = &self.parking[thread];
             // One writer at a time: who took the thread from the list of idle ones.
             let next = parking.call.load().wrapping_add(1);

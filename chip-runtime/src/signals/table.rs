@@ -173,7 +173,7 @@ impl RemoteAddressTable {
     }
 
     /// The rank of the communicator that is `rank` of the domain.
-    pub(super) fn member(&self, domain: Domain, rank: u32) -> Result<u32, SignalError> {
+    pub(crate) fn member(&self, domain: Domain, rank: u32) -> Result<u32, SignalError> {
         let entry = self.entry(domain)?;
         let nranks = entry.members.len() as u32;
         entry.members.get(rank as usize).copied().ok_or(SignalError::NoSuchRank { rank, nranks })

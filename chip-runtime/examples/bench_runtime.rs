@@ -252,7 +252,7 @@ fn turns(bench: &Bench) -> Done {
     print(bench, cases[0], median(times), "us", "3 x bare spin ping-pong", 3.0 * spin);
     let alone = Signals::in_process(2, 4096)?;
     let signal = Signal { domain: Domain::BASE, rank: 1, offset: 0, op: SignalOp::Add(1) };
-    let (word, bell, flag) = (AtomicU32::new(0), WordU32::new(0), WordU32::new(0));
+    let (word, doorbell, flag) = (AtomicU32::new(0), WordU32::new(0), WordU32::new(0));
     let (mut sends, mut bare) = (Vec::new(), Vec::new());
     for _ in 0..bench.amount(50) {
         let start = Instant::now();
@@ -263,7 +263,7 @@ fn turns(bench: &Bench) -> Done {
         let start = Instant::now();
         for _ in 0..1000 {
             word.fetch_add(1, Ordering::Release);
-            bell.store_and_notify(bell.load().wrapping_add(1), [Listener::new(&flag)]);
+            doorbell.store_and_notify(doorbell.load().wrapping_add(1), [Listener::new(&flag)]);
         }
         bare.push(start.elapsed().as_nanos() as f64 / 1e3);
     }

@@ -98,7 +98,7 @@ impl Tensor {
         let bad = |why: String| usage(format!("--tensor {}: {why}", self.name));
         let one = match (from.parse::<f64>(), self.dtype) {
             (Ok(value), DType::Float32) => (value as f32).to_le_bytes().to_vec(),
-            (Ok(value), DType::Float16 | DType::Bfloat16) if value == 0.0 => vec![0; 2],
+            (Ok(0.0), DType::Float16 | DType::Bfloat16) => vec![0; 2],
             (Ok(_), DType::Float16 | DType::Bfloat16) => {
                 return Err(bad("give values of 16-bit floats in a file".to_owned()));
             }

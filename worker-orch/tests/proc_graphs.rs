@@ -166,7 +166,7 @@ fn chips_of_a_domain_signal_each_other() {
                 .contexts()
                 .iter()
                 .map(|member| {
-                    let at = |name: &str| member.buffers[name].0 - member.window_base.0;
+                    let at = |name: &str| member.buffer(name).unwrap().addr.0 - member.window_base.0;
                     let scalars = [1, 2, at("words"), at("data"), member.device_ctx.0];
                     let args = Args::new()
                         .tensor(&inputs[member.chip].tensor(), Access::Input)

@@ -626,12 +626,12 @@ class ProcessGroupChipcomm(dist.ProcessGroup):
             self._queue.put(None)
             self._thread.join()
             self._thread = None
-        for group in (self._messages.group, self._group):
-            try:
-                group.close()
-            except Error:
-                # A group that failed has said so.
-                pass
+        try:
+            self._group.close()
+        except Error:
+            # A group that failed has said so.
+            pass
+        # Ends the group of messages too, which may wait for announcements that never come.
         self._comm.close()
 
     abort = shutdown

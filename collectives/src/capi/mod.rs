@@ -26,6 +26,7 @@ use crate::options::Options;
 use comm_context::capi::{self as base, Out, guarded};
 use comm_context::comm::Timeout;
 use constants::COMM_COLL_PROGRESS_THREAD;
+use core::any::Any;
 use core::ffi::{c_int, c_void};
 use core::ptr::NonNull;
 use error::EntryError;
@@ -43,18 +44,31 @@ pub struct CommCollOptions {
     pub timeout_ms: u64,
 }
 
-/// Runs a call on a group. A panic breaks the group and goes on to [`guarded`].
+/// Runs a call on a group. A panic breaks the group.
 #[inline]
 fn with_group(call: &str, handle: u64, body: impl FnOnce(&mut Entered) -> Result<(), EntryError>) -> c_int {
-    guarded(call, || {
-        let mut group = Entered::new(handle)?;
-        match catch_unwind(AssertUnwindSafe(|| body(&mut group))) {
-            Ok(done) => done,
-            Err(panic) => {
-                group.coll.break_after_panic();
-                resume_unwind(panic)
-            }
-        }
+    // Nothing in it can panic.
+    let mut group = match Entered::new(handle) {
+        Ok(group) => group,
+        Err(error) => return refused(call, error),
+    };
+    match catch_unwind(AssertUnwindSafe(|| body(&mut group))) {
+        Ok(Ok(())) => 0,
+        Ok(Err(error)) => refused(call, error),
+        Err(panic) => panicked(call, &group, panic),
+    }
+}
+
+#[cold]
+fn refused(call: &str, error: EntryError) -> c_int {
+    guarded(call, || Err(error))
+}
+
+#[cold]
+fn panicked(call: &str, group: &Entered, panic: Box<dyn Any + Send>) -> c_int {
+    guarded::<EntryError>(call, || {
+        group.coll.break_after_panic();
+        resume_unwind(panic)
     })
 }
 

@@ -18,8 +18,11 @@ fn right_on(chips: &str, iters: &str) {
     }
     right("treduce", &["-d", chips, "--iters", iters, "--root", "1"]);
     right("independent_ranks", &["--spawn", chips, "--iters", iters]);
+    for runtime in ["prebuilt", "aicpu_build_graph", "inferred"] {
+        right("treduce", &["-d", chips, "--iters", "10", "--root", "1", "--runtime", runtime]);
+    }
     if chips != "16" {
-        right("tp_ffn", &["-d", chips, "--iters", iters]);
+        right("tp_ffn", &["-d", chips, "--iters", iters, "--runtime", "inferred"]);
     }
 }
 
@@ -144,6 +147,23 @@ fn a_kernel_of_the_user_is_given_what_the_command_line_says() {
         let ended = run("treduce", args);
         assert!(ended.code == Some(2) && ended.err.contains(told), "{:?} {}", ended.code, ended.err);
     }
+}
+
+#[test]
+fn the_programs_keep_to_their_memory_and_a_kernel_that_does_not_is_found() {
+    for name in COLLECTIVES.into_iter().chain(["tp_ffn"]) {
+        right(name, &["-d", "3", "--iters", "5", "--check"]);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let beyond = compile(
+        folder.path(),
+        "beyond",
+        "#include \"comm_kernel.h\"\nCOMM_KERNEL void kernel_entry(int64_t *args) {\n\
+         const auto out = comm_tensor<float>(args[1]); out.data[out.count] = 1;\n}\n",
+    );
+    let beyond = beyond.to_str().unwrap();
+    let ended = run("allreduce", &["-d", "2", "--check", "--kernel", beyond]);
+    assert!(ended.code != Some(0) && ended.err.contains("wrote to offset 1024 of tensor 1"), "{}", ended.err);
 }
 
 /// F46: a kernel that does nothing, or works on data of another round, is found.

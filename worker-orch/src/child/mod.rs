@@ -8,9 +8,11 @@
 //! Between a fork and its end a child takes no lock that another thread of the parent may have held: it does
 //! not print through the standard library, does not log, and uses only memory of the thread that forked.
 
+mod check;
 mod chip;
 mod collectives;
 mod exec;
+mod graphs;
 mod heaps;
 mod host;
 mod loaded;
@@ -19,5 +21,6 @@ mod serve;
 mod task;
 
 pub(crate) use exec::main_after_exec;
+pub use graphs::Graphs;
 pub(crate) use roles::main;
 pub use task::Task;

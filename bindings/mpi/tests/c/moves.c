@@ -101,8 +101,50 @@ static void one(int size, int mix, MPI_Comm comm) {
         for (int i = 0; i < ranks; i++)
             types[i] = forms[form], to[i] *= (int)extent, from_places[i] *= (int)extent;
         BOTH(Alltoallw, in, pairs, to, types, out, from, from_places, types, comm);
+#if MPI_VERSION >= 4
+        MPI_Count large[64], large_from[64], large_to[64];
+        MPI_Aint large_places[64], large_to_places[64], large_from_places[64];
+        for (int i = 0; i < ranks; i++) {
+            large[i] = counts[i], large_to[i] = pairs[i], large_from[i] = from[i], large_places[i] = places[i];
+            large_to_places[i] = to[i] / extent, large_from_places[i] = from_places[i] / extent;
+        }
+        BOTH(Gatherv_c, in, own, forms[form], out, large, large_places, forms[form], root, comm);
+        BOTH(Allgatherv_c, in, own, forms[form], out, large, large_places, forms[form], comm);
+        BOTH(Scatterv_c, in, large, large_places, forms[form], out, own, forms[form], root, comm);
+        BOTH(Alltoallv_c, in, large_to, large_to_places, forms[form], out, large_from, large_from_places, forms[form], comm);
+#endif
     }
+#if MPI_VERSION >= 4
+    BOTH(Gather_c, in, count, forms[form], out, other_count, forms[other], root, comm);
+    BOTH(Allgather_c, in, count, forms[form], out, other_count, forms[other], comm);
+    BOTH(Bcast_c, out, count, forms[form], root, comm);
+    /* One rank with the one kind of counts, the others with the other. */
+    fill(got, all, rank), fill(right, all, rank);
+    if (rank == root) MPI_Bcast_c(got, count, forms[form], root, comm);
+    else MPI_Bcast(got, count, forms[form], root, comm);
+    PMPI_Bcast(right, count, forms[form], root, comm);
+    same(got, right, all, "Bcast, mixed", size, form);
+#endif
     free(in), free(got), free(right);
+}
+
+/* Types that hold addresses, from MPI_BOTTOM. */
+static void from_bottom(MPI_Comm comm) {
+    int in[4] = {rank, rank + 1, rank + 2, rank + 3}, out[64][4], counts[64], places[64];
+    MPI_Datatype send[64], receive[64];
+    MPI_Aint at;
+    for (int i = 0; i < ranks; i++) {
+        counts[i] = 1, places[i] = 0;
+        MPI_Get_address(in, &at);
+        MPI_Type_create_hindexed(1, &(int){4}, &at, MPI_INT, &send[i]);
+        MPI_Get_address(out[i], &at);
+        MPI_Type_create_hindexed(1, &(int){4}, &at, MPI_INT, &receive[i]);
+        MPI_Type_commit(&send[i]);
+        MPI_Type_commit(&receive[i]);
+    }
+    MPI_Alltoallw(MPI_BOTTOM, counts, places, send, MPI_BOTTOM, counts, places, receive, comm);
+    for (int i = 0; i < ranks; i++) CHECK(out[i][0] == i && out[i][3] == i + 3, "from rank %d", i);
+    for (int i = 0; i < ranks; i++) MPI_Type_free(&send[i]), MPI_Type_free(&receive[i]);
 }
 
 int main(int argc, char **argv) {
@@ -111,6 +153,7 @@ int main(int argc, char **argv) {
     int most = argc > 1 ? atoi(argv[1]) : SIZES - 1;
     for (int size = 0; size < most; size++)
         for (int mix = 0; mix < 3; mix++) one(sizes[size], mix, MPI_COMM_WORLD);
+    from_bottom(MPI_COMM_WORLD);
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Type_free(&forms[1]);
     MPI_Type_free(&forms[2]);

@@ -1,5 +1,6 @@
 //! Submitting tasks inside a run, in the order that follows from the memory that they touch.
 
+mod checks;
 mod collectives;
 mod domains;
 mod order;
@@ -13,6 +14,7 @@ use super::children::Children;
 use super::dependencies::Tracker;
 use super::first_cause::{Event, Problems};
 use crate::args::Args;
+use crate::heap::Heap;
 use crate::program::Program;
 use crate::shared::{Frame, Kind, Prerequisite, Programs, RING};
 use crate::task_id::{RunId, TaskId};
@@ -37,6 +39,8 @@ pub struct Orchestrator<'w> {
     /// Children `0..next_level` are chips or Workers, the others are sub-workers.
     next_level: usize,
     spaces: &'w AddressSpaces,
+    /// The heap of a Worker whose tasks are checked.
+    checked: Option<&'w Heap>,
     tracker: Tracker,
     barriers: Barriers,
     needs: Vec<Prerequisite>,
@@ -65,6 +69,7 @@ impl<'w> Orchestrator<'w> {
             base,
             next_level,
             spaces,
+            checked: None,
             tracker: Tracker::default(),
             barriers: Barriers::new(),
             needs: Vec::new(),
@@ -101,15 +106,18 @@ impl<'w> Orchestrator<'w> {
         for ((to, args), needs) in members.iter().zip(&mut all_needs) {
             self.needs(args, *to, needs);
         }
-        for ((to, _), needs) in members.iter().zip(&mut all_needs) {
+        for ((to, args), needs) in members.iter().zip(&mut all_needs) {
             self.send_many_needs(*to, needs)?;
+            self.send_spans(*to, args, members)?;
         }
         let (children, spaces) = (&*self.children, self.spaces);
         self.tracker
             .enter(members.iter().flat_map(|(to, args)| touches(args, spaces, *to, children.next_task(*to))));
         let collectives = self.base.groups.of(members.iter().map(|(to, _)| *to));
+        let together: Vec<usize> = members.iter().map(|(to, _)| *to).collect();
+        let session = self.session(program, &together);
         let each = members.iter().zip(all_needs);
-        each.map(|((to, args), needs)| self.send(program, args, *to, &needs, collectives)).collect()
+        each.map(|((to, args), needs)| self.send(program, args, *to, &needs, collectives, &session)).collect()
     }
 
     /// Submits a task to whichever sub-worker is next.
@@ -137,8 +145,10 @@ impl<'w> Orchestrator<'w> {
         let mut needs = std::mem::take(&mut self.needs);
         self.needs(args, to, &mut needs);
         self.send_many_needs(to, &mut needs)?;
+        self.send_spans(to, args, &[])?;
         self.tracker.enter(touches(args, self.spaces, to, self.children.next_task(to)));
-        let sent = self.send(program, args, to, &needs, 0);
+        let session = self.session(program, &[to]);
+        let sent = self.send(program, args, to, &needs, 0, &session);
         self.needs = needs;
         sent
     }
@@ -161,6 +171,18 @@ impl<'w> Orchestrator<'w> {
         self.check_child(to)
     }
 
+    /// What graphs that are submitted together have in common: a number, and the ranks of their chips.
+    fn session(&mut self, program: Program, chips: &[usize]) -> Vec<u8> {
+        if !self.programs.is_graph(program) {
+            return Vec::new();
+        }
+        self.base.sessions += 1;
+        let mut blob = self.base.sessions.to_le_bytes().to_vec();
+        // A rank fits a byte: there are at most 64. Sub-workers have none.
+        blob.extend(chips.iter().filter_map(|chip| Some(*self.children.ranks().get(*chip)? as u8)));
+        blob
+    }
+
     fn send(
         &mut self,
         program: Program,
@@ -168,6 +190,7 @@ impl<'w> Orchestrator<'w> {
         to: usize,
         needs: &[Prerequisite],
         collectives: u8,
+        session: &[u8],
     ) -> Result<TaskId, Failure> {
         let frame = Frame {
             program: program.number(),
@@ -175,6 +198,7 @@ impl<'w> Orchestrator<'w> {
             blocks: args.block_count(),
             prerequisites: needs,
             scalars: args.scalars(),
+            blob: session,
             tensors: args.tensors(),
             ..Frame::new(Kind::Task, self.run)
         };

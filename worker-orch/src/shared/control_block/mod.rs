@@ -10,10 +10,11 @@ pub(crate) use failures::{ANSWER_BYTES, FailedAt};
 pub(crate) use words::Activity;
 
 use super::frame::SLOT_BYTES;
-use mailbox_atomics::{DispatchSender, Listener, ParkFlag, SlotNumber, WordU32};
+use mailbox_atomics::{DispatchSender, Listener, ParkFlag, SignalWords, SlotNumber, WordU32};
 use shared_memory::{PAGE, Region, RegionError};
 use std::num::NonZeroU32;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use words::{ChildWords, ParentWords, RunWords, TimeWords};
 
 /// Slots in a ring: tasks that may be waiting at one child before a submit has to wait.
@@ -67,24 +68,30 @@ pub(crate) struct Times {
 
 #[derive(Debug)]
 pub(crate) struct ControlBlock {
-    region: Region,
+    region: Arc<Region>,
     children: usize,
 }
 
 impl ControlBlock {
     pub(crate) fn create(children: usize) -> Result<Self, RegionError> {
-        let region = Region::create(LABEL, CHILDREN_AT + children * CHILD_BYTES)?;
-        Ok(Self { region, children })
+        let region = Region::create(LABEL, signals_at(children) + signals_bytes(children))?;
+        Ok(Self { region: Arc::new(region), children })
     }
 
     /// The control block of `children` children that the parent passed on.
     pub(crate) fn attach(fd: OwnedFd, children: usize) -> Result<Self, RegionError> {
-        let len = children.saturating_mul(CHILD_BYTES).saturating_add(CHILDREN_AT);
-        Ok(Self { region: Region::attach(fd, LABEL, len)?, children })
+        let children = children.min(MAX_CHILDREN);
+        let len = signals_at(children) + signals_bytes(children);
+        Ok(Self { region: Arc::new(Region::attach(fd, LABEL, len)?), children })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.region.fd()
+    }
+
+    /// Where the words are with which chips signal each other from their graphs, by rank.
+    pub(crate) fn signal_words(&self) -> (Arc<Region>, usize) {
+        (self.region.clone(), signals_at(self.children))
     }
 
     /// How many children there are.
@@ -211,6 +218,14 @@ impl ControlBlock {
     fn flags(&self) -> &[WordU32] {
         inside(self.region.word_slice(FLAGS_AT, self.children + 1))
     }
+}
+
+const fn signals_at(children: usize) -> usize {
+    CHILDREN_AT + children * CHILD_BYTES
+}
+
+const fn signals_bytes(children: usize) -> usize {
+    (children * size_of::<SignalWords>()).next_multiple_of(PAGE)
 }
 
 fn head_at(child: usize, seq: u64) -> usize {

@@ -612,6 +612,12 @@ class ProcessGroupChipcomm(dist.ProcessGroup):
     def rank(self) -> int:
         return self._rank
 
+    def getGroupName(self) -> str:
+        return dist.distributed_c10d._world.pg_names[self]
+
+    #: torch keeps the name, and a group in Python does not learn it.
+    group_name = property(getGroupName)
+
     def getBackendName(self) -> str:
         return NAME
 

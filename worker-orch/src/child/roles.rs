@@ -12,12 +12,13 @@ use comm_context::comm::{Membership, Timeout};
 use deadline::Deadline;
 use fault_points::fault_point;
 use std::ffi::CString;
+use std::mem::ManuallyDrop;
 use worker_errors::Failure;
 
 /// A child's `main`, however its process was started. The result is the exit code.
 pub(crate) fn main(context: &ChildContext<'_>, role: Role<'_>) -> i32 {
     fault_point!("worker.child.begun");
-    set_process_name(context.number, &role);
+    set_process_name(context, &role);
     match role {
         Role::Chip(chip) => chip_main(context, &chip),
         Role::SubWorker => sub_main(context),
@@ -28,13 +29,16 @@ pub(crate) fn main(context: &ChildContext<'_>, role: Role<'_>) -> i32 {
 }
 
 /// What `ps -o comm` shows: `chipcomm:chip1`. The name has 15 bytes at most, so there is no space in it.
-fn set_process_name(number: usize, role: &Role<'_>) {
+fn set_process_name(context: &ChildContext<'_>, role: &Role<'_>) {
     let kind = match role {
         Role::Chip(_) => "chip",
         Role::Worker { .. } => "wkr",
         Role::SubWorker => "sub",
     };
-    if let Ok(name) = CString::new(format!("chipcomm:{kind}{number}")) {
+    // From a hundred chips on there is less room.
+    let names = ["chipcomm:", "comm:"].map(|prefix| format!("{prefix}{kind}{}", context.number_of_kind));
+    let name = names.into_iter().find(|name| name.len() < 16).unwrap_or_default();
+    if let Ok(name) = CString::new(name) {
         // A name is a courtesy.
         let _ = nix::sys::prctl::set_name(&name);
     }
@@ -46,15 +50,15 @@ fn chip_main(context: &ChildContext<'_>, role: &ChipRole<'_>) -> i32 {
     let brought = bring_up_and_publish(role.platform, role.config, entry.as_ref(), role.within, &mut channel);
     let Ok(chip) = brought else { return NOT_UP };
     let me = Membership::new(context.number as u32, role.chips as u32).ok();
+    // A panic, of a collective command or of the loop itself, ends the process and drops nothing: leaving the group
+    // would wait for peers that wait for the end of this process, and devices for those that have their memory open.
+    let mut executor = ManuallyDrop::new(ChipExecutor::new(chip, context, entry.zip(me)));
     fault_point!("worker.child.up");
-    let mut executor = ChipExecutor::new(chip, context, entry.zip(me));
-    if serve(context.block, context.number, &mut executor) == Ended::Panicked {
-        // Not dropped: leaving its group could wait for peers that wait for the end of this process.
-        std::mem::forget(executor);
+    if serve(context.block, context.number, &mut *executor) == Ended::Panicked {
         return PANIC_EXIT_CODE;
     }
     fault_point!("worker.child.ending");
-    exit_code(context, executor.tear_down())
+    exit_code(context, ManuallyDrop::into_inner(executor).tear_down())
 }
 
 fn sub_main(context: &ChildContext<'_>) -> i32 {

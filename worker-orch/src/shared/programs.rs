@@ -81,6 +81,13 @@ pub(crate) struct Inherited {
     orchestrations: usize,
 }
 
+impl Inherited {
+    /// Whether the program was registered before the fork.
+    pub(crate) fn has(&self, program: Program) -> bool {
+        (program.number() as usize) < self.programs
+    }
+}
+
 /// The programs of a Worker, in the order of their registration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Programs {
@@ -162,7 +169,7 @@ impl Programs {
     /// Refuses a function that children with `inherited` do not have.
     pub(crate) fn check_inherited(&self, program: Program, inherited: &Inherited) -> Result<(), Failure> {
         // Registered before the fork, as most are: nothing to look up.
-        if (program.number() as usize) < inherited.programs {
+        if inherited.has(program) {
             return Ok(());
         }
         match self.get(program)? {

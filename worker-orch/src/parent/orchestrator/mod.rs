@@ -134,6 +134,9 @@ impl<'w> Orchestrator<'w> {
     fn submit(&mut self, program: Program, args: &Args, to: usize) -> Result<TaskId, Failure> {
         self.check_args(program, args)?;
         self.prepare(program, to)?;
+        if self.orders_nothing(args) {
+            return self.send(program, args, to, &[], 0);
+        }
         let mut needs = std::mem::take(&mut self.needs);
         self.needs(args, to, &mut needs);
         self.send_many_needs(to, &mut needs)?;
@@ -144,11 +147,13 @@ impl<'w> Orchestrator<'w> {
     }
 
     fn check_chip(&self, chip: usize, phase: &'static str) -> Result<(), Failure> {
-        if chip < self.next_level {
-            return Ok(());
-        }
+        if chip < self.next_level { Ok(()) } else { Err(self.no_chip(chip, phase)) }
+    }
+
+    #[cold]
+    fn no_chip(&self, chip: usize, phase: &'static str) -> Failure {
         let text = format!("there is no chip {chip}; this Worker has {}", self.next_level);
-        Err(Failure::new(ErrorCode::Invalid, text).in_phase(phase))
+        Failure::new(ErrorCode::Invalid, text).in_phase(phase)
     }
 
     /// Nothing is sent after a failure. Afterwards the child has the program.
@@ -156,7 +161,10 @@ impl<'w> Orchestrator<'w> {
         if let Some(first) = &self.failed {
             return Err(first.clone());
         }
-        self.children.check_program(self.programs, program).map_err(|failure| failure.in_phase("submit"))?;
+        if !self.children.has_program(program) {
+            let checked = self.children.check_program(self.programs, program);
+            checked.map_err(|failure| failure.in_phase("submit"))?;
+        }
         self.children.register(to, self.programs, self.run, self.deadline)?;
         self.check_child(to)
     }
@@ -190,15 +198,19 @@ impl<'w> Orchestrator<'w> {
     }
 
     fn send_frame(&mut self, to: usize, frame: &Frame<'_>) -> Result<u64, Failure> {
-        let sent = self.children.send(to, frame, self.deadline);
-        sent.inspect_err(|failure| self.failed = Some(failure.clone()))
+        match self.children.send(to, frame, self.deadline) {
+            Ok(seq) => Ok(seq),
+            Err(failure) => Err(self.failed.insert(failure).clone()),
+        }
     }
 
     /// Fails when `child` has failed in this run, and keeps that failure.
     fn check_child(&mut self, child: usize) -> Result<(), Failure> {
-        if !self.children.failed_in(child, self.run) {
-            return Ok(());
-        }
+        if self.children.failed_in(child, self.run) { self.keep_failure() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn keep_failure(&mut self) -> Result<(), Failure> {
         let first = self.children.problems(self.run).into_result();
         first.inspect_err(|failure| self.failed = Some(failure.clone()))
     }

@@ -131,6 +131,11 @@ impl Chip {
         self.device.load(path, symbol)
     }
 
+    /// Unloads a kernel: a later [`load`](Self::load) reads its file again. On a device it stays until the chip is torn down.
+    pub fn unload(&mut self, kernel: Kernel) {
+        self.device.unload(kernel);
+    }
+
     /// Runs all blocks of a kernel to completion, at most [`MAX_BLOCKS`]. Its tensors may lie in windows, in memory of
     /// the device, and in the regions `host`. Tensors and scalars together are at most [`KERNEL_LOCAL_CONTEXT_ARG`].
     pub fn launch(

@@ -70,6 +70,9 @@ pub(crate) trait Device {
     /// Loads `symbol` of the kernel binary at `path`; once for each pair.
     fn load(&mut self, path: &Path, symbol: &str) -> Result<Kernel, ChipError>;
 
+    /// Unloads a kernel, where that is possible before the device is closed.
+    fn unload(&mut self, _kernel: Kernel) {}
+
     /// Runs all blocks of a kernel to completion.
     fn launch(&mut self, launch: &Launch<'_>) -> Result<(), ChipError>;
 

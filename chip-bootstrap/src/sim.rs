@@ -31,7 +31,8 @@ struct Loaded {
 struct Placed(UnsafeCell<KernelContexts>);
 
 pub(crate) struct SimDevice {
-    kernels: Vec<Loaded>,
+    /// By number; `None` for one that was unloaded.
+    kernels: Vec<Option<Loaded>>,
     /// The argument list, kept to avoid an allocation per task.
     args: Vec<i64>,
     /// Kernels write to it through the addresses that they get; no reference to it is ever made.
@@ -64,7 +65,11 @@ impl SimDevice {
     fn run_block(&mut self, launch: &Launch<'_>, block: u32) -> Result<(), ChipError> {
         let &Launch { kernel, blocks, tensors, scalars, .. } = launch;
         let contexts = self.place_contexts(block, blocks);
-        let loaded = self.kernels.get(kernel.0).ok_or(KernelError::NotLoaded { number: kernel.0 })?;
+        let loaded = self
+            .kernels
+            .get(kernel.0)
+            .and_then(Option::as_ref)
+            .ok_or(KernelError::NotLoaded { number: kernel.0 })?;
         self.args.clear();
         self.args.extend(tensors.iter().map(|tensor| std::ptr::from_ref(tensor) as i64));
         self.args.extend(scalars.iter().map(|scalar| *scalar as i64));
@@ -129,14 +134,24 @@ impl Device for SimDevice {
     }
 
     fn load(&mut self, path: &Path, symbol: &str) -> Result<Kernel, ChipError> {
-        if let Some(known) =
-            self.kernels.iter().position(|kernel| kernel.path == path && kernel.symbol == symbol)
+        if let Some(known) = self
+            .kernels
+            .iter()
+            .position(|kernel| kernel.as_ref().is_some_and(|it| it.path == path && it.symbol == symbol))
         {
             return Ok(Kernel(known));
         }
         let (library, entry) = open(path, symbol)?;
-        self.kernels.push(Loaded { path: path.to_owned(), symbol: symbol.to_owned(), entry, library });
+        let loaded = Loaded { path: path.to_owned(), symbol: symbol.to_owned(), entry, library };
+        self.kernels.push(Some(loaded));
         Ok(Kernel(self.kernels.len() - 1))
+    }
+
+    fn unload(&mut self, kernel: Kernel) {
+        // Dropping the library closes it; nothing of it runs between two tasks.
+        if let Some(slot) = self.kernels.get_mut(kernel.0) {
+            *slot = None;
+        }
     }
 
     fn memory(&self) -> Option<&dyn ChipMemory> {

@@ -89,6 +89,7 @@ pub use error::{BadArgument, CallOf, CollError};
 pub use group::{Collectives, CommRef};
 pub use layout::{group_bytes, group_hash};
 pub use options::Options;
+pub use registry::set_wait_hook;
 pub use request::{CallText, Kind, Request, Shared};
 pub use scope::{Pending, Scope};
 pub use started::Ticket;

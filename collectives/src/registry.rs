@@ -1,5 +1,5 @@
 //! The groups of this thread in which a call is under way, so that a wait in one group works on the others too: two ranks that wait for two
-//! groups in opposite order would otherwise wait for ever.
+//! groups in opposite order would otherwise wait for ever. Beside them, what a library above this one wants to be done in every wait.
 //!
 //! # Safety
 //! Keeps addresses of engines. A group enters when a call is started and leaves when none is under way, on the same thread, and before
@@ -8,9 +8,23 @@
 
 use crate::engine::Engine;
 use std::cell::RefCell;
+use std::sync::OnceLock;
 
 /// An engine whose group has calls under way, its lifetime forgotten.
 type Entry = *mut Engine<'static>;
+
+/// What a wait calls besides.
+static HOOK: OnceLock<fn()> = OnceLock::new();
+
+/// Has every wait of this process that is not over within some microseconds call `hook`, again and again: whenever it looks at its word,
+/// and 5000 times a second while it sleeps. For a library below the same program whose own messages go on only while somebody is in it.
+/// The first one stays; returns whether it is this one.
+///
+/// # Safety
+/// `hook` uses no group of this crate: it is called while one is in use.
+pub unsafe fn set_wait_hook(hook: fn()) -> bool {
+    HOOK.set(hook).is_ok()
+}
 
 thread_local! {
     static GROUPS: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
@@ -36,13 +50,16 @@ pub(crate) fn leave(address: usize) {
     });
 }
 
-/// Whether groups other than that at `address` have calls under way.
+/// Whether a wait has something to do besides: groups other than that at `address` have calls under way, or there is a hook.
 pub(crate) fn has_others(address: usize) -> bool {
-    GROUPS.with_borrow(|groups| groups.iter().any(|entry| entry.addr() != address))
+    HOOK.get().is_some() || GROUPS.with_borrow(|groups| groups.iter().any(|entry| entry.addr() != address))
 }
 
-/// Works on the calls of all groups other than that at `address`. An error stays with its group.
+/// Works on the calls of all groups other than that at `address`, and calls the hook. An error stays with its group.
 pub(crate) fn progress_others(address: usize) {
+    if let Some(hook) = HOOK.get() {
+        hook();
+    }
     for at in 0.. {
         // Read anew each time: a group that has nothing under way any more leaves.
         let Some(entry) = GROUPS.with_borrow(|groups| groups.get(at).copied()) else { return };

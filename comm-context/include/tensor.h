@@ -47,7 +47,11 @@ enum TensorDType {
     TENSOR_INT64 = 7,
     TENSOR_UINT64 = 8,
     TENSOR_UINT16 = 9,
-    TENSOR_UINT32 = 10
+    TENSOR_UINT32 = 10,
+    TENSOR_BOOL = 11,
+    TENSOR_FP8E4M3FN = 12,
+    TENSOR_FP8E8M0 = 13,
+    TENSOR_FP4E2M1 = 14 /* a byte holds two */
 };
 
 typedef struct TensorDesc {
@@ -60,7 +64,7 @@ typedef struct TensorDesc {
     uint8_t dtype;                  /* a TensorDType */
     uint8_t manual_dep;             /* 1: dependencies are declared, not derived */
     uint8_t is_contiguous;          /* 1: row-major without gaps */
-    uint8_t reserved0;              /* 0 */
+    uint8_t address_space;          /* 0: memory of the host, 1: of a device */
     uint32_t shapes[TENSOR_MAX_DIMS];
     uint64_t extent;                   /* from the first element to just after the last, in elements */
     uint32_t strides[TENSOR_MAX_DIMS]; /* in elements, always > 0 */
@@ -77,7 +81,7 @@ COMM_STATIC_ASSERT(offsetof(TensorDesc, ndims) == 36, "TensorDesc: ndims");
 COMM_STATIC_ASSERT(offsetof(TensorDesc, dtype) == 40, "TensorDesc: dtype");
 COMM_STATIC_ASSERT(offsetof(TensorDesc, manual_dep) == 41, "TensorDesc: manual_dep");
 COMM_STATIC_ASSERT(offsetof(TensorDesc, is_contiguous) == 42, "TensorDesc: is_contiguous");
-COMM_STATIC_ASSERT(offsetof(TensorDesc, reserved0) == 43, "TensorDesc: reserved0");
+COMM_STATIC_ASSERT(offsetof(TensorDesc, address_space) == 43, "TensorDesc: address_space");
 COMM_STATIC_ASSERT(offsetof(TensorDesc, shapes) == 44, "TensorDesc: shapes");
 COMM_STATIC_ASSERT(offsetof(TensorDesc, extent) == 64, "TensorDesc: extent");
 COMM_STATIC_ASSERT(offsetof(TensorDesc, strides) == 72, "TensorDesc: strides");

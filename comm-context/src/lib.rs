@@ -4,8 +4,10 @@
 //! - [`abi`]: [`CommContext`](abi::CommContext), [`TensorDesc`](abi::TensorDesc) and what else kernels get
 //!   ([`KernelContexts`](abi::KernelContexts)), pinned to the byte.
 //!   `no_std`, no allocation; the only part without the feature `std`.
-//! - [`INCLUDE_DIR`]: `comm_context.h`, `tensor.h`, `kernel_context.h`, `comm_kernel.h` (helpers for kernels) and
-//!   `comm.h` (the C API of a backend).
+//!   [`abi::orchestration`] is what orchestrations and the runtime exchange.
+//! - [`INCLUDE_DIR`]: `comm_context.h`, `tensor.h`, `kernel_context.h`, `comm_kernel.h` (helpers for kernels),
+//!   `orchestration.h` (graphs of tasks) and `comm.h` (the C API of a backend). [`COMPAT_INCLUDE_DIR`] has headers for
+//!   sources that were written for upstream.
 //! - [`comm`]: the [`Communicator`](comm::Communicator) trait, its errors, and what backends share: argument
 //!   checks and the table of allocations.
 //! - [`capi`]: the C API of `comm.h` for any backend.
@@ -55,3 +57,6 @@ pub mod conformance;
 /// The folder of the C and C++ headers in the source tree, for build scripts, tests, and programs that run
 /// where they were built.
 pub const INCLUDE_DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include");
+
+/// The folder of headers under the paths and names of upstream, for sources that were written for it.
+pub const COMPAT_INCLUDE_DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include/compat");

@@ -171,6 +171,8 @@ fn vendor_reduction(how: Reduction) -> (HcclDataType, HcclReduceOp) {
         DType::Uint64 => HCCL_DATA_TYPE_UINT64,
         DType::Uint16 => HCCL_DATA_TYPE_UINT16,
         DType::Uint32 => HCCL_DATA_TYPE_UINT32,
+        // `check` has refused them: the vendor reduces none of these.
+        DType::Bool | DType::Fp8E4m3fn | DType::Fp8E8m0 | DType::Fp4E2m1 => HCCL_DATA_TYPE_UINT8,
     };
     let op = match how.op {
         ReduceOp::Sum => HCCL_REDUCE_SUM,

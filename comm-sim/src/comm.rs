@@ -79,11 +79,21 @@ impl SimComm {
     /// Joins the other ranks at `path`, however they were started, and waits for them. Each rank has addresses for its
     /// windows as in a [prepared](Self::prepare_group) group; where ranks differ, the least counts.
     pub fn rendezvous(path: &Path, me: Membership, within: Timeout) -> Result<Self, CommError> {
+        Self::rendezvous_with(path, me, None, within)
+    }
+
+    /// Like [`rendezvous`](Self::rendezvous), with so many addresses for the windows of each rank.
+    pub fn rendezvous_with(
+        path: &Path,
+        me: Membership,
+        windows: Option<AddressSpace>,
+        within: Timeout,
+    ) -> Result<Self, CommError> {
         if HostAddress::of_path(path).is_some() {
             let given = path.to_string_lossy().chars().take(300).collect();
             return Err(HostsError::OneHostOnly { given }.into());
         }
-        let space = space::for_each_rank(me.nranks(), None)?;
+        let space = space::for_each_rank(me.nranks(), windows)?;
         let joined = Group::rendezvous(path, me, space.bytes, within).map_err(|error| space.explain(error));
         joined.map(Self::new)
     }

@@ -1,15 +1,16 @@
 //! One collective operation on all chips: what allreduce, allgather, reduce_scatter and treduce share.
 
-use crate::cli::{Arguments, CommandLine};
+use crate::cli::{Arguments, CommandLine, usage};
 use crate::exit::{Error, Outcome, main};
 use crate::golden::{UNTOUCHED, slack_of_sum};
 use crate::job::Job;
+use crate::kernel_args::{KernelArg, KernelArgs};
 use crate::options::Options;
 use crate::rows::{Rows, rows_that_fit};
 use std::process::ExitCode;
 use worker_orch::{
-    Access, Args, ChipConfig, ChipContext, DType, DomainContext, Failure, Membership, Orchestrator,
-    TensorDesc, group_bytes,
+    Access, Args, ChipConfig, ChipContext, DType, DeviceAddr, DomainContext, Failure, Membership,
+    Orchestrator, Program, Task, TensorDesc, flat_tensor, group_bytes,
 };
 
 /// The bytes of a `CommPhaseBarrier`.
@@ -49,8 +50,25 @@ pub enum Windows {
     OfDomain,
 }
 
-/// A chip's "data" and "signals", and its context.
-type Window = [u64; 3];
+/// What a kernel reaches of a chip.
+struct Window {
+    rank: u64,
+    nranks: u64,
+    data: DeviceAddr,
+    signals: DeviceAddr,
+    ctx: DeviceAddr,
+    /// Its input and output in the window, where a kernel is given these.
+    staged: Option<[DeviceAddr; 2]>,
+}
+
+/// Names of what [`Window::staged`] is.
+const STAGED: [&str; 2] = ["input", "output"];
+
+/// Copies tensor 0 to tensor 1.
+fn copy(task: &mut Task<'_>) -> Result<(), Failure> {
+    let values = task.read::<f32>(0)?;
+    task.write(1, &values)
+}
 
 /// What is special about a collective.
 pub struct Collective {
@@ -81,17 +99,31 @@ impl Collective {
         main(line, |arguments| {
             let options = Options::read(arguments)?;
             let (devices, count) = (options.devices_or(2)?, options.count_or(count));
+            let given: Option<KernelArgs> = arguments.value("args")?;
+            if given.is_some() && options.kernel.is_none() {
+                return Err(usage(
+                    "--args: it is for a kernel of your own; name it with --kernel".to_owned(),
+                ));
+            }
             let collective = describe(arguments, devices.ids().len(), count)?;
-            collective.run(&options, line.program, Job::new(line.program, &options, devices, count)?)
+            let job = Job::new(line.program, &options, devices, count)?;
+            collective.run(&options, line.program, given.as_ref(), job)
         })
     }
 
     /// Brings up the chips, runs all iterations, and checks every output of each.
-    fn run(&self, options: &Options, kernel: &str, mut job: Job<'_>) -> Result<Outcome, Error> {
+    fn run(
+        &self,
+        options: &Options,
+        kernel: &str,
+        given: Option<&KernelArgs>,
+        mut job: Job<'_>,
+    ) -> Result<Outcome, Error> {
         let n = job.devices().len();
         let mut worker = job.worker().build().map_err(Error::before_start)?;
         let kernel = job.kernel(&mut worker, kernel)?;
-        let chips = job.devices().iter().enumerate().map(|(rank, device)| self.chip(*device, rank, n));
+        let copy = worker.register_function("copy", copy);
+        let chips = job.devices().iter().enumerate().map(|(rank, device)| self.chip(*device, rank, n, given));
         let chips = chips.collect::<Result<Vec<_>, _>>().map_err(Error::Usage)?;
         worker.configure_chips(chips).map_err(Error::before_start)?;
 
@@ -112,18 +144,30 @@ impl Collective {
             let first = batch.start;
             job.run(&mut worker, |orch| {
                 let windows = match self.windows {
-                    Windows::OfChips => contexts.iter().map(of_chip).collect::<Result<Vec<_>, _>>()?,
-                    Windows::OfDomain => self.domain(orch, &all)?,
+                    Windows::OfChips => {
+                        contexts.iter().map(|chip| of_chip(chip, given)).collect::<Result<Vec<_>, _>>()?
+                    }
+                    Windows::OfDomain => self.domain(orch, &all, given)?,
                 };
                 for iteration in batch.clone() {
-                    let task = |(chip, window): (usize, &Window)| {
-                        let input = inputs[chip].tensor(iteration % VARIANTS)?;
-                        let output = outputs[chip].tensor(iteration - first)?;
-                        Ok((chip, self.args(window, &input, &output)))
+                    let hosts = |chip: usize| {
+                        Ok([
+                            inputs[chip].tensor(iteration % VARIANTS)?,
+                            outputs[chip].tensor(iteration - first)?,
+                        ])
                     };
-                    let group: Result<Vec<_>, Failure> = windows.iter().enumerate().map(task).collect();
-                    // As a group: the chips wait for each other inside the kernel.
-                    orch.submit_group(kernel, &group?)?;
+                    let hosts = (0..n).map(hosts).collect::<Result<Vec<_>, Failure>>()?;
+                    match given {
+                        None => {
+                            let task = |(chip, window)| (chip, self.args(window, &hosts[chip]));
+                            // As a group: the chips wait for each other inside the kernel.
+                            orch.submit_group(
+                                kernel,
+                                &windows.iter().enumerate().map(task).collect::<Vec<_>>(),
+                            )?;
+                        }
+                        Some(given) => self.submit_staged(orch, [kernel, copy], given, &windows, &hosts)?,
+                    }
                 }
                 Ok(())
             })?;
@@ -138,32 +182,113 @@ impl Collective {
         job.finish(worker)
     }
 
-    fn chip(&self, device: i32, rank: usize, n: usize) -> Result<ChipConfig, String> {
+    fn chip(
+        &self,
+        device: i32,
+        rank: usize,
+        n: usize,
+        given: Option<&KernelArgs>,
+    ) -> Result<ChipConfig, String> {
         let member = Membership::new(rank as u32, n as u32).map_err(|error| error.to_string())?;
         let chip = ChipConfig::new(device).communicator(member);
         if self.windows == Windows::OfDomain {
             return Ok(chip.window(SIGNAL_BYTES));
         }
         let data = data_len(n, self.input_len);
-        let chip = chip.window(window_bytes(data));
-        Ok(chip.region("signals", SIGNAL_BYTES).buffer("data", DType::Float32, data))
+        let chip = chip.window(window_bytes(data) + self.staged_bytes(given));
+        let chip = chip.region("signals", SIGNAL_BYTES).buffer("data", DType::Float32, data);
+        Ok(self.staged(given).fold(chip, |chip, (name, count)| chip.buffer(name, DType::Float32, count)))
     }
 
-    /// A domain of all chips, with the same two buffers. It ends with the run.
-    fn domain(&self, orch: &mut Orchestrator<'_>, chips: &[usize]) -> Result<Vec<Window>, Failure> {
+    /// What a window has besides for a kernel that is given its input and output there.
+    fn staged(&self, given: Option<&KernelArgs>) -> impl Iterator<Item = (&'static str, usize)> {
+        let lens = [self.input_len, self.output_len];
+        STAGED.into_iter().zip(lens).filter(|_| given.is_some()).collect::<Vec<_>>().into_iter()
+    }
+
+    fn staged_bytes(&self, given: Option<&KernelArgs>) -> usize {
+        self.staged(given).map(|(_, count)| count.saturating_mul(size_of::<f32>()).saturating_add(64)).sum()
+    }
+
+    /// A domain of all chips, with the same buffers. It ends with the run.
+    fn domain(
+        &self,
+        orch: &mut Orchestrator<'_>,
+        chips: &[usize],
+        given: Option<&KernelArgs>,
+    ) -> Result<Vec<Window>, Failure> {
         let data = data_len(chips.len(), self.input_len);
         let words = SIGNAL_BYTES / size_of::<u32>();
-        let buffers = [("signals", DType::Uint32, words), ("data", DType::Float32, data)];
-        let domain = orch.allocate_domain("ranks", chips, window_bytes(data), &buffers)?;
-        let window = |member: &DomainContext| {
-            [member.buffers["data"].0, member.buffers["signals"].0, member.device_ctx.0]
+        let mut buffers = vec![("signals", DType::Uint32, words), ("data", DType::Float32, data)];
+        buffers.extend(self.staged(given).map(|(name, count)| (name, DType::Float32, count)));
+        let bytes = window_bytes(data) + self.staged_bytes(given);
+        let domain = orch.allocate_domain("ranks", chips, bytes, &buffers)?;
+        let window = |member: &DomainContext| Window {
+            rank: member.rank.into(),
+            nranks: member.nranks.into(),
+            data: member.buffers["data"],
+            signals: member.buffers["signals"],
+            ctx: member.device_ctx,
+            staged: given.map(|_| STAGED.map(|name| member.buffers[name])),
         };
         Ok(domain.contexts().iter().map(window).collect())
     }
 
-    fn args(&self, window: &Window, input: &TensorDesc, output: &TensorDesc) -> Args {
+    fn args(&self, window: &Window, [input, output]: &[TensorDesc; 2]) -> Args {
         let args = Args::new().tensor(input, Access::Input).tensor(output, Access::OutputExisting);
-        window.iter().chain(&self.scalars).fold(args, |args, scalar| args.scalar(*scalar))
+        let args =
+            [window.data, window.signals, window.ctx].iter().fold(args, |args, addr| args.scalar(addr.0));
+        self.scalars.iter().fold(args, |args, scalar| args.scalar(*scalar))
+    }
+
+    /// Input and output go into the windows, the kernel runs on all chips when all are there, and the outputs come back.
+    fn submit_staged(
+        &self,
+        orch: &mut Orchestrator<'_>,
+        [kernel, copy]: [Program; 2],
+        given: &KernelArgs,
+        windows: &[Window],
+        hosts: &[[TensorDesc; 2]],
+    ) -> Result<(), Failure> {
+        let from_to = |from: &TensorDesc, to: &TensorDesc| {
+            Args::new().tensor(from, Access::Input).tensor(to, Access::Output)
+        };
+        let mut staged = Vec::with_capacity(windows.len());
+        for window in windows {
+            let at = window.staged.unwrap_or_default();
+            let lens = [self.input_len, self.output_len];
+            let [input, output] = [0, 1].map(|which| flat_tensor(at[which], DType::Float32, lens[which]));
+            staged.push([input?, output?]);
+        }
+        for (chip, (host, staged)) in hosts.iter().zip(&staged).enumerate() {
+            for (host, staged) in host.iter().zip(staged) {
+                orch.submit_next_level(copy, &from_to(host, staged), chip)?;
+            }
+        }
+        // No tensor says what the kernels reach of each other's windows.
+        orch.barrier()?;
+        let scalar = |window: &Window, arg: &KernelArg| {
+            let [input, output] = window.staged.unwrap_or_default();
+            match arg {
+                KernelArg::Input => input.0,
+                KernelArg::Output => output.0,
+                KernelArg::Data => window.data.0,
+                KernelArg::Signals => window.signals.0,
+                KernelArg::Ctx => window.ctx.0,
+                KernelArg::NRanks => window.nranks,
+                KernelArg::Rank => window.rank,
+                KernelArg::Root => self.scalars.first().copied().unwrap_or(0),
+                KernelArg::Count => self.input_len as u64,
+            }
+        };
+        let args = |window| given.0.iter().fold(Args::new(), |args, arg| args.scalar(scalar(window, arg)));
+        let group: Vec<_> = windows.iter().map(args).enumerate().collect();
+        orch.submit_group(kernel, &group)?;
+        orch.barrier()?;
+        for (chip, (host, staged)) in hosts.iter().zip(&staged).enumerate() {
+            orch.submit_next_level(copy, &from_to(&staged[1], &host[1]), chip)?;
+        }
+        Ok(())
     }
 
     fn check(&self, job: &mut Job<'_>, rank: usize, iteration: u32, got: &[f32]) {
@@ -174,6 +299,18 @@ impl Collective {
     }
 }
 
-fn of_chip(context: &ChipContext) -> Result<Window, Failure> {
-    Ok([context.buffer("data")?.addr.0, context.buffer("signals")?.addr.0, context.device_ctx.0])
+fn of_chip(context: &ChipContext, given: Option<&KernelArgs>) -> Result<Window, Failure> {
+    let addr = |name| context.buffer(name).map(|buffer| buffer.addr);
+    let staged = match given {
+        Some(_) => Some([addr(STAGED[0])?, addr(STAGED[1])?]),
+        None => None,
+    };
+    Ok(Window {
+        rank: context.rank.into(),
+        nranks: context.nranks.into(),
+        data: addr("data")?,
+        signals: addr("signals")?,
+        ctx: context.device_ctx,
+        staged,
+    })
 }

@@ -13,6 +13,7 @@ mod devices;
 mod exit;
 mod golden;
 mod job;
+mod kernel_args;
 mod log;
 mod options;
 mod report;
@@ -24,6 +25,7 @@ pub use devices::Devices;
 pub use exit::{Error, Outcome, main, print_line};
 pub use golden::{Checked, UNTOUCHED, slack_of_sum};
 pub use job::Job;
+pub use kernel_args::{ARGS_FLAGS, KernelArg, KernelArgs};
 pub use options::{DEFAULT_SYMBOL, FLAGS, KERNEL_NOTE, KernelFile, Options, Style, at_least_one};
 pub use rows::{Rows, rows_that_fit};
 

@@ -4,8 +4,8 @@
 //! them, a wait that ends, and protocols in which no message can be lost or erased. This crate has the
 //! words ([`WordU32`], [`WordU64`], [`WordI32`], [`StickyWord`]), the wait ([`Wait::on`]), and
 //! protocols made of them: [`OneShot`], the phase [`Barrier`], [`MessageSlot`] for small messages, the
-//! dispatch ring ([`DispatchSender`], [`DispatchReceiver`]) for tasks, and [`Progress`] with its rings
-//! for collectives.
+//! dispatch ring ([`DispatchSender`], [`DispatchReceiver`]) for tasks, [`Progress`] with its rings
+//! for collectives, and the [`SignalWords`] of chips that signal each other.
 //!
 //! # Contract
 //! - **MA-1** Payload first, release store last: a reader that observes a state observes the payload
@@ -38,6 +38,10 @@
 //!   frame in it is done, and who sees that a frame is done sees what it did.
 //! - **MA-17** A [shutdown](DispatchSender::shut_down) ends the receiver after the frames that it was sent,
 //!   whether it sleeps or its ring is full. A receiver's claim to be done is checked.
+//! - **MA-18** A chip that parks on its [doorbell](SignalWords) is woken by every signal that came after it last looked, and
+//!   sees what the signalling chip wrote before.
+//! - **MA-19** [`prove`] finds chips stuck only when none of them is busy, none has a signal that it has not looked at, and so
+//!   none will ever signal again.
 //!
 //! The mutants in `tests/loom_*` break the real code clause by clause; each must be rejected.
 //!
@@ -87,6 +91,7 @@ mod progress;
 mod records;
 #[cfg(not(loom))]
 mod shared;
+mod signal_words;
 mod spin;
 mod sticky;
 mod sync;
@@ -111,6 +116,7 @@ pub use progress::{
     ProgressWords, Use,
 };
 pub use records::{RECORD_WORDS, RECORDS, RecordRing};
+pub use signal_words::{PUBLISHED_WAITS, PublishedWait, Quiet, SignalWords, Stander, prove};
 pub use spin::{Placement, SpinBudget};
 pub use sticky::StickyWord;
 #[cfg(loom)]

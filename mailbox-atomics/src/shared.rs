@@ -10,6 +10,7 @@ use crate::message_slot::MessageSlot;
 use crate::pair_ring::{PairLines, PairTaken};
 use crate::progress::ProgressWords;
 use crate::records::RecordRing;
+use crate::signal_words::SignalWords;
 use crate::sticky::StickyWord;
 use crate::word::{WordI32, WordU32, WordU64};
 use shared_memory::Shared;
@@ -38,3 +39,5 @@ unsafe impl Shared for RecordRing {}
 unsafe impl Shared for PairLines {}
 // SAFETY: as above.
 unsafe impl Shared for PairTaken {}
+// SAFETY: as above.
+unsafe impl Shared for SignalWords {}

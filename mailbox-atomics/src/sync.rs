@@ -93,6 +93,22 @@ pub enum Site {
     ReadingNotifies,
     /// The fence between announcing a demand and looking at the others'.
     DemandFence,
+    /// A signal notifies its chip.
+    SignalNotifies,
+    /// The release store that says that a chip is quiet.
+    StandingPublish,
+    /// The acquire load that finds a chip quiet.
+    StandingObserve,
+    /// The fence between the state of a chip and what it publishes next.
+    StandingReuseFence,
+    /// The fence between a copy of what a chip published and the second look at its state.
+    StandingCopyFence,
+    /// A copy of what a chip published counts only if its state did not change during it.
+    StandingRechecked,
+    /// A chip reads its doorbell before it looks at its words for the last time.
+    DoorbellBeforeWords,
+    /// A chip that was notified after it last looked may still move.
+    DoorbellCompared,
 }
 
 #[cfg(not(loom))]

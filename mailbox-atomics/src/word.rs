@@ -66,6 +66,25 @@ macro_rules! word {
                 self.notify(listeners);
             }
 
+            /// Adds to the word, for words that several parties count in; returns what it was. Release:
+            /// as [`store`](Self::store), and later adds keep what it published. Wakes nobody.
+            #[inline]
+            pub fn add(&self, by: $value) -> $value {
+                self.value.fetch_add(by, at(Site::PublishStore, Ordering::Release))
+            }
+
+            /// Adds to the word, then wakes those of `listeners` that parked on it.
+            #[inline]
+            pub fn add_and_notify<'a>(
+                &self,
+                by: $value,
+                listeners: impl IntoIterator<Item = Listener<'a>>,
+            ) -> $value {
+                let was = self.add(by);
+                self.notify(listeners);
+                was
+            }
+
             /// Wakes those of `listeners` that parked on this word before its last store: the second
             /// half of [`store_and_notify`](Self::store_and_notify), for a writer that has something
             /// to do in between.

@@ -150,6 +150,11 @@ impl Args {
         Err(Failure::new(ErrorCode::Invalid, text).in_phase("submit"))
     }
 
+    /// The tensors, each with its access.
+    pub(crate) fn tensors_by_access(&self) -> impl Iterator<Item = (&TensorDesc, Access)> {
+        self.tensors.iter().zip(self.accesses.iter().copied())
+    }
+
     /// The byte ranges that the tensors really cover, each with its access.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (Range<u64>, Access)> + Clone {
         self.tensors.iter().zip(&self.accesses).map(|(tensor, access)| (extent(tensor), *access))

@@ -3,6 +3,7 @@
 use crate::heap::{Heap, Piece};
 use bytemuck::Pod;
 use chip_bootstrap::HostSpan;
+use collectives::{bf16, f16};
 use comm_context::abi::{DType, DeviceAddr, TensorDesc};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ macro_rules! elements {
 }
 
 elements! {
-    f32 => Float32, i32 => Int32, i16 => Int16, i8 => Int8, u8 => Uint8, i64 => Int64, u64 => Uint64, u16 => Uint16, u32 => Uint32,
+    f32 => Float32, f16 => Float16, bf16 => Bfloat16, i32 => Int32, i16 => Int16, i8 => Int8, u8 => Uint8, i64 => Int64, u64 => Uint64, u16 => Uint16, u32 => Uint32,
 }
 
 /// `len` elements of host memory, shared with every chip, before and after `init`. It is freed when dropped,

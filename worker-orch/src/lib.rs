@@ -53,6 +53,9 @@
 //! - **WO-13** A kernel runs once for each of its task's [blocks](Args::blocks), and the task is done when all have run. Only kernels
 //!   have more than one block.
 //!
+//! - **WO-14** A task whose arguments do not fit its program's [signature](Worker::set_signature) is refused when it is submitted, and so is
+//!   one whose program was [unregistered](Worker::unregister).
+//!
 //! # The order of tasks
 //! Each chip executes its tasks in the order of the submits. Between chips the order follows from memory: a task
 //! that reads bytes waits for the last tasks that write them, and one that writes them also for those that read
@@ -188,6 +191,7 @@ mod log;
 mod parent;
 mod program;
 mod shared;
+mod signature;
 mod start;
 mod task_id;
 mod worker;
@@ -197,7 +201,9 @@ pub use builder::{CHIP_LEVEL, WorkerBuilder};
 pub use child::Task;
 pub use chip_bootstrap::{Chip, ChipConfig, ChipMemoryKind, HostSpan, PartKind, Platform, UnknownPlatform};
 pub use chip_context::{ChipBuffer, ChipContext};
-pub use collectives::{CollError, Collectives, Op, Options as CollectivesOptions, WindowTensor, group_bytes};
+pub use collectives::{
+    CollError, Collectives, Op, Options as CollectivesOptions, WindowTensor, bf16, f16, group_bytes,
+};
 pub use comm_context::abi::{
     AbiError, COMM_MAX_RANK_NUM, CommContext, DType, DeviceAddr, TensorBuilder, TensorDesc,
 };
@@ -205,6 +211,7 @@ pub use comm_context::comm::{AddressSpace, ArgumentError, CommError, Membership,
 pub use host_buffer::{Element, HostBuffer, flat_tensor};
 pub use parent::{ChipMemory, Domain, DomainContext, Orchestrator};
 pub use program::{OrchestrationFn, Program, TaskFn};
+pub use signature::Signature;
 pub use start::{Start, serve_if_child};
 pub use task_id::TaskId;
 pub use worker::Worker;

@@ -5,6 +5,8 @@ use worker_errors::Failure;
 
 /// A Rust function that runs on a chip or a sub-worker.
 pub type TaskFn = fn(&mut Task<'_>) -> Result<(), Failure>;
+/// A Rust function with what it captured, in the processes that were forked with it.
+pub(crate) type TaskClosure = std::sync::Arc<dyn Fn(&mut Task<'_>) -> Result<(), Failure> + Send + Sync>;
 /// A Rust function that runs on a Worker of the next level and submits tasks to the chips of *that* Worker.
 pub type OrchestrationFn = fn(&mut Orchestrator<'_>, &Task<'_>) -> Result<(), Failure>;
 

@@ -8,6 +8,8 @@ use crate::log;
 use crate::parent::{Call, ChipMemory, Orchestrator, Plan, TraceFile, Up, bring_up, replace_ended};
 use crate::program::{OrchestrationFn, Program, TaskFn};
 use crate::shared::{DEFAULT_SYMBOL, Programs, RunAbove};
+use crate::signature::Signature;
+use crate::{Start, Task};
 use chip_bootstrap::{ChipConfig, check_kernel};
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::Timeout;
@@ -133,6 +135,39 @@ impl Worker {
     /// Registers a Rust function that runs on a Worker of the next level, before [`init`](Self::init).
     pub fn register_orchestration(&mut self, name: &str, function: OrchestrationFn) -> Program {
         self.programs.add_orchestration(name, function)
+    }
+
+    /// Registers a Rust function that captures what it needs, for chips and sub-workers, before [`init`](Self::init).
+    ///
+    /// Every child process has a copy of its own of what it captured, as it was at [`init`](Self::init): what a task changes in it
+    /// stays in that process. Children that are started by exec are new processes that have no copy, so with
+    /// [`Start::Exec`](crate::Start::Exec) it is refused. As with all functions in a forked child, what it captured must not hold a
+    /// lock that another thread of the parent may have.
+    pub fn register_closure(
+        &mut self,
+        name: &str,
+        closure: impl Fn(&mut Task<'_>) -> Result<(), Failure> + Send + Sync + 'static,
+    ) -> Result<Program, Failure> {
+        if self.settings.start == Start::Exec {
+            let text = format!(
+                "`{name}` captures state, which children that are started by exec do not have; start them by fork, \
+                 or register a plain function and pass the state in tensors and scalars"
+            );
+            return Err(invalid(text, "register"));
+        }
+        Ok(self.programs.add_closure(name, Arc::new(closure)))
+    }
+
+    /// Says what a program takes: a submit that does not fit is refused, with the argument that does not. It replaces the signature that
+    /// the program had.
+    pub fn set_signature(&mut self, program: Program, signature: Signature) -> Result<(), Failure> {
+        self.programs.set_signature(program, signature).map_err(|failure| failure.in_phase("register"))
+    }
+
+    /// Unregisters a program: tasks with it are refused from here on. On the simulation a chip unloads the kernel before its next
+    /// task, so that a file that was compiled again can be registered again; a device keeps it until [`close`](Self::close).
+    pub fn unregister(&mut self, program: Program) -> Result<(), Failure> {
+        self.programs.remove(program).map_err(|failure| failure.in_phase("unregister"))
     }
 
     /// Host memory that every chip sees at the same address, made before or after [`init`](Self::init).

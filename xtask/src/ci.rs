@@ -1,5 +1,6 @@
 //! `cargo xtask ci`: the lanes that must hold before a change lands. Adding one is a row in [`LANES`].
 
+mod layer;
 mod loom;
 mod miri;
 mod readme;
@@ -12,9 +13,9 @@ use anyhow::Result;
 
 use crate::cargo::{appended, cargo};
 use crate::console::{Console, Show};
-use crate::lane::{self, Lane, Outcome, Report, Setting};
+use crate::lane::{self, Lane, LeftOut, Outcome, Report, Setting};
 use crate::workspace::{Member, Workspace};
-use crate::{abi_check, chaos, hw_test, test, tidy};
+use crate::{abi_check, chaos, hw_test, mpi, test, tidy};
 
 /// Which lanes to run.
 #[derive(clap::Args)]
@@ -22,6 +23,12 @@ pub(crate) struct Args {
     /// Only these lanes; all of them in order where none is named
     #[arg(value_name = "LANE", value_parser = clap::builder::PossibleValuesParser::new(LANES.iter().map(|l| l.name)))]
     lanes: Vec<String>,
+    /// What a reviewer of this crate needs: clippy, tests, docs, loom and double of it and of the crates in its folder
+    #[arg(long, value_name = "CRATE", conflicts_with = "lanes")]
+    layer: Option<String>,
+    /// A lane that this machine cannot run is a failure; otherwise the last line names it
+    #[arg(long)]
+    all_lanes: bool,
     /// Show everything that the lanes print; otherwise only a lane that fails does
     #[arg(short, long)]
     verbose: bool,
@@ -43,6 +50,7 @@ const LANES: &[Lane<'_>] = &[
         about: "the hardware tests of every layer, on the vendor double",
         run: &hw_test::double_lane,
     },
+    Lane { name: "mpi", about: "MPI programs with the drop-in, by real launchers", run: &mpi::lane },
     Lane { name: "readme", about: "the README's commands run", run: &readme::lane },
     Lane { name: "alone", about: "each library builds without the others' features", run: &alone },
     Lane { name: "docs", about: "no warning from rustdoc", run: &docs },
@@ -64,8 +72,13 @@ const LANES: &[Lane<'_>] = &[
 /// The command itself.
 pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
     let console = Console::new(Show::choose(args.verbose));
+    let setting = Setting { ws, console: &console };
+    let left_out = if args.all_lanes { LeftOut::Failed } else { LeftOut::Named };
+    if let Some(name) = &args.layer {
+        return layer::run(left_out, &setting, name);
+    }
     let wanted = |lane: &&Lane<'_>| args.lanes.is_empty() || args.lanes.iter().any(|name| name == lane.name);
-    Ok(lane::run_all(&Setting { ws, console: &console }, LANES.iter().filter(wanted), &[]))
+    Ok(lane::run_all_or(left_out, &setting, LANES.iter().filter(wanted), &[]))
 }
 
 fn fmt(setting: &Setting<'_>) -> Result<Outcome> {
@@ -73,14 +86,24 @@ fn fmt(setting: &Setting<'_>) -> Result<Outcome> {
 }
 
 fn clippy(setting: &Setting<'_>) -> Result<Outcome> {
-    let args = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
-    over_all_members(setting, cargo(&setting.ws.root, args))
+    over_all_members(setting, clippy_of(setting, &["--workspace"]))
+}
+
+/// `which` is cargo's choice of packages.
+fn clippy_of(setting: &Setting<'_>, which: &[&str]) -> Command {
+    let mut command = cargo(&setting.ws.root, ["clippy", "--all-targets"]);
+    command.args(which).args(["--", "-D", "warnings"]);
+    command
 }
 
 fn docs(setting: &Setting<'_>) -> Result<Outcome> {
-    let mut command = cargo(&setting.ws.root, ["doc", "--workspace", "--no-deps"]);
-    command.env("RUSTDOCFLAGS", appended("RUSTDOCFLAGS", "-D warnings"));
-    over_all_members(setting, command)
+    over_all_members(setting, docs_of(setting, &["--workspace"]))
+}
+
+fn docs_of(setting: &Setting<'_>, which: &[&str]) -> Command {
+    let mut command = cargo(&setting.ws.root, ["doc", "--no-deps"]);
+    command.args(which).env("RUSTDOCFLAGS", appended("RUSTDOCFLAGS", "-D warnings"));
+    command
 }
 
 /// A whole-workspace build turns on every feature that any member asks for; this one shows what a user of a

@@ -89,9 +89,28 @@ struct Ended<'a> {
     outcome: Outcome,
 }
 
+/// What becomes of a lane that this machine cannot run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LeftOut {
+    /// The closing line names it.
+    Named,
+    /// It has failed.
+    Failed,
+}
+
 /// Runs the lanes in order, all of them even after a failure, and prints the summary with `remarks` above
 /// its closing line. A lane that failed has shown why, so the exit code is all that is left to say.
 pub(crate) fn run_all<'a>(
+    setting: &Setting<'_>,
+    lanes: impl IntoIterator<Item = &'a Lane<'a>>,
+    remarks: &[String],
+) -> ExitCode {
+    run_all_or(LeftOut::Named, setting, lanes, remarks)
+}
+
+/// The same, with a choice of what a lane that is left out means.
+pub(crate) fn run_all_or<'a>(
+    left_out: LeftOut,
     setting: &Setting<'_>,
     lanes: impl IntoIterator<Item = &'a Lane<'a>>,
     remarks: &[String],
@@ -102,7 +121,11 @@ pub(crate) fn run_all<'a>(
         let start = Instant::now();
         let outcome = match (lane.run)(setting) {
             Ok(Outcome::Ran(report)) => Outcome::Ran(report.judged()),
-            Ok(left_out) => left_out,
+            Ok(Outcome::LeftOut(reason)) if left_out == LeftOut::Failed => Outcome::Ran(Report {
+                failure: Some(format!("left out, and every lane was asked for: {reason}")),
+                ..Report::checks(0, "check", None)
+            }),
+            Ok(named) => named,
             Err(error) => Outcome::Ran(Report {
                 failure: Some(format!("{error:#}")),
                 ..Report::checks(0, "check", None)
@@ -157,7 +180,11 @@ fn summary(all: &[Ended<'_>], remarks: &[String]) -> Vec<String> {
         lines.push(format!("failed: {}", failed.join(", ")));
     }
     lines.extend_from_slice(remarks);
-    lines.push(format!("{} passed, {} failed", tests.passed, tests.failed));
+    let left_out: Vec<&str> =
+        all.iter().filter(|one| matches!(one.outcome, Outcome::LeftOut(_))).map(|one| one.name).collect();
+    let left_out =
+        if left_out.is_empty() { String::new() } else { format!("; left out: {}", left_out.join(", ")) };
+    lines.push(format!("{} passed, {} failed{left_out}", tests.passed, tests.failed));
     lines
 }
 
@@ -210,6 +237,15 @@ mod tests {
     }
 
     #[test]
+    fn a_lane_that_is_left_out_fails_where_every_lane_is_asked_for() {
+        let ws = Workspace { root: ".".into(), target: "target".into(), members: Vec::new() };
+        let setting = Setting { ws: &ws, console: &Console::new(Show::Progress) };
+        let absent: [Lane<'_>; 1] = [lane(&|_| Ok(Outcome::LeftOut("no miri here".into())))];
+        assert_eq!(run_all_or(LeftOut::Named, &setting, &absent, &[]), ExitCode::SUCCESS);
+        assert_eq!(run_all_or(LeftOut::Failed, &setting, &absent, &[]), ExitCode::FAILURE);
+    }
+
+    #[test]
     fn a_lane_after_a_failed_one_still_runs() {
         let ran = std::cell::Cell::new(false);
         let second = |_: &Setting<'_>| {
@@ -229,7 +265,7 @@ mod tests {
         assert_eq!(summary(&[good], &[]).last().unwrap(), "40 passed, 0 failed");
         let good = ended(Outcome::Ran(Report::tests(tally(40, 2), Some("exit code 101".into()))));
         let lines = summary(&[good, broken, absent], &["on the double".into()]);
-        assert_eq!(lines.last().unwrap(), "40 passed, 3 failed");
+        assert_eq!(lines.last().unwrap(), "40 passed, 3 failed; left out: x");
         assert!(
             lines.iter().any(|line| line.contains("left out") && line.contains("no miri here")),
             "{lines:?}"

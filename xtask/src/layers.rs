@@ -49,6 +49,8 @@ pub(crate) const ROWS: &[Row] = &[
     row("comm-hccl", Only("base, worker-errors, comm-context, mailbox-atomics, rendezvous")),
     row("bootstrap-channel", Only("base, worker-errors, mailbox-atomics")),
     row("collectives", Only("base, worker-errors, comm-context, mailbox-atomics")),
+    row("chipcomm-mpi", Only("shared-memory, comm-context, comm-sim, collectives")),
+    row("chip-runtime", Only("base, worker-errors, comm-context, mailbox-atomics")),
     row(
         "chip-bootstrap",
         Only("base, worker-errors, comm-context, mailbox-atomics, comm-sim, comm-hccl, bootstrap-channel"),
@@ -56,11 +58,11 @@ pub(crate) const ROWS: &[Row] = &[
     row(
         "worker-orch",
         Only(
-            "base, worker-errors, comm-context, mailbox-atomics, bootstrap-channel, collectives, chip-bootstrap",
+            "base, worker-errors, comm-context, mailbox-atomics, bootstrap-channel, collectives, chip-runtime, chip-bootstrap",
         ),
     ),
     row("ipcq-sim", Apart("ccl-schedule")),
-    row("chipcomm-examples", Only("comm-sim, worker-orch")),
+    row("chipcomm-examples", Only("comm-sim, chip-runtime, worker-orch")),
     row("xtask", Apart("")),
 ];
 

@@ -12,6 +12,7 @@ mod hw_test;
 mod kernels;
 mod lane;
 mod layers;
+mod mpi;
 mod soak;
 mod status;
 mod tally;
@@ -51,6 +52,8 @@ enum Command {
     AbiCheck(abi_check::Args),
     /// The examples' kernels, with the vendor's compiler for Ascend cores
     Kernels(kernels::Args),
+    /// The drop-in for MPI programs, for every MPI library that is installed
+    Mpi(mpi::Args),
     /// The fuzz targets, with cargo-fuzz
     Fuzz(fuzz::Args),
     /// Faults at every point of every process, each case judged from outside
@@ -81,6 +84,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Doctor(args) => doctor::run(&ws, &args),
         Command::AbiCheck(args) => abi_check::run(&ws, &args),
         Command::Kernels(args) => kernels::run(&ws, &args),
+        Command::Mpi(args) => mpi::run(&ws, &args),
         Command::Fuzz(args) => fuzz::run(&ws, &args),
         Command::Chaos(args) => chaos::run(&ws, &args),
         Command::Soak(args) => soak::run(&ws, &args),

@@ -25,6 +25,13 @@ pub(crate) struct Args {
     passed_on: Vec<String>,
 }
 
+impl Args {
+    /// The tests of these crates.
+    pub(crate) fn of(packages: &[String]) -> Self {
+        Self { packages: packages.to_vec(), ..Self::default() }
+    }
+}
+
 /// The command itself.
 pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
     for name in &args.packages {

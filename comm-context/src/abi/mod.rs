@@ -8,6 +8,7 @@ mod addr;
 mod context;
 mod error;
 mod kernel;
+pub mod orchestration;
 mod tensor;
 mod tensor_builder;
 

@@ -39,11 +39,19 @@ pub enum DType {
     Uint16 = 9,
     /// Unsigned, 32 bits.
     Uint32 = 10,
+    /// A byte that is 0 or 1.
+    Bool = 11,
+    /// Eight bits: four of exponent, three of fraction, no infinities.
+    Fp8E4m3fn = 12,
+    /// Eight bits: an exponent alone, the scale of a block.
+    Fp8E8m0 = 13,
+    /// A byte that holds two numbers of four bits.
+    Fp4E2m1 = 14,
 }
 
 impl DType {
     /// Every type, in the order of the numbers.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 15] = [
         Self::Float32,
         Self::Float16,
         Self::Int32,
@@ -55,6 +63,10 @@ impl DType {
         Self::Uint64,
         Self::Uint16,
         Self::Uint32,
+        Self::Bool,
+        Self::Fp8E4m3fn,
+        Self::Fp8E8m0,
+        Self::Fp4E2m1,
     ];
 
     /// The number.
@@ -70,7 +82,7 @@ impl DType {
     /// How many bytes an element has, which is also its alignment.
     pub const fn size(self) -> u64 {
         match self {
-            Self::Int8 | Self::Uint8 => 1,
+            Self::Int8 | Self::Uint8 | Self::Bool | Self::Fp8E4m3fn | Self::Fp8E8m0 | Self::Fp4E2m1 => 1,
             Self::Float16 | Self::Bfloat16 | Self::Int16 | Self::Uint16 => 2,
             Self::Float32 | Self::Int32 | Self::Uint32 => 4,
             Self::Int64 | Self::Uint64 => 8,
@@ -100,8 +112,8 @@ pub struct TensorDesc {
     pub manual_dep: u8,
     /// 1 when the elements lie without gaps in row-major order.
     pub is_contiguous: u8,
-    /// 0.
-    pub reserved0: u8,
+    /// Where the buffer is: 0 in memory of the host, 1 in memory of a device. Kernels do not read it.
+    pub address_space: u8,
     /// How many elements each dimension has.
     pub shapes: [u32; TENSOR_MAX_DIMS],
     /// From the first element to just after the last, in elements; 0 for an empty tensor.
@@ -123,7 +135,7 @@ const_assert_eq!(offset_of!(TensorDesc, ndims), 36);
 const_assert_eq!(offset_of!(TensorDesc, dtype), 40);
 const_assert_eq!(offset_of!(TensorDesc, manual_dep), 41);
 const_assert_eq!(offset_of!(TensorDesc, is_contiguous), 42);
-const_assert_eq!(offset_of!(TensorDesc, reserved0), 43);
+const_assert_eq!(offset_of!(TensorDesc, address_space), 43);
 const_assert_eq!(offset_of!(TensorDesc, shapes), 44);
 const_assert_eq!(offset_of!(TensorDesc, extent), 64);
 const_assert_eq!(offset_of!(TensorDesc, strides), 72);
@@ -141,7 +153,7 @@ const _: fn(TensorDesc) = |desc| {
         dtype: _,
         manual_dep: _,
         is_contiguous: _,
-        reserved0: _,
+        address_space: _,
         shapes: _,
         extent: _,
         strides: _,
@@ -171,12 +183,17 @@ impl TensorDesc {
     pub fn check(&self) -> Result<(), AbiError> {
         let shape = self.shape()?;
         let strides = &self.strides[..shape.len()];
-        for (what, value) in [("manual_dep", self.manual_dep), ("is_contiguous", self.is_contiguous)] {
+        let flags = [
+            ("manual_dep", self.manual_dep),
+            ("is_contiguous", self.is_contiguous),
+            ("address_space", self.address_space),
+        ];
+        for (what, value) in flags {
             if value > 1 {
                 return Err(AbiError::Flag { what, value });
             }
         }
-        if self.reserved0 != 0 || self.reserved != [0; 36] {
+        if self.reserved != [0; 36] {
             return Err(AbiError::Reserved { what: "TensorDesc" });
         }
         let expected = TensorBuilder::new(DeviceAddr(self.addr), self.size, self.dtype()?, shape)
@@ -223,6 +240,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(DType::Uint32.code(), 10);
+        assert_eq!((DType::Uint32.code(), DType::Fp4E2m1.code()), (10, 14));
     }
 }

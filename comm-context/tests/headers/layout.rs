@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::mem::{align_of, offset_of, size_of};
+use std::path::{Path, PathBuf};
 
 use comm_context::abi::{
     COMM_MAX_RANK_NUM, CommContext, CommContextTail, CommWait, CompletionEntry, CompletionSlab, DType,
@@ -14,7 +15,7 @@ use worker_errors::ErrorCode;
 use crate::build::{Language, compile, compilers, output_of, source};
 
 /// Name, then offset and size; for a type, size and alignment; for a constant, value and 0.
-type Layout = BTreeMap<String, (usize, usize)>;
+pub(crate) type Layout = BTreeMap<String, (usize, usize)>;
 
 fn rust_layout() -> Layout {
     let mut layout = Layout::new();
@@ -88,7 +89,7 @@ fn rust_layout() -> Layout {
             dtype as "dtype": u8,
             manual_dep as "manual_dep": u8,
             is_contiguous as "is_contiguous": u8,
-            reserved0 as "reserved0": u8,
+            address_space as "address_space": u8,
             shapes as "shapes": [u32; 5],
             extent as "extent": u64,
             strides as "strides": [u32; 5],
@@ -132,7 +133,7 @@ fn upper_case(code: &ErrorCode) -> String {
     name
 }
 
-fn parse(printed: &str) -> Layout {
+pub(crate) fn parse(printed: &str) -> Layout {
     let line = |line: &str| {
         let mut words = line.split(' ');
         let name = words.next()?.to_owned();
@@ -156,31 +157,59 @@ fn every_offset_is_the_same_in_c_cpp_and_rust() {
     }
 }
 
-/// Headers for kernels.
-const CPP_ONLY: [&str; 4] =
-    ["comm_kernel.h", "comm_fold.h", "comm_collectives.h", "comm_collectives_calls.h"];
+/// Headers for kernels and orchestrations.
+const CPP_ONLY: [&str; 7] = [
+    "comm_kernel.h",
+    "comm_fold.h",
+    "comm_collectives.h",
+    "comm_collectives_calls.h",
+    "chip_tensor.h",
+    "kernel_completion.h",
+    "orchestration.h",
+];
+
+/// The headers of a folder, and of those below.
+fn headers(folder: &Path, below: bool) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let found = entries.flat_map(|path| match path.is_dir() {
+        true if below => headers(&path, below),
+        true => Vec::new(),
+        false => vec![path],
+    });
+    found.filter(|path| path.extension().is_some_and(|end| end == "h" || end == "hpp")).collect()
+}
 
 #[test]
 fn each_header_stands_alone_and_may_be_included_twice() {
     let dir = tempfile::tempdir().unwrap();
-    let headers: Vec<String> = fs::read_dir(comm_context::INCLUDE_DIR)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    assert!(headers.len() >= 4, "{headers:?}");
+    let headers = headers(Path::new(comm_context::INCLUDE_DIR), false);
+    assert!(headers.len() >= 8, "{headers:?}");
     for header in headers {
+        let header = header.file_name().unwrap().to_str().unwrap();
         let unit = dir.path().join("unit.c");
         let include = format!("#include \"{header}\"\n");
         fs::write(&unit, format!("{include}{include}int main(void) {{ return 0; }}\n")).unwrap();
-        let languages: &[Language] = if CPP_ONLY.contains(&header.as_str()) {
-            &[Language::Cpp17]
-        } else {
-            &[Language::C11, Language::Cpp17]
-        };
+        let languages: &[Language] =
+            if CPP_ONLY.contains(&header) { &[Language::Cpp17] } else { &[Language::C11, Language::Cpp17] };
         for language in languages {
             for compiler in compilers(*language) {
                 output_of(compile(compiler, *language, &unit).arg("-fsyntax-only"));
             }
         }
+    }
+}
+
+#[test]
+fn the_compatible_headers_may_be_included_in_any_order_and_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut headers = headers(Path::new(comm_context::COMPAT_INCLUDE_DIR), true);
+    assert!(headers.len() >= 12, "{headers:?}");
+    headers.sort();
+    for order in ["forth", "back"] {
+        let lines: String = headers.iter().map(|path| format!("#include \"{}\"\n", path.display())).collect();
+        let unit = dir.path().join(order);
+        fs::write(&unit, format!("{lines}{lines}int main() {{ return 0; }}\n")).unwrap();
+        output_of(compile("g++", Language::Cpp17, &unit).arg("-fsyntax-only"));
+        headers.reverse();
     }
 }

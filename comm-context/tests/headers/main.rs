@@ -5,3 +5,4 @@
 mod build;
 mod kernel;
 mod layout;
+mod orchestration;

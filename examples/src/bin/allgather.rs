@@ -2,13 +2,13 @@
 //!
 //! Rank r's input is `i + 100 r`. The kernel is `kernels/allgather.cpp`.
 
-use chipcomm_examples::{Collective, CommandLine, FLAGS, KERNEL_NOTE, Windows, input};
+use chipcomm_examples::{ARGS_FLAGS, Collective, CommandLine, FLAGS, KERNEL_NOTE, Windows, input};
 use std::process::ExitCode;
 
 const LINE: CommandLine = CommandLine {
     program: "allgather",
     about: "Gathers the inputs of all chips on every chip, 64 floats from each",
-    flags: &[FLAGS],
+    flags: &[FLAGS, ARGS_FLAGS],
     examples: "Example: on four chips\n  cargo run --release --bin allgather -- -d 0-3",
     notes: &[KERNEL_NOTE],
 };

@@ -2,14 +2,22 @@
 //!
 //! Rank r's input is `i + 100 r`. The kernel is `kernels/treduce.cpp`.
 
-use chipcomm_examples::{Collective, CommandLine, FLAGS, Flag, KERNEL_NOTE, Windows, sum_of_inputs, usage};
+use chipcomm_examples::{
+    ARGS_FLAGS, Collective, CommandLine, FLAGS, Flag, KERNEL_NOTE, Windows, sum_of_inputs, usage,
+};
 use std::process::ExitCode;
 
 const LINE: CommandLine = CommandLine {
     program: "treduce",
     about: "Sums the inputs of all chips on one of them, 256 floats each",
-    flags: &[FLAGS, &[Flag::with_value("root", "RANK", "The rank that gets the sum [default: 0]")]],
-    examples: "Example: the sum of four chips on the last\n  cargo run --release --bin treduce -- -d 0-3 --root 3",
+    flags: &[
+        FLAGS,
+        ARGS_FLAGS,
+        &[Flag::with_value("root", "RANK", "The rank that gets the sum [default: 0]")],
+    ],
+    examples: "Example: the sum of four chips on the last\n  cargo run --release --bin treduce -- -d 0-3 --root 3\n\
+               The same with a kernel that finds its input in the window\n  \
+               cargo run --release --bin treduce -- -d 0-3 --kernel my.so --args input,output,nranks,root,ctx",
     notes: &[KERNEL_NOTE, "This program adds args[5], the rank of the root, as a number."],
 };
 

@@ -1,4 +1,4 @@
-//! The three programs that a newcomer reads first.
+//! The four programs that a newcomer reads first.
 
 use crate::support::{command, compile, ended, run};
 
@@ -13,6 +13,7 @@ fn a_function_a_kernel_and_a_collective_print_what_they_computed() {
     prints("hello", &[], "chip 0 doubled [1.0, 2.0, 3.0, 4.0]: [2.0, 4.0, 6.0, 8.0]");
     prints("hello_kernel", &[], "chip 0 scaled [1.0, 2.0, 3.0, 4.0] by 10: [10.0, 20.0, 30.0, 40.0]");
     prints("hello_collective", &[], "chip 1 has the sum [11.0, 22.0, 33.0, 44.0]");
+    prints("hello_staged", &[], "chip 1 has the sum, from 300 to 1065");
 }
 
 #[test]
@@ -57,6 +58,7 @@ fn each_has_under_60_lines_and_uses_nothing_but_worker_orch() {
         ("hello", include_str!("../../first/hello.rs")),
         ("hello_kernel", include_str!("../../first/hello_kernel.rs")),
         ("hello_collective", include_str!("../../first/hello_collective.rs")),
+        ("hello_staged", include_str!("../../first/hello_staged.rs")),
     ] {
         assert!(text.lines().count() < 60, "{name}");
         let used = text.lines().filter_map(|line| line.strip_prefix("use "));

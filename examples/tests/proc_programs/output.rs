@@ -24,6 +24,7 @@ fn f76_a_closed_pipe_ends_every_program_quietly() {
         ("hello", &[]),
         ("hello_kernel", &[]),
         ("hello_collective", &[]),
+        ("hello_staged", &[]),
     ]);
     for (name, args) in calls {
         let end = unread(name, args);

@@ -119,6 +119,33 @@ fn a_kernel_of_the_user_takes_the_place_of_ours() {
     }
 }
 
+/// Five scalars and no tensor, as the kernel of `hello_staged` takes them, on chips' windows and in a domain; and with other
+/// arguments.
+#[test]
+fn a_kernel_of_the_user_is_given_what_the_command_line_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let staged = compile(folder.path(), "staged", "#include \"staged_reduce.cpp\"\n");
+    let staged = staged.to_str().unwrap();
+    let given = ["--kernel", staged, "--args", "input,output,nranks,root,ctx"];
+    right("treduce", &[&["-d", "3", "--iters", "20", "--root", "2"], &given[..]].concat());
+    let all = compile(
+        folder.path(),
+        "all",
+        "#include \"sum_ranks.h\"\nCOMM_KERNEL void kernel_entry(int64_t *args) {\n\
+         sum_ranks(comm_pointer<const CommContext>(args[0]), comm_pointer<float>(args[3]), comm_pointer<float>(args[2]), \
+         args[1]); }\n",
+    );
+    let given = ["--kernel", all.to_str().unwrap(), "--args", "ctx,count,input,output"];
+    right("allreduce", &[&["-d", "3", "--count", "1000", "--iters", "20"], &given[..]].concat());
+    for (args, told) in [
+        (&["--kernel", staged, "--args", "inptu"][..], "there is no argument \"inptu\""),
+        (&["--args", "input"], "--kernel"),
+    ] {
+        let ended = run("treduce", args);
+        assert!(ended.code == Some(2) && ended.err.contains(told), "{:?} {}", ended.code, ended.err);
+    }
+}
+
 /// F46: a kernel that does nothing, or works on data of another round, is found.
 #[test]
 fn f46_a_wrong_kernel_is_found() {

@@ -18,6 +18,7 @@ pub(crate) fn program(name: &str) -> &'static str {
         "domains" => env!("CARGO_BIN_EXE_domains"),
         "hello" => env!("CARGO_BIN_EXE_hello"),
         "hello_kernel" => env!("CARGO_BIN_EXE_hello_kernel"),
+        "hello_staged" => env!("CARGO_BIN_EXE_hello_staged"),
         "hello_collective" => env!("CARGO_BIN_EXE_hello_collective"),
         "independent_ranks" => env!("CARGO_BIN_EXE_independent_ranks"),
         _ => panic!("there is no program {name}"),

@@ -57,10 +57,18 @@ impl<'a> ChipExecutor<'a> {
             Loaded::Function(function) => {
                 function(&mut Task::on_chip(frame, self.heaps, &mut self.chip, &self.collectives))?;
             }
+            Loaded::Closure(closure) => {
+                closure(&mut Task::on_chip(frame, self.heaps, &mut self.chip, &self.collectives))?;
+            }
             Loaded::Orchestration(_) => return Err(cannot_run("an orchestration", "a chip")),
         }
         fault_point!("worker.task.after-program");
         Ok(self.chip.flush_outputs()?)
+    }
+
+    fn register(&mut self, frame: &ReceivedFrame) -> Result<(), Failure> {
+        let chip = &mut self.chip;
+        self.programs.register(frame, |kernel| chip.unload(kernel))
     }
 
     fn join(&mut self) -> Result<(), Failure> {
@@ -130,7 +138,7 @@ impl Executor for ChipExecutor<'_> {
         let empty = |()| Vec::new();
         match frame.kind {
             Some(Kind::Task) => self.run(frame).map(empty),
-            Some(Kind::Register) => self.programs.register(frame).map(empty),
+            Some(Kind::Register) => self.register(frame).map(empty),
             Some(Kind::Join) => self.join().map(empty),
             Some(Kind::AllocDomain) => self.alloc_domain(frame),
             Some(Kind::ReleaseDomain) => self.release_domain(frame).map(empty),

@@ -26,11 +26,13 @@ impl<'a> SubExecutor<'a> {
 
     fn run(&mut self, frame: &ReceivedFrame) -> Result<(), Failure> {
         let program = self.programs.of_task(frame, |_, _| Err(cannot_run("a kernel", "a sub-worker")))?;
-        let Loaded::Function(function) = program else {
-            return Err(cannot_run("that program", "a sub-worker"));
-        };
         fault_point!("worker.task.before-program");
-        function(&mut Task::on_host(frame, self.heaps))?;
+        let mut task = Task::on_host(frame, self.heaps);
+        match program {
+            Loaded::Function(function) => function(&mut task)?,
+            Loaded::Closure(closure) => closure(&mut task)?,
+            _ => return Err(cannot_run("that program", "a sub-worker")),
+        }
         fault_point!("worker.task.after-program");
         Ok(())
     }
@@ -40,7 +42,7 @@ impl Executor for SubExecutor<'_> {
     fn execute(&mut self, frame: &ReceivedFrame) -> Result<Vec<u8>, Failure> {
         match frame.kind {
             Some(Kind::Task) => self.run(frame),
-            Some(Kind::Register) => self.programs.register(frame),
+            Some(Kind::Register) => self.programs.register(frame, drop),
             _ => Err(malformed()),
         }
         .map(|()| Vec::new())
@@ -85,7 +87,7 @@ impl Executor for WorkerExecutor<'_> {
     fn execute(&mut self, frame: &ReceivedFrame) -> Result<Vec<u8>, Failure> {
         match frame.kind {
             Some(Kind::Task) => self.run(frame),
-            Some(Kind::Register) => self.programs.register(frame),
+            Some(Kind::Register) => self.programs.register(frame, drop),
             _ => Err(malformed()),
         }
         .map(|()| Vec::new())

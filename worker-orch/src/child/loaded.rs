@@ -1,7 +1,7 @@
 //! The programs that a child can run.
 
 use super::serve::malformed;
-use crate::program::{OrchestrationFn, TaskFn};
+use crate::program::{OrchestrationFn, TaskClosure, TaskFn};
 use crate::shared::{ChildContext, Definition, Functions, ReceivedFrame};
 use chip_bootstrap::Kernel;
 use fault_points::fault_point;
@@ -12,6 +12,7 @@ use worker_errors::{ErrorCode, Failure};
 pub(super) enum Loaded {
     Kernel(Kernel),
     Function(TaskFn),
+    Closure(TaskClosure),
     Orchestration(OrchestrationFn),
 }
 
@@ -33,11 +34,26 @@ impl<'a> LoadedPrograms<'a> {
         Self { entries, functions: context.functions }
     }
 
-    /// Adds the program of a `Register` frame.
-    pub(super) fn register(&mut self, frame: &ReceivedFrame) -> Result<(), Failure> {
+    /// Adds the program of a `Register` frame, or puts it in the place of another one. `unload` unloads a kernel that had the place.
+    pub(super) fn register(
+        &mut self,
+        frame: &ReceivedFrame,
+        unload: impl FnOnce(Kernel),
+    ) -> Result<(), Failure> {
         let definition = Definition::decode(&frame.blob).ok_or_else(malformed)?;
         fault_point!("worker.register");
-        self.entries.push(Entry::Defined(definition));
+        let (number, known) = (frame.program as usize, self.entries.len());
+        match self.entries.get_mut(number) {
+            Some(entry) => {
+                let before = std::mem::replace(entry, Entry::Defined(definition));
+                if let Entry::Loaded(Loaded::Kernel(kernel)) = before {
+                    fault_point!("worker.unload");
+                    unload(kernel);
+                }
+            }
+            None if number == known => self.entries.push(Entry::Defined(definition)),
+            None => return Err(malformed()),
+        }
         Ok(())
     }
 
@@ -54,7 +70,10 @@ impl<'a> LoadedPrograms<'a> {
                 Definition::Orchestration { name, index } => {
                     Loaded::Orchestration(self.functions.orchestration(name, *index)?)
                 }
+                Definition::Closure { name, index } => Loaded::Closure(self.functions.closure(name, *index)?),
                 Definition::Kernel { path, symbol } => Loaded::Kernel(load(path, symbol)?),
+                // Refused when it was submitted.
+                Definition::Removed { .. } => return Err(malformed()),
             };
             *entry = Entry::Loaded(loaded);
         }

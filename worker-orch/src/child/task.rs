@@ -2,8 +2,8 @@
 
 use super::collectives::ChipCollectives;
 use super::heaps::in_heap;
+use crate::host_buffer::Element;
 use crate::shared::ReceivedFrame;
-use bytemuck::Pod;
 use chip_bootstrap::{Chip, region_failure};
 use collectives::Collectives;
 use comm_context::abi::{DeviceAddr, TensorDesc};
@@ -80,8 +80,8 @@ impl<'a> Task<'a> {
     }
 
     /// Copies the elements of tensor `index` out. The tensor must be contiguous and have elements of this
-    /// size.
-    pub fn read<T: Pod>(&self, index: usize) -> Result<Vec<T>, Failure> {
+    /// type.
+    pub fn read<T: Element>(&self, index: usize) -> Result<Vec<T>, Failure> {
         let (addr, count) = self.contiguous::<T>(index)?;
         let mut elements = vec![T::zeroed(); count];
         let bytes = bytemuck::cast_slice_mut(&mut elements);
@@ -93,7 +93,7 @@ impl<'a> Task<'a> {
     }
 
     /// Copies `elements` into tensor `index`.
-    pub fn write<T: Pod>(&self, index: usize, elements: &[T]) -> Result<(), Failure> {
+    pub fn write<T: Element>(&self, index: usize, elements: &[T]) -> Result<(), Failure> {
         let (addr, count) = self.contiguous::<T>(index)?;
         if elements.len() > count {
             let text = format!("{} elements do not fit into tensor {index} of {count}", elements.len());
@@ -106,19 +106,23 @@ impl<'a> Task<'a> {
         }
     }
 
-    fn contiguous<T>(&self, index: usize) -> Result<(u64, usize), Failure> {
+    fn contiguous<T: Element>(&self, index: usize) -> Result<(u64, usize), Failure> {
         let bad = |text: String| Failure::new(ErrorCode::Invalid, text);
         let tensor = self
             .tensors
             .get(index)
             .ok_or_else(|| bad(format!("there is no tensor {index}; the task has {}", self.tensors.len())))?;
-        let size = tensor.dtype().map_err(|error| bad(error.to_string()))?.size();
-        if size != size_of::<T>() as u64 || tensor.is_contiguous == 0 {
+        let dtype = tensor.dtype().map_err(|error| bad(error.to_string()))?;
+        if dtype != T::DTYPE {
             return Err(bad(format!(
-                "tensor {index} is not a contiguous one of {}-byte elements",
-                size_of::<T>()
+                "tensor {index} has elements of {dtype:?}, and the call is for {:?}; use the type of the tensor",
+                T::DTYPE
             )));
         }
+        if tensor.is_contiguous == 0 {
+            return Err(bad(format!("tensor {index} is not contiguous; pass one that is, or use a kernel")));
+        }
+        let size = dtype.size();
         Ok((tensor.addr + tensor.start_offset * size, tensor.extent as usize))
     }
 

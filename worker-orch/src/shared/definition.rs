@@ -11,9 +11,27 @@ pub(crate) const DEFAULT_SYMBOL: &str = "kernel_entry";
 /// What a program is; the same in parent and child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Definition {
-    Kernel { path: PathBuf, symbol: String },
-    Function { name: String, index: u32 },
-    Orchestration { name: String, index: u32 },
+    Kernel {
+        path: PathBuf,
+        symbol: String,
+    },
+    Function {
+        name: String,
+        index: u32,
+    },
+    Orchestration {
+        name: String,
+        index: u32,
+    },
+    /// A function with what it captured, which a child has by fork alone.
+    Closure {
+        name: String,
+        index: u32,
+    },
+    /// A program that was unregistered.
+    Removed {
+        name: String,
+    },
 }
 
 impl Definition {
@@ -23,7 +41,10 @@ impl Definition {
                 let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
                 if symbol == DEFAULT_SYMBOL { file } else { format!("{file}:{symbol}") }
             }
-            Self::Function { name, .. } | Self::Orchestration { name, .. } => name.clone(),
+            Self::Function { name, .. }
+            | Self::Orchestration { name, .. }
+            | Self::Closure { name, .. }
+            | Self::Removed { name } => name.clone(),
         }
     }
 
@@ -34,6 +55,8 @@ impl Definition {
             Self::Kernel { path, symbol } => to.u8(1).bytes(path.as_os_str().as_bytes()).text(symbol),
             Self::Function { name, index } => to.u8(2).u32(*index).text(name),
             Self::Orchestration { name, index } => to.u8(3).u32(*index).text(name),
+            Self::Closure { name, index } => to.u8(4).u32(*index).text(name),
+            Self::Removed { name } => to.u8(5).text(name),
         };
         to.into_bytes()
     }
@@ -48,6 +71,8 @@ impl Definition {
             },
             2 => Self::Function { index: from.u32()?, name: from.text()?.to_owned() },
             3 => Self::Orchestration { index: from.u32()?, name: from.text()?.to_owned() },
+            4 => Self::Closure { index: from.u32()?, name: from.text()?.to_owned() },
+            5 => Self::Removed { name: from.text()?.to_owned() },
             _ => return None,
         };
         from.end(definition)
@@ -64,6 +89,8 @@ mod tests {
             Definition::Kernel { path: "/a/b.so".into(), symbol: "entry".into() },
             Definition::Function { name: "nothing".into(), index: 7 },
             Definition::Orchestration { name: "fan_out".into(), index: u32::MAX },
+            Definition::Closure { name: "add".into(), index: 1 },
+            Definition::Removed { name: "gone".into() },
         ] {
             let bytes = definition.encode();
             assert_eq!(Definition::decode(&bytes).as_ref(), Some(&definition));

@@ -39,7 +39,8 @@ const NO_PROGRAM: u32 = u32::MAX;
 pub(crate) enum Kind {
     /// Run a program.
     Task = 1,
-    /// Register a program: blob is a [`Definition`](super::Definition).
+    /// Register a program under its number: blob is a [`Definition`](super::Definition). Another one under a known number
+    /// takes its place.
     Register = 2,
     /// Join the base group if not done yet.
     Join = 3,

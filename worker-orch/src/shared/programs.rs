@@ -12,15 +12,26 @@
 //! is inherited by fork, so that they can be registered at any time, however children are started.
 
 use super::definition::Definition;
-use crate::program::{OrchestrationFn, Program, TaskFn};
+use crate::args::Args;
+use crate::program::{OrchestrationFn, Program, TaskClosure, TaskFn};
+use crate::signature::Signature;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use worker_errors::{ErrorCode, Failure};
 
 /// Functions by index.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct FunctionTable {
     tasks: Vec<TaskFn>,
     orchestrations: Vec<OrchestrationFn>,
+    closures: Vec<TaskClosure>,
+}
+
+impl std::fmt::Debug for FunctionTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (tasks, orchestrations) = (self.tasks.len(), self.orchestrations.len());
+        write!(f, "{tasks} functions, {orchestrations} orchestrations, {} closures", self.closures.len())
+    }
 }
 
 /// Where a child finds functions.
@@ -63,6 +74,15 @@ impl Functions<'_> {
         };
         found.ok_or_else(|| not_inherited(name))
     }
+
+    /// The function of a [`Definition::Closure`].
+    pub(crate) fn closure(&self, name: &str, index: u32) -> Result<TaskClosure, Failure> {
+        let found = match self {
+            Self::Inherited(table) => table.closures.get(index as usize).cloned(),
+            Self::Named(_) => None,
+        };
+        found.ok_or_else(|| not_inherited(name))
+    }
 }
 
 fn not_inherited(name: &str) -> Failure {
@@ -79,27 +99,24 @@ pub(crate) struct Inherited {
     programs: usize,
     tasks: usize,
     orchestrations: usize,
-}
-
-impl Inherited {
-    /// Whether the program was registered before the fork.
-    pub(crate) fn has(&self, program: Program) -> bool {
-        (program.number() as usize) < self.programs
-    }
+    closures: usize,
 }
 
 /// The programs of a Worker, in the order of their registration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Programs {
     list: Vec<Definition>,
+    /// The number of a program each time that it was registered or unregistered: what children learn, in this order.
+    changes: Vec<u32>,
     functions: FunctionTable,
+    signatures: BTreeMap<u32, Signature>,
 }
 
 impl Programs {
     /// No programs yet; `functions` are those that every child of this program has.
     pub(crate) fn new(functions: impl IntoIterator<Item = TaskFn>) -> Self {
-        let tasks = functions.into_iter().collect();
-        Self { list: Vec::new(), functions: FunctionTable { tasks, orchestrations: Vec::new() } }
+        let functions = FunctionTable { tasks: functions.into_iter().collect(), ..FunctionTable::default() };
+        Self { functions, ..Self::default() }
     }
 
     pub(crate) fn add_kernel(&mut self, path: PathBuf, symbol: &str) -> Program {
@@ -120,18 +137,59 @@ impl Programs {
         self.add(Definition::Orchestration { name: name.to_owned(), index })
     }
 
+    /// Two closures are never the same program.
+    pub(crate) fn add_closure(&mut self, name: &str, closure: TaskClosure) -> Program {
+        let index = index_in(&mut self.functions.closures, None, closure);
+        self.add(Definition::Closure { name: name.to_owned(), index })
+    }
+
     fn add(&mut self, definition: Definition) -> Program {
         let known = self.list.iter().position(|known| *known == definition);
-        Program::from_number(index_in(&mut self.list, known, definition))
+        let number = index_in(&mut self.list, known, definition);
+        if known.is_none() {
+            self.changes.push(number);
+        }
+        Program::from_number(number)
+    }
+
+    /// No task has this program any more. Its number is not used again.
+    pub(crate) fn remove(&mut self, program: Program) -> Result<(), Failure> {
+        let name = self.get(program)?.name();
+        self.list[program.number() as usize] = Definition::Removed { name };
+        self.signatures.remove(&program.number());
+        self.changes.push(program.number());
+        Ok(())
+    }
+
+    pub(crate) fn set_signature(&mut self, program: Program, signature: Signature) -> Result<(), Failure> {
+        self.get(program)?;
+        self.signatures.insert(program.number(), signature);
+        Ok(())
+    }
+
+    /// Refuses arguments that do not fit the program's signature, when it has one.
+    pub(crate) fn check_signature(&self, program: Program, args: &Args) -> Result<(), Failure> {
+        if self.signatures.is_empty() {
+            return Ok(());
+        }
+        match self.signatures.get(&program.number()) {
+            Some(signature) => signature.check(&self.get(program)?.name(), args),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn get(&self, program: Program) -> Result<&Definition, Failure> {
-        self.list.get(program.number() as usize).ok_or_else(|| {
-            Failure::new(
+        match self.list.get(program.number() as usize) {
+            Some(Definition::Removed { name }) => {
+                let text = format!("`{name}` was unregistered; register it again and use the new Program");
+                Err(Failure::new(ErrorCode::Invalid, text))
+            }
+            Some(definition) => Ok(definition),
+            None => Err(Failure::new(
                 ErrorCode::Invalid,
                 "this program was registered with another Worker; register it here too",
-            )
-        })
+            )),
+        }
     }
 
     /// Refuses more than one block for what is not a kernel.
@@ -153,6 +211,11 @@ impl Programs {
         &self.list
     }
 
+    /// The number of a program each time that it was registered or unregistered, in order.
+    pub(crate) fn changes(&self) -> &[u32] {
+        &self.changes
+    }
+
     pub(crate) fn functions(&self) -> &FunctionTable {
         &self.functions
     }
@@ -163,13 +226,14 @@ impl Programs {
             programs: self.list.len(),
             tasks: self.functions.tasks.len(),
             orchestrations: self.functions.orchestrations.len(),
+            closures: self.functions.closures.len(),
         }
     }
 
     /// Refuses a function that children with `inherited` do not have.
     pub(crate) fn check_inherited(&self, program: Program, inherited: &Inherited) -> Result<(), Failure> {
         // Registered before the fork, as most are: nothing to look up.
-        if inherited.has(program) {
+        if (program.number() as usize) < inherited.programs {
             return Ok(());
         }
         match self.get(program)? {
@@ -177,6 +241,9 @@ impl Programs {
                 Err(not_inherited(name))
             }
             Definition::Orchestration { name, index } if *index as usize >= inherited.orchestrations => {
+                Err(not_inherited(name))
+            }
+            Definition::Closure { name, index } if *index as usize >= inherited.closures => {
                 Err(not_inherited(name))
             }
             _ => Ok(()),
@@ -257,5 +324,24 @@ mod tests {
         assert_eq!(programs.add_function("nothing", nothing), first);
         assert_ne!(programs.add_function("other name", nothing), first);
         assert!(programs.get(Program::from_number(5)).is_err());
+    }
+
+    #[test]
+    fn a_program_that_is_removed_is_refused_and_comes_back_with_another_number() {
+        let mut programs = Programs::default();
+        let first = programs.add_function("nothing", nothing);
+        let closure = programs.add_closure("c", std::sync::Arc::new(nothing));
+        programs.set_signature(first, Signature::new()).unwrap();
+        assert!(programs.check_signature(first, &Args::new().scalar(1)).is_err());
+        assert!(programs.check_signature(closure, &Args::new().scalar(1)).is_ok());
+        programs.remove(first).unwrap();
+        let refused = programs.get(first).unwrap_err().to_string();
+        assert!(refused.contains("`nothing` was unregistered"), "{refused}");
+        assert!(programs.remove(first).is_err() && programs.set_signature(first, Signature::new()).is_err());
+        let again = programs.add_function("nothing", nothing);
+        assert_ne!(again, first);
+        assert!(programs.check_signature(again, &Args::new().scalar(1)).is_ok());
+        assert_eq!(programs.changes(), [0, 1, 0, 2]);
+        assert_eq!(programs.definitions()[0].name(), "nothing");
     }
 }

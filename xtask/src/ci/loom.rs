@@ -7,13 +7,21 @@ use anyhow::Result;
 use crate::cargo::{appended, cargo};
 use crate::lane::{Outcome, Report, Setting, counted};
 use crate::tally::Tally;
+use crate::workspace::Member;
 
 pub(super) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
+    of(setting, &setting.ws.members.iter().collect::<Vec<_>>())
+}
+
+/// Whether a crate has models.
+pub(super) fn has_models(member: &Member) -> bool {
+    member.targets_named("test", "loom_").next().is_some()
+}
+
+/// The models of these crates.
+pub(super) fn of(setting: &Setting<'_>, members: &[&Member]) -> Result<Outcome> {
     let (mut lines, mut failures) = (Vec::new(), Vec::new());
-    for member in &setting.ws.members {
-        if member.targets_named("test", "loom_").next().is_none() {
-            continue;
-        }
+    for member in members.iter().filter(|member| has_models(member)) {
         let args = ["test", "--release", "--no-fail-fast", "--package", &member.name, "--test", "loom_*"];
         let mut command = cargo(&setting.ws.root, args);
         // Its own target folder: other flags would make the other lanes build everything again.

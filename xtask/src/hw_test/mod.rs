@@ -22,7 +22,7 @@ use clap::ValueEnum;
 use crate::console::{Console, Show};
 use crate::kernels::Platform;
 use crate::lane::{self, Lane, Outcome, Setting};
-use crate::workspace::Workspace;
+use crate::workspace::{Member, Workspace};
 use devices::{Devices, parse_devices};
 use programs::{Program, Target};
 
@@ -62,6 +62,11 @@ pub(crate) enum Layer {
 impl Layer {
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    /// The name of its test programs.
+    fn file(self) -> String {
+        format!("hw_{}", self.name())
     }
 
     /// Whether its tests must make vendor calls. Those of the atomics test the processor beside the devices.
@@ -128,15 +133,30 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
 /// The lane `double` of `ci`: the hardware tests of every layer, with two devices of the double, without the suites that
 /// take minutes.
 pub(crate) fn double_lane(setting: &Setting<'_>) -> Result<Outcome> {
+    double_lane_of(setting, &setting.ws.members.iter().collect::<Vec<_>>())
+}
+
+/// Whether a crate has hardware tests that `ci` runs.
+pub(crate) fn in_double_lane(member: &Member) -> bool {
+    IN_CI.iter().any(|layer| member.targets_named("test", &layer.file()).any(|name| name == layer.file()))
+}
+
+/// The same with the hardware tests of these crates alone.
+pub(crate) fn double_lane_of(setting: &Setting<'_>, members: &[&Member]) -> Result<Outcome> {
     let libraries = Some(build_double(setting.ws, setting.console)?);
     let devices = "0,1".to_owned();
     let target = Target { ws: setting.ws, platform: Platform::A2a3, devices, libraries };
     let results = RefCell::new(Vec::new());
     let mut sum = lane::Report::default();
     for layer in IN_CI {
-        let hardware = |program: &Program| program.is_hardware();
+        let wanted = |program: &Program| {
+            program.is_hardware() && members.iter().any(|member| member.name == program.package)
+        };
         let programs: Vec<Program> =
-            programs::of_layer(setting.ws, *layer, true)?.into_iter().filter(hardware).collect();
+            programs::of_layer(setting.ws, *layer, true)?.into_iter().filter(wanted).collect();
+        if programs.is_empty() {
+            continue;
+        }
         if let Outcome::Ran(report) = target.run_layer(setting.console, *layer, &programs, &results)? {
             sum = sum.and(report);
         }

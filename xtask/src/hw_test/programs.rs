@@ -20,7 +20,7 @@ use crate::workspace::{Member, Workspace};
 /// One test program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Program {
-    package: String,
+    pub(super) package: String,
     /// The folder of its crate.
     dir: PathBuf,
     name: String,
@@ -57,7 +57,7 @@ impl Program {
 /// The programs of a layer.
 pub(super) fn of_layer(ws: &Workspace, layer: Layer, double: bool) -> Result<Vec<Program>> {
     let kind = if layer.calls_the_vendor() { Kind::Device } else { Kind::Processor };
-    let file = format!("hw_{}", layer.name());
+    let file = layer.file();
     let has = |member: &&Member| member.targets_named("test", &file).any(|name| name == file);
     let mut programs: Vec<Program> =
         ws.members.iter().filter(has).map(|member| Program::new(ws, member, &file, kind)).collect();
@@ -327,7 +327,7 @@ mod tests {
             let programs = of_layer(&ws, *layer, false).unwrap();
             assert!(programs.iter().any(Program::is_hardware), "{layer:?}: {programs:?}");
         }
-        let known: Vec<String> = layers.iter().map(|layer| format!("hw_{}", layer.name())).collect();
+        let known: Vec<String> = layers.iter().map(|layer| layer.file()).collect();
         for member in &ws.members {
             for name in member.targets_named("test", "hw_") {
                 assert!(known.iter().any(|known| known == name), "{}: {name} is of no layer", member.name);

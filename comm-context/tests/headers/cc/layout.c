@@ -71,7 +71,7 @@ int main(void) {
     FIELD(TensorDesc, dtype);
     FIELD(TensorDesc, manual_dep);
     FIELD(TensorDesc, is_contiguous);
-    FIELD(TensorDesc, reserved0);
+    FIELD(TensorDesc, address_space);
     FIELD(TensorDesc, shapes);
     FIELD(TensorDesc, extent);
     FIELD(TensorDesc, strides);
@@ -94,6 +94,10 @@ int main(void) {
     VALUE(TENSOR_UINT64);
     VALUE(TENSOR_UINT16);
     VALUE(TENSOR_UINT32);
+    VALUE(TENSOR_BOOL);
+    VALUE(TENSOR_FP8E4M3FN);
+    VALUE(TENSOR_FP8E8M0);
+    VALUE(TENSOR_FP4E2M1);
     VALUE(COMM_SUCCESS);
     VALUE(COMM_E_INVALID);
     VALUE(COMM_E_TIMED_OUT);

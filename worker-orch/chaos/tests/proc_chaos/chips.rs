@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use worker_orch::{
-    Access, Args, ChipConfig, CollectivesOptions, ErrorCode, Failure, HostBuffer, Op, Program, Start, Task,
-    TaskFn, Worker,
+    Access, Args, ChipConfig, CollectivesOptions, ErrorCode, Failure, HostBuffer, Op, Program, Signature,
+    Start, Task, TaskFn, Worker,
 };
 
 const CHIPS: usize = 3;
@@ -87,6 +87,7 @@ pub(crate) fn kernel(folder: &Path) -> PathBuf {
 /// A Worker of three chips and a sub-worker, with what it works on.
 pub(crate) struct Chips {
     worker: Worker,
+    kernel: PathBuf,
     pass_on: Program,
     add: Program,
     sum: Program,
@@ -128,7 +129,8 @@ impl Chips {
             worker.configure_chips(configs)?;
             let pass_on = worker.register_kernel(kernel)?;
             let (add, sum) = (worker.register_function("add", add), worker.register_function("sum", sum));
-            Ok(Box::new(Self { worker, pass_on, add, sum, inputs, outputs, chain, total })
+            let kernel = kernel.to_owned();
+            Ok(Box::new(Self { worker, kernel, pass_on, add, sum, inputs, outputs, chain, total })
                 as Box<dyn WorkerScenario>)
         })
     }
@@ -181,7 +183,21 @@ impl Chips {
             orch.submit_group(reduce, &members(&[0, 2], 1))?;
             orch.collectives(&[0, 1, 2], options)?;
             orch.submit_group(reduce, &members(&[0, 1, 2], 0)).map(drop)
-        })
+        })?;
+        self.last_run()
+    }
+
+    /// A kernel that is unloaded on the chips that have it, and a task that does not fit.
+    fn last_run(&mut self) -> Result<(), Failure> {
+        let Self { worker, add, pass_on, chain, .. } = self;
+        worker.unregister(*pass_on)?;
+        worker.set_signature(*add, Signature::new().tensor(Access::InOut, DType::Float32).scalars(1))?;
+        let refused = worker.run(|orch| orch.submit_next_level(*add, &Args::new(), 0));
+        if refused.is_ok() {
+            return Err(wrong("a task that does not fit its signature was submitted"));
+        }
+        let step = Args::new().tensor(&chain.tensor(), Access::InOut).scalar(1);
+        worker.run(|orch| (0..CHIPS).try_for_each(|chip| orch.submit_next_level(*add, &step, chip).map(drop)))
     }
 
     /// Memory of a chip, there and back.
@@ -216,6 +232,8 @@ impl WorkerScenario for Chips {
             input.write(&[rank as f32; COUNT])?;
         }
         self.chain.write(&[0.0; COUNT])?;
+        // The last round has unregistered it.
+        self.pass_on = self.worker.register_kernel(&self.kernel)?;
         let limit = Some(limits.call);
         log.call("init", limit, || self.worker.init())?;
         log.call("run 1", limit, || {

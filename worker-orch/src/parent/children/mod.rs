@@ -39,7 +39,7 @@ pub(super) struct ChildHandle {
     ring: DispatchSender,
     /// The last run that had failed on it when it was last read how far it is.
     seen_failed_run: u64,
-    /// Programs that it has.
+    /// How many of the changes to the programs it knows.
     registered: usize,
     /// It did not come back after a run that took too long, and was ended.
     ended: bool,
@@ -117,7 +117,7 @@ impl Children {
         programs: &Programs,
         inherited: Option<Inherited>,
     ) -> Self {
-        let registered = programs.definitions().len();
+        let registered = programs.changes().len();
         let spin = SpinBudget::for_parties_on(processes.len() + 1, block.parent().cores());
         let handle = |(name, process)| ChildHandle {
             name,
@@ -334,12 +334,7 @@ impl Children {
         }
     }
 
-    /// Whether the children had the program when they were forked.
-    pub(super) fn has_program(&self, program: Program) -> bool {
-        self.inherited.as_ref().is_some_and(|inherited| inherited.has(program))
-    }
-
-    /// Registers the programs with a child that it does not have yet.
+    /// Tells a child which programs were registered and unregistered since it was last told.
     pub(super) fn register(
         &mut self,
         child: usize,
@@ -347,15 +342,16 @@ impl Children {
         run: u64,
         deadline: Deadline,
     ) -> Result<(), Failure> {
-        if self.handles[child].registered == programs.definitions().len() {
+        if self.handles[child].registered == programs.changes().len() {
             return Ok(());
         }
         for definition in &programs.definitions()[self.programs.len()..] {
             self.programs.push(definition.name());
         }
-        for definition in &programs.definitions()[self.handles[child].registered..] {
-            let blob = definition.encode();
-            self.send(child, &Frame { blob: &blob, ..Frame::new(Kind::Register, run) }, deadline)?;
+        for number in &programs.changes()[self.handles[child].registered..] {
+            let blob = programs.definitions()[*number as usize].encode();
+            let frame = Frame { program: *number, blob: &blob, ..Frame::new(Kind::Register, run) };
+            self.send(child, &frame, deadline)?;
             self.handles[child].registered += 1;
         }
         Ok(())

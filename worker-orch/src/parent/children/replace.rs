@@ -38,6 +38,6 @@ impl Children {
         let handle = &mut self.handles[child];
         handle.process = process;
         handle.ended = false;
-        handle.registered = programs.definitions().len();
+        handle.registered = programs.changes().len();
     }
 }

@@ -161,10 +161,7 @@ impl<'w> Orchestrator<'w> {
         if let Some(first) = &self.failed {
             return Err(first.clone());
         }
-        if !self.children.has_program(program) {
-            let checked = self.children.check_program(self.programs, program);
-            checked.map_err(|failure| failure.in_phase("submit"))?;
-        }
+        self.children.check_program(self.programs, program).map_err(|failure| failure.in_phase("submit"))?;
         self.children.register(to, self.programs, self.run, self.deadline)?;
         self.check_child(to)
     }

@@ -45,9 +45,10 @@ impl Orchestrator<'_> {
     /// Refuses arguments that no task can have, before anything is sent.
     pub(super) fn check_args(&self, program: Program, args: &Args) -> Result<(), Failure> {
         if args.names_nothing() && args.is_small() {
-            return Ok(());
+            return self.programs.check_signature(program, args);
         }
         args.check()?;
+        self.programs.check_signature(program, args)?;
         if args.block_count() > 1 {
             self.programs.check_blocks(program).map_err(|failure| failure.in_phase("submit"))?;
         }

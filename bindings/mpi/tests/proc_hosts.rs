@@ -1,0 +1,99 @@
+//! Communicators that span hosts. The hosts are network namespaces, joined by a bridge; the launcher enters each by an agent.
+#![allow(missing_docs)]
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+use support::{Built, Family, counts, libraries, texts};
+
+const HOSTS: usize = 3;
+
+/// Hosts that end with it.
+struct Hosts {
+    name: String,
+    folder: tempfile::TempDir,
+}
+
+fn ip(words: &str) -> bool {
+    Command::new("ip").args(words.split(' ')).output().is_ok_and(|out| out.status.success())
+}
+
+impl Hosts {
+    /// `None` where hosts cannot be made: without `ip` or the rights for it.
+    fn make() -> Option<Self> {
+        let name = format!("cm{}", std::process::id());
+        let hosts = Self { name: name.clone(), folder: tempfile::tempdir().unwrap() };
+        let mut made = ip(&format!("link add {name} type bridge")) && ip(&format!("link set {name} up"));
+        for host in 0..HOSTS {
+            let at = format!("{name}-{host}");
+            made = made
+                && ip(&format!("netns add {at}"))
+                && ip(&format!("link add {name}v{host} type veth peer name eth0 netns {at}"))
+                && ip(&format!("link set {name}v{host} master {name} up"))
+                && ip(&format!("-n {at} addr add 10.77.23.{}/24 dev eth0", host + 1))
+                && ip(&format!("-n {at} link set eth0 up"))
+                && ip(&format!("-n {at} link set lo up"));
+        }
+        if !made {
+            println!("not run: no network namespaces here (root and iproute2 are needed)");
+            return None;
+        }
+        // The last number of an address is that of the host, from 1.
+        let script = format!(
+            "#!/bin/sh\nhost=$((${{1##*.}} - 1)); shift\n\
+             exec ip netns exec {name}-$host unshare --uts sh -c \"hostname {name}-$host; $*\"\n"
+        );
+        std::fs::write(hosts.agent(), script).unwrap();
+        std::fs::set_permissions(hosts.agent(), PermissionsExt::from_mode(0o755)).unwrap();
+        Some(hosts)
+    }
+
+    fn agent(&self) -> PathBuf {
+        self.folder.path().join("agent")
+    }
+
+    /// Open MPI's launcher on the first host, with two ranks on each.
+    fn launch(&self, built: &Built) -> Command {
+        let mut command = Command::new(self.agent());
+        let launcher = built.launch(2 * HOSTS);
+        let mut words: Vec<String> =
+            vec!["10.77.23.1".into(), launcher.get_program().to_string_lossy().into()];
+        words.extend(launcher.get_args().map(|word| word.to_string_lossy().into_owned()));
+        let net = "10.77.23.0/24";
+        let list = (1..=HOSTS).map(|host| format!("10.77.23.{host}:2")).collect::<Vec<_>>().join(",");
+        let agent = self.agent().display().to_string();
+        let options = ["--mca", "plm_rsh_agent", &agent, "--mca", "btl_tcp_if_include", net, "--mca"];
+        words.extend(
+            options.iter().chain(&["oob_tcp_if_include", net, "-host", &list]).map(ToString::to_string),
+        );
+        command.args(words).env("CHIPCOMM_MPI_STATS", "1");
+        command
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for host in 0..HOSTS {
+            ip(&format!("netns del {}-{host}", self.name));
+        }
+        ip(&format!("link del {}", self.name));
+    }
+}
+
+// CM-1, CM-2, CM-3
+#[test]
+#[ignore = "slow: cargo xtask ci mpi"]
+fn three_hosts_of_two_ranks_compute_and_move_in_two_levels() {
+    let Some(mpi) = libraries().into_iter().find(|mpi| mpi.family == Family::OpenMpi) else { return };
+    let (Some(hosts), built) = (Hosts::make(), Built::new(mpi)) else { return };
+    for (name, arguments) in [("reductions", "4"), ("moves", "3"), ("progress", ""), ("communicators", "")] {
+        let program = built.compile(name);
+        let out = hosts.launch(&built).arg(program).args(arguments.split_whitespace()).output().unwrap();
+        let (stdout, stderr) = texts(&out);
+        assert!(out.status.success() && stdout.lines().any(|line| line == "ok"), "{name}: {stdout}{stderr}");
+        assert!(counts(&stderr).0 > 0, "{name}: {stderr}");
+        assert!(name != "reductions" || stderr.contains("not done in two levels"), "{stderr}");
+    }
+}

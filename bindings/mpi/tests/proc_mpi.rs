@@ -1,0 +1,142 @@
+//! The drop-in under real launchers, with every MPI library of this machine.
+#![allow(missing_docs)]
+
+mod support;
+
+use std::process::Command;
+use support::{Built, Family, counts, libraries, texts};
+
+fn everywhere(test: impl Fn(&Built)) {
+    libraries().into_iter().for_each(|mpi| test(&Built::new(mpi)));
+}
+
+/// Runs a test program, which must say that all is well. Returns what it said besides.
+fn run(built: &Built, name: &str, ranks: usize, arguments: &[&str]) -> String {
+    let program = built.compile(name);
+    let out = built.launch(ranks).arg(program).args(arguments).output().unwrap();
+    let (stdout, stderr) = texts(&out);
+    let well = out.status.success() && stdout.lines().any(|line| line == "ok");
+    assert!(well, "{name} on {ranks} ranks of {:?}: {}\n{stdout}{stderr}", built.mpi.family, out.status);
+    stderr
+}
+
+// CM-1, CM-3
+#[test]
+#[ignore = "slow: cargo xtask ci mpi"]
+fn reductions_of_every_type_and_operation_are_those_of_the_library() {
+    everywhere(|built| {
+        for (ranks, step) in [(2, "2"), (3, "7")] {
+            let (taken, passed) = counts(&run(built, "reductions", ranks, &[step]));
+            assert!(taken > 20 * passed && passed > 0, "{taken} taken, {passed} passed on");
+        }
+    });
+}
+
+// CM-1, CM-3
+#[test]
+#[ignore = "slow: cargo xtask ci mpi"]
+fn blocks_move_as_they_do_with_the_library_whatever_type_each_rank_has() {
+    everywhere(|built| {
+        for (ranks, sizes) in [(2, "6"), (3, "5"), (5, "2")] {
+            let (taken, passed) = counts(&run(built, "moves", ranks, &[sizes]));
+            assert!(taken > 100 && passed == 0, "{taken} taken, {passed} passed on");
+        }
+    });
+}
+
+// CM-3
+#[test]
+#[ignore = "slow: cargo xtask ci mpi"]
+fn calls_from_fortran_are_taken_with_both_modules() {
+    everywhere(|built| {
+        if !Command::new(built.mpi.fortran).arg("--version").output().is_ok_and(|out| out.status.success()) {
+            println!("not run: there is no Fortran compiler on this machine");
+            return;
+        }
+        for name in ["fortran", "fortran08"] {
+            let (taken, passed) = counts(&run(built, name, 3, &[]));
+            assert!(taken >= 6 && passed == 0, "{taken} taken, {passed} passed on");
+        }
+    });
+}
+
+// CM-2
+#[test]
+#[ignore = "slow: cargo xtask ci mpi"]
+fn messages_go_on_while_a_rank_waits_in_a_call() {
+    everywhere(|built| {
+        for ranks in [2, 3] {
+            let (taken, _) = counts(&run(built, "progress", ranks, &[]));
+            assert!(taken > 0);
+        }
+    });
+}
+
+// CM-5
+#[test]
+#[ignore = "slow: cargo xtask ci mpi"]
+fn groups_end_with_their_communicators_and_leave_nothing() {
+    everywhere(|built| {
+        for ranks in [2, 3, 4] {
+            let table = run(built, "communicators", ranks, &[]);
+            assert!(counts(&table).0 > 0 && table.contains("an intercommunicator"), "{table}");
+        }
+    });
+}
+
+// CM-4
+#[test]
+#[ignore = "slow: cargo xtask ci mpi"]
+fn a_killed_rank_ends_the_job_as_the_launcher_does_it() {
+    everywhere(|built| {
+        let program = built.compile("killed");
+        for arguments in [&[][..], &["return"]] {
+            let out = built.launch(3).arg(&program).args(arguments).output().unwrap();
+            let (stdout, stderr) = texts(&out);
+            // 124: the launcher was still there after two minutes.
+            assert!(!matches!(out.status.code(), Some(0 | 124)), "{:?} {stdout}{stderr}", built.mpi);
+            let named = format!("{stdout}{stderr}");
+            let words = ["ignal 9", "(signal 9)", "EXIT CODE: 9", "died"];
+            assert!(words.iter().any(|word| named.contains(word)), "{named}");
+        }
+    });
+}
+
+// CM-6
+#[test]
+#[ignore = "slow: cargo xtask ci mpi"]
+fn where_one_rank_declines_all_calls_are_passed_on() {
+    everywhere(|built| {
+        let program = built.compile("moves");
+        // One rank of two declines.
+        let script = "case ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} in 1) export CHIPCOMM_MPI_OFF=1;; esac; exec \"$0\" \"$@\"";
+        let out = built.launch(2).args(["sh", "-c", script]).arg(&program).arg("2").output().unwrap();
+        let (stdout, stderr) = texts(&out);
+        assert!(out.status.success() && stdout.contains("ok"), "{stdout}{stderr}");
+        let (taken, passed) = counts(&stderr);
+        assert!(taken == 0 && passed > 100, "{stderr}");
+    });
+}
+
+#[test]
+#[ignore = "slow: cargo xtask ci mpi"]
+fn a_run_that_took_nothing_fails_where_it_is_asked_to() {
+    everywhere(|built| {
+        let (taken, passed) = counts(&run(built, "nothing", 2, &[]));
+        assert_eq!((taken, passed), (0, 0));
+        let program = built.compile("nothing");
+        let required = |built: &Built| {
+            let mut command = built.launch(2);
+            if built.mpi.family == Family::OpenMpi {
+                command.args(["-x", "CHIPCOMM_MPI_REQUIRE"]);
+            }
+            command.env("CHIPCOMM_MPI_REQUIRE", "1").arg(&program).output().unwrap()
+        };
+        let out = required(built);
+        let (_, stderr) = texts(&out);
+        assert!(
+            !out.status.success() && stderr.contains("CHIPCOMM_MPI_REQUIRE is set and no call"),
+            "{stderr}"
+        );
+    });
+}

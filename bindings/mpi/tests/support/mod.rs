@@ -1,0 +1,142 @@
+//! The MPI libraries of this machine, the drop-in built for each, and programs run with it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+
+/// Far above what a program needs; one that hangs must not block the test run.
+const SECONDS: &str = "120";
+
+/// Which kind of launcher it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    OpenMpi,
+    Mpich,
+}
+
+/// A library with its wrapper and launcher.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mpi {
+    pub(crate) family: Family,
+    compiler: &'static str,
+    pub(crate) fortran: &'static str,
+    launcher: &'static str,
+}
+
+const KNOWN: [Mpi; 2] = [
+    Mpi {
+        family: Family::OpenMpi,
+        compiler: "mpicc.openmpi",
+        fortran: "mpif90.openmpi",
+        launcher: "mpirun.openmpi",
+    },
+    Mpi { family: Family::Mpich, compiler: "mpicc.mpich", fortran: "mpif90.mpich", launcher: "mpirun.mpich" },
+];
+
+/// Those that are here.
+pub(crate) fn libraries() -> Vec<Mpi> {
+    let here = |mpi: &Mpi| {
+        let answers = |program: &str| Command::new(program).arg("--version").output().is_ok();
+        answers(mpi.compiler) && answers(mpi.launcher)
+    };
+    let found: Vec<_> = KNOWN.into_iter().filter(here).collect();
+    if found.is_empty() {
+        println!("not run: neither Open MPI nor MPICH is on this machine");
+    }
+    found
+}
+
+/// The Rust half.
+static ARCHIVE: LazyLock<PathBuf> = LazyLock::new(|| {
+    let built = Command::new(env!("CARGO")).args(["build", "--quiet", "--package", "chipcomm-mpi"]).output();
+    let built = built.unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    // target/debug/deps/this-test
+    let test = std::env::current_exe().unwrap();
+    test.parent().and_then(Path::parent).unwrap().join("libchipcomm_mpi.a")
+});
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let files = folder.read_dir().unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|path| path.extension().is_some_and(|end| end == "c")).collect()
+}
+
+fn succeed(command: &mut Command) {
+    let out = command.output().unwrap();
+    assert!(out.status.success(), "{command:?}\n{}", String::from_utf8_lossy(&out.stderr));
+}
+
+/// A library with the drop-in and the test programs, in a folder that goes with it.
+pub(crate) struct Built {
+    pub(crate) mpi: Mpi,
+    folder: tempfile::TempDir,
+}
+
+impl Built {
+    pub(crate) fn new(mpi: Mpi) -> Self {
+        let into = tempfile::tempdir().unwrap();
+        let mut flags = folder("c/flags").into_os_string();
+        flags = ["@".into(), flags].into_iter().collect();
+        let mut command = Command::new(mpi.compiler);
+        command.arg(flags).args(sources(&folder("c"))).arg(&*ARCHIVE).args([
+            "-lpthread",
+            "-ldl",
+            "-lm",
+            "-o",
+        ]);
+        succeed(command.arg(into.path().join("libchipcomm_mpi.so")).arg("-Werror"));
+        Self { mpi, folder: into }
+    }
+
+    pub(crate) fn compile(&self, name: &str) -> PathBuf {
+        let program = self.folder.path().join(name);
+        let source = |end: &str| folder("tests/c").join(format!("{name}.{end}"));
+        let mut command = if source("f90").exists() {
+            let mut command = Command::new(self.mpi.fortran);
+            command.arg(source("f90"));
+            command
+        } else {
+            let mut command = Command::new(self.mpi.compiler);
+            command.args(["-Wall", "-Wextra", "-Werror", "-pthread"]).arg(source("c"));
+            command
+        };
+        succeed(command.args(["-O1", "-o"]).arg(&program));
+        program
+    }
+
+    /// The launcher, with `ranks` ranks and the drop-in; the program and its arguments are still to come.
+    pub(crate) fn launch(&self, ranks: usize) -> Command {
+        let library = self.folder.path().join("libchipcomm_mpi.so");
+        let mut command = Command::new("timeout");
+        // The launcher ends its ranks when it is asked to.
+        command.args(["-k", "5", SECONDS, self.mpi.launcher]);
+        match self.mpi.family {
+            Family::OpenMpi => {
+                command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
+                command.args(["--mca", "mpi_yield_when_idle", "1", "-x"]);
+                command.arg(format!("LD_PRELOAD={}", library.display()));
+            }
+            Family::Mpich => {
+                command.args(["-genv", "LD_PRELOAD"]).arg(library);
+            }
+        }
+        command.args(["-n", &ranks.to_string()]).env("CHIPCOMM_MPI_STATS", "1");
+        command
+    }
+}
+
+pub(crate) fn texts(out: &Output) -> (String, String) {
+    (String::from_utf8_lossy(&out.stdout).into_owned(), String::from_utf8_lossy(&out.stderr).into_owned())
+}
+
+/// The two numbers of the first line of the table: calls taken, and passed on.
+pub(crate) fn counts(stderr: &str) -> (u64, u64) {
+    let line = stderr.lines().find(|line| line.contains(" calls taken, "));
+    let line = line.unwrap_or_else(|| panic!("no table in {stderr}"));
+    let mut numbers = line.split([' ', ',']).filter_map(|word| word.parse().ok());
+    (numbers.next().unwrap(), numbers.next().unwrap())
+}

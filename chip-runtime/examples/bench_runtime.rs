@@ -1,0 +1,211 @@
+//! What tasks cost, each figure beside its limit. `cargo xtask bench runtime`.
+
+use bench_support::{Bench, Figure, processor_time};
+use chip_runtime::{
+    Buffer, FrontEnd, Graph, KernelId, Kernels, Limits, Runtime, RuntimeError, ScopeMode, TaskArgs,
+};
+use deadline::Deadline;
+use std::time::{Duration, Instant};
+
+type Done = Result<(), Box<dyn std::error::Error>>;
+
+fn main() -> Done {
+    let bench = Bench::from_args("runtime");
+    one_task(&bench)?;
+    stream(&bench)?;
+    submit(&bench)?;
+    million(&bench)?;
+    inference(&bench)?;
+    idle(&bench)
+}
+
+fn runtime(limits: Limits) -> Result<(Runtime, KernelId), RuntimeError> {
+    let mut runtime = Runtime::new(limits)?;
+    let nothing = runtime.kernel("nothing", |_| Ok(()));
+    Ok((runtime, nothing))
+}
+
+fn soon() -> Deadline {
+    Deadline::after(Duration::from_secs(120)).expect("two minutes are a time limit")
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn print(bench: &Bench, case: &str, value: f64, unit: &str, limit: &str, limit_value: f64) {
+    bench.print(&Figure { case, value, unit, limit, limit_value: Some(limit_value) });
+}
+
+/// A whole run of one empty task: submit, a core, the end.
+fn one_task(bench: &Bench) -> Done {
+    let case = "run of one empty task, warm";
+    if !bench.wants(case) {
+        return Ok(());
+    }
+    let (mut runtime, nothing) = runtime(Limits::default())?;
+    let args = TaskArgs::new();
+    let mut one = |runs: usize| -> Result<f64, RuntimeError> {
+        let start = Instant::now();
+        for _ in 0..runs {
+            runtime.run(FrontEnd::Inferred, soon(), |graph| {
+                graph.submit(Kernels::aiv(nothing), &args).map(drop)
+            })?;
+        }
+        Ok(start.elapsed().as_nanos() as f64 / 1e3 / runs as f64)
+    };
+    one(200)?;
+    let times = (0..bench.amount(50)).map(|_| one(50)).collect::<Result<_, _>>()?;
+    print(bench, case, median(times), "us", "1 us", 1.0);
+    Ok(())
+}
+
+/// Empty tasks as fast as they can be submitted, all at once.
+fn stream(bench: &Bench) -> Done {
+    let case = "empty task in a stream";
+    if !bench.wants(case) {
+        return Ok(());
+    }
+    let (mut runtime, nothing) = runtime(Limits::default())?;
+    let args = TaskArgs::new();
+    let tasks = 10_000;
+    let mut one = || -> Result<f64, RuntimeError> {
+        let start = Instant::now();
+        runtime.run(FrontEnd::Inferred, soon(), |graph| {
+            (0..tasks).try_for_each(|_| graph.submit(Kernels::aiv(nothing), &args).map(drop))
+        })?;
+        Ok(start.elapsed().as_nanos() as f64 / 1e3 / f64::from(tasks))
+    };
+    one()?;
+    let times = (0..bench.amount(50)).map(|_| one()).collect::<Result<_, _>>()?;
+    print(bench, case, median(times), "us", "1 us", 1.0);
+    Ok(())
+}
+
+/// The builder's time for a submit with an input and an output, while nothing can start.
+fn submit(bench: &Bench) -> Done {
+    for (case, front_end) in [
+        ("submit, 2 tensors, prebuilt", FrontEnd::Prebuilt),
+        ("submit, 2 tensors, inferred", FrontEnd::Inferred),
+    ] {
+        if !bench.wants(case) {
+            continue;
+        }
+        let (mut runtime, nothing) = runtime(Limits::default())?;
+        let mut data = Buffer::<f32>::zeroed(&[64 * 1024]);
+        let mut one = || -> Result<f64, RuntimeError> {
+            runtime.run(front_end, soon(), |graph| {
+                let data = graph.import(&mut data)?;
+                let args: Vec<TaskArgs> = (0..1024u32)
+                    .map(|at| {
+                        let slice = |at: u32| data.range(64 * at..64 * at + 64);
+                        Ok(TaskArgs::new().input(&slice(at)?).output_existing(&slice((at + 7) % 1024)?))
+                    })
+                    .collect::<Result<_, RuntimeError>>()?;
+                let start = Instant::now();
+                for args in &args {
+                    graph.submit(Kernels::aiv(nothing), args)?;
+                }
+                Ok(start.elapsed().as_nanos() as f64 / 1e3 / args.len() as f64)
+            })
+        };
+        one()?;
+        let times = (0..bench.amount(100)).map(|_| one()).collect::<Result<_, _>>()?;
+        print(bench, case, median(times), "us", "0.75 us", 0.75);
+    }
+    Ok(())
+}
+
+/// A million tasks through a window of 1,024 slots, in scopes of 256: the time of each, and what memory grew.
+fn million(bench: &Bench) -> Done {
+    let cases = ["task of a million, window 1024", "memory after a million over after 100,000"];
+    if !cases.iter().any(|case| bench.wants(case)) {
+        return Ok(());
+    }
+    let (mut runtime, nothing) = runtime(Limits { slots: 1024, heap: 4 << 20, ..Limits::default() })?;
+    let mut data = Buffer::<f32>::zeroed(&[64 * 256]);
+    let (total, scope) = (bench.amount(1_000_000) as u32, 256u32);
+    let mut early = 0.0;
+    let start = Instant::now();
+    runtime.run(FrontEnd::Inferred, soon(), |graph| {
+        let data = graph.import(&mut data)?;
+        let args: Vec<TaskArgs> = (0..scope)
+            .map(|at| Ok(TaskArgs::new().inout(&data.range(64 * at..64 * at + 64)?)))
+            .collect::<Result<_, RuntimeError>>()?;
+        for round in 0..total.div_ceil(scope) {
+            if round == total / scope / 10 {
+                early = resident();
+            }
+            graph.scope(ScopeMode::Auto, |graph: &mut Graph<'_>| {
+                args.iter().try_for_each(|args| graph.submit(Kernels::aiv(nothing), args).map(drop))
+            })?;
+        }
+        Ok::<_, RuntimeError>(())
+    })?;
+    let each = start.elapsed().as_nanos() as f64 / 1e3 / f64::from(total);
+    print(bench, cases[0], each, "us", "1 us", 1.0);
+    print(bench, cases[1], resident(), "KiB", "then", early);
+    Ok(())
+}
+
+/// This process's memory, in KiB.
+fn resident() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.trim().split(' ').next()?.parse().ok()).unwrap_or(f64::NAN)
+}
+
+/// What a submit costs while so many tensors have unfinished users, over what it costs among few.
+fn inference(bench: &Bench) -> Done {
+    let case = "submit among 10,000 live tensors";
+    if !bench.wants(case) {
+        return Ok(());
+    }
+    let among = |live: u32| -> Result<f64, RuntimeError> {
+        let (mut runtime, nothing) = runtime(Limits { slots: 1 << 16, ..Limits::default() })?;
+        let mut data = Buffer::<f32>::zeroed(&[64 * live]);
+        let mut times = Vec::new();
+        for _ in 0..bench.amount(20) {
+            let time = runtime.run(FrontEnd::Prebuilt, soon(), |graph| {
+                let data = graph.import(&mut data)?;
+                let slice = |at: u32| data.range(64 * at..64 * at + 64);
+                for at in 0..live {
+                    graph.submit(Kernels::aiv(nothing), &TaskArgs::new().inout(&slice(at)?))?;
+                }
+                let next: Vec<TaskArgs> = (0..100u32)
+                    .map(|at| Ok(TaskArgs::new().inout(&slice(at * 6151 % live)?)))
+                    .collect::<Result<_, RuntimeError>>()?;
+                let start = Instant::now();
+                next.iter().try_for_each(|args| graph.submit(Kernels::aiv(nothing), args).map(drop))?;
+                Ok(start.elapsed().as_nanos() as f64 / 1e3 / next.len() as f64)
+            })?;
+            times.push(time);
+        }
+        Ok(median(times))
+    };
+    let (few, many) = (among(100)?, among(10_000)?);
+    print(bench, case, many, "us", "among 100", few);
+    Ok(())
+}
+
+/// The processor time of a runtime that ran a graph on all its cores and has nothing to do.
+fn idle(bench: &Bench) -> Done {
+    let case = "idle, 8 clusters";
+    if !bench.wants(case) {
+        return Ok(());
+    }
+    let (mut runtime, _) = runtime(Limits::default())?;
+    let sleep = runtime.kernel("sleep", |_| {
+        std::thread::sleep(Duration::from_millis(5));
+        Ok(())
+    });
+    let args = TaskArgs::new().blocks(16).sync_start();
+    runtime.run(FrontEnd::Inferred, soon(), |graph| graph.submit(Kernels::aiv(sleep), &args).map(drop))?;
+    std::thread::sleep(Duration::from_millis(20));
+    let (start, used) = (Instant::now(), processor_time());
+    std::thread::sleep(Duration::from_millis(bench.amount(3000) as u64));
+    let share = (processor_time() - used).as_secs_f64() / start.elapsed().as_secs_f64() * 100.0;
+    print(bench, case, share, "%", "1 % of a core", 1.0);
+    Ok(())
+}

@@ -1,0 +1,217 @@
+//! The engine: tasks in slots, ready ones on cores, all under one mutex that is held for a moment only.
+
+mod build;
+mod launch;
+mod ready;
+mod slots;
+mod state;
+mod threads;
+
+pub(crate) use build::Work;
+pub(crate) use launch::panic_text;
+pub(crate) use ready::Core;
+
+use crate::error::{ErrorKind, RuntimeError};
+use crate::kernel::{Code, Kernel};
+use crate::limits::{FrontEnd, Limits};
+use crate::orchestration::lane::ClusterStates;
+use crate::record::Recording;
+use crate::signals::{Poller, Signals};
+use crate::task::KernelId;
+use deadline::{Deadline, monotonic_ns};
+use mailbox_atomics::{ParkFlag, SpinBudget, Wait, WordU32};
+use state::{Goal, State};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use threads::{Parking, Spinning, Threads};
+
+/// How often a builder that waits sees to it that somebody watches: with waits armed, and without.
+const TICK_ARMED: Duration = Duration::from_millis(2);
+const TICK: Duration = Duration::from_millis(50);
+
+/// The chips that run graphs together, and the number that they have for it.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) number: u64,
+    pub(crate) members: Vec<u32>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Engine {
+    state: Mutex<State>,
+    parking: Arc<[Parking]>,
+    spinning: Spinning,
+    /// Grows when the builder has what it waits for.
+    progress: WordU32,
+    builder_parked: WordU32,
+    builder_spins: SpinBudget,
+    handles: Mutex<Vec<JoinHandle<()>>>,
+    /// What the kernels of each cluster keep.
+    clusters: Vec<Arc<ClusterStates>>,
+}
+
+impl Engine {
+    pub(crate) fn new(limits: &Limits, signals: Arc<Signals>) -> Arc<Self> {
+        // A thread for each core, and one that watches while all are busy.
+        let parking: Arc<[Parking]> = (0..=3 * limits.clusters).map(|_| Parking::default()).collect();
+        Arc::new(Self {
+            state: Mutex::new(State::new(limits, Threads::new(parking.clone()), signals)),
+            parking,
+            spinning: Spinning::new(),
+            progress: WordU32::new(0),
+            builder_parked: WordU32::new(0),
+            builder_spins: SpinBudget::for_parties(2),
+            handles: Mutex::default(),
+            clusters: (0..limits.clusters).map(|_| Arc::default()).collect(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // What a panic inside left behind is a bug, and not made better by a second one.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes part in these signals from the next run on.
+    pub(crate) fn connect(&self, signals: Arc<Signals>) {
+        self.lock().poller = Poller::new(signals);
+    }
+
+    pub(crate) fn rank(&self) -> u32 {
+        self.lock().poller.signals().rank()
+    }
+
+    pub(crate) fn set_kernel(&self, id: KernelId, name: &str, code: Code) {
+        let mut state = self.lock();
+        let kernel = Arc::new(Kernel { id, name: name.into(), code });
+        if let Some(old) = state.kernels.insert(id, kernel) {
+            state.replaced.push(old);
+        }
+    }
+
+    /// The number after the highest one.
+    pub(crate) fn next_kernel(&self) -> KernelId {
+        self.lock().kernels.last_key_value().map_or(KernelId(0), |(id, _)| KernelId(id.0 + 1))
+    }
+
+    /// Begins a graph.
+    pub(crate) fn begin(
+        &self,
+        front_end: FrontEnd,
+        recording: Option<Recording>,
+        session: &Session,
+        deadline: Deadline,
+    ) -> Result<(), RuntimeError> {
+        let mut state = self.lock();
+        if state.running > 0 {
+            return Err(ErrorKind::StillRunning { table: state.table() }.into());
+        }
+        state.clear();
+        state.front_end = front_end;
+        (state.building, state.over, state.lent) = (true, false, false);
+        state.poller.begin(session.number, &session.members, deadline);
+        state.recording = recording.map(Box::new);
+        Ok(())
+    }
+
+    /// Waits for `goal`; the error of the graph if it has one.
+    fn wait_for<'e>(
+        self: &'e Arc<Self>,
+        mut state: MutexGuard<'e, State>,
+        goal: Goal,
+        deadline: Deadline,
+    ) -> Result<MutexGuard<'e, State>, RuntimeError> {
+        state.goal = Some(goal);
+        state.building = false;
+        let mut flag = ParkFlag::new(&self.builder_parked);
+        loop {
+            let tick = if state.poller.armed() > 0 { TICK_ARMED } else { TICK };
+            let seen = self.progress.load();
+            let wakes = state.leave();
+            drop(state);
+            // What is there already has changed the word by now.
+            self.wake(wakes);
+            let slice = Deadline::since(monotonic_ns(), tick);
+            let until = if slice.monotonic_ns() < deadline.monotonic_ns() { slice } else { deadline };
+            let wait = Wait::until(until).spinning(&self.builder_spins);
+            // How it ended does not matter: what counts is whether the goal is still there.
+            let _ = wait.on(&self.progress, Some(&mut flag), |progress| (progress != seen).then_some(()));
+            state = self.lock();
+            if state.goal.is_none() {
+                break;
+            }
+            if deadline.has_passed() {
+                state.goal = None;
+                let kind = ErrorKind::TimedOut { limit: deadline.limit(), table: state.table() };
+                state.fail(kind.into());
+                break;
+            }
+            // A watcher that took a task should be back by the next tick; otherwise another one has to watch.
+            state.lent = false;
+        }
+        state.building = true;
+        match &state.error {
+            Some(error) => Err(error.clone()),
+            None => Ok(state),
+        }
+    }
+
+    /// Ends the graph: publishes what is not, waits for all tasks, and forgets them.
+    pub(crate) fn end(self: &Arc<Self>, deadline: Deadline) -> Result<(), RuntimeError> {
+        let mut state = self.lock();
+        if state.error.is_none() {
+            state.publish_all();
+        }
+        let result = if state.live == 0 && state.error.is_none() {
+            drop(state);
+            Ok(())
+        } else {
+            match self.wait_for(state, Goal::End, deadline) {
+                Ok(after) if after.live == 0 => Ok(()),
+                Ok(after) => {
+                    let (left, cycle) = (after.live, after.cycle());
+                    let at = cycle.first().map(|task| after.at(*task)).unwrap_or_default();
+                    Err(RuntimeError { kind: ErrorKind::NothingCompletes { left, cycle }, at })
+                }
+                Err(error) => Err(error),
+            }
+        };
+        let mut state = self.lock();
+        if let Err(error) = &result {
+            state.fail(error.clone());
+        }
+        state.after_run();
+        result
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.lock().running > 0
+    }
+
+    /// The graph has failed outside of the engine.
+    pub(crate) fn fail(&self, error: RuntimeError) {
+        self.lock().fail(error);
+    }
+
+    pub(crate) fn error(&self) -> Option<RuntimeError> {
+        self.lock().error.clone()
+    }
+
+    pub(crate) fn take_recording(&self) -> Option<Recording> {
+        self.lock().recording.take().map(|recording| *recording)
+    }
+
+    /// Ends the threads. One whose kernel has not returned ends when it has.
+    pub(crate) fn shut_down(self: &Arc<Self>) {
+        let mut state = self.lock();
+        state.threads.shut_down = true;
+        let wakes = state.threads.call_all();
+        let running = state.running;
+        drop(state);
+        self.wake(wakes);
+        let handles = std::mem::take(&mut *self.handles.lock().unwrap_or_else(PoisonError::into_inner));
+        if running == 0 {
+            handles.into_iter().for_each(|handle| drop(handle.join()));
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! The threads that run kernels. A thread is one core at a time: it takes the next launch, whichever core that is for.
+//!
+//! Threads are made when they are needed and stay. One that finds nothing to start spins for a while, if a processor is
+//! to spare, and then parks. Who makes a task ready calls at most one thread, and none while there are as many busy ones
+//! as processors: they take the task when they are done. Kernels may wait for each other, so that this could last for
+//! ever; one thread, the *watcher*, therefore looks once in a while whether anything ends, and starts what is ready if
+//! not. It also looks at the signals that tasks wait for.
+//!
+//! Relaxed accesses are to numbers that bound a cost, and order nothing.
+
+use super::Engine;
+use super::launch::{Outcome, Scratch};
+use super::state::State;
+use crate::error::ErrorKind;
+use crate::record::Span;
+use deadline::{Deadline, LONGEST_WAIT, monotonic_ns};
+use mailbox_atomics::{AllowedCores, CpuQuota, Listener, ParkFlag, Wait, WordU32};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The shortest and the longest time that an idle thread spins.
+const SPIN_NS: (u32, u32) = (2_000, 100_000);
+/// Checks between two reads of the clock.
+const CHECKS: u32 = 64;
+/// How long the watcher sleeps.
+const WATCH_PAUSE: Duration = Duration::from_millis(1);
+/// After so many looks at nothing the watcher parks.
+const WATCH_ROUNDS: u32 = 8;
+
+/// Where a thread waits to be called.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Parking {
+    /// Grows when the thread is to come.
+    call: WordU32,
+    parked: WordU32,
+}
+
+/// Who looks whether anything ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watcher {
+    Nobody,
+    /// The next thread that comes.
+    Wanted,
+    Thread(usize),
+}
+
+/// Which threads there are and what they do.
+#[derive(Debug)]
+pub(super) struct Threads {
+    parking: Arc<[Parking]>,
+    processors: usize,
+    started: usize,
+    /// Spinning or parked; the last one is the last that ran.
+    idle: Vec<usize>,
+    /// Called, and not there yet.
+    coming: usize,
+    watcher: Watcher,
+    pub(super) shut_down: bool,
+}
+
+/// Whom to wake after the mutex is released.
+#[derive(Debug, Default)]
+pub(super) struct Wakes {
+    pub(super) builder: bool,
+    /// Mostly there is one at most.
+    first: Option<usize>,
+    threads: Vec<usize>,
+    new: Vec<usize>,
+    /// The watcher, which may sleep for signals, is among them.
+    watcher: bool,
+}
+
+impl Threads {
+    pub(super) fn new(parking: Arc<[Parking]>) -> Self {
+        Self {
+            parking,
+            processors: processors(),
+            started: 0,
+            idle: Vec::new(),
+            coming: 0,
+            watcher: Watcher::Nobody,
+            shut_down: false,
+        }
+    }
+
+    pub(super) fn coming(&self) -> usize {
+        self.coming
+    }
+
+    /// Calls threads: as many as there are launches that `must` run, and one if something `could` start and there is
+    /// a processor to spare beside the `busy` threads.
+    pub(super) fn call(&mut self, wakes: &mut Wakes, must: usize, could: bool, busy: usize) {
+        while self.coming < must && self.call_one(wakes) {}
+        if self.coming > 0 || !could {
+            return;
+        }
+        // Acquire, in `load`, although nothing is read after it: a guess that costs a system call where it is wrong.
+        let spins = self.idle.last().is_some_and(|thread| self.parking[*thread].parked.load() == 0);
+        if spins || busy < self.processors {
+            self.call_one(wakes);
+        } else {
+            self.call_watcher(wakes);
+        }
+    }
+
+    /// Calls a thread to watch, unless one does.
+    pub(super) fn call_watcher(&mut self, wakes: &mut Wakes) {
+        if self.watcher == Watcher::Nobody && self.call_one(wakes) {
+            self.watcher = Watcher::Wanted;
+        }
+    }
+
+    fn call_one(&mut self, wakes: &mut Wakes) -> bool {
+        if let Some(thread) = self.idle.pop() {
+            match wakes.first {
+                None => wakes.first = Some(thread),
+                Some(_) => wakes.threads.push(thread),
+            }
+        } else if self.started < self.parking.len() {
+            wakes.new.push(self.started);
+            self.started += 1;
+        } else if let Watcher::Thread(thread) = self.watcher {
+            self.watcher = Watcher::Nobody;
+            wakes.watcher = true;
+            wakes.threads.push(thread);
+        } else {
+            return false;
+        }
+        self.coming += 1;
+        true
+    }
+
+    /// All that wait.
+    pub(super) fn call_all(&mut self) -> Wakes {
+        let mut threads = std::mem::take(&mut self.idle);
+        let watcher = matches!(self.watcher, Watcher::Thread(_));
+        if let Watcher::Thread(thread) = std::mem::replace(&mut self.watcher, Watcher::Nobody) {
+            threads.push(thread);
+        }
+        self.coming += threads.len();
+        Wakes { threads, watcher, ..Wakes::default() }
+    }
+}
+
+/// How many processors this process may use all the time.
+fn processors() -> usize {
+    let allowed = AllowedCores::of_this_process().count().max(1);
+    CpuQuota::of_this_process().map_or(allowed, |quota| allowed.min(quota.whole_cores()))
+}
+
+/// How long idle threads spin, adapted to whether it was worth it.
+#[derive(Debug)]
+pub(super) struct Spinning {
+    most: u32,
+    now: AtomicU32,
+    ns: AtomicU32,
+}
+
+impl Spinning {
+    pub(super) fn new() -> Self {
+        // One processor is the builder's, or that of the kernel that is waited for.
+        let most = u32::try_from(processors() - 1).unwrap_or(0).min(4);
+        Self { most, now: AtomicU32::new(0), ns: AtomicU32::new(SPIN_NS.1) }
+    }
+
+    /// Whether `ready` held before the time was up; at once `false` where enough threads spin.
+    fn spin(&self, ready: impl Fn() -> bool) -> bool {
+        if self.now.fetch_add(1, Ordering::Relaxed) >= self.most {
+            self.now.fetch_sub(1, Ordering::Relaxed);
+            return ready();
+        }
+        let ns = self.ns.load(Ordering::Relaxed);
+        let mut end = None;
+        let came = 'spinning: loop {
+            for _ in 0..CHECKS {
+                if ready() {
+                    break 'spinning true;
+                }
+                std::hint::spin_loop();
+            }
+            let now = monotonic_ns();
+            if now >= *end.get_or_insert(now + u64::from(ns)) {
+                break false;
+            }
+            // The thread that is waited for may be on this processor.
+            std::thread::yield_now();
+        };
+        self.now.fetch_sub(1, Ordering::Relaxed);
+        let next = if came { ns.saturating_mul(2) } else { ns / 2 }.clamp(SPIN_NS.0, SPIN_NS.1);
+        if next != ns {
+            self.ns.store(next, Ordering::Relaxed);
+        }
+        came
+    }
+}
+
+impl Engine {
+    /// Wakes and starts the threads that are called.
+    pub(super) fn wake(self: &Arc<Self>, wakes: Wakes) {
+        if wakes.builder {
+            let next = self.progress.load().wrapping_add(1);
+            self.progress.store_and_notify(next, [Listener::new(&self.builder_parked)]);
+        }
+        for thread in wakes.first.into_iter().chain(wakes.threads) {
+            let parking = &self.parking[thread];
+            // One writer at a time: who took the thread from the list of idle ones.
+            let next = parking.call.load().wrapping_add(1);
+            parking.call.store_and_notify(next, [Listener::new(&parking.parked)]);
+        }
+        if wakes.watcher {
+            let signals = self.lock().poller.signals().clone();
+            signals.notify();
+        }
+        for thread in wakes.new {
+            let engine = self.clone();
+            let name = format!("core thread {thread}");
+            match std::thread::Builder::new().name(name).spawn(move || engine.serve(thread)) {
+                Ok(handle) => self.handles.lock().unwrap_or_else(PoisonError::into_inner).push(handle),
+                Err(error) => self.thread_refused(error),
+            }
+        }
+    }
+
+    fn thread_refused(self: &Arc<Self>, error: std::io::Error) {
+        let mut state = self.lock();
+        state.threads.coming -= 1;
+        state.fail(ErrorKind::System { what: "a core thread", why: error.to_string() }.into());
+        let wakes = state.leave();
+        drop(state);
+        if wakes.builder {
+            self.wake(Wakes { builder: true, ..Wakes::default() });
+        }
+    }
+
+    /// The life of a core thread.
+    fn serve(self: Arc<Self>, me: usize) {
+        let mut scratch = Scratch::new();
+        let mut state = self.lock();
+        state.threads.coming -= 1;
+        while !state.threads.shut_down {
+            if state.threads.watcher == Watcher::Wanted && state.nothing_must_start() {
+                state = self.watch(state, me);
+                continue;
+            }
+            let Some(launch) = state.begin() else {
+                let watches = state.poller.armed() > 0 && state.threads.watcher == Watcher::Nobody;
+                state = if watches { self.watch(state, me) } else { self.idle(state, me) };
+                continue;
+            };
+            if state.threads.watcher == Watcher::Wanted && state.threads.coming == 0 {
+                // This one was to watch.
+                state.threads.watcher = Watcher::Nobody;
+            }
+            let recorded = state.recording.is_some();
+            let wakes = state.leave();
+            drop(state);
+            self.wake(wakes);
+            let start_ns = if recorded { monotonic_ns() } else { 0 };
+            let outcome: Outcome = scratch.run(&launch, &self.clusters[usize::from(launch.core.cluster)]);
+            let span =
+                recorded.then(|| Span::new(launch.task, launch.block, launch.core, start_ns, monotonic_ns()));
+            state = self.lock();
+            state.finish(&launch, outcome, span);
+        }
+    }
+
+    /// Waits until the thread is called.
+    fn idle<'e>(self: &'e Arc<Self>, mut state: MutexGuard<'e, State>, me: usize) -> MutexGuard<'e, State> {
+        let parking = &self.parking[me];
+        let seen = parking.call.load();
+        state.threads.idle.push(me);
+        let wakes = state.leave();
+        drop(state);
+        self.wake(wakes);
+        if !self.spinning.spin(|| parking.call.load() != seen) {
+            let mut flag = ParkFlag::new(&parking.parked);
+            let called = |call| (call != seen).then_some(());
+            while far().on(&parking.call, Some(&mut flag), called).is_err() {}
+        }
+        let mut state = self.lock();
+        state.threads.coming -= 1;
+        state
+    }
+
+    /// Looks once in a while whether anything ends. Returns when something is ready and nothing ended for as long, when
+    /// there was nothing to look at for some time, or when the thread is called.
+    fn watch<'e>(self: &'e Arc<Self>, mut state: MutexGuard<'e, State>, me: usize) -> MutexGuard<'e, State> {
+        let parking = &self.parking[me];
+        let seen = parking.call.load();
+        state.threads.watcher = Watcher::Thread(me);
+        state.lent = false;
+        let mut quiet = 0;
+        loop {
+            let ended = state.ended;
+            let waits = state.poll();
+            if waits.is_some() && state.threads.coming == 0 && state.can_start() {
+                // What a signal made ready starts here, without another thread. For a moment nobody watches.
+                if state.threads.watcher == Watcher::Thread(me) {
+                    state.threads.watcher = Watcher::Nobody;
+                    state.lent = !state.building;
+                    return state;
+                }
+            }
+            let stalls = state.can_start();
+            let signals = waits.map(|pause| (state.poller.signals().clone(), pause));
+            let wakes = state.leave();
+            drop(state);
+            self.wake(wakes);
+            let called = if let Some((signals, pause)) = signals {
+                let pause = if stalls { pause.at_most(WATCH_PAUSE) } else { pause };
+                signals.sleep(&pause, || parking.call.load() != seen);
+                parking.call.load() != seen
+            } else {
+                let mut flag = ParkFlag::new(&parking.parked);
+                let called = |call| (call != seen).then_some(());
+                let pause = Deadline::since(monotonic_ns(), WATCH_PAUSE);
+                Wait::until(pause).on(&parking.call, Some(&mut flag), called).is_ok()
+            };
+            state = self.lock();
+            if called {
+                // Who called took the role away.
+                state.threads.coming -= 1;
+                return state;
+            }
+            let looks = state.can_start() || state.poller.armed() > 0;
+            quiet = if looks { 0 } else { quiet + 1 };
+            let stands = stalls && state.can_start() && state.ended == ended;
+            // A thread that is called meanwhile finds the role taken, and the word changed: so this one is called.
+            if (stands || quiet >= WATCH_ROUNDS) && state.threads.watcher == Watcher::Thread(me) {
+                state.threads.watcher = Watcher::Nobody;
+                return state;
+            }
+        }
+    }
+}
+
+fn far() -> Wait<'static> {
+    Wait::until(Deadline::since(monotonic_ns(), LONGEST_WAIT))
+}

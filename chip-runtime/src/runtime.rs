@@ -1,0 +1,151 @@
+//! The runtime of a chip's process.
+
+use crate::engine::{Engine, Session, panic_text};
+use crate::error::{ErrorKind, RuntimeError};
+use crate::graph::Graph;
+use crate::kernel::{Block, Code, KernelResult};
+use crate::limits::{FrontEnd, Limits, ScopeMode};
+use crate::record::Recording;
+use crate::signals::Signals;
+use crate::task::{KernelId, Site};
+use deadline::Deadline;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::sync::Arc;
+
+/// The highest bit of the number of a session.
+const OWN_SESSIONS: u64 = 1 << 63;
+
+/// Runs graphs, one after the other. Its threads are made when they are needed and end with it.
+#[derive(Debug)]
+pub struct Runtime {
+    engine: Arc<Engine>,
+    limits: Limits,
+    records: bool,
+    runs: u64,
+    session: Option<Session>,
+}
+
+impl Runtime {
+    /// A runtime of this size. It has no threads and no memory yet.
+    pub fn new(limits: Limits) -> Result<Self, RuntimeError> {
+        limits.check()?;
+        let engine = Engine::new(&limits, Signals::alone()?);
+        Ok(Self { engine, limits, records: false, runs: 0, session: None })
+    }
+
+    /// Takes part in these signals from the next run on. Without it the chip has no window and no peers.
+    pub fn connect(&mut self, signals: Arc<Signals>) {
+        self.engine.connect(signals);
+    }
+
+    /// The next run is one of several, of these ranks, that begin together: `number` is the same for all of them, and
+    /// no earlier one has it. It is among these ranks that a deadlock can be proved.
+    pub fn session(&mut self, number: u64, members: &[u32]) {
+        self.session = Some(Session { number, members: members.to_vec() });
+    }
+
+    /// Its sizes.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Whether a kernel of a run that has ended has not returned. Until it has, the next run is refused.
+    pub fn is_running(&self) -> bool {
+        self.engine.is_running()
+    }
+
+    /// Registers a kernel in Rust under the next free number.
+    pub fn kernel(
+        &mut self,
+        name: &str,
+        function: impl Fn(&Block<'_>) -> KernelResult + Send + Sync + 'static,
+    ) -> KernelId {
+        let id = self.engine.next_kernel();
+        self.set_kernel(id, name, function);
+        id
+    }
+
+    /// Registers a kernel in Rust under this number. One that had the number before is replaced.
+    pub fn set_kernel(
+        &mut self,
+        id: KernelId,
+        name: &str,
+        function: impl Fn(&Block<'_>) -> KernelResult + Send + Sync + 'static,
+    ) {
+        self.engine.set_kernel(id, name, Code::Function(Box::new(function)));
+    }
+
+    /// Records the graph and what runs when, in the next runs; [`take_recording`](Self::take_recording) has the last.
+    pub fn record(&mut self) {
+        self.records = true;
+    }
+
+    /// What was recorded of the last run.
+    pub fn take_recording(&mut self) -> Option<Recording> {
+        self.engine.take_recording()
+    }
+
+    /// Runs a graph: calls the orchestration, and returns when all its tasks have ended, with the first failure, or when
+    /// the deadline has passed.
+    ///
+    /// A panic of the orchestration is a failure of the graph. After a deadline that passed while a kernel ran, the next
+    /// run is refused until that kernel has returned.
+    #[track_caller]
+    pub fn run<T>(
+        &mut self,
+        front_end: FrontEnd,
+        deadline: Deadline,
+        orchestration: impl FnOnce(&mut Graph<'_>) -> Result<T, RuntimeError>,
+    ) -> Result<T, RuntimeError> {
+        let here = Site::of(Location::caller());
+        let recording = self.records.then(Recording::default);
+        self.runs += 1;
+        // Numbers of this process, unlike those that several agree on.
+        let alone = || Session { number: OWN_SESSIONS | self.runs, members: vec![self.engine.rank()] };
+        let session = self.session.take().unwrap_or_else(alone);
+        self.engine.begin(front_end, recording, &session, deadline)?;
+        self.engine.scope_begin(ScopeMode::Auto, here, deadline)?;
+        let mut graph = Graph::new(&self.engine, &self.limits, front_end, deadline);
+        let built = catch_unwind(AssertUnwindSafe(|| orchestration(&mut graph)));
+        let built = built.unwrap_or_else(|panic| {
+            Err(RuntimeError::from(ErrorKind::Orchestration(panic_text(&*panic))).at_site(Some(here)))
+        });
+        let built = built.and_then(|value| self.engine.close_outer().map(|()| value));
+        if let Err(error) = &built {
+            self.engine.fail(error.clone());
+        }
+        // A failure of a task comes before one of the orchestration that followed from it.
+        self.engine.end(deadline).and(built)
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.engine.shut_down();
+    }
+}
+
+mod raw {
+    //! # Safety
+    //! Code that the caller answers for.
+    #![allow(unsafe_code)]
+
+    use super::{Code, KernelId, Runtime};
+
+    impl Runtime {
+        /// Registers a kernel that takes the argument list of its block, as the C entry `kernel_entry` does: 50 entries,
+        /// addresses of tensor descriptors, then scalars, at 48 and 49 the contexts.
+        ///
+        /// # Safety
+        /// Called with the argument list of a task it accesses nothing but what that list names, as the graphs that use
+        /// it declare it.
+        pub unsafe fn set_raw_kernel(
+            &mut self,
+            id: KernelId,
+            name: &str,
+            entry: impl Fn(*mut i64) -> Result<(), String> + Send + Sync + 'static,
+        ) {
+            self.engine.set_kernel(id, name, Code::Entry(Box::new(entry)));
+        }
+    }
+}

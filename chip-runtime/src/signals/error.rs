@@ -1,0 +1,140 @@
+//! Why a wait or a signal failed.
+
+use super::{Deadlock, Domain};
+use crate::error::{ErrorKind, RuntimeError};
+use crate::task::TaskId;
+use comm_context::comm::CommError;
+use std::time::Duration;
+
+/// Why a wait or a signal was refused, or how it ended.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SignalError {
+    /// There is no such window.
+    #[error("this chip has no window {}; allocate one, or name a domain that it is a member of", .domain.0)]
+    NoWindow {
+        /// The domain.
+        domain: Domain,
+    },
+    /// A rank that the domain does not have.
+    #[error("there is no rank {rank}: the domain has {nranks}")]
+    NoSuchRank {
+        /// The rank.
+        rank: u32,
+        /// How many there are.
+        nranks: u32,
+    },
+    /// A word that does not lie in the window.
+    #[error("a word at {offset:#x} is outside the window, which has {size:#x} bytes")]
+    OutsideWindow {
+        /// Where it would be.
+        offset: u64,
+        /// The window's size.
+        size: u64,
+    },
+    /// A word that is not aligned.
+    #[error("a word at {at:#x} is not at a multiple of 4")]
+    NotAligned {
+        /// Where it would be.
+        at: u64,
+    },
+    /// A buffer that nobody named.
+    #[error("the window has no buffer `{name}`; it has {known:?}")]
+    NoSuchBuffer {
+        /// Its name.
+        name: String,
+        /// Those that it has.
+        known: Vec<String>,
+    },
+    /// An element outside a buffer.
+    #[error("`{name}` has {count} elements, and no element {index}")]
+    NoSuchElement {
+        /// The buffer.
+        name: String,
+        /// The element.
+        index: u64,
+        /// How many there are.
+        count: u64,
+    },
+    /// A completion that a kernel asked for and that does not exist.
+    #[error("a kernel asked for its completion to wait in a way that is not known: {what}")]
+    Completion {
+        /// What it asked for.
+        what: String,
+    },
+    /// The communicator failed: a peer died or left, or the run was cancelled.
+    #[error("{}{cause}", while_waiting(.waits))]
+    Comm {
+        /// What it said.
+        cause: Box<CommError>,
+        /// What was waited for.
+        waits: String,
+    },
+    /// The deadline passed.
+    #[error("no signal came in {limit:?}: {waits}")]
+    TimedOut {
+        /// How long it was.
+        limit: Duration,
+        /// What was waited for.
+        waits: String,
+    },
+    /// No chip can move any more.
+    #[error("{0}")]
+    Deadlock(Deadlock),
+    /// A peer has proved that no chip can move any more.
+    #[error("rank {by} found that no chip can go on: {waits}")]
+    StuckElsewhere {
+        /// Who proved it, and tells the whole story.
+        by: u32,
+        /// What this chip waits for.
+        waits: String,
+    },
+    /// No memory for words and windows.
+    #[error("{0}")]
+    Memory(String),
+}
+
+impl SignalError {
+    /// 101: refused; 102: ended by a peer, a cancel or the deadline; 103: a deadlock.
+    pub fn code(&self) -> i32 {
+        match self {
+            Self::Comm { .. } | Self::TimedOut { .. } => 102,
+            Self::Deadlock(_) | Self::StuckElsewhere { .. } => 103,
+            _ => 101,
+        }
+    }
+
+    /// The task that it is about, if it is about one.
+    pub fn task(&self) -> Option<TaskId> {
+        match self {
+            Self::Deadlock(deadlock) => deadlock.chain.first().map(|wait| wait.task),
+            _ => None,
+        }
+    }
+
+    /// Whether it follows from something that happened elsewhere, which is on record there.
+    pub fn is_cancel(&self) -> bool {
+        matches!(self, Self::Comm { cause, .. } if matches!(**cause, CommError::Aborted { .. }))
+    }
+}
+
+impl From<CommError> for SignalError {
+    fn from(cause: CommError) -> Self {
+        Self::Comm { cause: Box::new(cause), waits: String::new() }
+    }
+}
+
+impl From<SignalError> for RuntimeError {
+    fn from(error: SignalError) -> Self {
+        let task = error.task();
+        let error = RuntimeError::from(ErrorKind::Signal { code: error.code(), text: error.to_string() });
+        match task {
+            Some(task) => error.at_task(task),
+            None => error,
+        }
+    }
+}
+
+fn while_waiting(waits: &str) -> String {
+    if waits.is_empty() { String::new() } else { format!("while {waits}: ") }
+}

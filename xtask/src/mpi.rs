@@ -1,0 +1,128 @@
+//! `cargo xtask mpi`: builds `libchipcomm_mpi.so` with the compiler wrapper of every MPI library that is installed.
+//!
+//! The Rust half is an archive that is the same for all. The C half is compiled against each library's `mpi.h`, because handles and
+//! constants differ from one to the next.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::cargo::{answers, cargo};
+use crate::lane::{Outcome, Report, Setting};
+use crate::tally::Tally;
+use crate::workspace::Workspace;
+
+/// For which library, and what to do with it.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A compiler wrapper, such as `/opt/openmpi/bin/mpicc`; may be given several times. Without it, those of Debian
+    /// (`mpicc.openmpi`, `mpicc.mpich`), or `mpicc`
+    #[arg(long, value_name = "MPICC")]
+    wrapper: Vec<PathBuf>,
+    /// Also run mpi4py's own tests of collectives on 1 to 5 ranks with the libraries of Debian (needs pip, and takes minutes)
+    #[arg(long)]
+    mpi4py: bool,
+}
+
+const DEBIAN: [&str; 2] = ["mpicc.openmpi", "mpicc.mpich"];
+const PACKAGE: &str = "chipcomm-mpi";
+const FOLDER: &str = "bindings/mpi";
+
+/// The command itself.
+pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
+    let wrappers = if args.wrapper.is_empty() { found() } else { args.wrapper.clone() };
+    ensure!(
+        !wrappers.is_empty(),
+        "there is no MPI here: install libopenmpi-dev or libmpich-dev, or pass --wrapper"
+    );
+    let built = cargo(&ws.root, ["build", "--release", "--package", PACKAGE]).status();
+    ensure!(built.context("cannot start cargo")?.success(), "{PACKAGE} does not build");
+    for wrapper in &wrappers {
+        let library = link(ws, wrapper)?;
+        println!("{}: {}", wrapper.display(), library.display());
+    }
+    println!("use it: mpirun -x LD_PRELOAD=… PROGRAM (Open MPI), mpirun -genv LD_PRELOAD … PROGRAM (MPICH)");
+    if args.mpi4py {
+        let script = ws.root.join(FOLDER).join("tests/mpi4py.sh");
+        let status =
+            Command::new("sh").arg(script).arg(ws.target.join("mpi")).status().context("cannot start sh")?;
+        ensure!(status.success(), "mpi4py's tests failed");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The same, and its tests, as a lane of `ci`. Left out where there is no MPI.
+pub(crate) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
+    if found().is_empty() {
+        let text = "no MPI: there is neither mpicc.openmpi (libopenmpi-dev) nor mpicc.mpich (libmpich-dev)";
+        return Ok(Outcome::LeftOut(text.to_owned()));
+    }
+    let args = ["test", "--package", PACKAGE, "--", "--ignored", "--test-threads", "1"];
+    let log = setting.console.run(&mut cargo(&setting.ws.root, args))?;
+    Ok(Outcome::Ran(Report::tests(Tally::of(&log.lines), log.failure)))
+}
+
+/// The wrappers on the search path; Debian has two beside each other.
+fn found() -> Vec<PathBuf> {
+    let here = |name: &&str| {
+        let mut command = Command::new(name);
+        command.arg("--version");
+        answers(command)
+    };
+    let debian: Vec<&str> = DEBIAN.into_iter().filter(here).collect();
+    let names = if debian.is_empty() { ["mpicc"].into_iter().filter(here).collect() } else { debian };
+    names.into_iter().map(PathBuf::from).collect()
+}
+
+/// A folder for each wrapper: `openmpi`, `mpich`, or the folder that it was installed in.
+fn label(wrapper: &Path) -> String {
+    let name = wrapper.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let prefix = wrapper.parent().and_then(Path::parent).and_then(Path::file_name);
+    match (name.split_once('.'), prefix) {
+        (Some((_, suffix)), _) => suffix.to_owned(),
+        (None, Some(prefix)) => prefix.to_string_lossy().into_owned(),
+        (None, None) => "mpi".to_owned(),
+    }
+}
+
+fn link(ws: &Workspace, wrapper: &Path) -> Result<PathBuf> {
+    let (sources, into) = (ws.root.join(FOLDER).join("c"), ws.target.join("mpi").join(label(wrapper)));
+    std::fs::create_dir_all(&into)?;
+    let library = into.join("libchipcomm_mpi.so");
+    let mut command = Command::new(wrapper);
+    command.arg(format!("@{}", sources.join("flags").display()));
+    for entry in std::fs::read_dir(&sources)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|end| end == "c") {
+            command.arg(path);
+        }
+    }
+    // Found at run time where it was found now: a library outside the system's folders.
+    if let Some(prefix) =
+        wrapper.parent().and_then(Path::parent).filter(|prefix| !prefix.as_os_str().is_empty())
+    {
+        command.arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()));
+    }
+    command
+        .arg(ws.target.join("release/libchipcomm_mpi.a"))
+        .args(["-lpthread", "-ldl", "-lm", "-o"])
+        .arg(&library);
+    let status = command.status().with_context(|| format!("cannot start {}", wrapper.display()))?;
+    ensure!(status.success(), "{} does not compile {}", wrapper.display(), sources.display());
+    Ok(library)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_wrapper_has_a_folder_of_its_own() {
+        let of = |path: &str| label(Path::new(path));
+        assert_eq!(of("mpicc.openmpi"), "openmpi");
+        assert_eq!(of("/usr/bin/mpicc.mpich"), "mpich");
+        assert_eq!(of("/opt/openmpi-5/bin/mpicc"), "openmpi-5");
+        assert_eq!(of("mpicc"), "mpi");
+    }
+}

@@ -275,6 +275,12 @@ impl ReceivedFrame {
         if !(1..=Args::MAX_BLOCKS).contains(&self.blocks) {
             return;
         }
+        let kind = || Kind::ALL.into_iter().find(|kind| *kind as u8 == head[20]);
+        // Most tasks have no more than this.
+        if words + blob + tensors == 0 {
+            self.kind = kind();
+            return;
+        }
         for index in 0..words {
             let value = word(BODY_AT + index * 8);
             if index < needs {
@@ -292,7 +298,7 @@ impl ReceivedFrame {
                 Err(_) => return,
             }
         }
-        self.kind = Kind::ALL.into_iter().find(|kind| *kind as u8 == head[20]);
+        self.kind = kind();
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::host::HostSpan;
 use comm_context::abi::DType;
 use comm_context::comm::Membership;
+use shared_memory::PAGE;
 
 /// Every buffer and region of a window starts at a multiple of this: a cache line, and enough for vector
 /// loads.
@@ -16,6 +17,7 @@ pub struct ChipConfig {
     device: i32,
     member: Option<Membership>,
     window_size: usize,
+    guarded: bool,
     parts: Vec<Part>,
     /// A call that needs a part and came before the first.
     misplaced: Option<&'static str>,
@@ -137,7 +139,7 @@ pub enum ConfigError {
 impl ChipConfig {
     /// A chip on `device`, with no communicator and no window yet.
     pub fn new(device: i32) -> Self {
-        Self { device, member: None, window_size: 0, parts: Vec::new(), misplaced: None }
+        Self { device, member: None, window_size: 0, guarded: false, parts: Vec::new(), misplaced: None }
     }
 
     /// Makes it a rank of a group.
@@ -197,9 +199,39 @@ impl ChipConfig {
         self.member
     }
 
-    /// The requested size of the window in bytes.
+    /// Lays the parts out for checks of the memory that kernels touch: behind the window as it was asked for, each part on pages of its own, at
+    /// their end, with a page that is nobody's on each side.
+    pub fn guarded(mut self) -> Self {
+        self.guarded = true;
+        self
+    }
+
+    /// Whether it is [`guarded`](Self::guarded).
+    pub fn is_guarded(&self) -> bool {
+        self.guarded
+    }
+
+    /// The size of the window in bytes: as requested, and when it is [`guarded`](Self::guarded) with the pages of its parts.
     pub fn window_size(&self) -> usize {
+        if self.guarded && self.window_size > 0 { self.guarded_layout().1 } else { self.window_size }
+    }
+
+    /// The size of the window as it was requested.
+    pub fn plain_window_size(&self) -> usize {
         self.window_size
+    }
+
+    /// Where guarded parts start, and where the window ends. A window that is too large for an address space is refused when it is made.
+    fn guarded_layout(&self) -> (Vec<usize>, usize) {
+        let pages = |bytes: usize| bytes.checked_next_multiple_of(PAGE).unwrap_or(usize::MAX);
+        let mut at = pages(self.window_size).saturating_add(PAGE);
+        let offsets = self.parts.iter().map(|part| {
+            let bytes = part.kind.bytes().unwrap_or(0);
+            let end = at.saturating_add(pages(bytes));
+            at = end.saturating_add(PAGE);
+            end - bytes.next_multiple_of(BUFFER_ALIGN)
+        });
+        (offsets.collect(), at)
     }
 
     pub(crate) fn parts(&self) -> &[Part] {
@@ -257,6 +289,7 @@ impl ChipConfig {
                 Err(ConfigError::NoWindow { name: first.name.clone(), need: end })
             }
             (_, _, Some(name)) => Err(ConfigError::Overflow { name, need: end, window: self.window_size }),
+            _ if self.guarded => Ok(self.guarded_layout().0),
             _ => Ok(offsets),
         }
     }
@@ -278,6 +311,17 @@ mod tests {
         let config = chip().buffer("x", DType::Float32, 5).region("signals", 128).buffer("y", DType::Int8, 1);
         assert_eq!(config.layout().unwrap(), [0, 64, 192]);
         assert!(config.parts_by_name().map(|(name, _)| name).eq(["x", "signals", "y"]));
+    }
+
+    #[test]
+    fn guarded_parts_end_at_pages_that_are_nobodys() {
+        let config = chip().buffer("x", DType::Float32, 5).region("signals", 4096).guarded();
+        assert_eq!((config.plain_window_size(), config.window_size()), (4096, 6 * 4096));
+        assert_eq!(config.layout().unwrap(), [3 * 4096 - 64, 4 * 4096]);
+        let bare = chip().guarded();
+        assert_eq!((bare.window_size(), bare.layout()), (2 * 4096, Ok(Vec::new())));
+        // CB-2
+        assert!(chip().region("s", 8192).guarded().layout().is_err());
     }
 
     #[test]

@@ -78,6 +78,8 @@ pub use error::{ArgumentError, At, ErrorKind, RuntimeError};
 pub use graph::Graph;
 pub use kernel::{Block, Elements, KernelResult, Lane};
 pub use limits::{FrontEnd, Limits, MAX_SCALARS, MAX_TENSORS, OUTPUT_ALIGN, RINGS, ScopeMode};
+#[cfg(feature = "cxx")]
+pub use orchestration::{KernelObject, LoadError, Orchestration};
 pub use record::{Recording, SignalRecord, Span, TaskRecord, WaitRecord};
 pub use runtime::Runtime;
 pub use task::{KernelId, Kernels, Site, Submitted, TaskId};

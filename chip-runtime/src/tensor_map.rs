@@ -46,6 +46,7 @@ impl Extent {
         Some(Self { lo, hi, dense: desc.is_contiguous == 1, grid })
     }
 
+    #[cfg(test)]
     fn overlaps(&self, other: &Self) -> bool {
         self.lo < other.hi && other.lo < self.hi && !self.grid.is_apart(&other.grid)
     }
@@ -106,10 +107,11 @@ pub(crate) enum Use {
     Write,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Access<K> {
     task: K,
-    grid: Grid,
+    /// Few views are boxes in which something else fits beside them.
+    grid: Option<Box<Grid>>,
 }
 
 /// The accesses of one byte range.
@@ -162,18 +164,18 @@ impl<K: Copy + PartialEq> TensorMap<K> {
             // A range of this class is shorter than this.
             let longest = if class == CLASSES - 1 { u64::MAX } else { 2 << class };
             let from = (extent.lo.saturating_sub(longest), 0);
-            for ((lo, hi), node) in self.classes[class].range_mut(from..(extent.hi, 0)) {
+            for ((_, hi), node) in self.classes[class].range_mut(from..(extent.hi, 0)) {
                 if *hi <= extent.lo {
                     continue;
                 }
-                let other = |grid| Extent { lo: *lo, hi: *hi, dense: false, grid };
                 let mut visit = |accesses: &mut Vec<Access<K>>| {
                     let before = accesses.len();
                     accesses.retain(|access| {
                         if ended(access.task) {
                             return false;
                         }
-                        if extent.overlaps(&other(access.grid)) {
+                        // The ranges overlap.
+                        if access.grid.as_ref().is_none_or(|grid| !extent.grid.is_apart(grid)) {
                             conflict(access.task);
                         }
                         true
@@ -210,7 +212,8 @@ impl<K: Copy + PartialEq> TensorMap<K> {
             Use::Read => &mut node.readers,
             Use::Write => &mut node.writers,
         };
-        list.push(Access { task, grid: extent.grid });
+        let grid = (extent.grid.ndims > 0).then(|| Box::new(extent.grid));
+        list.push(Access { task, grid });
         self.accesses += 1;
     }
 

@@ -287,8 +287,17 @@ fn parallel(runtime: &mut Runtime, kernel: KernelId, front_end: FrontEnd, steps:
 /// CR-2, CR-6
 #[test]
 fn random_graphs_give_what_their_tasks_give_one_after_the_other() {
-    let (graphs, tasks) = (amount("RANDOM_GRAPHS", 12), amount("RANDOM_TASKS", 150));
-    for seed in 0..graphs {
+    compare(0..amount("RANDOM_GRAPHS", 12), amount("RANDOM_TASKS", 150));
+}
+
+#[test]
+#[ignore = "slow: cargo xtask ci slow"]
+fn large_random_graphs_give_what_their_tasks_give_one_after_the_other() {
+    compare(1000..1030, 2000);
+}
+
+fn compare(seeds: std::ops::Range<u64>, tasks: u64) {
+    for seed in seeds {
         let mut random = Random(seed.wrapping_mul(0x9e3779b97f4a7c15) + 1);
         let slots = 4 + random.below(61) as usize;
         let tasks = 1 + random.below(tasks);

@@ -202,18 +202,3 @@ fn a_long_stream_passes_through_a_small_window() {
         assert_eq!(runs.load(Ordering::Relaxed), 6000);
     }
 }
-
-/// CR-8
-#[test]
-fn an_idle_runtime_uses_no_processor() {
-    let mut runtime = two_clusters();
-    let nothing = runtime.kernel("nothing", |_| Ok(()));
-    let args = TaskArgs::new().blocks(4).sync_start();
-    runtime
-        .run(FrontEnd::Inferred, soon(), |graph| graph.submit(Kernels::aiv(nothing), &args).map(drop))
-        .unwrap();
-    // All tests of this file may run meanwhile, so only the threads of this runtime are looked at: each is parked
-    // without a time-out after a moment.
-    std::thread::sleep(std::time::Duration::from_millis(50));
-    assert!(format!("{runtime:?}").contains("watcher: Nobody"));
-}

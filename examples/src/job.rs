@@ -60,6 +60,9 @@ impl<'a> Job<'a> {
         if let Some(limit) = self.options.timeout {
             builder = builder.init_within(limit).run_within(limit);
         }
+        if self.options.check {
+            builder = builder.checked();
+        }
         match &self.options.trace {
             Some(file) => builder.trace(file),
             None => builder,

@@ -40,6 +40,10 @@ pub const FLAGS: &[Flag] = &[
         "Give up when bring-up, or a batch of iterations, takes longer than this [default: 120]",
     ),
     Flag::with_value("trace", "FILE", "Write when every task ran to this file; ui.perfetto.dev shows it"),
+    Flag::switch(
+        "check",
+        "Check what kernels do with their memory; an error names program, argument and offset (sim only)",
+    ),
     Flag::switch("json", "Print the result as one JSON object"),
     Flag::switch("quiet", "Print the last line only").short('q'),
 ];
@@ -74,6 +78,8 @@ pub struct Options {
     pub timeout: Option<Timeout>,
     /// Where the trace goes.
     pub trace: Option<PathBuf>,
+    /// Whether the memory of tasks is checked.
+    pub check: bool,
     /// How much is printed.
     pub style: Style,
 }
@@ -100,6 +106,7 @@ impl Options {
             kernel: arguments.value("kernel")?,
             timeout: arguments.value("timeout")?,
             trace: arguments.path("trace"),
+            check: arguments.has("check"),
             style: Style::read(arguments)?,
         })
     }

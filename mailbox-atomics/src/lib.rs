@@ -13,8 +13,8 @@
 //! - **MA-2** No wake-up is lost: a waiter that parks has announced it before its last check, and a
 //!   writer checks the announcement after its store.
 //! - **MA-3** Every wait ends: with what it waited for, or as [`WaitError::TimedOut`],
-//!   [`WaitError::PeerDied`] or [`WaitError::Aborted`], which are different errors. A death is
-//!   reported within 200 ms.
+//!   [`WaitError::PeerDied`], [`WaitError::Aborted`] or [`WaitError::Interrupted`], which are different
+//!   errors. A death is reported within 200 ms.
 //! - **MA-4** What was delivered wins over a death, an abort or a deadline noticed later.
 //! - **MA-5** A raised [`StickyWord`] stays raised; a receiver cannot erase a shutdown.
 //! - **MA-6** A fast party may enter a barrier again at once; its epochs only grow and have one writer
@@ -80,6 +80,7 @@ mod barrier;
 mod cores;
 mod demands;
 mod dispatch_ring;
+mod interrupt;
 mod listener;
 #[cfg(loom)]
 mod loom_futex;
@@ -106,6 +107,7 @@ pub use barrier::{Arrival, Barrier, BarrierError, Place};
 pub use cores::{AllowedCores, CpuQuota, current_core, move_this_thread_to, usable_cores};
 pub use demands::Demands;
 pub use dispatch_ring::{DispatchReceiver, DispatchSender, DoneNumber, Overclaimed, SlotNumber};
+pub use interrupt::{interrupt_waits, is_interrupted};
 pub use listener::{Listener, ParkFlag};
 pub use message_slot::{Message, MessageSlot, MessageState};
 pub use one_shot::{AlreadyPublished, OneShot};

@@ -1,5 +1,6 @@
 //! The one wait function: word, deadline, liveness, abort.
 
+use crate::interrupt;
 use crate::listener::ParkFlag;
 use crate::spin::{Placement, SpinBudget};
 use crate::sticky::StickyWord;
@@ -38,6 +39,9 @@ pub enum WaitError {
         /// What the word was raised with.
         reason: NonZeroU32,
     },
+    /// This process was asked to stop ([`interrupt_waits`](crate::interrupt_waits)).
+    #[error("interrupted")]
+    Interrupted,
 }
 
 /// How to wait: until when, on which processes and abort word it depends, and how eagerly.
@@ -190,13 +194,17 @@ impl<'a> Wait<'a> {
         {
             return Some(WaitError::PeerDied(death));
         }
+        if interrupt::is_interrupted() {
+            return Some(WaitError::Interrupted);
+        }
         (self.deadline.has_passed() && intact(Site::DeadlineEndsWait))
             .then(|| WaitError::TimedOut { waited: self.deadline.elapsed(), limit: self.deadline.limit() })
     }
 
     fn next_poll_ns(&self) -> u64 {
         let end = self.deadline.monotonic_ns();
-        let Some(interval) = self.poll_interval else { return end };
+        let interval = self.poll_interval.or_else(|| interrupt::is_possible().then_some(POLL_INTERVAL));
+        let Some(interval) = interval else { return end };
         // An interval of more than 500 years counts as no interval.
         let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         end.min(monotonic_ns().saturating_add(interval))

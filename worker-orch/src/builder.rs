@@ -1,11 +1,11 @@
 //! The description of a Worker, before there is one.
 
-use crate::heap::Heap;
+use crate::heap::{Guards, Heap};
 use crate::parent::TraceFile;
 use crate::shared::Programs;
 use crate::start::{Start, functions_of_program};
 use crate::worker::Worker;
-use chip_bootstrap::Platform;
+use chip_bootstrap::{ChipMemoryKind, Platform};
 use comm_context::comm::{AddressSpace, Timeout};
 use std::path::Path;
 use worker_errors::{ErrorCode, Failure};
@@ -28,7 +28,11 @@ pub struct WorkerBuilder {
     heap: Option<AddressSpace>,
     init_within: Option<Timeout>,
     run_within: Option<Timeout>,
+    checked: bool,
 }
+
+/// Turns the checks of tasks on: `1`, or `0` for off.
+const CHECK_ENV: &str = "CHIPCOMM_CHECK";
 
 /// What a Worker keeps of its description.
 #[derive(Clone, Debug)]
@@ -55,7 +59,7 @@ impl Default for WorkerBuilder {
             close_within: Timeout::new(std::time::Duration::from_secs(5)).unwrap_or_default(),
             trace: None,
         };
-        Self { settings, heap: None, init_within: None, run_within: None }
+        Self { settings, heap: None, init_within: None, run_within: None, checked: false }
     }
 }
 
@@ -129,9 +133,25 @@ impl WorkerBuilder {
         self
     }
 
+    /// Checks what tasks do with their memory, on the simulation; the environment variable `CHIPCOMM_CHECK=1` does the same.
+    ///
+    /// Host buffers, chip memory and the buffers of windows then end at pages that a task cannot access, with known bytes in front of and behind
+    /// them that are compared after every task. Inputs are read-only while a task runs. Outputs in host buffers are filled with 0xFF bytes, and
+    /// the first access to each of their pages must be a write. An access that breaks this still happens, and the task fails: the error
+    /// names chip, program, task, argument and offset.
+    ///
+    /// Bounds are those of a buffer: a task that leaves its part of one is found only where it touches what is not its own. Named
+    /// buffers of a window lie elsewhere than without the checks, and the window is larger. Peers' windows are not watched: who writes
+    /// behind a buffer of a peer is found by the peer, by the bytes there. A task takes some ten microseconds more, a
+    /// microsecond for each page of its outputs, and memory two pages more for each buffer.
+    pub fn checked(mut self) -> Self {
+        self.checked = true;
+        self
+    }
+
     /// Checks everything and makes the Worker. No process is started before [`Worker::init`].
     pub fn build(self) -> Result<Worker, Failure> {
-        let Settings { level, start, devices, .. } = &self.settings;
+        let Settings { level, start, devices, platform, .. } = &self.settings;
         let bad = |text: String| Failure::new(ErrorCode::Invalid, text).in_phase("build");
         if *level < CHIP_LEVEL {
             return Err(bad(format!("there is no level {level}; levels start at {CHIP_LEVEL}")));
@@ -157,7 +177,20 @@ impl WorkerBuilder {
             Some(space) => Some(space),
             None => AddressSpace::from_env(AddressSpace::HEAP_ENV).map_err(|error| bad(error.to_string()))?,
         };
+        let guards = match std::env::var(CHECK_ENV).as_deref() {
+            _ if self.checked => Guards::With,
+            Ok("1") => Guards::With,
+            Ok("" | "0") | Err(_) => Guards::Without,
+            Ok(other) => return Err(bad(format!("{CHECK_ENV}={other}: write 1 or 0"))),
+        };
+        if guards == Guards::With && platform.chip_memory() == ChipMemoryKind::Device {
+            let text = format!(
+                "the memory of tasks is checked on the simulation only, and these chips are {platform}; leave \
+                 {CHECK_ENV} and `checked` out and use the vendor's tool"
+            );
+            return Err(bad(text));
+        }
         let programs = Programs::new(functions_of_program());
-        Ok(Worker::new(self.settings, init_within, run_within, Heap::new(heap)?, programs))
+        Ok(Worker::new(self.settings, init_within, run_within, Heap::new(heap, guards)?, programs))
     }
 }

@@ -1,7 +1,9 @@
 //! What the fuzz target `worker_frames` asserts. It is here because the decoders are private, and compiled
 //! for fuzzing only.
 
-use crate::shared::{BODY_AT, Definition, Frame, LaunchSpec, ReceivedFrame, SLOT_BYTES, used};
+use crate::shared::{
+    BODY_AT, Definition, Frame, LaunchSpec, ReceivedFrame, SLOT_BYTES, decode_spans, encode_spans, used,
+};
 use shared_memory::Region;
 use std::sync::Arc;
 
@@ -37,6 +39,13 @@ pub fn frame(bytes: &[u8]) {
     assert_eq!((second.collectives, second.blocks), (read.collectives, read.blocks));
     assert_eq!((second.prerequisites, second.scalars), (read.prerequisites, read.scalars));
     assert_eq!((second.blob, second.tensors), (read.blob, read.tensors));
+}
+
+/// The blob of a `Spans` frame.
+pub fn spans(bytes: &[u8]) {
+    if let Some(spans) = decode_spans(bytes) {
+        assert_eq!(encode_spans(&spans), bytes);
+    }
 }
 
 /// The blob of a `Register` frame.

@@ -1,8 +1,10 @@
 //! Host memory of a Worker that all its children see at the same addresses, whenever it was made.
 
-use chip_bootstrap::region_failure;
+use crate::shared::CANARY;
+use chip_bootstrap::{BUFFER_ALIGN, region_failure};
 use comm_context::comm::AddressSpace;
-use shared_memory::{Arena, PAGE, Region, fitting_addresses};
+use shared_memory::{Arena, PAGE, Region, RegionError, fitting_addresses};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +21,15 @@ pub(crate) struct Heap {
     /// Relaxed everywhere: it only says whether to keep a dropped piece for later, and the lock orders the
     /// rest.
     in_run: AtomicBool,
+    guards: Guards,
     state: Mutex<HeapState>,
+}
+
+/// Whether pieces end at inaccessible pages, for the checks of tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guards {
+    Without,
+    With,
 }
 
 #[derive(Debug)]
@@ -27,11 +37,13 @@ struct HeapState {
     arena: Arena,
     /// Dropped during a run: a task may still use them.
     dropped: Vec<Range<usize>>,
+    /// Where pieces with guards start and end, by the start of their pages.
+    live: BTreeMap<usize, Range<usize>>,
 }
 
 impl Heap {
     /// A heap of `space`, or of as many addresses as there are.
-    pub(crate) fn new(space: Option<AddressSpace>) -> Result<Arc<Self>, Failure> {
+    pub(crate) fn new(space: Option<AddressSpace>, guards: Guards) -> Result<Arc<Self>, Failure> {
         let bytes = space.map_or_else(|| fitting_addresses(PREFERRED, 1), AddressSpace::get);
         let bytes = bytes.next_multiple_of(PAGE);
         let region = Region::create_sparse("chipcomm-heap", bytes).map_err(|error| {
@@ -46,10 +58,11 @@ impl Heap {
                 }
             }
         })?;
-        let state = HeapState { arena: Arena::new(0..bytes), dropped: Vec::new() };
+        let state = HeapState { arena: Arena::new(0..bytes), dropped: Vec::new(), live: BTreeMap::new() };
         Ok(Arc::new(Self {
             region: Arc::new(region),
             in_run: AtomicBool::new(false),
+            guards,
             state: Mutex::new(state),
         }))
     }
@@ -66,8 +79,52 @@ impl Heap {
         if !self.in_run.load(Ordering::Relaxed) {
             self.free_dropped(&mut state);
         }
-        let taken = state.arena.allocate(&self.region, bytes).map_err(|error| region_failure(&error))?;
-        Ok(Piece { heap: self.clone(), range: taken.start..taken.start + bytes })
+        let taken = match self.guards {
+            Guards::Without => state.arena.allocate(&self.region, bytes).map(|pages| {
+                let range = pages.start..pages.start + bytes;
+                (pages, range)
+            }),
+            Guards::With => self.take_guarded(&mut state, bytes),
+        };
+        let (pages, range) = taken.map_err(|error| region_failure(&error))?;
+        Ok(Piece { heap: self.clone(), range, pages })
+    }
+
+    /// A piece at the end of its pages, with canaries beside it and a page on each side that is nobody's. Children close these pages
+    /// while a task runs.
+    fn take_guarded(
+        &self,
+        state: &mut HeapState,
+        bytes: usize,
+    ) -> Result<(Range<usize>, Range<usize>), RegionError> {
+        let pages = state.arena.take(bytes.next_multiple_of(PAGE) + 2 * PAGE)?;
+        let inner = pages.start + PAGE..pages.end - PAGE;
+        let start = inner.end - bytes.next_multiple_of(BUFFER_ALIGN);
+        let range = start..start + bytes;
+        let written = self.region.reserve(inner.clone()).and_then(|()| {
+            let sides = [inner.start..range.start, range.end..inner.end];
+            sides.into_iter().try_for_each(|side| self.region.write(side.start, &vec![CANARY; side.len()]))
+        });
+        if let Err(error) = written {
+            let _ = state.arena.free(&self.region, pages);
+            return Err(error);
+        }
+        state.live.insert(pages.start, range.clone());
+        Ok((pages, range))
+    }
+
+    /// Whether pieces have guards.
+    pub(crate) fn guards(&self) -> Guards {
+        self.guards
+    }
+
+    /// The addresses of the piece with guards that holds `addr`.
+    pub(crate) fn piece_at(&self, addr: u64) -> Option<Range<u64>> {
+        let base = self.region.base().as_ptr() as u64;
+        let at = usize::try_from(addr.checked_sub(base)?).ok()?;
+        let state = self.lock();
+        let (_, piece) = state.live.range(..=at).next_back()?;
+        piece.contains(&at).then(|| base + piece.start as u64..base + piece.end as u64)
     }
 
     /// During a run nothing is freed: a task may still use it. Pieces dropped meanwhile are freed with the
@@ -88,6 +145,7 @@ impl Heap {
 
     fn free_dropped(&self, state: &mut HeapState) {
         for pages in std::mem::take(&mut state.dropped) {
+            state.live.remove(&pages.start);
             let _ = state.arena.free(&self.region, pages);
         }
     }
@@ -105,6 +163,8 @@ impl Heap {
 pub(crate) struct Piece {
     heap: Arc<Heap>,
     range: Range<usize>,
+    /// Its pages, with those beside it.
+    pages: Range<usize>,
 }
 
 impl Piece {
@@ -138,7 +198,6 @@ impl Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        let pages = self.range.start..self.range.end.next_multiple_of(PAGE);
-        self.heap.free(pages);
+        self.heap.free(self.pages.clone());
     }
 }

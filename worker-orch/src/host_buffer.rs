@@ -71,7 +71,7 @@ impl<T: Element> HostBuffer<T> {
 
     /// The whole buffer as a tensor of one dimension.
     pub fn tensor(&self) -> TensorDesc {
-        // Aligned to a page and of at most 2^32 elements: checked when the buffer was made.
+        // Aligned to a cache line and of at most 2^32 elements: checked when the buffer was made.
         flat_tensor(DeviceAddr(self.piece.addr()), T::DTYPE, self.len)
             .unwrap_or_else(|error| panic!("a host buffer's tensor: {error}"))
     }
@@ -104,11 +104,12 @@ pub fn flat_tensor(addr: DeviceAddr, dtype: DType, count: usize) -> Result<Tenso
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::heap::Guards;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
     fn buffers_hold_what_is_written_and_are_reused_when_dropped() {
-        let heap = Heap::new(None).unwrap();
+        let heap = Heap::new(None, Guards::Without).unwrap();
         let buffer = HostBuffer::<f32>::new(&heap, 3).unwrap();
         buffer.write(&[1.0, 2.0]).unwrap();
         assert_eq!(buffer.to_vec(), [1.0, 2.0, 0.0]);
@@ -121,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_buffer_dropped_in_a_run_stays_until_the_run_is_over() {
-        let heap = Heap::new(None).unwrap();
+        let heap = Heap::new(None, Guards::Without).unwrap();
         heap.set_in_run(true);
         let first = HostBuffer::<u8>::new(&heap, 1).unwrap();
         let addr = first.piece.addr();
@@ -132,8 +133,25 @@ mod tests {
     }
 
     #[test]
+    fn with_guards_a_buffer_ends_at_a_page_and_is_known_by_its_addresses() {
+        let heap = Heap::new(None, Guards::With).unwrap();
+        for len in [1, 63, 64, 4096, 4097, 10_000] {
+            let (one, other) =
+                (HostBuffer::<u8>::new(&heap, len).unwrap(), HostBuffer::<u8>::new(&heap, len).unwrap());
+            let (start, end) = (one.piece.addr(), one.piece.addr() + len as u64);
+            assert!(start.is_multiple_of(64) && end.next_multiple_of(4096) - end < 64, "{len}");
+            assert_eq!(one.to_vec(), vec![0; len]);
+            assert_eq!((heap.piece_at(start), heap.piece_at(end - 1)), (Some(start..end), Some(start..end)));
+            assert!(heap.piece_at(start - 1).is_none() && heap.piece_at(end).is_none());
+            assert!(other.piece.addr() - end >= 2 * 4096, "a page beside each");
+            drop(one);
+            assert_eq!(heap.piece_at(start), None);
+        }
+    }
+
+    #[test]
     fn sizes_that_cannot_be_made_are_refused() {
-        let heap = Heap::new(None).unwrap();
+        let heap = Heap::new(None, Guards::Without).unwrap();
         assert!(HostBuffer::<f32>::new(&heap, 0).is_err());
         assert!(HostBuffer::<f32>::new(&heap, usize::MAX).is_err());
     }
@@ -141,7 +159,7 @@ mod tests {
     /// The thread sanitizer runs this too.
     #[test]
     fn f49_two_threads_may_use_one_buffer_and_no_element_is_torn() {
-        let heap = Heap::new(None).unwrap();
+        let heap = Heap::new(None, Guards::Without).unwrap();
         let buffer = HostBuffer::<u64>::new(&heap, 64).unwrap();
         let (rounds, over) = (if cfg!(debug_assertions) { 2_000 } else { 200_000 }, AtomicBool::new(false));
         std::thread::scope(|scope| {

@@ -55,6 +55,8 @@
 //!
 //! - **WO-14** A task whose arguments do not fit its program's [signature](Worker::set_signature) is refused when it is submitted, and so is
 //!   one whose program was [unregistered](Worker::unregister).
+//! - **WO-15** In a Worker that is [checked](WorkerBuilder::checked), a task fails that accesses memory beside its buffers, writes to an input,
+//!   or reads an output before it wrote it; the error names chip, program, task, argument and offset.
 //!
 //! # The order of tasks
 //! Each chip executes its tasks in the order of the submits. Between chips the order follows from memory: a task

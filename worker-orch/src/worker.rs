@@ -2,7 +2,7 @@
 
 use crate::builder::{CHIP_LEVEL, Settings, WorkerBuilder};
 use crate::chip_context::ChipContext;
-use crate::heap::Heap;
+use crate::heap::{Guards, Heap};
 use crate::host_buffer::{Element, HostBuffer};
 use crate::log;
 use crate::parent::{Call, ChipMemory, Orchestrator, Plan, TraceFile, Up, bring_up, replace_ended};
@@ -69,6 +69,10 @@ impl Worker {
             return Err(invalid(text, "configure_chips"));
         }
         check_group(&chips)?;
+        let chips: Vec<ChipConfig> = match self.heap.guards() {
+            Guards::Without => chips,
+            Guards::With => chips.into_iter().map(ChipConfig::guarded).collect(),
+        };
         for config in &chips {
             config
                 .layout()

@@ -15,7 +15,7 @@ use crate::cargo::{appended, cargo};
 use crate::console::{Console, Show};
 use crate::lane::{self, Lane, LeftOut, Outcome, Report, Setting};
 use crate::workspace::{Member, Workspace};
-use crate::{abi_check, chaos, hw_test, mpi, test, tidy};
+use crate::{abi_check, chaos, hw_test, mpi, python, test, tidy};
 
 /// Which lanes to run.
 #[derive(clap::Args)]
@@ -51,6 +51,8 @@ const LANES: &[Lane<'_>] = &[
         run: &hw_test::double_lane,
     },
     Lane { name: "mpi", about: "MPI programs with the drop-in, by real launchers", run: &mpi::lane },
+    Lane { name: "python", about: "the wheel builds and its tests pass", run: &python::lane },
+    Lane { name: "torch", about: "the torch backend's tests", run: &python::torch_lane },
     Lane { name: "readme", about: "the README's commands run", run: &readme::lane },
     Lane { name: "alone", about: "each library builds without the others' features", run: &alone },
     Lane { name: "docs", about: "no warning from rustdoc", run: &docs },
@@ -72,7 +74,7 @@ const LANES: &[Lane<'_>] = &[
 /// The command itself.
 pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
     let console = Console::new(Show::choose(args.verbose));
-    let setting = Setting { ws, console: &console };
+    let setting = Setting { ws, console: &console, named: !args.lanes.is_empty() };
     let left_out = if args.all_lanes { LeftOut::Failed } else { LeftOut::Named };
     if let Some(name) = &args.layer {
         return layer::run(left_out, &setting, name);

@@ -14,6 +14,8 @@ use crate::workspace::Workspace;
 pub(crate) struct Setting<'a> {
     pub(crate) ws: &'a Workspace,
     pub(crate) console: &'a Console,
+    /// Whether the user asked for these lanes by name.
+    pub(crate) named: bool,
 }
 
 /// One named check.
@@ -195,7 +197,8 @@ mod tests {
 
     fn passes(lanes: &[Lane<'_>]) -> bool {
         let ws = Workspace { root: ".".into(), target: "target".into(), members: Vec::new() };
-        run_all(&Setting { ws: &ws, console: &Console::new(Show::Progress) }, lanes, &[]) == ExitCode::SUCCESS
+        run_all(&Setting { ws: &ws, console: &Console::new(Show::Progress), named: false }, lanes, &[])
+            == ExitCode::SUCCESS
     }
 
     fn lane(run: &dyn Fn(&Setting<'_>) -> Result<Outcome>) -> Lane<'_> {
@@ -239,7 +242,7 @@ mod tests {
     #[test]
     fn a_lane_that_is_left_out_fails_where_every_lane_is_asked_for() {
         let ws = Workspace { root: ".".into(), target: "target".into(), members: Vec::new() };
-        let setting = Setting { ws: &ws, console: &Console::new(Show::Progress) };
+        let setting = Setting { ws: &ws, console: &Console::new(Show::Progress), named: false };
         let absent: [Lane<'_>; 1] = [lane(&|_| Ok(Outcome::LeftOut("no miri here".into())))];
         assert_eq!(run_all_or(LeftOut::Named, &setting, &absent, &[]), ExitCode::SUCCESS);
         assert_eq!(run_all_or(LeftOut::Failed, &setting, &absent, &[]), ExitCode::FAILURE);

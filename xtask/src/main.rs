@@ -13,6 +13,7 @@ mod kernels;
 mod lane;
 mod layers;
 mod mpi;
+mod python;
 mod soak;
 mod status;
 mod tally;
@@ -58,6 +59,8 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Faults at every point of every process, each case judged from outside
     Chaos(chaos::Args),
+    /// The Python package: its wheel, in an environment of its own, and its tests
+    Python(python::Args),
     /// Workers and groups started, used, killed and closed over and over: nothing may grow
     Soak(soak::Args),
 }
@@ -87,6 +90,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Mpi(args) => mpi::run(&ws, &args),
         Command::Fuzz(args) => fuzz::run(&ws, &args),
         Command::Chaos(args) => chaos::run(&ws, &args),
+        Command::Python(args) => python::run(&ws, &args),
         Command::Soak(args) => soak::run(&ws, &args),
     }
 }

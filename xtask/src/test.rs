@@ -43,7 +43,7 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
     let console = Console::new(Show::choose(args.verbose));
     let tests = |setting: &Setting<'_>| lane(setting, args);
     let lanes = [Lane { name: "tests", about: "all but the slow lanes", run: &tests }];
-    Ok(lane::run_all(&Setting { ws, console: &console }, &lanes, &[]))
+    Ok(lane::run_all(&Setting { ws, console: &console, named: false }, &lanes, &[]))
 }
 
 /// The tests as one lane.

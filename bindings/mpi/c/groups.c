@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -10,6 +11,16 @@
 
 /* MPI's progress in our waits: at most once in this time. */
 #define PROGRESS_NS 1000
+
+/*
+ * A communicator other than MPI_COMM_WORLD has this many calls before its group is made, which takes as long as a thousand short
+ * calls: libraries make communicators, use them once, and free them. All ranks count alike, since all make the same calls.
+ */
+#define FIRST_CALLS 16
+
+/* Groups that a process has at the same time; and a part of the files that it may have open goes to them. */
+#define MOST_GROUPS 256
+#define PART_OF_FILES 4
 
 __thread enum why passing;
 
@@ -23,6 +34,7 @@ static unsigned long generation = 1;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct group *groups;
+static long live_groups, open_files; /* files by estimate: some for each group, and one for each of its ranks */
 static int keyval = MPI_KEYVAL_INVALID, end_keyval = MPI_KEYVAL_INVALID;
 static bool has_world, is_off;
 
@@ -44,6 +56,7 @@ static void unlist(struct group *group) {
     if (group->previous) group->previous->next = group->next;
     if (group->next) group->next->previous = group->previous;
     if (groups == group) groups = group->next;
+    if (group->why == BY_NOTHING) live_groups--, open_files -= group->local_size + 4;
     /* Release: pairs with the acquire in find_group; who sees the new number asks for the attribute again. */
     __atomic_store_n(&generation, generation + 1, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&lock);
@@ -100,8 +113,21 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* What every rank tells every other before a group is made. */
 struct hello {
-    uint64_t host, nonce, ready;
+    uint64_t host, nonce, state;
 };
+enum state { READY, NO_ROOM, OFF };
+
+/* Whether this process may have one more group. What one rank lacks, all do without. */
+static enum state state_of(int size) {
+    struct rlimit files = {.rlim_cur = 1024};
+    if (is_off) return OFF;
+    getrlimit(RLIMIT_NOFILE, &files);
+    pthread_mutex_lock(&lock);
+    bool room = live_groups < MOST_GROUPS &&
+                (rlim_t)(open_files + (size < MOST_RANKS ? size : MOST_RANKS) + 4) < files.rlim_cur / PART_OF_FILES;
+    pthread_mutex_unlock(&lock);
+    return room ? READY : NO_ROOM;
+}
 
 static uint64_t random_number(void) {
     uint64_t number = 0;
@@ -115,8 +141,7 @@ static enum why place_ranks(struct group *group, const struct hello *all, uint64
     int *first = calloc((size_t)size, sizeof *first), *count = calloc((size_t)size, sizeof *count);
     group->host_of = calloc((size_t)size * 2, sizeof *group->host_of);
     if (!first || !count || !group->host_of) PMPI_Abort(group->comm, MPI_ERR_NO_MEM);
-    bool ready = true;
-    for (int rank = 0; rank < size; rank++) ready = ready && all[rank].ready;
+    uint64_t worst = READY;
     for (int rank = 0; rank < size; rank++) {
         int host = 0;
         while (host < group->hosts && all[first[host]].host != all[rank].host) host++;
@@ -124,6 +149,7 @@ static enum why place_ranks(struct group *group, const struct hello *all, uint64
         group->host_of[rank] = host;
         group->host_of[size + rank] = count[host]++;
         if (count[host] > most) most = count[host];
+        if (all[rank].state > worst) worst = all[rank].state;
     }
     group->local_of = group->host_of + size;
     group->local_rank = group->local_of[group->rank];
@@ -131,18 +157,23 @@ static enum why place_ranks(struct group *group, const struct hello *all, uint64
     *nonce = all[first[group->host_of[group->rank]]].nonce;
     free(first);
     free(count);
-    return !ready ? BY_OFF : most > MOST_RANKS ? BY_MANY : most == 1 ? BY_HOSTS : BY_NOTHING;
+    if (worst != READY) return worst == OFF ? BY_OFF : BY_ROOM;
+    return most > MOST_RANKS ? BY_MANY : most == 1 ? BY_HOSTS : BY_NOTHING;
 }
 
-/* Makes the group, or finds out why there is none: the same on all ranks. Only for calls that all ranks make. */
-static enum why make(struct group *group, MPI_Comm comm) {
+/* What the communicator says by itself. */
+static enum why look_at(struct group *group, MPI_Comm comm) {
     int inter = 0;
     PMPI_Comm_test_inter(comm, &inter);
     if (inter) return BY_INTER;
     PMPI_Comm_size(comm, &group->size);
     PMPI_Comm_rank(comm, &group->rank);
-    if (group->size == 1) return BY_ONE;
-    struct hello own = {chipcomm_mpi_host(), random_number(), !is_off};
+    return group->size == 1 ? BY_ONE : BY_YOUTH;
+}
+
+/* Makes the group, or finds out why there is none: the same on all ranks. Only for calls that all ranks make. */
+static enum why make(struct group *group, MPI_Comm comm) {
+    struct hello own = {chipcomm_mpi_host(), random_number(), state_of(group->size)};
     struct hello *all = calloc((size_t)group->size, sizeof *all);
     /* Without so little memory this rank could not even say so. */
     if (!all) PMPI_Abort(comm, MPI_ERR_NO_MEM);
@@ -169,16 +200,25 @@ static enum why make(struct group *group, MPI_Comm comm) {
     return BY_NOTHING;
 }
 
-static struct group *set_up(MPI_Comm comm) {
-    struct group *group = calloc(1, sizeof *group);
-    if (!group) PMPI_Abort(comm, MPI_ERR_NO_MEM);
-    group->comm = comm;
-    group->leaders = MPI_COMM_NULL;
+static void set_up(struct group *group, MPI_Comm comm) {
     group->why = make(group, comm);
     if (group->why != BY_NOTHING && group->core) {
         chipcomm_mpi_close(group->core);
         group->core = NULL;
     }
+    if (group->why != BY_NOTHING) return;
+    pthread_mutex_lock(&lock);
+    live_groups++, open_files += group->local_size + 4;
+    pthread_mutex_unlock(&lock);
+}
+
+static struct group *attach(MPI_Comm comm) {
+    struct group *group = calloc(1, sizeof *group);
+    if (!group) PMPI_Abort(comm, MPI_ERR_NO_MEM);
+    group->comm = comm;
+    group->leaders = MPI_COMM_NULL;
+    group->why = look_at(group, comm);
+    if (has_world && comm == MPI_COMM_WORLD) group->calls = FIRST_CALLS;
     pthread_mutex_lock(&lock);
     group->next = groups;
     if (groups) groups->previous = group;
@@ -195,7 +235,7 @@ static struct group *find_slowly(MPI_Comm comm) {
     passing = BY_ARGUMENT;
     unsigned long now = __atomic_load_n(&generation, __ATOMIC_ACQUIRE);
     if (comm == MPI_COMM_NULL || PMPI_Comm_get_attr(comm, keyval, &group, &found) != MPI_SUCCESS) return NULL;
-    if (!found) group = set_up(comm);
+    if (!found) group = attach(comm);
     last.comm = comm;
     last.group = group;
     last.generation = now;
@@ -211,8 +251,10 @@ struct group *find_group(MPI_Comm comm) {
         if (!group) return NULL;
     }
     current = comm;
+    if (LIKELY(group->why == BY_NOTHING)) return group;
+    if (group->why == BY_YOUTH && group->calls++ >= FIRST_CALLS) set_up(group, comm);
     passing = group->why;
-    return LIKELY(group->why == BY_NOTHING) ? group : NULL;
+    return group->why == BY_NOTHING ? group : NULL;
 }
 
 int call_failed(struct group *group, enum kind kind) {

@@ -37,26 +37,44 @@ int hosts_bcast(struct group *group, void *at, size_t bytes, int root) {
     return failed || own == host ? failed : spread(group, at, bytes, 0);
 }
 
-int hosts_allreduce(struct group *group, const void *in, void *out, int count, MPI_Datatype type, MPI_Op op,
-                    const struct reduction *how) {
-    int failed = collect(group, in, out, (size_t)count, how);
-    if (!failed && group->leaders != MPI_COMM_NULL)
-        failed = PMPI_Allreduce(MPI_IN_PLACE, out, count, type, op, group->leaders);
-    return failed ? failed : spread(group, out, (size_t)count * how->size, 0);
+/* MPI's counts are ints: a large buffer crosses in parts. */
+#define PART ((size_t)1 << 30)
+
+/* Root -1: to all leaders, and to each in its own buffer; else to that one alone. */
+static int cross(struct group *group, void *at, size_t count, MPI_Datatype type, MPI_Op op, size_t size, int root) {
+    int failed = 0, own;
+    PMPI_Comm_rank(group->leaders, &own);
+    /* Not in place: MPICH 4.0 reads the address MPI_IN_PLACE itself where the root is not rank 0. */
+    void *sum = own == root ? malloc((count < PART ? count : PART) * size) : NULL;
+    if (own == root && !sum) return 1;
+    for (size_t done = 0, part; !failed && done < count; done += part) {
+        void *from = (char *)at + done * size;
+        part = count - done < PART ? count - done : PART;
+        if (root < 0) failed = PMPI_Allreduce(MPI_IN_PLACE, from, (int)part, type, op, group->leaders);
+        else failed = PMPI_Reduce(from, sum, (int)part, type, op, root, group->leaders);
+        if (!failed && sum) memcpy(from, sum, part * size);
+    }
+    free(sum);
+    return failed;
 }
 
-int hosts_reduce(struct group *group, const void *in, void *out, int count, MPI_Datatype type, MPI_Op op,
+int hosts_allreduce(struct group *group, const void *in, void *out, size_t count, MPI_Datatype type, MPI_Op op,
+                    const struct reduction *how) {
+    int failed = collect(group, in, out, count, how);
+    if (!failed && group->leaders != MPI_COMM_NULL)
+        failed = cross(group, out, count, type, op, how->size, -1);
+    return failed ? failed : spread(group, out, count * how->size, 0);
+}
+
+int hosts_reduce(struct group *group, const void *in, void *out, size_t count, MPI_Datatype type, MPI_Op op,
                  const struct reduction *how, int root) {
-    size_t bytes = (size_t)count * how->size;
+    size_t bytes = count * how->size;
     int host = group->host_of[root], failed = 0;
     bool leads = group->local_rank == 0, is_root = group->rank == root;
     void *sum = is_root ? out : leads ? malloc(bytes) : NULL;
     if (leads && !sum) return 1;
-    failed = collect(group, in, sum, (size_t)count, how);
-    if (!failed && leads) {
-        bool gets = group->host_of[group->rank] == host;
-        failed = PMPI_Reduce(gets ? MPI_IN_PLACE : sum, gets ? sum : NULL, count, type, op, host, group->leaders);
-    }
+    failed = collect(group, in, sum, count, how);
+    if (!failed && leads) failed = cross(group, sum, count, type, op, how->size, host);
     /* On from the leader of the root's host to the root. */
     if (!failed && group->local_of[root] != 0 && group->host_of[group->rank] == host && (leads || is_root)) {
         struct core_message message = {sum, bytes, is_root ? 0 : (uint32_t)group->local_of[root], leads};

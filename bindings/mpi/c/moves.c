@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "shim.h"
+#include "counts.h"
 
 /* Takes only what stays on one host. */
 static struct group *find_local(MPI_Comm comm) {
@@ -17,13 +18,14 @@ static struct group *find_local(MPI_Comm comm) {
 /* The blocks of all ranks on one side of a call. */
 struct side {
     void *base;
-    const int *counts, *displacements; /* of each rank; NULL: `count` for each, one behind the other */
-    int count;
+    const COUNT *counts; /* of each rank; NULL: `count` for each, one behind the other */
+    const PLACE *displacements;
+    COUNT count;
     const MPI_Datatype *types;         /* of each rank, with displacements in bytes; NULL: `shape` for all */
     struct shape shape;
 };
 
-static bool side_of(struct side *side, void *base, int count, const int *counts, const int *displacements,
+static bool side_of(struct side *side, void *base, COUNT count, const COUNT *counts, const PLACE *displacements,
                     MPI_Datatype type, int size) {
     *side = (struct side){.base = base, .counts = counts, .displacements = displacements, .count = count};
     for (int rank = 0; counts && rank < size; rank++)
@@ -31,7 +33,7 @@ static bool side_of(struct side *side, void *base, int count, const int *counts,
     return count >= 0 && shape_of(type, &side->shape);
 }
 
-static bool sides_of(struct side *side, void *base, const int *counts, const int *displacements,
+static bool sides_of(struct side *side, void *base, const COUNT *counts, const PLACE *displacements,
                      const MPI_Datatype *types, int size) {
     struct shape shape;
     *side = (struct side){.base = base, .counts = counts, .displacements = displacements, .types = types};
@@ -56,7 +58,7 @@ static size_t bytes_at(const struct side *side, int rank) {
 
 static char *block_at(const struct side *side, int rank) {
     if (side->types) return (char *)side->base + side->displacements[rank];
-    MPI_Aint at = side->displacements ? side->displacements[rank] : (MPI_Aint)rank * side->count;
+    MPI_Aint at = side->displacements ? side->displacements[rank] : (MPI_Aint)rank * (MPI_Aint)side->count;
     return (char *)side->base + at * side->shape.extent;
 }
 
@@ -125,7 +127,7 @@ static int own_bytes(const void *from, size_t count, const struct shape *shape, 
 }
 
 /* Allgather and Allgatherv. */
-static int collect_all(struct group *group, const void *from, int count, MPI_Datatype type, struct side *to,
+static int collect_all(struct group *group, const void *from, COUNT count, MPI_Datatype type, struct side *to,
                        enum core_kind kind) {
     size_t bytes[MOST_RANKS], all = bytes_of_all(to, group->size, bytes);
     struct shape shape = to->shape;
@@ -146,48 +148,48 @@ static int collect_all(struct group *group, const void *from, int count, MPI_Dat
     return failed;
 }
 
-EXPORT int MPI_Allgather(const void *in, int in_count, MPI_Datatype in_type, void *out, int out_count,
+EXPORT int OURS(Allgather)(const void *in, COUNT in_count, MPI_Datatype in_type, void *out, COUNT out_count,
                   MPI_Datatype out_type, MPI_Comm comm) {
     struct group *group = find_local(comm);
     struct side to;
     struct shape shape;
-    if (!group) PASS(ALLGATHER, PMPI_Allgather(in, in_count, in_type, out, out_count, out_type, comm));
+    if (!group) PASS(ALLGATHER, THEIRS(Allgather)(in, in_count, in_type, out, out_count, out_type, comm));
     if (!side_of(&to, out, out_count, NULL, NULL, out_type, group->size) ||
         (in != MPI_IN_PLACE && (in_count < 0 || !shape_of(in_type, &shape))))
         PASS_FOR(BY_ARGUMENT, ALLGATHER,
-                 PMPI_Allgather(in, in_count, in_type, out, out_count, out_type, comm));
+                 THEIRS(Allgather)(in, in_count, in_type, out, out_count, out_type, comm));
     uint64_t since = begin();
     int failed = bytes_at(&to, 0) ? collect_all(group, in, in_count, in_type, &to, CORE_ALL_GATHER) : 0;
     return taken(group, ALLGATHER, since, failed);
 }
 
-EXPORT int MPI_Allgatherv(const void *in, int in_count, MPI_Datatype in_type, void *out, const int out_counts[],
-                   const int displacements[], MPI_Datatype out_type, MPI_Comm comm) {
+EXPORT int OURS(Allgatherv)(const void *in, COUNT in_count, MPI_Datatype in_type, void *out, const COUNT out_counts[],
+                   const PLACE displacements[], MPI_Datatype out_type, MPI_Comm comm) {
     struct group *group = find_local(comm);
     struct side to;
     struct shape shape;
     if (!group)
         PASS(ALLGATHERV,
-             PMPI_Allgatherv(in, in_count, in_type, out, out_counts, displacements, out_type, comm));
+             THEIRS(Allgatherv)(in, in_count, in_type, out, out_counts, displacements, out_type, comm));
     if (!side_of(&to, out, 0, out_counts, displacements, out_type, group->size) ||
         (in != MPI_IN_PLACE && (in_count < 0 || !shape_of(in_type, &shape))))
         PASS_FOR(BY_ARGUMENT, ALLGATHERV,
-                 PMPI_Allgatherv(in, in_count, in_type, out, out_counts, displacements, out_type, comm));
+                 THEIRS(Allgatherv)(in, in_count, in_type, out, out_counts, displacements, out_type, comm));
     uint64_t since = begin();
     return taken(group, ALLGATHERV, since, collect_all(group, in, in_count, in_type, &to, CORE_ALL_GATHER_V));
 }
 
-EXPORT int MPI_Gather(const void *in, int in_count, MPI_Datatype in_type, void *out, int out_count,
+EXPORT int OURS(Gather)(const void *in, COUNT in_count, MPI_Datatype in_type, void *out, COUNT out_count,
                MPI_Datatype out_type, int root, MPI_Comm comm) {
     struct group *group = find_local(comm);
     struct side to = {.base = NULL};
     struct shape shape;
-    if (!group) PASS(GATHER, PMPI_Gather(in, in_count, in_type, out, out_count, out_type, root, comm));
+    if (!group) PASS(GATHER, THEIRS(Gather)(in, in_count, in_type, out, out_count, out_type, root, comm));
     bool is_root = group->rank == root, in_place = is_root && in == MPI_IN_PLACE;
     if (root < 0 || root >= group->size ||
         (is_root && !side_of(&to, out, out_count, NULL, NULL, out_type, group->size)) ||
         (!in_place && (in_count < 0 || !shape_of(in_type, &shape))))
-        PASS_FOR(BY_ARGUMENT, GATHER, PMPI_Gather(in, in_count, in_type, out, out_count, out_type, root, comm));
+        PASS_FOR(BY_ARGUMENT, GATHER, THEIRS(Gather)(in, in_count, in_type, out, out_count, out_type, root, comm));
     uint64_t since = begin();
     if (in_place) in = block_at(&to, root), in_count = out_count, shape = to.shape;
     size_t bytes = (size_t)in_count * shape.size;
@@ -204,17 +206,17 @@ EXPORT int MPI_Gather(const void *in, int in_count, MPI_Datatype in_type, void *
     return taken(group, GATHER, since, failed);
 }
 
-EXPORT int MPI_Scatter(const void *in, int in_count, MPI_Datatype in_type, void *out, int out_count,
+EXPORT int OURS(Scatter)(const void *in, COUNT in_count, MPI_Datatype in_type, void *out, COUNT out_count,
                 MPI_Datatype out_type, int root, MPI_Comm comm) {
     struct group *group = find_local(comm);
     struct side from = {.base = NULL};
     struct shape shape;
-    if (!group) PASS(SCATTER, PMPI_Scatter(in, in_count, in_type, out, out_count, out_type, root, comm));
+    if (!group) PASS(SCATTER, THEIRS(Scatter)(in, in_count, in_type, out, out_count, out_type, root, comm));
     bool is_root = group->rank == root, in_place = is_root && out == MPI_IN_PLACE;
     if (root < 0 || root >= group->size ||
         (is_root && !side_of(&from, (void *)(uintptr_t)in, in_count, NULL, NULL, in_type, group->size)) ||
         (!in_place && (out_count < 0 || !shape_of(out_type, &shape))))
-        PASS_FOR(BY_ARGUMENT, SCATTER, PMPI_Scatter(in, in_count, in_type, out, out_count, out_type, root, comm));
+        PASS_FOR(BY_ARGUMENT, SCATTER, THEIRS(Scatter)(in, in_count, in_type, out, out_count, out_type, root, comm));
     uint64_t since = begin();
     size_t bytes = in_place ? bytes_at(&from, root) : (size_t)out_count * shape.size;
     if (bytes == 0) return taken(group, SCATTER, since, 0);
@@ -253,52 +255,52 @@ static int exchange(struct group *group, const struct side *from, const struct s
     return failed;
 }
 
-EXPORT int MPI_Alltoall(const void *in, int in_count, MPI_Datatype in_type, void *out, int out_count,
+EXPORT int OURS(Alltoall)(const void *in, COUNT in_count, MPI_Datatype in_type, void *out, COUNT out_count,
                  MPI_Datatype out_type, MPI_Comm comm) {
     struct group *group = find_local(comm);
     struct side from, to;
-    if (!group) PASS(ALLTOALL, PMPI_Alltoall(in, in_count, in_type, out, out_count, out_type, comm));
+    if (!group) PASS(ALLTOALL, THEIRS(Alltoall)(in, in_count, in_type, out, out_count, out_type, comm));
     bool in_place = in == MPI_IN_PLACE;
     if (!side_of(&to, out, out_count, NULL, NULL, out_type, group->size) ||
         (!in_place && !side_of(&from, (void *)(uintptr_t)in, in_count, NULL, NULL, in_type, group->size)))
-        PASS_FOR(BY_ARGUMENT, ALLTOALL, PMPI_Alltoall(in, in_count, in_type, out, out_count, out_type, comm));
+        PASS_FOR(BY_ARGUMENT, ALLTOALL, THEIRS(Alltoall)(in, in_count, in_type, out, out_count, out_type, comm));
     uint64_t since = begin();
     int failed = bytes_at(&to, 0) ? exchange(group, in_place ? &to : &from, &to, CORE_ALL_TO_ALL) : 0;
     return taken(group, ALLTOALL, since, failed);
 }
 
-EXPORT int MPI_Alltoallv(const void *in, const int in_counts[], const int in_displacements[], MPI_Datatype in_type,
-                  void *out, const int out_counts[], const int out_displacements[], MPI_Datatype out_type,
+EXPORT int OURS(Alltoallv)(const void *in, const COUNT in_counts[], const PLACE in_displacements[], MPI_Datatype in_type,
+                  void *out, const COUNT out_counts[], const PLACE out_displacements[], MPI_Datatype out_type,
                   MPI_Comm comm) {
     struct group *group = find_local(comm);
     struct side from, to;
     if (!group)
-        PASS(ALLTOALLV, PMPI_Alltoallv(in, in_counts, in_displacements, in_type, out, out_counts,
+        PASS(ALLTOALLV, THEIRS(Alltoallv)(in, in_counts, in_displacements, in_type, out, out_counts,
                                        out_displacements, out_type, comm));
     bool in_place = in == MPI_IN_PLACE;
     if (!side_of(&to, out, 0, out_counts, out_displacements, out_type, group->size) ||
         (!in_place && !side_of(&from, (void *)(uintptr_t)in, 0, in_counts, in_displacements, in_type, group->size)))
         PASS_FOR(BY_ARGUMENT, ALLTOALLV,
-                 PMPI_Alltoallv(in, in_counts, in_displacements, in_type, out, out_counts, out_displacements,
+                 THEIRS(Alltoallv)(in, in_counts, in_displacements, in_type, out, out_counts, out_displacements,
                                 out_type, comm));
     uint64_t since = begin();
     return taken(group, ALLTOALLV, since, exchange(group, in_place ? &to : &from, &to, CORE_ALL_TO_ALL_V));
 }
 
-EXPORT int MPI_Alltoallw(const void *in, const int in_counts[], const int in_displacements[],
-                  const MPI_Datatype in_types[], void *out, const int out_counts[],
-                  const int out_displacements[], const MPI_Datatype out_types[], MPI_Comm comm) {
+EXPORT int OURS(Alltoallw)(const void *in, const COUNT in_counts[], const PLACE in_displacements[],
+                  const MPI_Datatype in_types[], void *out, const COUNT out_counts[],
+                  const PLACE out_displacements[], const MPI_Datatype out_types[], MPI_Comm comm) {
     struct group *group = find_local(comm);
     struct side from, to;
     if (!group)
-        PASS(ALLTOALLW, PMPI_Alltoallw(in, in_counts, in_displacements, in_types, out, out_counts,
+        PASS(ALLTOALLW, THEIRS(Alltoallw)(in, in_counts, in_displacements, in_types, out, out_counts,
                                        out_displacements, out_types, comm));
     bool in_place = in == MPI_IN_PLACE;
     if (!sides_of(&to, out, out_counts, out_displacements, out_types, group->size) ||
         (!in_place &&
          !sides_of(&from, (void *)(uintptr_t)in, in_counts, in_displacements, in_types, group->size)))
         PASS_FOR(BY_ARGUMENT, ALLTOALLW,
-                 PMPI_Alltoallw(in, in_counts, in_displacements, in_types, out, out_counts, out_displacements,
+                 THEIRS(Alltoallw)(in, in_counts, in_displacements, in_types, out, out_counts, out_displacements,
                                 out_types, comm));
     uint64_t since = begin();
     return taken(group, ALLTOALLW, since, exchange(group, in_place ? &to : &from, &to, CORE_ALL_TO_ALL_V));
@@ -357,19 +359,19 @@ static int one_message(struct group *group, void *at, size_t count, const struct
     return failed;
 }
 
-EXPORT int MPI_Gatherv(const void *in, int in_count, MPI_Datatype in_type, void *out, const int out_counts[],
-                const int displacements[], MPI_Datatype out_type, int root, MPI_Comm comm) {
+EXPORT int OURS(Gatherv)(const void *in, COUNT in_count, MPI_Datatype in_type, void *out, const COUNT out_counts[],
+                const PLACE displacements[], MPI_Datatype out_type, int root, MPI_Comm comm) {
     struct group *group = find_local(comm);
     struct side to;
     struct shape shape;
     if (!group)
-        PASS(GATHERV, PMPI_Gatherv(in, in_count, in_type, out, out_counts, displacements, out_type, root, comm));
+        PASS(GATHERV, THEIRS(Gatherv)(in, in_count, in_type, out, out_counts, displacements, out_type, root, comm));
     bool is_root = group->rank == root, in_place = is_root && in == MPI_IN_PLACE;
     if (root < 0 || root >= group->size ||
         (is_root && !side_of(&to, out, 0, out_counts, displacements, out_type, group->size)) ||
         (!in_place && (in_count < 0 || !shape_of(in_type, &shape))))
         PASS_FOR(BY_ARGUMENT, GATHERV,
-                 PMPI_Gatherv(in, in_count, in_type, out, out_counts, displacements, out_type, root, comm));
+                 THEIRS(Gatherv)(in, in_count, in_type, out, out_counts, displacements, out_type, root, comm));
     uint64_t since = begin();
     int failed = 0;
     if (!is_root)
@@ -380,21 +382,21 @@ EXPORT int MPI_Gatherv(const void *in, int in_count, MPI_Datatype in_type, void 
     return taken(group, GATHERV, since, failed);
 }
 
-EXPORT int MPI_Scatterv(const void *in, const int in_counts[], const int displacements[], MPI_Datatype in_type,
-                 void *out, int out_count, MPI_Datatype out_type, int root, MPI_Comm comm) {
+EXPORT int OURS(Scatterv)(const void *in, const COUNT in_counts[], const PLACE displacements[], MPI_Datatype in_type,
+                 void *out, COUNT out_count, MPI_Datatype out_type, int root, MPI_Comm comm) {
     struct group *group = find_local(comm);
     struct side from;
     struct shape shape;
     if (!group)
         PASS(SCATTERV,
-             PMPI_Scatterv(in, in_counts, displacements, in_type, out, out_count, out_type, root, comm));
+             THEIRS(Scatterv)(in, in_counts, displacements, in_type, out, out_count, out_type, root, comm));
     bool is_root = group->rank == root, in_place = is_root && out == MPI_IN_PLACE;
     if (root < 0 || root >= group->size ||
         (is_root &&
          !side_of(&from, (void *)(uintptr_t)in, 0, in_counts, displacements, in_type, group->size)) ||
         (!in_place && (out_count < 0 || !shape_of(out_type, &shape))))
         PASS_FOR(BY_ARGUMENT, SCATTERV,
-                 PMPI_Scatterv(in, in_counts, displacements, in_type, out, out_count, out_type, root, comm));
+                 THEIRS(Scatterv)(in, in_counts, displacements, in_type, out, out_count, out_type, root, comm));
     uint64_t since = begin();
     int failed = 0;
     if (!is_root)

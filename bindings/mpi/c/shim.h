@@ -30,13 +30,14 @@ enum kind {
 
 /* Why a call is passed on. */
 enum why {
-    BY_NOTHING, BY_INTER, BY_ONE, BY_MANY, BY_HOSTS, BY_KIND, BY_TYPE, BY_OP, BY_SETUP, BY_OFF, BY_ARGUMENT, WHYS
+    BY_NOTHING, BY_INTER, BY_ONE, BY_MANY, BY_HOSTS, BY_KIND, BY_TYPE, BY_OP, BY_SETUP, BY_YOUTH, BY_ROOM, BY_OFF, BY_ARGUMENT, WHYS
 };
 
 /* What a communicator has: its attribute. */
 struct group {
     MPI_Comm comm;
     int size, rank;
+    unsigned calls;              /* before the group is made */
     enum why why;                /* BY_NOTHING: its calls are taken */
     struct core_group *core;     /* of the ranks on this host */
     int local_rank, local_size;  /* in core */
@@ -87,9 +88,9 @@ int unpack(const void *from, void *to, size_t count, const struct shape *shape, 
 /* hosts.c: communicators that span hosts. */
 int hosts_barrier(struct group *group);
 int hosts_bcast(struct group *group, void *at, size_t bytes, int root);
-int hosts_allreduce(struct group *group, const void *in, void *out, int count, MPI_Datatype type, MPI_Op op,
+int hosts_allreduce(struct group *group, const void *in, void *out, size_t count, MPI_Datatype type, MPI_Op op,
                     const struct reduction *how);
-int hosts_reduce(struct group *group, const void *in, void *out, int count, MPI_Datatype type, MPI_Op op,
+int hosts_reduce(struct group *group, const void *in, void *out, size_t count, MPI_Datatype type, MPI_Op op,
                  const struct reduction *how, int root);
 
 static inline uint64_t begin(void) { return __builtin_expect(stats_on, 0) ? now_ns() : 0; }

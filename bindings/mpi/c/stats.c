@@ -28,6 +28,8 @@ static const char *const reasons[WHYS] = {
     [BY_TYPE] = "a type of which the reduction is MPI's",
     [BY_OP] = "an operation that is MPI's",
     [BY_SETUP] = "the ranks could not make a group",
+    [BY_YOUTH] = "the first calls of a communicator",
+    [BY_ROOM] = "too many communicators with groups",
     [BY_OFF] = "CHIPCOMM_MPI_OFF",
     [BY_ARGUMENT] = "an argument that MPI refuses",
 };

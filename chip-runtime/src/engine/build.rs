@@ -334,15 +334,13 @@ impl State {
         site: Site,
     ) -> Result<(TaskId, Vec<TensorDesc>), RuntimeError> {
         // Everything that can be refused comes first.
-        let mut owners = [TaskId::NONE; MAX_TENSORS + 1];
-        for (index, arg) in args.tensors.iter().enumerate() {
-            if let Some(desc) = existing(arg) {
-                owners[index] = self.check_memory(index, desc)?.unwrap_or(TaskId::NONE);
-            }
-        }
-        if let Some(predicate) = &args.predicate {
-            let index = args.tensors.len();
-            owners[index] = self.check_memory(index, &predicate.tensor)?.unwrap_or(TaskId::NONE);
+        let mut owners = std::mem::take(&mut self.owners);
+        owners.clear();
+        let predicate = args.predicate.as_ref().map(|predicate| (args.tensors.len(), &predicate.tensor));
+        let tensors =
+            args.tensors.iter().enumerate().filter_map(|(index, arg)| Some((index, existing(arg)?)));
+        for (index, desc) in tensors.chain(predicate) {
+            owners.extend(self.check_memory(index, desc)?);
         }
         let signals = self.poller.signals();
         args.waits.iter().try_for_each(|wait| signals.check_wait(wait))?;
@@ -394,10 +392,11 @@ impl State {
             };
             slot.tensors.push(desc);
         }
-        slot.owners.extend(owners.iter().filter(|owner| **owner != TaskId::NONE));
-        for owner in owners.iter().filter(|owner| **owner != TaskId::NONE) {
+        slot.owners.extend_from_slice(&owners);
+        for owner in &owners {
             self.slot_mut(*owner).holds += 1;
         }
+        self.owners = owners;
         if let Some(scope) = self.scopes.last_mut() {
             scope.tasks.push(task);
         }
@@ -419,12 +418,11 @@ impl State {
 
     /// Adds the edges that follow from the task's tensors.
     fn infer(&mut self, task: TaskId, args: &TaskArgs) {
-        let Self { rings, map, recording, .. } = self;
+        let Self { rings, map, recording, found, entries, .. } = self;
         // A recording has the edges to tasks that have ended, too.
         let keeps = recording.is_some();
         let ended = |task| !keeps && has_ended(rings, task);
-        let mut found: Vec<TaskId> = Vec::new();
-        let mut entries: Vec<(Extent, Use)> = Vec::with_capacity(args.tensors.len() + 1);
+        let (mut found, mut entries) = (std::mem::take(found), std::mem::take(entries));
         let tensors = &rings[task.ring()].slot(task.local()).tensors;
         for (desc, arg) in tensors.iter().zip(&args.tensors) {
             if desc.manual_dep == 1 || matches!(arg, TensorArg::NoDep(_)) {
@@ -444,12 +442,13 @@ impl State {
             map.conflicts(&extent, Use::Read, ended, |task| found.push(task));
             entries.push((extent, Use::Read));
         }
-        for (extent, kind) in &entries {
-            map.enter(extent, *kind, task, ended);
+        for (extent, kind) in entries.drain(..) {
+            map.enter(&extent, kind, task, ended);
         }
-        for before in found {
+        for before in found.drain(..) {
             self.add_edge(before, task);
         }
+        (self.found, self.entries) = (found, entries);
     }
 
     /// Whether a tensor lies in memory that this graph knows, and who made it.

@@ -159,7 +159,7 @@ impl Engine {
     /// Ends the graph: publishes what is not, waits for all tasks, and forgets them.
     pub(crate) fn end(self: &Arc<Self>, deadline: Deadline) -> Result<(), RuntimeError> {
         let mut state = self.lock();
-        if state.error.is_none() {
+        if state.error.is_none() && !state.front_end.publishes_at_submit() {
             state.publish_all();
         }
         let result = if state.live == 0 && state.error.is_none() {

@@ -17,7 +17,7 @@ use crate::limits::{FrontEnd, Limits, RINGS, ScopeMode};
 use crate::record::{Recording, SignalRecord, Span, WaitRecord};
 use crate::signals::{Pause, Poller, SignalError, Signals};
 use crate::task::{KernelId, Site, TaskId};
-use crate::tensor_map::TensorMap;
+use crate::tensor_map::{Extent, TensorMap, Use};
 use deadline::{coarse_monotonic_ns, monotonic_ns};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -94,6 +94,10 @@ pub(super) struct State {
     pub(super) lent: bool,
     /// Tasks that are about to end.
     ending: Vec<TaskId>,
+    /// Lists of a submit, empty between two: who made its tensors, what it has to come after, what it touches.
+    pub(super) owners: Vec<TaskId>,
+    pub(super) found: Vec<TaskId>,
+    pub(super) entries: Vec<(Extent, Use)>,
 }
 
 // SAFETY: the pointers in slots and launches are to kernels in `kernels` and `replaced`, which are `Send` and `Sync` and
@@ -131,6 +135,9 @@ impl State {
             poller: Poller::new(signals),
             lent: false,
             ending: Vec::new(),
+            owners: Vec::new(),
+            found: Vec::new(),
+            entries: Vec::new(),
         }
     }
 
@@ -361,7 +368,9 @@ impl State {
             // This was the last kernel that did not end in time.
             self.release_imports();
         }
-        for entry in &outcome.completions {
+        // After the end nobody would look at them.
+        let completions = if self.over { &[] } else { &outcome.completions[..] };
+        for entry in completions {
             // SAFETY: the kernel promises that its words stay; a kernel that names others is outside of the contract of
             // `set_raw_kernel`.
             match unsafe { self.poller.arm_completion(launch.task, entry) } {
@@ -447,7 +456,7 @@ impl State {
             let could = self.threads.coming() > must || self.can_start();
             self.threads.call(&mut wakes, must, could, busy);
         }
-        if self.poller.armed() > 0 && !self.lent {
+        if self.poller.armed() > 0 && !self.lent && self.error.is_none() {
             self.threads.call_watcher(&mut wakes);
         }
         wakes

@@ -224,6 +224,12 @@ impl TensorDesc {
     }
 }
 
+impl AsRef<Self> for TensorDesc {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -146,6 +146,23 @@ fn a_kernel_of_the_user_is_given_what_the_command_line_says() {
     }
 }
 
+#[test]
+fn the_programs_keep_to_their_memory_and_a_kernel_that_does_not_is_found() {
+    for name in COLLECTIVES.into_iter().chain(["tp_ffn"]) {
+        right(name, &["-d", "3", "--iters", "5", "--check"]);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let beyond = compile(
+        folder.path(),
+        "beyond",
+        "#include \"comm_kernel.h\"\nCOMM_KERNEL void kernel_entry(int64_t *args) {\n\
+         const auto out = comm_tensor<float>(args[1]); out.data[out.count] = 1;\n}\n",
+    );
+    let beyond = beyond.to_str().unwrap();
+    let ended = run("allreduce", &["-d", "2", "--check", "--kernel", beyond]);
+    assert!(ended.code != Some(0) && ended.err.contains("wrote to offset 1024 of tensor 1"), "{}", ended.err);
+}
+
 /// F46: a kernel that does nothing, or works on data of another round, is found.
 #[test]
 fn f46_a_wrong_kernel_is_found() {

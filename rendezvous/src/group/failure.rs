@@ -94,6 +94,9 @@ impl Group {
                     if halted { "the parent process stopped the run" } else { "a task of the run failed" };
                 CommError::Aborted { phase, reason: reason.to_owned() }
             }
+            (None, WaitError::Interrupted) => {
+                CommError::Aborted { phase, reason: "this process was interrupted".to_owned() }
+            }
             (None, WaitError::PeerDied(death)) if self.memory.has_left(death.peer) => {
                 match self.first_dead() {
                     Some(cause) => self.died(cause, phase),

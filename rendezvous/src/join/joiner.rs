@@ -136,6 +136,7 @@ fn await_memory(attempt: &Attempt<'_>, leader: &Connection) -> Result<Option<Arc
                 };
             }
         }
+        attempt.check_interrupt()?;
         if attempt.deadline.has_passed() {
             return Err(give_up(attempt, leader));
         }

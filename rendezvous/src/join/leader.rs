@@ -122,6 +122,7 @@ impl Leader<'_> {
                 }
                 checked = Instant::now();
             }
+            attempt.check_interrupt()?;
             if attempt.deadline.has_passed() && !self.is_complete() {
                 return Err(attempt.timed_out(self.missing(), self.table()));
             }

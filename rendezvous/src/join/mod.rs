@@ -132,6 +132,14 @@ impl Attempt<'_> {
         CommError::TimedOut { phase: Phase::Init, waited, limit, missing, table }
     }
 
+    /// Fails when this process is asked to stop.
+    fn check_interrupt(&self) -> Result<(), CommError> {
+        if !mailbox_atomics::is_interrupted() {
+            return Ok(());
+        }
+        Err(CommError::Aborted { phase: Phase::Init, reason: "this process was interrupted".to_owned() })
+    }
+
     /// The process that holds the name and does not answer, in the place of a leader's table.
     fn holder_line(&self) -> String {
         let line = |holder| format!("  the rendezvous name is held by {holder}, which does not answer");

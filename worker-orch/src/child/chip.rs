@@ -1,12 +1,13 @@
 //! What a chip's process does with its frames.
 
+use super::check::Checks;
 use super::collectives::ChipCollectives;
 use super::heaps::in_heap;
 use super::loaded::{Loaded, LoadedPrograms, cannot_run};
 use super::serve::{Executor, malformed};
 use super::task::Task;
 use crate::shared::{ChildContext, ControlBlock, Kind, ReceivedFrame};
-use chip_bootstrap::{Chip, Entry, region_failure};
+use chip_bootstrap::{Buffer, Chip, Entry, region_failure};
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::{AllocationId, DomainSpec, Membership};
 use deadline::Deadline;
@@ -14,6 +15,13 @@ use fault_points::fault_point;
 use shared_memory::Region;
 use std::sync::Arc;
 use worker_errors::Failure;
+
+/// Whether the buffers of a chip's window lie between guard pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Checked {
+    No,
+    Yes,
+}
 
 pub(super) struct ChipExecutor<'a> {
     // Dropped before the chip, whose communicator it uses.
@@ -23,20 +31,38 @@ pub(super) struct ChipExecutor<'a> {
     heaps: &'a [Arc<Region>],
     block: &'a ControlBlock,
     base: Option<(Entry, Membership)>,
+    checks: Checks,
+    number: usize,
 }
 
 impl<'a> ChipExecutor<'a> {
     /// `base` is the group of all chips of the Worker and this chip's place in it, for domains of chips that
     /// were configured without a communicator.
-    pub(super) fn new(chip: Chip, context: &ChildContext<'a>, base: Option<(Entry, Membership)>) -> Self {
-        Self {
+    pub(super) fn new(
+        chip: Chip,
+        context: &ChildContext<'a>,
+        base: Option<(Entry, Membership)>,
+        checked: Checked,
+    ) -> Result<Self, Failure> {
+        let mut checks = Checks::default();
+        if checked == Checked::Yes {
+            let bytes = |buffer: &Buffer| buffer.addr.0..buffer.addr.0 + buffer.bytes as u64;
+            let buffers = chip
+                .buffers()
+                .iter()
+                .map(|buffer| (format!("`{}` of the window", buffer.name), bytes(buffer)));
+            checks.add_window(&chip, None, buffers)?;
+        }
+        Ok(Self {
             collectives: ChipCollectives::default(),
             chip,
             programs: LoadedPrograms::new(context),
             heaps: context.heaps,
             block: context.block,
             base,
-        }
+            checks,
+            number: context.number,
+        })
     }
 
     pub(super) fn tear_down(mut self) -> Result<(), Failure> {
@@ -48,20 +74,25 @@ impl<'a> ChipExecutor<'a> {
         let chip = &mut self.chip;
         let program = self.programs.of_task(frame, |path, symbol| Ok(chip.load(path, symbol)?))?;
         fault_point!("worker.task.before-program");
-        match program {
+        let armed = self.checks.arm(self.heaps)?;
+        let returned = match program {
             Loaded::Kernel(kernel) => {
                 let until = Deadline::at_monotonic_ns(self.block.run_deadline());
                 self.chip.limit_kernels(until.ok().map(|until| until.left()));
-                self.chip.launch(*kernel, frame.blocks, &frame.tensors, &frame.scalars, self.heaps)?
+                let launched =
+                    self.chip.launch(*kernel, frame.blocks, &frame.tensors, &frame.scalars, self.heaps);
+                launched.map_err(Failure::from)
             }
             Loaded::Function(function) => {
-                function(&mut Task::on_chip(frame, self.heaps, &mut self.chip, &self.collectives))?;
+                function(&mut Task::on_chip(frame, self.heaps, &mut self.chip, &self.collectives))
             }
             Loaded::Closure(closure) => {
-                closure(&mut Task::on_chip(frame, self.heaps, &mut self.chip, &self.collectives))?;
+                closure(&mut Task::on_chip(frame, self.heaps, &mut self.chip, &self.collectives))
             }
-            Loaded::Orchestration(_) => return Err(cannot_run("an orchestration", "a chip")),
-        }
+            Loaded::Orchestration(_) => Err(cannot_run("an orchestration", "a chip")),
+        };
+        let task = self.block.child(self.number).task_number();
+        self.checks.finish(armed, self.heaps, Some(&self.chip), task, returned)?;
         fault_point!("worker.task.after-program");
         Ok(self.chip.flush_outputs()?)
     }
@@ -79,7 +110,9 @@ impl<'a> ChipExecutor<'a> {
     }
 
     fn alloc_domain(&mut self, frame: &ReceivedFrame) -> Result<Vec<u8>, Failure> {
-        let &[id, size, position] = frame.scalars.as_slice() else { return Err(malformed()) };
+        let &[id, size, position, ref checked @ ..] = frame.scalars.as_slice() else {
+            return Err(malformed());
+        };
         let ranks: Vec<u32> = frame.blob.iter().map(|rank| u32::from(*rank)).collect();
         let spec = DomainSpec {
             id: AllocationId(id),
@@ -90,12 +123,19 @@ impl<'a> ChipExecutor<'a> {
         fault_point!("worker.domain.allocate");
         let window = self.chip.alloc_domain(&spec)?;
         fault_point!("worker.domain.allocated");
+        // Offset and length of each buffer, in a Worker that is checked.
+        let buffers = checked.chunks_exact(2).enumerate().map(|(number, at)| {
+            let start = window.base.0.saturating_add(at[0]);
+            (format!("buffer {number} of a domain"), start..start.saturating_add(at[1]))
+        });
+        self.checks.add_window(&self.chip, Some(id), buffers)?;
         Ok([window.context.0, window.base.0, window.size as u64].map(u64::to_le_bytes).concat())
     }
 
     fn release_domain(&mut self, frame: &ReceivedFrame) -> Result<(), Failure> {
         let &[id] = frame.scalars.as_slice() else { return Err(malformed()) };
         fault_point!("worker.domain.release");
+        self.checks.remove_domain(id);
         Ok(self.chip.release_domain(AllocationId(id))?)
     }
 
@@ -145,6 +185,7 @@ impl Executor for ChipExecutor<'_> {
             Some(Kind::MakeCollectives) => self.collectives.make(frame, &self.chip).map(empty),
             Some(Kind::CloseCollectives) => self.collectives.close(frame).map(empty),
             Some(Kind::Malloc | Kind::Free | Kind::CopyIn | Kind::CopyOut) => self.memory_command(frame),
+            Some(Kind::Spans) => self.checks.expect(frame).map(empty),
             Some(Kind::Shutdown | Kind::Wait) | None => Err(malformed()),
         }
     }

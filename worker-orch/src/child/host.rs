@@ -1,5 +1,6 @@
 //! What the children that have no chip do with their frames: sub-workers, and Workers of the next level.
 
+use super::check::Checks;
 use super::loaded::{Loaded, LoadedPrograms, cannot_run};
 use super::serve::{Executor, malformed};
 use super::task::Task;
@@ -17,22 +18,30 @@ use worker_errors::Failure;
 pub(super) struct SubExecutor<'a> {
     programs: LoadedPrograms<'a>,
     heaps: &'a [Arc<Region>],
+    block: &'a ControlBlock,
+    number: usize,
+    checks: Checks,
 }
 
 impl<'a> SubExecutor<'a> {
     pub(super) fn new(context: &ChildContext<'a>) -> Self {
-        Self { programs: LoadedPrograms::new(context), heaps: context.heaps }
+        let (block, number) = (context.block.as_ref(), context.number);
+        let programs = LoadedPrograms::new(context);
+        Self { programs, heaps: context.heaps, block, number, checks: Checks::default() }
     }
 
     fn run(&mut self, frame: &ReceivedFrame) -> Result<(), Failure> {
         let program = self.programs.of_task(frame, |_, _| Err(cannot_run("a kernel", "a sub-worker")))?;
         fault_point!("worker.task.before-program");
+        let armed = self.checks.arm(self.heaps)?;
         let mut task = Task::on_host(frame, self.heaps);
-        match program {
-            Loaded::Function(function) => function(&mut task)?,
-            Loaded::Closure(closure) => closure(&mut task)?,
-            _ => return Err(cannot_run("that program", "a sub-worker")),
-        }
+        let returned = match program {
+            Loaded::Function(function) => function(&mut task),
+            Loaded::Closure(closure) => closure(&mut task),
+            _ => Err(cannot_run("that program", "a sub-worker")),
+        };
+        let number = self.block.child(self.number).task_number();
+        self.checks.finish(armed, self.heaps, None, number, returned)?;
         fault_point!("worker.task.after-program");
         Ok(())
     }
@@ -43,6 +52,7 @@ impl Executor for SubExecutor<'_> {
         match frame.kind {
             Some(Kind::Task) => self.run(frame),
             Some(Kind::Register) => self.programs.register(frame, drop),
+            Some(Kind::Spans) => self.checks.expect(frame),
             _ => Err(malformed()),
         }
         .map(|()| Vec::new())

@@ -8,6 +8,7 @@
 //! Between a fork and its end a child takes no lock that another thread of the parent may have held: it does
 //! not print through the standard library, does not log, and uses only memory of the thread that forked.
 
+mod check;
 mod chip;
 mod collectives;
 mod exec;

@@ -1,6 +1,6 @@
 //! A child's process from bring-up to its end, by what it is.
 
-use super::chip::ChipExecutor;
+use super::chip::{Checked, ChipExecutor};
 use super::host::{SubExecutor, WorkerExecutor, inside_of};
 use super::serve::{Ended, serve};
 use crate::Worker;
@@ -52,7 +52,12 @@ fn chip_main(context: &ChildContext<'_>, role: &ChipRole<'_>) -> i32 {
     let me = Membership::new(context.number as u32, role.chips as u32).ok();
     // A panic, of a collective command or of the loop itself, ends the process and drops nothing: leaving the group
     // would wait for peers that wait for the end of this process, and devices for those that have their memory open.
-    let mut executor = ManuallyDrop::new(ChipExecutor::new(chip, context, entry.zip(me)));
+    let checked = if role.config.is_guarded() { Checked::Yes } else { Checked::No };
+    let executor = match ChipExecutor::new(chip, context, entry.zip(me), checked) {
+        Ok(executor) => executor,
+        Err(failure) => return exit_code(context, Err(failure)),
+    };
+    let mut executor = ManuallyDrop::new(executor);
     fault_point!("worker.child.up");
     if serve(context.block, context.number, &mut *executor) == Ended::Panicked {
         return PANIC_EXIT_CODE;

@@ -181,9 +181,12 @@ fn await_prerequisites(
         match waited {
             Ok(_) if words.failed_run() == frame.run => return Err(TaskError::Followed),
             Ok(_) => {}
-            Err(WaitError::Aborted { .. } | WaitError::TimedOut { .. } | WaitError::PeerDied(_)) => {
-                return Err(TaskError::Followed);
-            }
+            Err(
+                WaitError::Aborted { .. }
+                | WaitError::Interrupted
+                | WaitError::TimedOut { .. }
+                | WaitError::PeerDied(_),
+            ) => return Err(TaskError::Followed),
         }
     }
     Ok(())

@@ -19,6 +19,7 @@ pub(crate) struct ChipLaunch {
     device: i32,
     member: Option<Membership>,
     window: usize,
+    guarded: bool,
     parts: Vec<PartSpec>,
 }
 
@@ -65,8 +66,9 @@ impl ChipLaunch {
             hosts: hosts.map(|span| span.map(&mut host)),
         });
         let parts = parts.collect();
-        let (device, member, window) = (config.device(), config.member(), config.window_size());
-        Self { platform, within, chips, group, device, member, window, parts }
+        let (device, member, window) = (config.device(), config.member(), config.plain_window_size());
+        let guarded = config.is_guarded();
+        Self { platform, within, chips, group, device, member, window, guarded, parts }
     }
 
     /// The chip's configuration again, over the memory of the launch spec's ranges in this process.
@@ -90,7 +92,7 @@ impl ChipLaunch {
                 config = config.store_to(&span(host)?);
             }
         }
-        Some(config)
+        Some(if self.guarded { config.guarded() } else { config })
     }
 
     pub(super) fn write(&self, to: &mut Writer) {
@@ -104,6 +106,7 @@ impl ChipLaunch {
                 to.number(member.rank().into()).number(member.nranks().into());
             })
             .number(self.window as u64)
+            .u8(self.guarded.into())
             .list(&self.parts, |to, part| part.write(to));
     }
 
@@ -116,6 +119,11 @@ impl ChipLaunch {
             device: from.number()?,
             member: from.option(|from| Membership::new(from.number()?, from.number()?).ok())?,
             window: from.number()?,
+            guarded: match from.u8()? {
+                0 => false,
+                1 => true,
+                _ => return None,
+            },
             parts: from.list(PartSpec::read)?,
         })
     }

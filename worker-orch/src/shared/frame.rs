@@ -65,6 +65,8 @@ pub(crate) enum Kind {
     MakeCollectives = 12,
     /// Close them: scalars are their id and whether the run failed.
     CloseCollectives = 13,
+    /// The memory of the next task's arguments, for its checks: blob is spans.
+    Spans = 14,
 }
 
 impl Kind {
@@ -96,10 +98,11 @@ impl Kind {
             Self::MakeCollectives => "make collectives",
             Self::CloseCollectives => "close collectives",
             Self::Wait => "wait for other processes",
+            Self::Spans => "prepare the checks of a task",
         }
     }
 
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::Task,
         Self::Register,
         Self::Join,
@@ -113,6 +116,7 @@ impl Kind {
         Self::Wait,
         Self::MakeCollectives,
         Self::CloseCollectives,
+        Self::Spans,
     ];
 }
 

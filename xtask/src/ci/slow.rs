@@ -25,6 +25,7 @@ const SLOW: &[(&str, &str, &str)] = &[
     ("comm-hccl", "proc_hosts", "f81_a_rank_that_is_killed_on_another_host_is_named_by_all"),
     ("comm-hccl", "proc_hosts", "ranks_of_a_launcher_on_two_hosts_find_each_other_by_its_variables"),
     ("comm-hccl-c", "proc_c_api", "a_program_in_c_makes_collective_calls_on_the_double"),
+    ("chip-runtime", "random_graphs", "large_random_graphs_give_what_their_tasks_give_one_after_the_other"),
     ("collectives", "proc_kernels", "kernels_and_ranks_in_rust_make_one_group_with_the_same_bits"),
 ];
 

@@ -125,7 +125,7 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
         runs.iter().map(|(name, run)| Lane { name, about: "hardware tests", run }).collect();
     let file = ws.target.join("hw-test/report.txt");
     let remarks = [target.in_words(), format!("report, for an issue: {}", file.display())];
-    let code = lane::run_all(&Setting { ws, console: &console }, &lanes, &remarks);
+    let code = lane::run_all(&Setting { ws, console: &console, named: false }, &lanes, &remarks);
     report::write(&target, &console, &results.borrow(), &file)?;
     Ok(code)
 }

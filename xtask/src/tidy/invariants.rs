@@ -22,7 +22,8 @@ pub(super) fn defined_once_and_cited(tree: &Tree<'_>) -> Vec<Finding> {
             }
         }
     }
-    let tests = || tree.rust().map(|(path, text)| &text[tests_begin(path, text)..]);
+    let in_python = || tree.under("bindings/python/tests", ".py").map(|(_, text)| text);
+    let tests = || tree.rust().map(|(path, text)| &text[tests_begin(path, text)..]).chain(in_python());
     let cited: BTreeSet<&str> = tests().flat_map(ids).collect();
     for (id, place) in &defined {
         let name = format!("fn {}_", id.to_lowercase().replace('-', "_"));

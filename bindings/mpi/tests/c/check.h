@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Calls that a communicator has before its group is made. */
+#define FIRST_CALLS 16
+
 static int rank, ranks;
 
 #define CHECK(condition, ...) \
@@ -37,6 +40,11 @@ static inline void *memory(size_t bytes) {
     CHECK(at, "no memory");
     memset(at, 0x5a, bytes + 64);
     return at;
+}
+
+/* The next call on the communicator makes its group. */
+static inline void first_calls(MPI_Comm comm) {
+    for (int call = 0; call < FIRST_CALLS; call++) MPI_Barrier(comm);
 }
 
 #endif

@@ -101,7 +101,30 @@ static void one(int size, int mix, MPI_Comm comm) {
         for (int i = 0; i < ranks; i++)
             types[i] = forms[form], to[i] *= (int)extent, from_places[i] *= (int)extent;
         BOTH(Alltoallw, in, pairs, to, types, out, from, from_places, types, comm);
+#if MPI_VERSION >= 4
+        MPI_Count large[64], large_from[64], large_to[64];
+        MPI_Aint large_places[64], large_to_places[64], large_from_places[64];
+        for (int i = 0; i < ranks; i++) {
+            large[i] = counts[i], large_to[i] = pairs[i], large_from[i] = from[i], large_places[i] = places[i];
+            large_to_places[i] = to[i] / extent, large_from_places[i] = from_places[i] / extent;
+        }
+        BOTH(Gatherv_c, in, own, forms[form], out, large, large_places, forms[form], root, comm);
+        BOTH(Allgatherv_c, in, own, forms[form], out, large, large_places, forms[form], comm);
+        BOTH(Scatterv_c, in, large, large_places, forms[form], out, own, forms[form], root, comm);
+        BOTH(Alltoallv_c, in, large_to, large_to_places, forms[form], out, large_from, large_from_places, forms[form], comm);
+#endif
     }
+#if MPI_VERSION >= 4
+    BOTH(Gather_c, in, count, forms[form], out, other_count, forms[other], root, comm);
+    BOTH(Allgather_c, in, count, forms[form], out, other_count, forms[other], comm);
+    BOTH(Bcast_c, out, count, forms[form], root, comm);
+    /* One rank with the one kind of counts, the others with the other. */
+    fill(got, all, rank), fill(right, all, rank);
+    if (rank == root) MPI_Bcast_c(got, count, forms[form], root, comm);
+    else MPI_Bcast(got, count, forms[form], root, comm);
+    PMPI_Bcast(right, count, forms[form], root, comm);
+    same(got, right, all, "Bcast, mixed", size, form);
+#endif
     free(in), free(got), free(right);
 }
 

@@ -113,6 +113,7 @@ int main(int argc, char **argv) {
     const MPI_Op ops[] = {MPI_SUM, MPI_PROD, MPI_MAX, MPI_MIN, MPI_BAND, MPI_BOR, MPI_BXOR, MPI_LAND, MPI_LOR, MPI_LXOR};
     MPI_Comm comm, reversed;
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    first_calls(comm);
     /* With more ranks than cores the library's own calls take long: a test names a step. */
     size_t step = argc > 1 ? (size_t)atoi(argv[1]) : 1;
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c += step) {
@@ -136,6 +137,7 @@ int main(int argc, char **argv) {
     MPI_Allreduce(&in, &out, 1, MPI_LONG_DOUBLE, MPI_SUM, comm);
     CHECK(out == ranks * (ranks + 1) / 2, "long double");
     MPI_Comm_split(comm, 0, -rank, &reversed);
+    first_calls(reversed);
     one(&integers[2], MPI_SUM, 0, 1000, reversed);
     MPI_Comm_free(&reversed);
     MPI_Comm_free(&comm);

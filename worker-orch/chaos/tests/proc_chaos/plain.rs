@@ -24,7 +24,10 @@ impl Plain {
     ) -> Result<Box<dyn WorkerScenario>, Failure> {
         log.call("build", None, || {
             let within = |limit| Timeout::new(limit).map_err(failure);
-            let mut worker = Worker::builder()
+            let builder = Worker::builder();
+            // Where they can be, its tasks are checked.
+            let builder = if platform == Platform::Sim { builder.checked() } else { builder };
+            let mut worker = builder
                 .platform(platform)
                 .devices(&[0, 1])
                 .init_within(within(limits.call)?)

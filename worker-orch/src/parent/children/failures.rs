@@ -86,6 +86,10 @@ impl Children {
                     || Failure::new(ErrorCode::Internal, "a process died, and it is not known which");
                 self.lose(failure.unwrap_or_else(unknown))
             }
+            WaitError::Interrupted => {
+                let text = "this process was interrupted while it waited for its chips; they are stopped";
+                self.lose(Failure::new(ErrorCode::Aborted, text))
+            }
             WaitError::TimedOut { waited, limit } => self.time_out(waited, limit),
         }
     }

@@ -90,7 +90,7 @@ impl Orchestrator<'_> {
     ) -> Result<Domain, Failure> {
         let span = log::span(|| tracing::debug_span!("allocate_domain", name, ?chips, window_size));
         let _entered = span.enter();
-        let offsets = self.check_domain(name, chips, window_size, buffers)?;
+        let (offsets, window_size) = self.check_domain(name, chips, window_size, buffers)?;
         self.join_all()?;
         self.settle(chips)?;
         self.collectively(chips, |orch| orch.allocate(name, chips, window_size, buffers, &offsets))
@@ -130,7 +130,12 @@ impl Orchestrator<'_> {
         let ranks: Vec<u8> = chips.iter().map(|chip| self.children.ranks()[*chip] as u8).collect();
         let mut sent = Vec::with_capacity(chips.len());
         for (position, chip) in chips.iter().enumerate() {
-            let scalars = [id, window_size as u64, position as u64];
+            let mut scalars = vec![id, window_size as u64, position as u64];
+            if self.checked.is_some() {
+                let parts = buffers.iter().zip(offsets);
+                let parts = parts.map(|((_, dtype, count), at)| [*at as u64, *count as u64 * dtype.size()]);
+                scalars.extend(parts.flatten());
+            }
             let frame = Frame { scalars: &scalars, blob: &ranks, ..Frame::new(Kind::AllocDomain, self.run) };
             sent.push(self.children.send(*chip, &frame, self.deadline)?);
         }
@@ -176,14 +181,14 @@ impl Orchestrator<'_> {
         Ok(Domain { name: name.to_owned(), contexts })
     }
 
-    /// Everything that can be wrong is found before anything is made.
+    /// Everything that can be wrong is found before anything is made. The result is where the buffers lie, and how large the window is.
     fn check_domain(
         &self,
         name: &str,
         chips: &[usize],
         window_size: usize,
         buffers: &[(&str, DType, usize)],
-    ) -> Result<Vec<usize>, Failure> {
+    ) -> Result<(Vec<usize>, usize), Failure> {
         let bad = |text: String| {
             Failure::new(ErrorCode::Invalid, format!("domain `{name}`: {text}")).in_phase("allocate_domain")
         };
@@ -196,7 +201,10 @@ impl Orchestrator<'_> {
             ChipConfig::new(0).communicator(member).window(window_size.next_multiple_of(BUFFER_ALIGN));
         let config =
             buffers.iter().fold(window, |config, (name, dtype, count)| config.buffer(name, *dtype, *count));
-        config.layout().map_err(|error| bad(error.to_string()))
+        let config = if self.checked.is_some() { config.guarded() } else { config };
+        let offsets = config.layout().map_err(|error| bad(error.to_string()))?;
+        let size = if config.is_guarded() { config.window_size() } else { window_size };
+        Ok((offsets, size))
     }
 
     /// Whether these chips can form a domain or a group.

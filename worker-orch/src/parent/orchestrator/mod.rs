@@ -1,5 +1,6 @@
 //! Submitting tasks inside a run, in the order that follows from the memory that they touch.
 
+mod checks;
 mod collectives;
 mod domains;
 mod order;
@@ -13,6 +14,7 @@ use super::children::Children;
 use super::dependencies::Tracker;
 use super::first_cause::{Event, Problems};
 use crate::args::Args;
+use crate::heap::Heap;
 use crate::program::Program;
 use crate::shared::{Frame, Kind, Prerequisite, Programs, RING};
 use crate::task_id::{RunId, TaskId};
@@ -37,6 +39,8 @@ pub struct Orchestrator<'w> {
     /// Children `0..next_level` are chips or Workers, the others are sub-workers.
     next_level: usize,
     spaces: &'w AddressSpaces,
+    /// The heap of a Worker whose tasks are checked.
+    checked: Option<&'w Heap>,
     tracker: Tracker,
     barriers: Barriers,
     needs: Vec<Prerequisite>,
@@ -65,6 +69,7 @@ impl<'w> Orchestrator<'w> {
             base,
             next_level,
             spaces,
+            checked: None,
             tracker: Tracker::default(),
             barriers: Barriers::new(),
             needs: Vec::new(),
@@ -101,8 +106,9 @@ impl<'w> Orchestrator<'w> {
         for ((to, args), needs) in members.iter().zip(&mut all_needs) {
             self.needs(args, *to, needs);
         }
-        for ((to, _), needs) in members.iter().zip(&mut all_needs) {
+        for ((to, args), needs) in members.iter().zip(&mut all_needs) {
             self.send_many_needs(*to, needs)?;
+            self.send_spans(*to, args, members)?;
         }
         let (children, spaces) = (&*self.children, self.spaces);
         self.tracker
@@ -140,6 +146,7 @@ impl<'w> Orchestrator<'w> {
         let mut needs = std::mem::take(&mut self.needs);
         self.needs(args, to, &mut needs);
         self.send_many_needs(to, &mut needs)?;
+        self.send_spans(to, args, &[])?;
         self.tracker.enter(touches(args, self.spaces, to, self.children.next_task(to)));
         let sent = self.send(program, args, to, &needs, 0);
         self.needs = needs;

@@ -60,9 +60,10 @@ impl Orchestrator<'_> {
         Err(Failure::new(ErrorCode::Invalid, text).in_phase("submit"))
     }
 
-    /// Whether a task with these arguments waits for nothing, and nothing waits for it.
+    /// Whether a task with these arguments waits for nothing, nothing waits for it, and nobody wants to know.
     pub(super) fn orders_nothing(&self, args: &Args) -> bool {
-        args.names_nothing() && self.barriers.is_empty() && !self.children.traces_needs()
+        let alone = args.names_nothing() && self.barriers.is_empty();
+        alone && !self.children.traces_needs() && self.checked.is_none()
     }
 
     pub(super) fn id(&self) -> RunId {

@@ -35,6 +35,7 @@ impl Up {
             RunId { worker: self.id, run },
             deadline,
         );
+        orchestrator.check_tasks(&self.heap);
         let returned = catch_unwind(AssertUnwindSafe(|| body(&mut orchestrator)));
         orchestrator.closure_returned(matches!(returned, Ok(Ok(_))));
         fault_point!("worker.run.submitted");

@@ -175,6 +175,11 @@ impl ChildWords {
         self.activity.need.store(need.map_or(0, Prerequisite::pack));
     }
 
+    /// The child's side: the number of the task that it is in.
+    pub(crate) fn task_number(&self) -> u64 {
+        self.activity.seq.load()
+    }
+
     pub(crate) fn set_idle(&self) {
         self.activity.seq.store(0);
     }

@@ -1,0 +1,64 @@
+//! Orchestrations and kernels that are wrong: each an error that says what and where, after which the runtime is usable.
+
+use crate::build::{graph, object, orchestration, runtime, small, soon};
+use chip_runtime::signals::Signals;
+use chip_runtime::{Buffer, FrontEnd, Limits, Orchestration, Runtime, RuntimeError, TensorArg};
+
+const KERNELS: [&str; 7] = ["add", "scale", "add", "add", "fill", "throws", "fails"];
+
+fn run(runtime: &mut Runtime, orchestration: &Orchestration, case: u64) -> Result<(), RuntimeError> {
+    let mut buffer = Buffer::<f32>::zeroed(&[16]);
+    runtime.run(FrontEnd::Inferred, soon(), |graph| {
+        let tensor = *graph.import(&mut buffer)?.desc();
+        orchestration.call(graph, &[TensorArg::InOut(tensor)], &[case])
+    })
+}
+
+/// The code and parts of the text of each mistake, by its number in `mistakes` of graphs.cpp.
+const CASES: &[(u64, i32, &[&str])] = &[
+    (1, 9, &["std::runtime_error: nothing to build"]),
+    (2, 1, &["1 scopes are open"]),
+    (3, 9, &["`submit_task` was called by another thread", "graphs.cpp:"]),
+    (4, 5, &["kernel 77 is not registered", "graphs.cpp:"]),
+    (5, 5, &["tensor 0: the tensor ends", "graphs.cpp:"]),
+    (6, 5, &["is not a task that was submitted", "graphs.cpp:"]),
+    (7, 7, &["1000 blocks that start together", "graphs.cpp:"]),
+    // The place is that of the scope, which the run opened.
+    (8, 3, &["task 0.0", "8 slots", "mistakes.rs:"]),
+    (9, 9, &["mistakes: rounds=3 of four (code 42", "graphs.cpp:"]),
+    (10, 9, &["task 0.0, kernel 5 `throws`", "std::overflow_error: too much", "graphs.cpp:"]),
+    (11, 5, &["kernel 77 is not registered", "graphs.cpp:"]),
+    (12, 5, &["at most 32 tensors", "graphs.cpp:"]),
+    (13, 5, &["there is no argument list"]),
+    (14, 1, &["scope_end without a scope_begin"]),
+    (15, 9, &["ended abruptly: int"]),
+    (16, 9, &["task 0.0, kernel 6 `fails`", "17", "graphs.cpp:"]),
+    (17, 5, &["0 blocks", "graphs.cpp:"]),
+    (18, 9, &["std::out_of_range: the entry has fewer tensors"]),
+    (19, 101, &["outside the window", "graphs.cpp:"]),
+    (20, 101, &["no rank 9", "graphs.cpp:"]),
+];
+
+#[test]
+fn each_mistake_is_an_error_that_names_what_and_where() {
+    let limits = Limits { slots: 8, ..small() };
+    let mut runtime = runtime(limits, &object("kernels.cpp", "-DOWN"), &KERNELS);
+    runtime.connect(Signals::in_process(2, 4096).unwrap().swap_remove(0));
+    let orchestration = graph("mistakes");
+    for &(case, code, parts) in CASES {
+        let error = run(&mut runtime, &orchestration, case).unwrap_err();
+        let text = error.to_string();
+        assert!(parts.iter().all(|part| text.contains(part)), "case {case}: {text}");
+        assert_eq!(error.code(), code, "case {case}: {text}");
+        run(&mut runtime, &orchestration, 0).unwrap_or_else(|error| panic!("after case {case}: {error}"));
+    }
+}
+
+#[test]
+fn an_entry_with_another_number_of_arguments_is_refused_before_it_starts() {
+    let object = object("layouts_only.cpp", "-DRING");
+    let mut runtime = runtime(small(), &object, &["add"]);
+    let orchestration = orchestration(&object, None);
+    let error = run(&mut runtime, &orchestration, 0).unwrap_err();
+    assert!(error.to_string().contains("expects 6 arguments, not 2"), "{error}");
+}

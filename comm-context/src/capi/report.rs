@@ -58,7 +58,7 @@ fn failed(call: &str, who: Option<String>, error: &dyn CError) -> c_int {
     let text = error.to_string();
     let repeats = error.repeats().is_some_and(|first| is_printed(&first.to_string()));
     if repeats {
-        report(call, who, "it could not be done because of the error above", &text);
+        report(call, who, "it failed because of the error above", &text);
     } else {
         remember(&text);
         report(call, who, &text, &text);

@@ -72,7 +72,7 @@ fn f75_errors_on_standard_error_name_the_rank_and_say_a_cause_once() {
     for later in [group, comm, again] {
         assert!(later.contains("failed before") && later.contains(&cause), "{later}");
     }
-    let repeated = "it could not be done because of the error above";
+    let repeated = "it failed because of the error above";
     let expected = [
         format!("[chipcomm] pid {pid}: {null}"),
         format!("[chipcomm] rank 0 (1 in its group): {dtype}"),

@@ -1,10 +1,13 @@
 //! What tasks cost, each figure beside its limit. `cargo xtask bench runtime`.
 
-use bench_support::{Bench, Figure, processor_time};
+use bench_support::{Bench, Contestant, Figure, FutexPingPong, SpinPingPong, alternate, processor_time};
+use chip_runtime::signals::{Domain, Signal, SignalOp, Signaller, Signals, Wait};
 use chip_runtime::{
     Buffer, FrontEnd, Graph, KernelId, Kernels, Limits, Runtime, RuntimeError, ScopeMode, TaskArgs,
 };
 use deadline::Deadline;
+use mailbox_atomics::{Listener, WordU32};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 type Done = Result<(), Box<dyn std::error::Error>>;
@@ -16,6 +19,7 @@ fn main() -> Done {
     submit(&bench)?;
     million(&bench)?;
     inference(&bench)?;
+    turns(&bench)?;
     idle(&bench)
 }
 
@@ -186,6 +190,84 @@ fn inference(bench: &Bench) -> Done {
     };
     let (few, many) = (among(100)?, among(10_000)?);
     print(bench, case, many, "us", "among 100", few);
+    Ok(())
+}
+
+/// A bare spin round trip and a bare futex round trip of two processes, in microseconds.
+fn ping_pongs() -> Result<[f64; 2], std::io::Error> {
+    let (spin, futex) = (SpinPingPong::new()?, FutexPingPong::new()?);
+    let (mut spun, mut parked) = (0, 0);
+    let mut one = |me: usize, rounds: u64| spin.play(me, rounds, &mut spun);
+    let mut two = |me: usize, rounds: u64| futex.play(me, rounds, &mut parked);
+    let mut games = [Contestant { rounds: 2000, play: &mut one }, Contestant { rounds: 200, play: &mut two }];
+    let samples = alternate(2, 9, &mut games)?;
+    Ok([samples[0].median() / 1e3, samples[1].median() / 1e3])
+}
+
+/// Two chips in turns, in two threads: from the end of a task on one, by its signal, to the end of the task on the other that
+/// waits for it.
+fn turns(bench: &Bench) -> Done {
+    let cases = ["signal to end of the waiting task", "signal, send alone"];
+    if !cases.iter().any(|case| bench.wants(case)) {
+        return Ok(());
+    }
+    let [spin, _] = ping_pongs()?;
+    let rounds = bench.amount(5000) as u32;
+    let mut times = Vec::new();
+    for number in 1..=bench.amount(10) as u64 {
+        let chips = Signals::in_process(2, 4096)?;
+        let play = |me: u32| -> Result<f64, RuntimeError> {
+            let (mut runtime, nothing) = runtime(Limits { clusters: 1, ..Limits::default() })?;
+            runtime.connect(chips[me as usize].clone());
+            runtime.session(number, &[0, 1]);
+            let mut start = Instant::now();
+            runtime.run(FrontEnd::Prebuilt, soon(), |graph| {
+                let mut before = None;
+                for round in 0..rounds {
+                    let wait = Wait {
+                        domain: Domain::BASE,
+                        offset: 0,
+                        at_least: round + me,
+                        from: Signaller::Rank(1 - me),
+                    };
+                    let signal =
+                        Signal { domain: Domain::BASE, rank: 1 - me, offset: 0, op: SignalOp::Add(1) };
+                    let args = TaskArgs::new().wait(wait).signal(signal);
+                    let args = before.map_or(args.clone(), |before| args.after(before));
+                    before = Some(graph.submit(Kernels::aiv(nothing), &args)?.task);
+                }
+                start = Instant::now();
+                Ok(())
+            })?;
+            Ok(start.elapsed().as_nanos() as f64 / 1e3 / f64::from(2 * rounds))
+        };
+        let both = std::thread::scope(|scope| {
+            let threads = [0, 1].map(|me| scope.spawn(move || play(me)));
+            threads.map(|thread| thread.join().expect("a chip does not panic"))
+        });
+        for time in both {
+            times.push(time?);
+        }
+    }
+    print(bench, cases[0], median(times), "us", "3 x bare spin ping-pong", 3.0 * spin);
+    let alone = Signals::in_process(2, 4096)?;
+    let signal = Signal { domain: Domain::BASE, rank: 1, offset: 0, op: SignalOp::Add(1) };
+    let (word, doorbell, flag) = (AtomicU32::new(0), WordU32::new(0), WordU32::new(0));
+    let (mut sends, mut bare) = (Vec::new(), Vec::new());
+    for _ in 0..bench.amount(50) {
+        let start = Instant::now();
+        for _ in 0..1000 {
+            alone[0].send(&signal)?;
+        }
+        sends.push(start.elapsed().as_nanos() as f64 / 1e3);
+        let start = Instant::now();
+        for _ in 0..1000 {
+            word.fetch_add(1, Ordering::Release);
+            doorbell.store_and_notify(doorbell.load().wrapping_add(1), [Listener::new(&flag)]);
+        }
+        bare.push(start.elapsed().as_nanos() as f64 / 1e3);
+    }
+    print(bench, cases[1], median(sends), "ns", "2 x bare add and notify", 2.0 * median(bare));
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use comm_context::abi::AbiError;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use worker_errors::ErrorCode;
 
 /// A failure of a graph: what happened, and where.
 #[derive(Clone, Debug, PartialEq)]
@@ -162,6 +163,8 @@ pub enum ErrorKind {
     Signal {
         /// 101 to 103.
         code: i32,
+        /// The kind of failure, for those who compare it with failures of other processes.
+        cause: ErrorCode,
         /// What happened.
         text: String,
     },

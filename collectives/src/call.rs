@@ -7,6 +7,7 @@
 use crate::engine::{Blocked, Engine};
 use crate::error::CollError;
 use crate::kernels::{Copy, Fold};
+use crate::moves::UpTo64;
 use crate::plan::{Plan, Shape};
 use crate::request::{Kind, Request};
 use crate::thresholds;
@@ -59,8 +60,8 @@ pub(crate) struct Call {
     route: Route,
     /// Where this rank's input and output lie, if in the window.
     pub(crate) own_places: [Place; 2],
-    /// The same of all ranks.
-    pub(crate) places: [[Place; 64]; 2],
+    /// The same of all ranks, as soon as they have said it.
+    pub(crate) places: UpTo64<[Place; 2]>,
     /// Whether the first piece was staged in the first step.
     staged_first: bool,
 }
@@ -93,7 +94,7 @@ impl Call {
             seen: 0,
             route,
             own_places,
-            places: [[0; 64]; 2],
+            places: UpTo64::new(),
             staged_first: false,
         }
     }
@@ -263,7 +264,8 @@ impl Call {
                 words = 2;
             }
         }
-        engine.progress.publish(step, self.chain, 0, &payload[..words], used);
+        let note = engine.note();
+        engine.progress.publish(step, self.chain, note, &payload[..words], used);
         self.written += 1;
         fault_point!("coll.published");
         if matches!(role, Role::Source(_)) && self.plan.pieces > 1 {
@@ -374,7 +376,7 @@ impl Call {
             (_, Route::Undecided) => {
                 self.read_places(engine, step, from);
                 let nranks = engine.nranks();
-                match self.in_windows(nranks) {
+                match self.in_windows() {
                     0 => {
                         self.route = Route::Staged;
                         self.take_piece(engine, 0)?;
@@ -412,19 +414,19 @@ impl Call {
 
     /// Remembers where the others' data lies.
     fn read_places(&mut self, engine: &Engine<'_>, step: u64, from: u64) {
+        self.places = UpTo64::new();
         for rank in 0..engine.nranks() {
             let mut words = self.own_places;
             if from & 1 << rank != 0 {
                 engine.progress.payload(rank, step, &mut words);
             }
-            (self.places[0][rank], self.places[1][rank]) = (words[0], words[1]);
+            self.places.push(words);
         }
-        self.places[0][engine.me] = self.own_places[0];
     }
 
     /// How many ranks have both input and output in a window.
-    fn in_windows(&self, nranks: usize) -> usize {
-        (0..nranks).filter(|rank| self.places[0][*rank] != 0 && self.places[1][*rank] != 0).count()
+    fn in_windows(&self) -> usize {
+        self.places.get().iter().filter(|of| !of.contains(&0)).count()
     }
 
     /// The data goes through the staging area after all. What was staged already is read one step later than it was said to be.

@@ -3,6 +3,7 @@
 use crate::call::Call;
 use crate::device::Origin;
 use crate::element::{Element, Op};
+use crate::engine::Engine;
 use crate::error::CollError;
 use crate::group::Collectives;
 use crate::pairs::{Direction, Transfer};
@@ -20,29 +21,21 @@ impl Collectives<'_> {
     #[inline]
     pub(crate) fn run(&self, request: Request) -> Result<(), CollError> {
         request.check(self.nranks())?;
-        self.run_checked(request)
+        self.run_from(&request, Origin::Host)
     }
 
-    /// The same with a request that was checked.
+    /// The same with a request that was checked, and buffers that may be on a device.
     #[inline]
-    pub(crate) fn run_checked(&self, request: Request) -> Result<(), CollError> {
-        self.run_from(request, Origin::Host)
-    }
-
-    /// The same with buffers that may be on a device.
-    #[inline]
-    pub(crate) fn run_from(&self, request: Request, origin: Origin) -> Result<(), CollError> {
+    pub(crate) fn run_from(&self, request: &Request, origin: Origin) -> Result<(), CollError> {
         if let Some(device) = self.device() {
-            return device?.run(request, origin);
+            return device?.run(*request, origin);
         }
         let mut engine = self.enter()?;
         engine.check()?;
-        let mut call = Call::new(&mut engine, request);
-        if !engine.queue.is_empty() {
-            return engine.run_queued(call);
+        if engine.queue.is_empty() && engine.takes_one_step(request) {
+            return engine.run_at_once(request);
         }
-        call.place(&engine);
-        engine.run(&mut call)
+        run_in_steps(&mut engine, request)
     }
 
     fn run_transfer(&self, transfer: Transfer) -> Result<(), CollError> {
@@ -56,6 +49,17 @@ impl Collectives<'_> {
         let ticket = engine.start_transfer(transfer);
         engine.wait_for(ticket)
     }
+}
+
+/// Runs a call of any kind and size.
+#[inline(never)]
+fn run_in_steps(engine: &mut Engine<'_>, request: &Request) -> Result<(), CollError> {
+    let mut call = Call::new(engine, *request);
+    if !engine.queue.is_empty() {
+        return engine.run_queued(call);
+    }
+    call.place(engine);
+    engine.run(&mut call)
 }
 
 impl Collectives<'_> {

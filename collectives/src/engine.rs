@@ -42,6 +42,8 @@ pub(crate) struct Engine<'c> {
     records: Box<[&'c RecordRing]>,
     within: Timeout,
     polls: u32,
+    /// For each rank, what it said with its last step: see [`crowded`](crate::crowded).
+    pub(crate) seen_on: Box<[u16]>,
     /// Steps, pieces and calls of all calls that were begun and whose extent is known.
     pub(crate) step: u64,
     pub(crate) piece: u64,
@@ -193,6 +195,7 @@ impl<'c> Engine<'c> {
             records: (0..nranks).map(|rank| memory.records(rank)).collect(),
             within,
             polls: thresholds::polls(core_per_rank),
+            seen_on: vec![0; nranks].into(),
             step: base,
             piece: 0,
             call: 0,
@@ -256,19 +259,20 @@ impl<'c> Engine<'c> {
                 Err(error) => return Err(self.give_up(error)),
             }
         }
-        if self.setting.core_per_rank {
-            self.prepare_next(call);
-        }
+        self.prepare_next(call.staged_bytes());
         self.progress.notify();
         fault_point!("coll.done");
         Ok(())
     }
 
-    /// Takes back what the next call probably writes, if it is like this one, from the caches of the others: while the caller computes.
+    /// Takes back what the next call probably writes, if it is like this one and stages so many bytes, from the caches of the others:
+    /// while the caller computes.
     #[inline]
-    fn prepare_next(&self, call: &Call) {
+    pub(crate) fn prepare_next(&self, bytes: usize) {
+        if !self.setting.core_per_rank {
+            return;
+        }
         self.progress.prepare_after(self.step);
-        let bytes = call.staged_bytes();
         if bytes <= thresholds::PREFETCH {
             mailbox_atomics::prefetch_to_write(self.memory.half(self.me, Halves::of(self.piece)), bytes);
         }
@@ -282,6 +286,9 @@ impl<'c> Engine<'c> {
                 return Ok(());
             }
             core::hint::spin_loop();
+        }
+        if !self.setting.core_per_rank && self.take_turns(blocked) {
+            return Ok(());
         }
         self.wait_long(blocked, clock)
     }
@@ -360,7 +367,10 @@ impl<'c> Engine<'c> {
         chain: u32,
     ) -> Result<Option<Blocked<'c>>, CollError> {
         match self.progress.observe(rank, step) {
-            Observed::Here { hash, .. } if hash == chain => Ok(None),
+            Observed::Here { hash, note } if hash == chain => {
+                self.seen_on[rank] = note;
+                Ok(None)
+            }
             Observed::NotYet => {
                 let (word, tag) = self.progress.step_word(rank, step);
                 Ok(Some(Blocked { word, tag, at_least: step, rank, call: Some(number) }))
@@ -376,6 +386,15 @@ impl<'c> Engine<'c> {
             return Ok(None);
         }
         self.ask_readers(used, number)
+    }
+
+    /// Waits until everybody has.
+    #[inline]
+    pub(crate) fn wait_free(&mut self, used: Use, number: u64, clock: &mut Clock) -> Result<(), CollError> {
+        while let Some(blocked) = self.free(used, number)? {
+            self.wait(&blocked, clock)?;
+        }
+        Ok(())
     }
 
     fn ask_readers(&mut self, used: Use, number: u64) -> Result<Option<Blocked<'c>>, CollError> {

@@ -55,9 +55,11 @@
 //! It reaches no other machine. It does not protect a group from a rank that writes where it should not. It has no communicator of
 //! its own and starts no processes. One thread at a time uses a group; different threads may use different groups.
 
+mod at_once;
 mod call;
 mod calls;
 pub mod capi;
+mod crowded;
 mod device;
 mod element;
 mod engine;

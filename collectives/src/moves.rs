@@ -20,26 +20,26 @@ use core::ptr;
 use mailbox_atomics::{Halves, INLINE_WORDS};
 use std::ops::Range;
 
-/// Up to 64 pointers, of which as many are initialized as there are.
-struct Pointers<T> {
+/// Up to 64 values, one for each rank, of which as many are initialized as there are.
+pub(crate) struct UpTo64<T> {
     all: [MaybeUninit<T>; 64],
     len: usize,
 }
 
-impl<T: Copy> Pointers<T> {
+impl<T: Copy> UpTo64<T> {
     #[inline]
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { all: [const { MaybeUninit::uninit() }; 64], len: 0 }
     }
 
     #[inline]
-    fn push(&mut self, pointer: T) {
-        self.all[self.len] = MaybeUninit::new(pointer);
+    pub(crate) fn push(&mut self, value: T) {
+        self.all[self.len] = MaybeUninit::new(value);
         self.len += 1;
     }
 
     #[inline]
-    fn get(&self) -> &[T] {
+    pub(crate) fn get(&self) -> &[T] {
         // SAFETY: the first `len` are initialized.
         unsafe { core::slice::from_raw_parts(self.all.as_ptr().cast(), self.len) }
     }
@@ -226,7 +226,7 @@ impl Call {
                         return;
                     }
                     let at = if self.has_blocks() { me * count } else { 0 };
-                    let mut sources = Pointers::new();
+                    let mut sources = UpTo64::new();
                     (0..nranks).for_each(|rank| sources.push(of(rank, at)));
                     if let Some(fold) = self.fold {
                         fold(sources.get(), &[self.request.output], count);
@@ -332,15 +332,16 @@ impl Call {
         at: Range<usize>,
         staged: usize,
     ) -> Result<*const u8, CollError> {
-        match self.places[0][rank] {
-            // For an all-reduce that is staged, a place says nothing: the data was staged.
-            place if place != 0 && self.plan.places == 1 => {
+        // For an all-reduce that is staged, a place says nothing: the data was staged.
+        let place = if self.plan.places == 1 { self.places.get()[rank][0] } else { 0 };
+        match place {
+            1.. => {
                 let offset = (place - 1).checked_add((at.start * self.size()) as u64);
                 let found =
                     offset.and_then(|offset| engine.memory.in_pool_of(rank, offset, at.len() * self.size()));
                 found.map(<*mut u8>::cast_const).ok_or_else(|| self.malformed(engine, rank))
             }
-            _ => Ok(self.half(engine, rank, piece).wrapping_add(staged * self.size()).cast_const()),
+            0 => Ok(self.half(engine, rank, piece).wrapping_add(staged * self.size()).cast_const()),
         }
     }
 
@@ -367,7 +368,7 @@ impl Call {
                     let part = self.elements(piece, self.count_of(me));
                     let (start, staged) =
                         if self.has_blocks() { (self.start_of(me), me * self.plan.block) } else { (0, 0) };
-                    let mut sources = Pointers::new();
+                    let mut sources = UpTo64::new();
                     for rank in 0..nranks {
                         let at = start + part.start..start + part.end;
                         sources.push(if rank == me {
@@ -436,7 +437,7 @@ impl Call {
         let (me, nranks) = (engine.me, engine.nranks());
         let part = self.elements(piece, self.request.count);
         let own = self.slice(part.len(), me, nranks);
-        let mut sources = Pointers::new();
+        let mut sources = UpTo64::new();
         for rank in 0..nranks {
             let at = part.start + own.start..part.start + own.end;
             sources.push(if rank == me {
@@ -481,10 +482,10 @@ impl Call {
         let nranks = engine.nranks();
         let own = self.slice(self.request.count, engine.me, nranks);
         let bytes = self.request.count * self.size();
-        let (mut sources, mut targets) = (Pointers::new(), Pointers::new());
+        let (mut sources, mut targets) = (UpTo64::new(), UpTo64::new());
         for rank in 0..nranks {
             let of = |side: usize| {
-                let place = engine.memory.in_pool_of(rank, self.places[side][rank] - 1, bytes);
+                let place = engine.memory.in_pool_of(rank, self.places.get()[rank][side] - 1, bytes);
                 place
                     .map(|at| at.wrapping_add(own.start * self.size()))
                     .ok_or_else(|| self.malformed(engine, rank))

@@ -22,6 +22,29 @@ impl Collectives<'_> {
     /// As [`run_raw`](Self::run_raw).
     #[inline]
     unsafe fn check_raw(&self, request: &Request) -> Result<(), BadArgument> {
+        match request.kind {
+            Kind::Barrier => Ok(()),
+            // What small calls mostly are: the same checks without the other kinds' cases.
+            Kind::AllReduce => {
+                request.check(self.nranks())?;
+                let bytes = request.count * request.dtype.size();
+                let (from, to) = (request.input.addr(), request.output.addr());
+                match () {
+                    () if bytes == 0 => Ok(()),
+                    () if from == 0 => Err(BadArgument::Null { what: "input" }),
+                    () if to == 0 => Err(BadArgument::Null { what: "output" }),
+                    () if from != to && from.abs_diff(to) < bytes => Err(BadArgument::Overlap),
+                    () => Ok(()),
+                }
+            }
+            // SAFETY: the caller's promises.
+            _ => unsafe { self.check_any(request) },
+        }
+    }
+
+    /// # Safety
+    /// As [`run_raw`](Self::run_raw).
+    unsafe fn check_any(&self, request: &Request) -> Result<(), BadArgument> {
         request.check(self.nranks())?;
         let nranks = self.nranks();
         let listed = matches!(request.kind, Kind::AllGatherV | Kind::ReduceScatterV | Kind::AllToAllV);
@@ -52,7 +75,7 @@ impl Collectives<'_> {
         // In place: the same elements for a reduction, this rank's own block for a collection.
         let own_block = self.rank() * count * size;
         let in_place = match request.kind {
-            Kind::AllReduce | Kind::Reduce => from == to,
+            Kind::Reduce => from == to,
             Kind::AllGather | Kind::Gather => from == to + own_block,
             Kind::AllGatherV => {
                 let before =
@@ -71,10 +94,11 @@ impl Collectives<'_> {
     /// Input, output and lists of counts are null where they are not used, or valid for what the call reads and writes; nobody else writes
     /// them, or reads the output, meanwhile. After an error other than [`CollError::Argument`], a buffer that lies in the group's pool
     /// and was [shared](Request::shared) must not be used any more.
+    #[inline]
     pub unsafe fn run_raw(&self, request: Request) -> Result<(), CollError> {
         // SAFETY: the caller's promises.
         unsafe { self.check_raw(&request) }?;
-        self.run_from(request, Origin::Anywhere)
+        self.run_from(&request, Origin::Anywhere)
     }
 
     /// Starts a call in raw parts.

@@ -13,6 +13,10 @@ use mailbox_atomics::WordU64;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long a thread that was called back may take before it is woken again.
+const WAKE_AGAIN: Duration = Duration::from_micros(100);
 
 /// A group's progress thread.
 pub(crate) struct Helper {
@@ -99,12 +103,16 @@ impl Shared {
     }
 
     /// Waits until the thread has left its wait.
+    ///
+    /// The interrupt does not change the word that the thread sleeps on. A thread that looked for it just before and is about to sleep
+    /// sleeps through the wake, so it is woken again until it has left.
     fn call_back<'g>(&'g self, mut state: Lock<'g>) -> Lock<'g> {
         while !state.word.is_null() {
             self.interrupt.store(true, Ordering::Release);
             // SAFETY: the thread is in its wait on this word, so the word's group, and its memory, are there.
             unsafe { (*state.word).wake_waiters() };
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let waited = self.changed.wait_timeout(state, WAKE_AGAIN);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         self.interrupt.store(false, Ordering::Release);
         state

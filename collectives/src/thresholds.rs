@@ -56,3 +56,10 @@ pub(crate) fn slot(nranks: usize) -> usize {
 pub(crate) fn polls(core_per_rank: bool) -> u32 {
     if core_per_rank { 1000 } else { 1 }
 }
+
+/// How many times a rank without a core of its own then yields it, before it takes a clock and a phase. Every turn lets the others make
+/// their step.
+pub(crate) const YIELDS: u32 = 16;
+
+/// How many times it polls before it yields where everybody on its core has come: as long as a yield takes, a microsecond.
+pub(crate) const SPINS: u32 = 75;

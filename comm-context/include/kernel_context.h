@@ -55,7 +55,8 @@ COMM_STATIC_ASSERT(offsetof(CompletionEntry, reserved) == 28, "CompletionEntry: 
  * Where a kernel asks for the completion of its task to wait for words. LocalContext points at its parts. At a
  * multiple of 64.
  *
- * STATE: deferred completion is not supported yet. A kernel that leaves a count or an error fails its task.
+ * In a graph of the chip's runtime the task completes when every word has been reached. A kernel that a Worker
+ * launches by itself cannot wait so: it fails its task when it leaves a count. An error fails the task everywhere.
  */
 typedef struct CompletionSlab {
     uint32_t count; /* how many entries the kernel wrote; 0 when it starts */

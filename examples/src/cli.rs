@@ -16,17 +16,23 @@ pub struct Flag {
     long: &'static str,
     value: Option<&'static str>,
     help: &'static str,
+    repeated: bool,
 }
 
 impl Flag {
     /// A flag that a value follows; `value` is what the help calls it.
     pub const fn with_value(long: &'static str, value: &'static str, help: &'static str) -> Self {
-        Self { short: None, long, value: Some(value), help }
+        Self { short: None, long, value: Some(value), help, repeated: false }
     }
 
     /// A flag without a value.
     pub const fn switch(long: &'static str, help: &'static str) -> Self {
-        Self { short: None, long, value: None, help }
+        Self { short: None, long, value: None, help, repeated: false }
+    }
+
+    /// The same flag, which may be given several times.
+    pub const fn repeated(self) -> Self {
+        Self { repeated: true, ..self }
     }
 
     /// The same flag with a short form.
@@ -81,7 +87,7 @@ impl CommandLine {
             if *flag == HELP {
                 return Ok(None);
             }
-            if given.iter().any(|(earlier, _)| *earlier == flag) {
+            if !flag.repeated && given.iter().any(|(earlier, _)| *earlier == flag) {
                 return Err(usage(format!("'{flag}' is given twice")));
             }
             let value = match flag.value {
@@ -143,6 +149,11 @@ impl Arguments {
         self.given(long).is_some()
     }
 
+    /// Whether the flag may be given several times.
+    pub fn is_repeated(&self, long: &str) -> bool {
+        self.line.flags().any(|flag| flag.long == long && flag.repeated)
+    }
+
     /// The flag's value as a path.
     pub fn path(&self, long: &str) -> Option<PathBuf> {
         self.given(long).map(|(_, value)| value.into())
@@ -151,6 +162,23 @@ impl Arguments {
     /// The flag's value.
     pub fn value<T: FromStr<Err: Display>>(&self, long: &str) -> Result<Option<T>, Error> {
         self.value_with(long, T::from_str)
+    }
+
+    /// All values of a flag that may be given several times, as `parse` reads them.
+    pub fn values_with<T, E: Display>(
+        &self,
+        long: &str,
+        parse: impl Fn(&str) -> Result<T, E>,
+    ) -> Result<Vec<T>, Error> {
+        let given = self.given.iter().filter(|(flag, _)| flag.long == long);
+        given
+            .map(|(flag, value)| {
+                let bad = |why: &dyn Display| {
+                    usage(format!("invalid value '{}' for '{flag}': {why}", value.display()))
+                };
+                parse(value.to_str().ok_or_else(|| bad(&"it is not UTF-8"))?).map_err(|error| bad(&error))
+            })
+            .collect()
     }
 
     /// The flag's value, as `parse` reads it.

@@ -10,7 +10,7 @@ use crate::rows::{Rows, rows_that_fit};
 use std::process::ExitCode;
 use worker_orch::{
     Access, Args, ChipConfig, ChipContext, DType, DeviceAddr, DomainContext, Failure, Membership,
-    Orchestrator, Program, Task, TensorDesc, flat_tensor, group_bytes,
+    Orchestrator, Program, Task, TensorDesc, Worker, flat_tensor, group_bytes,
 };
 
 /// The bytes of a `CommPhaseBarrier`.
@@ -84,7 +84,12 @@ pub struct Collective {
     pub expected: Box<dyn Fn(usize, usize) -> Option<f64>>,
     /// How much the output grows when every input grows by 1.
     pub gain: f64,
+    /// A graph that takes the place of the kernel, with its arguments.
+    pub graph: Option<GraphOf>,
 }
+
+/// Registers a graph with a Worker.
+pub type GraphOf = Box<dyn Fn(&mut Worker) -> Result<Program, Failure>>;
 
 impl Collective {
     /// The main function of a program that is a collective on two chips or more. Its kernel has the program's
@@ -121,7 +126,10 @@ impl Collective {
     ) -> Result<Outcome, Error> {
         let n = job.devices().len();
         let mut worker = job.worker().build().map_err(Error::before_start)?;
-        let kernel = job.kernel(&mut worker, kernel)?;
+        let kernel = match &self.graph {
+            Some(register) => register(&mut worker).map_err(Error::before_start)?,
+            None => job.kernel(&mut worker, kernel)?,
+        };
         let copy = worker.register_function("copy", copy);
         let chips = job.devices().iter().enumerate().map(|(rank, device)| self.chip(*device, rank, n, given));
         let chips = chips.collect::<Result<Vec<_>, _>>().map_err(Error::Usage)?;

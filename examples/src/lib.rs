@@ -12,6 +12,7 @@ mod collective;
 mod devices;
 mod exit;
 mod golden;
+mod graphs;
 mod job;
 mod kernel_args;
 mod log;
@@ -20,10 +21,13 @@ mod report;
 mod rows;
 
 pub use cli::{Arguments, CommandLine, Flag, usage};
-pub use collective::{Collective, SIGNAL_BYTES, Windows, data_len, input, sum_of_inputs, window_bytes};
+pub use collective::{
+    Collective, GraphOf, SIGNAL_BYTES, Windows, data_len, input, sum_of_inputs, window_bytes,
+};
 pub use devices::Devices;
 pub use exit::{Error, Outcome, main, print_line};
 pub use golden::{Checked, UNTOUCHED, slack_of_sum};
+pub use graphs::{DotFile, Peers, reduce};
 pub use job::Job;
 pub use kernel_args::{ARGS_FLAGS, KernelArg, KernelArgs};
 pub use options::{DEFAULT_SYMBOL, FLAGS, KERNEL_NOTE, KernelFile, Options, Style, at_least_one};

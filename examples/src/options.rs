@@ -103,7 +103,8 @@ impl Options {
             devices: arguments.value("devices")?,
             iters: arguments.value_with("iters", at_least_one)?.unwrap_or(NonZeroU32::MIN),
             count: arguments.value_with("count", at_least_one)?,
-            kernel: arguments.value("kernel")?,
+            // Where it may be given several times it means something else.
+            kernel: if arguments.is_repeated("kernel") { None } else { arguments.value("kernel")? },
             timeout: arguments.value("timeout")?,
             trace: arguments.path("trace"),
             check: arguments.has("check"),

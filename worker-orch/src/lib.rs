@@ -105,6 +105,36 @@
 //! everything in that run is over. What a nested Worker's tasks touch is not seen by the level above: there the
 //! tensors of the orchestration count.
 //!
+//! # Graphs on a chip
+//! A program of [`Worker::register_graph`] runs graphs of tasks on the cores of its chip ([`runtime`]), and the parent does nothing
+//! from their start to their end. Graphs that are submitted together wait for each other's signals.
+//! ```
+//! use worker_orch::runtime::{FrontEnd, Kernels, Limits, TaskArgs};
+//! use worker_orch::{Access, Args, Worker};
+//!
+//! let mut worker = Worker::builder().devices(&[0]).build()?;
+//! let twice = worker.register_graph("twice", |task| {
+//!     let mut graphs = task.graphs(&Limits::default())?;
+//!     let double = graphs.runtime().kernel("double", |block| {
+//!         let doubled: Vec<f32> = block.read::<f32>(0)?.iter().map(|value| value * 2.0).collect();
+//!         Ok(block.write(0, &doubled)?)
+//!     });
+//!     let x = graphs.tensor(0)?;
+//!     graphs.run(FrontEnd::Inferred, |graph| {
+//!         // The second waits for the first, because of x.
+//!         graph.submit(Kernels::aiv(double), &TaskArgs::new().inout(&x))?;
+//!         graph.submit(Kernels::aiv(double), &TaskArgs::new().inout(&x)).map(drop)
+//!     })
+//! })?;
+//! let x = worker.host_buffer::<f32>(4)?;
+//! x.write(&[1.0, 2.0, 3.0, 4.0])?;
+//! worker.init()?;
+//! let args = Args::new().tensor(&x.tensor(), Access::InOut);
+//! worker.run(|orch| orch.submit_next_level(twice, &args, 0))?;
+//! assert_eq!(x.to_vec(), [4.0, 8.0, 12.0, 16.0]);
+//! # Ok::<_, worker_orch::Failure>(())
+//! ```
+//!
 //! # Collectives
 //! Functions on chips reduce and exchange data with [`Task::collectives`], over the chips that they were submitted to together. The
 //! parent makes the group, once; later runs use it again.
@@ -187,6 +217,8 @@ mod child;
 mod chip_context;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+#[cfg(feature = "cxx")]
+mod graph_object;
 mod heap;
 mod host_buffer;
 mod log;
@@ -200,9 +232,10 @@ mod worker;
 
 pub use args::{Access, Args};
 pub use builder::{CHIP_LEVEL, WorkerBuilder};
-pub use child::Task;
+pub use child::{Graphs, Task};
 pub use chip_bootstrap::{Chip, ChipConfig, ChipMemoryKind, HostSpan, PartKind, Platform, UnknownPlatform};
 pub use chip_context::{ChipBuffer, ChipContext};
+pub use chip_runtime as runtime;
 pub use collectives::{
     CollError, Collectives, Op, Options as CollectivesOptions, WindowTensor, bf16, f16, group_bytes,
 };
@@ -210,6 +243,8 @@ pub use comm_context::abi::{
     AbiError, COMM_MAX_RANK_NUM, CommContext, DType, DeviceAddr, TensorBuilder, TensorDesc,
 };
 pub use comm_context::comm::{AddressSpace, ArgumentError, CommError, Membership, Timeout};
+#[cfg(feature = "cxx")]
+pub use graph_object::GraphObject;
 pub use host_buffer::{Element, HostBuffer, flat_tensor};
 pub use parent::{ChipMemory, Domain, DomainContext, Orchestrator};
 pub use program::{OrchestrationFn, Program, TaskFn};

@@ -162,6 +162,25 @@ impl Worker {
         Ok(self.programs.add_closure(name, Arc::new(closure)))
     }
 
+    /// Registers a graph: a closure that runs graphs of tasks on its chip, with [`Task::graphs`](crate::Task::graphs), before
+    /// [`init`](Self::init) and with children that are forked.
+    ///
+    /// Graphs that signal each other are submitted together, with [`submit_group`](crate::Orchestrator::submit_group): then a chip that
+    /// waits for a signal that no chip of the group will send is found out at once.
+    pub fn register_graph(
+        &mut self,
+        name: &str,
+        graph: impl Fn(&mut Task<'_>) -> Result<(), Failure> + Send + Sync + 'static,
+    ) -> Result<Program, Failure> {
+        if self.settings.start == Start::Exec {
+            let text = format!(
+                "`{name}` is a graph, which children that are started by exec do not have; start them by fork"
+            );
+            return Err(invalid(text, "register"));
+        }
+        Ok(self.programs.add_graph(name, Arc::new(graph)))
+    }
+
     /// Says what a program takes: a submit that does not fit is refused, with the argument that does not. It replaces the signature that
     /// the program had.
     pub fn set_signature(&mut self, program: Program, signature: Signature) -> Result<(), Failure> {

@@ -259,7 +259,9 @@ struct group *find_group(MPI_Comm comm) {
 
 int call_failed(struct group *group, enum kind kind) {
     (void)kind;
-    fprintf(stderr, "chipcomm_mpi: rank %d of %d: %s\n", group->rank, group->size, chipcomm_mpi_error());
+    const char *why = chipcomm_mpi_error();
+    fprintf(stderr, "chipcomm_mpi: rank %d of %d: %s\n", group->rank, group->size,
+            *why ? why : "a type could not be packed, or there is no memory for it");
     fflush(stderr);
     /* A dead rank is the launcher's to report, which ends this process too. Where it does not, the error is ours. */
     nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL);

@@ -146,32 +146,50 @@ static size_t at_once(size_t count, size_t size) {
     return count < most ? count : most;
 }
 
+/*
+ * MPI_BOTTOM is NULL, which MPICH's MPI_Pack refuses. The same data from another base: the type moved down by as much as the base is
+ * moved up. Returns the base; the type is to be freed where it differs.
+ */
+static void *based(const void *at, MPI_Datatype *type) {
+    MPI_Aint up = 4096, down = -up;
+    if (at != MPI_BOTTOM) return (void *)(uintptr_t)at;
+    if (PMPI_Type_create_hindexed(1, &(int){1}, &down, *type, type) != MPI_SUCCESS) return NULL;
+    PMPI_Type_commit(type);
+    return (void *)(uintptr_t)up;
+}
+
 int pack(const void *from, size_t count, const struct shape *shape, void *to, MPI_Comm comm) {
+    MPI_Datatype type = shape->type;
+    int result = MPI_SUCCESS;
     if (shape->plain) {
         if (count && from != to) memcpy(to, from, count * shape->size);
         return MPI_SUCCESS;
     }
-    for (size_t done = 0, part; done < count && shape->size; done += part) {
+    const char *base = based(from, &type);
+    for (size_t done = 0, part; result == MPI_SUCCESS && done < count && shape->size; done += part) {
         part = at_once(count - done, shape->size);
         int at = 0;
-        int result = PMPI_Pack((const char *)from + (MPI_Aint)done * shape->extent, (int)part, shape->type,
-                               (char *)to + done * shape->size, (int)(part * shape->size), &at, comm);
-        if (result != MPI_SUCCESS) return result;
+        result = PMPI_Pack(base + (MPI_Aint)done * shape->extent, (int)part, type, (char *)to + done * shape->size,
+                           (int)(part * shape->size), &at, comm);
     }
-    return MPI_SUCCESS;
+    if (type != shape->type) PMPI_Type_free(&type);
+    return result;
 }
 
 int unpack(const void *from, void *to, size_t count, const struct shape *shape, MPI_Comm comm) {
+    MPI_Datatype type = shape->type;
+    int result = MPI_SUCCESS;
     if (shape->plain) {
         if (count && from != to) memcpy(to, from, count * shape->size);
         return MPI_SUCCESS;
     }
-    for (size_t done = 0, part; done < count && shape->size; done += part) {
+    char *base = based(to, &type);
+    for (size_t done = 0, part; result == MPI_SUCCESS && done < count && shape->size; done += part) {
         part = at_once(count - done, shape->size);
         int at = 0;
-        int result = PMPI_Unpack((const char *)from + done * shape->size, (int)(part * shape->size), &at,
-                                 (char *)to + (MPI_Aint)done * shape->extent, (int)part, shape->type, comm);
-        if (result != MPI_SUCCESS) return result;
+        result = PMPI_Unpack((const char *)from + done * shape->size, (int)(part * shape->size), &at,
+                             base + (MPI_Aint)done * shape->extent, (int)part, type, comm);
     }
-    return MPI_SUCCESS;
+    if (type != shape->type) PMPI_Type_free(&type);
+    return result;
 }

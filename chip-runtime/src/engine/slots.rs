@@ -42,7 +42,8 @@ pub(super) struct Slot {
     pub(super) shape: Shape,
     pub(super) scope_open: bool,
     pub(super) sync_start: bool,
-    pub(super) skipped: bool,
+    /// Its waits are armed, or were.
+    pub(super) armed: bool,
     /// Prerequisites that are not met; one of them is to be published.
     pub(super) unmet: u32,
     /// What keeps its tensors: its scope while that is open, and tasks that use them.

@@ -205,16 +205,14 @@ impl State {
             return;
         }
         slot.stage = Stage::Published;
-        if !slot.waits.is_empty() {
-            self.arm(task);
-        }
         self.meet(task);
         self.end_tasks();
     }
 
-    /// Arms the waits of a task that is published.
+    /// Arms the waits of a task that waits for nothing else: there are never more than can be met next.
     fn arm(&mut self, task: TaskId) {
         let slot = self.rings[task.ring()].slot_mut(task.local());
+        slot.armed = true;
         let mut failed = None;
         for wait in &slot.waits {
             match self.poller.arm(task, wait) {
@@ -269,14 +267,21 @@ impl State {
 
     /// One prerequisite is met.
     fn meet(&mut self, task: TaskId) {
-        let slot = self.rings[task.ring()].slot_mut(task.local());
+        let slot = self.slot_mut(task);
         slot.unmet -= 1;
+        let arms = !slot.waits.is_empty() && !slot.armed;
+        if slot.unmet > 0 || self.error.is_some() {
+            return;
+        }
+        if arms {
+            self.arm(task);
+        }
+        let slot = self.rings[task.ring()].slot_mut(task.local());
         if slot.unmet > 0 || self.error.is_some() {
             return;
         }
         // SAFETY: the predicate's tensor was checked at the submit, and this task keeps it.
         if slot.predicate.as_ref().is_some_and(|predicate| !unsafe { element::holds(predicate) }) {
-            slot.skipped = true;
             self.ending.push(task);
         } else if slot.shape == Shape::Dummy {
             self.ending.push(task);

@@ -5,6 +5,7 @@ use crate::error::{ErrorKind, RuntimeError};
 use crate::task::TaskId;
 use comm_context::comm::CommError;
 use std::time::Duration;
+use worker_errors::{ErrorCode, Failure};
 
 /// Why a wait or a signal was refused, or how it ended.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -104,17 +105,24 @@ impl SignalError {
         }
     }
 
+    /// The kind of failure, among those of all crates.
+    pub fn cause(&self) -> ErrorCode {
+        match self {
+            Self::Comm { cause, .. } => Failure::from((**cause).clone()).root_cause().code,
+            Self::TimedOut { .. } => ErrorCode::TimedOut,
+            Self::Deadlock(_) => ErrorCode::Task,
+            Self::StuckElsewhere { .. } => ErrorCode::PeerLeft,
+            Self::Memory(_) => ErrorCode::OutOfMemory,
+            _ => ErrorCode::Invalid,
+        }
+    }
+
     /// The task that it is about, if it is about one.
     pub fn task(&self) -> Option<TaskId> {
         match self {
             Self::Deadlock(deadlock) => deadlock.chain.first().map(|wait| wait.task),
             _ => None,
         }
-    }
-
-    /// Whether it follows from something that happened elsewhere, which is on record there.
-    pub fn is_cancel(&self) -> bool {
-        matches!(self, Self::Comm { cause, .. } if matches!(**cause, CommError::Aborted { .. }))
     }
 }
 
@@ -127,7 +135,8 @@ impl From<CommError> for SignalError {
 impl From<SignalError> for RuntimeError {
     fn from(error: SignalError) -> Self {
         let task = error.task();
-        let error = RuntimeError::from(ErrorKind::Signal { code: error.code(), text: error.to_string() });
+        let kind = ErrorKind::Signal { code: error.code(), cause: error.cause(), text: error.to_string() };
+        let error = RuntimeError::from(kind);
         match task {
             Some(task) => error.at_task(task),
             None => error,

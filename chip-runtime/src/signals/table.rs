@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use super::{Domain, SignalError};
-use comm_context::abi::{CommContext, DeviceAddr};
+use comm_context::abi::{CommContext, DType, DeviceAddr, TensorDesc};
 use comm_context::comm::{CommError, Communicator, Window};
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU32;
@@ -150,6 +150,26 @@ impl RemoteAddressTable {
     pub fn place(&self, domain: Domain) -> Result<(u32, u32), SignalError> {
         let entry = self.entry(domain)?;
         Ok((entry.me, entry.members.len() as u32))
+    }
+
+    /// Whether these bytes lie in one window.
+    pub fn holds(&self, addr: u64, len: u64) -> bool {
+        let inside = |entry: &Entry, window: &NonNull<u8>| {
+            let offset = addr.checked_sub(window.addr().get() as u64);
+            offset.and_then(|offset| offset.checked_add(len)).is_some_and(|end| end <= entry.size)
+        };
+        self.domains.iter().any(|entry| entry.windows.iter().any(|window| inside(entry, window)))
+    }
+
+    /// All windows, each as a tensor of bytes.
+    pub fn windows(&self) -> impl Iterator<Item = TensorDesc> {
+        let bytes = |entry: &Entry, window: &NonNull<u8>| {
+            let (at, len) = (DeviceAddr(window.addr().get() as u64), entry.size);
+            TensorDesc::builder(at, len, DType::Uint8, &[u32::try_from(len).unwrap_or(u32::MAX)]).build().ok()
+        };
+        self.domains
+            .iter()
+            .flat_map(move |entry| entry.windows.iter().filter_map(move |window| bytes(entry, window)))
     }
 
     /// Element `index` of a named buffer in the window of `rank`: inside the buffer, and aligned as its elements are.

@@ -7,20 +7,22 @@ use std::path::Path;
 use std::thread;
 
 const LENGTH: usize = 300;
+/// The bits of 0.5.
+const HALF: u64 = 0x3f00_0000;
 
 /// Runs (a + b) * 0.5 and returns the result and the flags.
-fn add_and_scale(
+fn run(
     runtime: &mut Runtime,
     front_end: FrontEnd,
     orchestration: &Orchestration,
     flags: bool,
+    scalars: &[u64],
 ) -> (Vec<f32>, Vec<f32>) {
     let count: Vec<f32> = (0..LENGTH).map(|at| at as f32).collect();
     let mut a = Buffer::of(&count);
     let mut b = Buffer::of(&vec![2.0f32; LENGTH]);
     let mut out = Buffer::<f32>::zeroed(&[LENGTH as u32]);
     let mut seen = Buffer::<f32>::zeroed(&[3]);
-    let scalars = [u64::from(0.5f32.to_bits()), LENGTH as u64];
     let result = runtime.run(front_end, soon(), |graph| {
         let mut tensors = vec![
             TensorArg::Input(*graph.import(&mut a)?.desc()),
@@ -30,7 +32,7 @@ fn add_and_scale(
         if flags {
             tensors.push(TensorArg::InOut(*graph.import(&mut seen)?.desc()));
         }
-        orchestration.call(graph, &tensors, &scalars)
+        orchestration.call(graph, &tensors, scalars)
     });
     result.unwrap_or_else(|error| panic!("{}: {error}", front_end.name()));
     (out.to_vec().unwrap(), seen.to_vec().unwrap())
@@ -49,9 +51,20 @@ fn an_object_that_was_written_against_the_layouts_alone_runs_unchanged() {
         let mut runtime = runtime(small(), &object, &["add", "scale", "mix", "zero"]);
         let orchestration = orchestration(&object, None);
         for _ in 0..3 {
-            let (out, flags) = add_and_scale(&mut runtime, front_end, &orchestration, true);
+            let (out, flags) = run(&mut runtime, front_end, &orchestration, true, &[HALF, LENGTH as u64]);
             assert_eq!((out, flags), (expected(), vec![1.0; 3]), "{}", front_end.name());
         }
+    }
+}
+
+#[test]
+fn a_source_with_the_names_of_upstream_runs_with_the_compatible_headers() {
+    let object = object("upstream.cpp", "-DUPSTREAM");
+    let mut runtime = runtime(small(), &object, &["add", "scale", "exchange"]);
+    let orchestration = orchestration(&object, None);
+    for front_end in FrontEnd::ALL {
+        let (out, flags) = run(&mut runtime, front_end, &orchestration, true, &[HALF]);
+        assert_eq!((out, flags), (expected(), vec![1.0; 3]), "{}", front_end.name());
     }
 }
 
@@ -60,7 +73,7 @@ fn one_object_with_our_header_gives_the_same_on_every_front_end() {
     let orchestration = graph("add_and_scale");
     let mut runtime = runtime(small(), &object("kernels.cpp", "-DOWN"), &["add", "scale"]);
     for front_end in FrontEnd::ALL {
-        let (out, _) = add_and_scale(&mut runtime, front_end, &orchestration, false);
+        let (out, _) = run(&mut runtime, front_end, &orchestration, false, &[HALF]);
         assert_eq!(out, expected(), "{}", front_end.name());
     }
 }

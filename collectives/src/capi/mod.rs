@@ -26,6 +26,7 @@ use crate::options::Options;
 use comm_context::capi::{self as base, Out, guarded};
 use comm_context::comm::Timeout;
 use constants::COMM_COLL_PROGRESS_THREAD;
+use core::any::Any;
 use core::ffi::{c_int, c_void};
 use core::ptr::NonNull;
 use error::EntryError;
@@ -43,31 +44,43 @@ pub struct CommCollOptions {
     pub timeout_ms: u64,
 }
 
-/// Runs a call on a group. A panic breaks the group and goes on to [`guarded`].
+/// Runs a call on a group. A panic breaks the group.
 #[inline]
 fn with_group(call: &str, handle: u64, body: impl FnOnce(&mut Entered) -> Result<(), EntryError>) -> c_int {
-    guarded(
+    // Nothing in it can panic.
+    let mut group = match Entered::new(handle) {
+        Ok(group) => group,
+        Err(error) => return refused(call, None, error),
+    };
+    match catch_unwind(AssertUnwindSafe(|| body(&mut group))) {
+        Ok(Ok(())) => 0,
+        Ok(Err(error)) => refused(call, Some(&group), error),
+        Err(panic) => panicked(call, &group, panic),
+    }
+}
+
+#[cold]
+fn refused(call: &str, group: Option<&Entered>, error: EntryError) -> c_int {
+    guarded(call, || group.map(rank_of), || Err(error))
+}
+
+#[cold]
+fn panicked(call: &str, group: &Entered, panic: Box<dyn Any + Send>) -> c_int {
+    guarded::<EntryError>(
         call,
-        || rank_of(handle),
+        || Some(rank_of(group)),
         || {
-            let mut group = Entered::new(handle)?;
-            match catch_unwind(AssertUnwindSafe(|| body(&mut group))) {
-                Ok(done) => done,
-                Err(panic) => {
-                    group.coll.break_after_panic();
-                    resume_unwind(panic)
-                }
-            }
+            group.coll.break_after_panic();
+            resume_unwind(panic)
         },
     )
 }
 
-/// The communicator's rank of the caller in the group behind `handle`, for people, and that in the group where it is another.
-fn rank_of(handle: u64) -> Option<String> {
-    let group = Entered::new(handle).ok()?;
+/// The communicator's rank of the caller in a group, for people, and that in the group where it is another.
+fn rank_of(group: &Entered) -> String {
     let (rank, in_group) = (group.coll.members()[group.coll.rank()], group.coll.rank());
     let same = rank as usize == in_group;
-    Some(if same { format!("rank {rank}") } else { format!("rank {rank} ({in_group} in its group)") })
+    if same { format!("rank {rank}") } else { format!("rank {rank} ({in_group} in its group)") }
 }
 
 /// The caller's rank in a communicator that it makes a group over, for people.
@@ -170,7 +183,7 @@ pub unsafe fn split(group: u64, color: c_int, key: i64, out: *mut u64) -> c_int 
 
 /// Finishes what was started, and closes the group.
 pub fn destroy(group: u64) -> c_int {
-    let who = rank_of(group);
+    let who = Entered::new(group).ok().map(|group| rank_of(&group));
     guarded::<EntryError>(
         "comm_coll_destroy",
         || who,

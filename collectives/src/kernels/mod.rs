@@ -76,12 +76,20 @@ impl Kernels {
 /// Bytes of accumulators that stay in registers from the first source to the last.
 const BLOCK: usize = 256;
 
-/// The code of every kernel.
+/// The code of every kernel: blocks of `N` elements, then of `M`, then of `S`, then single ones. Most calls are short, and a rest of single
+/// elements would take them longer than everything else.
 ///
 /// # Safety
 /// As [`Fold`].
 #[inline(always)]
-unsafe fn fold_all<B: Build, L: Lane, O: Operation<L::Acc>, const N: usize>(
+unsafe fn fold_all<
+    B: Build,
+    L: Lane,
+    O: Operation<L::Acc>,
+    const N: usize,
+    const M: usize,
+    const S: usize,
+>(
     sources: &[*const u8],
     targets: &[*mut u8],
     count: usize,
@@ -93,6 +101,16 @@ unsafe fn fold_all<B: Build, L: Lane, O: Operation<L::Acc>, const N: usize>(
         // SAFETY: elements `at..at + N` are within `count`. All sources are loaded before any target is stored.
         unsafe { fold_block::<B, L, O, N>(sources, targets, at * size, ranks) };
         at += N;
+    }
+    while at + M <= count {
+        // SAFETY: as above.
+        unsafe { fold_block::<B, L, O, M>(sources, targets, at * size, ranks) };
+        at += M;
+    }
+    while at + S <= count {
+        // SAFETY: as above.
+        unsafe { fold_block::<B, L, O, S>(sources, targets, at * size, ranks) };
+        at += S;
     }
     while at < count {
         // SAFETY: as above.
@@ -144,6 +162,11 @@ unsafe fn copy_all(from: *const u8, to: *mut u8, bytes: usize) {
             to.add(at).cast::<[u64; BLOCK / 8]>().write_unaligned(block);
             at += BLOCK;
         }
+        while at + 64 <= bytes {
+            let block = from.add(at).cast::<[u64; 8]>().read_unaligned();
+            to.add(at).cast::<[u64; 8]>().write_unaligned(block);
+            at += 64;
+        }
         while at + 16 <= bytes {
             let block = from.add(at).cast::<[u64; 2]>().read_unaligned();
             to.add(at).cast::<[u64; 2]>().write_unaligned(block);
@@ -165,13 +188,20 @@ macro_rules! build {
             /// # Safety
             /// As [`Fold`].
             $(#[$feature])?
-            unsafe fn kernel<L: Lane, O: Operation<L::Acc>, const N: usize, const SIZE: usize>(
+            unsafe fn kernel<
+                L: Lane,
+                O: Operation<L::Acc>,
+                const N: usize,
+                const M: usize,
+                const S: usize,
+                const SIZE: usize,
+            >(
                 sources: &[*const u8],
                 targets: &[*mut u8],
                 count: usize,
             ) {
                 // SAFETY: the caller's promises.
-                unsafe { fold_all::<$build, L, O, N>(sources, targets, count, SIZE) }
+                unsafe { fold_all::<$build, L, O, N, M, S>(sources, targets, count, SIZE) }
             }
 
             /// # Safety
@@ -185,12 +215,14 @@ macro_rules! build {
             macro_rules! float {
                 ($lane:ty, $n:expr, $size:literal) => {{
                     const N: usize = $n;
+                    const M: usize = 64 / $size;
+                    const S: usize = 16 / $size;
                     [
-                        Some(kernel::<$lane, Sum, N, $size> as Fold),
-                        Some(kernel::<$lane, Prod, N, $size> as Fold),
-                        Some(kernel::<$lane, Max, N, $size> as Fold),
-                        Some(kernel::<$lane, Min, N, $size> as Fold),
-                        Some(kernel::<$lane, Avg, N, $size> as Fold),
+                        Some(kernel::<$lane, Sum, N, M, S, $size> as Fold),
+                        Some(kernel::<$lane, Prod, N, M, S, $size> as Fold),
+                        Some(kernel::<$lane, Max, N, M, S, $size> as Fold),
+                        Some(kernel::<$lane, Min, N, M, S, $size> as Fold),
+                        Some(kernel::<$lane, Avg, N, M, S, $size> as Fold),
                         None,
                         None,
                         None,
@@ -204,19 +236,21 @@ macro_rules! build {
             macro_rules! integer {
                 ($int:ident) => {{
                     const N: usize = BLOCK / size_of::<$int>();
+                    const M: usize = 64 / size_of::<$int>();
+                    const S: usize = 16 / size_of::<$int>();
                     const SIZE: usize = size_of::<$int>();
                     [
-                        Some(kernel::<$int, Sum, N, SIZE> as Fold),
-                        Some(kernel::<$int, Prod, N, SIZE> as Fold),
-                        Some(kernel::<$int, Max, N, SIZE> as Fold),
-                        Some(kernel::<$int, Min, N, SIZE> as Fold),
+                        Some(kernel::<$int, Sum, N, M, S, SIZE> as Fold),
+                        Some(kernel::<$int, Prod, N, M, S, SIZE> as Fold),
+                        Some(kernel::<$int, Max, N, M, S, SIZE> as Fold),
+                        Some(kernel::<$int, Min, N, M, S, SIZE> as Fold),
                         None,
-                        Some(kernel::<$int, BitAnd, N, SIZE> as Fold),
-                        Some(kernel::<$int, BitOr, N, SIZE> as Fold),
-                        Some(kernel::<$int, BitXor, N, SIZE> as Fold),
-                        Some(kernel::<$int, LogicalAnd, N, SIZE> as Fold),
-                        Some(kernel::<$int, LogicalOr, N, SIZE> as Fold),
-                        Some(kernel::<$int, LogicalXor, N, SIZE> as Fold),
+                        Some(kernel::<$int, BitAnd, N, M, S, SIZE> as Fold),
+                        Some(kernel::<$int, BitOr, N, M, S, SIZE> as Fold),
+                        Some(kernel::<$int, BitXor, N, M, S, SIZE> as Fold),
+                        Some(kernel::<$int, LogicalAnd, N, M, S, SIZE> as Fold),
+                        Some(kernel::<$int, LogicalOr, N, M, S, SIZE> as Fold),
+                        Some(kernel::<$int, LogicalXor, N, M, S, SIZE> as Fold),
                     ]
                 }};
             }
@@ -224,9 +258,9 @@ macro_rules! build {
             // A `bool` from another process may be any byte, and every operation on it is a logical one: the result is 0 or 1.
             macro_rules! boolean {
                 () => {{
-                    let and = Some(kernel::<u8, LogicalAnd, BLOCK, 1> as Fold);
-                    let or = Some(kernel::<u8, LogicalOr, BLOCK, 1> as Fold);
-                    let xor = Some(kernel::<u8, LogicalXor, BLOCK, 1> as Fold);
+                    let and = Some(kernel::<u8, LogicalAnd, BLOCK, 64, 16, 1> as Fold);
+                    let or = Some(kernel::<u8, LogicalOr, BLOCK, 64, 16, 1> as Fold);
+                    let xor = Some(kernel::<u8, LogicalXor, BLOCK, 64, 16, 1> as Fold);
                     [None, None, or, and, None, and, or, xor, and, or, xor]
                 }};
             }

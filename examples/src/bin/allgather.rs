@@ -22,6 +22,7 @@ fn main() -> ExitCode {
             scalars: Vec::new(),
             expected: Box::new(move |_, i| Some(input(i / count, i % count))),
             gain: 1.0,
+            graph: None,
         })
     })
 }

@@ -24,6 +24,7 @@ fn main() -> ExitCode {
             scalars: Vec::new(),
             expected: Box::new(move |_, i| Some(sum_of_inputs(n, i))),
             gain: n as f64,
+            graph: None,
         })
     })
 }

@@ -23,6 +23,7 @@ fn main() -> ExitCode {
             scalars: Vec::new(),
             expected: Box::new(move |rank, i| Some(sum_of_inputs(n, rank * chunk + i))),
             gain: n as f64,
+            graph: None,
         })
     })
 }

@@ -8,12 +8,18 @@
 //!
 //! The order of the tasks is given nowhere: it follows from the tensors that they read and write. The kernels
 //! are `kernels/tp_ffn.cpp` and `kernels/allreduce.cpp`; the result is checked against plain Rust.
+//!
+//! With `--runtime` the layer is one graph on each chip: linear and ffn are tasks of the graph, allreduce is tasks that wait for the
+//! partial sums of peers and signal them, and the parent does nothing between start and end. Both ways are run and timed.
 
 use chipcomm_examples::{
-    CommandLine, Error, FLAGS, Job, KERNEL_NOTE, Options, Rows, SIGNAL_BYTES, UNTOUCHED, data_len,
-    main as run, rows_that_fit, usage, window_bytes,
+    CommandLine, Error, FLAGS, Flag, Job, KERNEL_NOTE, Options, Peers, Rows, SIGNAL_BYTES, Style, UNTOUCHED,
+    data_len, main as run, print_line, rows_that_fit, usage, window_bytes,
 };
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use worker_orch::runtime::{Block, Create, FrontEnd, KernelId, KernelResult, Kernels, Limits, TaskArgs};
 use worker_orch::{
     Access, Args, ChipConfig, DType, DeviceAddr, ErrorCode, Failure, Membership, Orchestrator, Program, Task,
     TensorDesc,
@@ -22,7 +28,14 @@ use worker_orch::{
 const LINE: CommandLine = CommandLine {
     program: "tp_ffn",
     about: "Linear, AllReduce, FFN on two to eight chips; each has 16 of the layer's columns, or --count",
-    flags: &[FLAGS],
+    flags: &[
+        FLAGS,
+        &[Flag::with_value(
+            "runtime",
+            "NAME",
+            "Also as one graph on each chip: prebuilt, explicit or inferred; prints the time of both ways",
+        )],
+    ],
     examples: "Example: a layer spread over four chips\n  cargo run --release --bin tp_ffn -- -d 0-3 --iters 100",
     notes: &[KERNEL_NOTE, "It takes the place of allreduce in the layer; the other kernels stay."],
 };
@@ -88,8 +101,98 @@ fn matrix(addr: DeviceAddr, rows: usize, columns: usize) -> Result<TensorDesc, F
         .map_err(|error| Failure::new(ErrorCode::Invalid, error.to_string()))
 }
 
-/// The three kernels and the function that make the layer.
+const LINEAR: KernelId = KernelId(0);
+const ADD: KernelId = KernelId(1);
+const FFN: KernelId = KernelId(2);
+
+/// The product of tensors 0 and 1 into tensor 2, with `last` applied to each element.
+fn product(block: &Block<'_>, last: fn(f32) -> f32) -> KernelResult {
+    let (a, b) = (block.read::<f32>(0)?, block.read::<f32>(1)?);
+    let inner = block.tensors()[0].shapes[1] as usize;
+    let columns = block.tensors()[1].shapes[1] as usize;
+    let mut product = vec![0.0_f32; a.len() / inner * columns];
+    for (row, out) in a.chunks(inner).zip(product.chunks_mut(columns)) {
+        for (value, line) in row.iter().zip(b.chunks(columns)) {
+            out.iter_mut().zip(line).for_each(|(out, b)| *out += value * b);
+        }
+        out.iter_mut().for_each(|out| *out = last(*out));
+    }
+    Ok(block.write(2, &product)?)
+}
+
+/// The whole layer once, as a graph of each chip. Tensors: x, w, v, out; scalars: where "partial" and "signals" are in the window.
+fn layer_graph(front_end: FrontEnd) -> impl Fn(&mut Task<'_>) -> Result<(), Failure> + Send + Sync + 'static {
+    // Every chip has a copy of its own, and counts alike.
+    let rounds = AtomicU32::new(0);
+    move |task| {
+        let (partial, signals) = (task.scalar(0)?, task.scalar(1)?);
+        let mut graphs = task.graphs(&Limits::default())?;
+        // Relaxed: only this thread uses it.
+        let round = rounds.fetch_add(1, Ordering::Relaxed) + 1;
+        if round == 1 {
+            let runtime = graphs.runtime();
+            runtime.set_kernel(LINEAR, "linear", |block| product(block, |value| value));
+            runtime.set_kernel(FFN, "ffn", |block| product(block, |value| value.max(0.0)));
+            runtime.set_kernel(ADD, "add", |block| {
+                let (mut sum, theirs) = (block.read::<f32>(0)?, block.read::<f32>(1)?);
+                sum.iter_mut().zip(&theirs).for_each(|(sum, theirs)| *sum += theirs);
+                Ok(block.write(2, &sum)?)
+            });
+        }
+        let peers = Peers::new(&graphs, partial, signals, TOKENS * HIDDEN, round)?;
+        let mine = matrix(DeviceAddr(partial), TOKENS, HIDDEN)?;
+        let theirs = |rank: u32| matrix(DeviceAddr(peers.data[rank as usize].addr), TOKENS, HIDDEN);
+        let theirs = peers.others().map(|rank| Ok((rank, theirs(rank)?)));
+        let theirs = theirs.collect::<Result<Vec<_>, Failure>>()?;
+        let [x, w, v, out] = [0, 1, 2, 3].map(|index| graphs.tensor(index));
+        let (x, w, v, out) = (x?, w?, v?, out?);
+        graphs.run(front_end, |graph| {
+            let mut linear = TaskArgs::new().input(&x).input(&w).output_existing(&mine);
+            for peer in peers.others() {
+                linear = linear.wait(peers.until_read(peer)).signal(peers.written(peer));
+            }
+            let mut last = graph.submit(Kernels::aic(LINEAR), &linear)?.task;
+            let mut sum = mine;
+            for (peer, theirs) in &theirs {
+                // The edge is named for the front end that infers none.
+                let add = TaskArgs::new().input(&sum).input(theirs).after(last);
+                let add = add.output(Create::of::<f32>(&[TOKENS as u32, HIDDEN as u32]));
+                let add = add.wait(peers.until_written(*peer)).signal(peers.read(*peer));
+                let added = graph.submit(Kernels::aiv(ADD), &add)?;
+                (last, sum) = (added.task, added.outputs[0]);
+            }
+            let ffn = TaskArgs::new().input(&sum).input(&v).output_existing(&out).after(last);
+            graph.submit(Kernels::aic(FFN), &ffn).map(drop)
+        })
+    }
+}
+
+/// The layer once, each chip's part as one graph.
+fn submit_graphs(
+    orch: &mut Orchestrator<'_>,
+    programs: &Programs,
+    parts: &[Part],
+    variant: usize,
+    whole: &TensorDesc,
+) -> Result<(), Failure> {
+    let Some(graph) = programs.graph else { return Ok(()) };
+    let members = parts.iter().map(|part| {
+        Args::new()
+            .tensor(&part.x[variant], Access::Input)
+            .tensor(&part.w, Access::Input)
+            .tensor(&part.v, Access::Input)
+            .tensor(&part.out, Access::Output)
+            .scalar(part.partial.addr)
+            .scalar(part.window[1] + SIGNAL_BYTES as u64)
+    });
+    orch.submit_group(graph, &members.enumerate().collect::<Vec<_>>())?;
+    let gather = parts.iter().fold(Args::new(), |args, part| args.tensor(&part.out, Access::Input));
+    orch.submit_sub(programs.collect, &gather.tensor(whole, Access::Output)).map(drop)
+}
+
+/// The three kernels and the function that make the layer, and the graph that is all kernels at once.
 struct Programs {
+    graph: Option<Program>,
     linear: Program,
     allreduce: Program,
     ffn: Program,
@@ -111,6 +214,9 @@ struct Part {
     /// The window's data and signals, and the context.
     window: [u64; 3],
 }
+
+/// How the layer is submitted once.
+type Submit = fn(&mut Orchestrator<'_>, &Programs, &[Part], usize, &TensorDesc) -> Result<(), Failure>;
 
 /// The whole layer once. The order of its tasks follows from their tensors.
 fn submit_layer(
@@ -161,7 +267,12 @@ fn main() -> ExitCode {
 
         let mut job = Job::new(LINE.program, &options, devices, count)?;
         let mut worker = job.worker().sub_workers(1).build().map_err(Error::before_start)?;
+        let front_end = arguments.value_with("runtime", |name| {
+            FrontEnd::by_name(name).ok_or_else(|| "write prebuilt, explicit or inferred".to_owned())
+        })?;
+        let graph = front_end.map(|front_end| worker.register_graph("layer", layer_graph(front_end)));
         let programs = Programs {
+            graph: graph.transpose().map_err(Error::before_start)?,
             linear: job.own_kernel(&mut worker, "tp_ffn", "linear")?,
             allreduce: job.kernel(&mut worker, "allreduce")?,
             ffn: job.own_kernel(&mut worker, "tp_ffn", "ffn")?,
@@ -172,8 +283,9 @@ fn main() -> ExitCode {
             let data = data_len(n, sum_len);
             Ok(ChipConfig::new(*device)
                 .communicator(member)
-                .window(window_bytes(data + sum_len))
-                .region("signals", SIGNAL_BYTES)
+                .window(window_bytes(data + sum_len) + SIGNAL_BYTES)
+                // Those of the kernel, then those of the graph.
+                .region("signals", 2 * SIGNAL_BYTES)
                 .buffer("data", DType::Float32, data)
                 .buffer("partial", DType::Float32, sum_len))
         };
@@ -207,26 +319,44 @@ fn main() -> ExitCode {
             parts.push(Part { x, w, v, partial, sum, out, window: [data, signals, context.device_ctx.0] });
         }
 
+        // From the Worker's tasks, then, where it was asked for, from a graph on each chip.
+        let ways: &[(&str, Submit)] = if programs.graph.is_some() {
+            &[("tasks", submit_layer), ("graphs", submit_graphs)]
+        } else {
+            &[("tasks", submit_layer)]
+        };
+        let mut times = vec![Duration::ZERO; ways.len()];
         job.batches(most, |job, batch| {
-            outputs.reset(UNTOUCHED)?;
-            job.run(&mut worker, |orch| {
-                for iteration in batch.clone() {
-                    let whole = outputs.tensor(iteration - batch.start)?;
-                    submit_layer(orch, &programs, &parts, iteration as usize % VARIANTS, &whole)?;
-                }
-                Ok(())
-            })?;
-            for (iteration, got) in batch.zip(outputs.to_vec().chunks(TOKENS * columns)) {
-                let expected = &reference[iteration as usize % VARIANTS];
-                let got = Matrix { columns, values: got.to_vec() };
-                for chip in 0..n {
-                    let expected = expected.some_columns(chip * count, count);
-                    let expected = |i: usize| Some(f64::from(expected[i].max(0.0)));
-                    job.checked(chip).check(iteration, &got.some_columns(chip * count, count), expected, 0.0);
+            for ((_, submit), time) in ways.iter().zip(&mut times) {
+                outputs.reset(UNTOUCHED)?;
+                let begun = Instant::now();
+                job.run(&mut worker, |orch| {
+                    for iteration in batch.clone() {
+                        let whole = outputs.tensor(iteration - batch.start)?;
+                        submit(orch, &programs, &parts, iteration as usize % VARIANTS, &whole)?;
+                    }
+                    Ok(())
+                })?;
+                *time += begun.elapsed();
+                for (iteration, got) in batch.clone().zip(outputs.to_vec().chunks(TOKENS * columns)) {
+                    let expected = &reference[iteration as usize % VARIANTS];
+                    let got = Matrix { columns, values: got.to_vec() };
+                    for chip in 0..n {
+                        let expected = expected.some_columns(chip * count, count);
+                        let expected = |i: usize| Some(f64::from(expected[i].max(0.0)));
+                        let got = got.some_columns(chip * count, count);
+                        job.checked(chip).check(iteration, &got, expected, 0.0);
+                    }
                 }
             }
             Ok(())
         })?;
+        if ways.len() > 1 && options.style == Style::Text {
+            for ((way, _), time) in ways.iter().zip(&times) {
+                let each = *time / options.iters.get();
+                print_line(format_args!("  as {way}: {each:.1?} for each layer"))?;
+            }
+        }
         job.finish(worker)
     })
 }

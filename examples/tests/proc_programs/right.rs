@@ -18,8 +18,11 @@ fn right_on(chips: &str, iters: &str) {
     }
     right("treduce", &["-d", chips, "--iters", iters, "--root", "1"]);
     right("independent_ranks", &["--spawn", chips, "--iters", iters]);
+    for runtime in ["prebuilt", "aicpu_build_graph", "inferred"] {
+        right("treduce", &["-d", chips, "--iters", "10", "--root", "1", "--runtime", runtime]);
+    }
     if chips != "16" {
-        right("tp_ffn", &["-d", chips, "--iters", iters]);
+        right("tp_ffn", &["-d", chips, "--iters", iters, "--runtime", "inferred"]);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::check::Checks;
 use super::collectives::ChipCollectives;
+use super::graphs::{ChipGraphs, GraphParts};
 use super::heaps::in_heap;
 use super::loaded::{Loaded, LoadedPrograms, cannot_run};
 use super::serve::{Executor, malformed};
@@ -24,8 +25,9 @@ pub(super) enum Checked {
 }
 
 pub(super) struct ChipExecutor<'a> {
-    // Dropped before the chip, whose communicator it uses.
+    // Dropped before the chip, whose communicator they use.
     collectives: ChipCollectives,
+    graphs: ChipGraphs,
     chip: Chip,
     programs: LoadedPrograms<'a>,
     heaps: &'a [Arc<Region>],
@@ -55,6 +57,7 @@ impl<'a> ChipExecutor<'a> {
         }
         Ok(Self {
             collectives: ChipCollectives::default(),
+            graphs: ChipGraphs::default(),
             chip,
             programs: LoadedPrograms::new(context),
             heaps: context.heaps,
@@ -67,6 +70,7 @@ impl<'a> ChipExecutor<'a> {
 
     pub(super) fn tear_down(mut self) -> Result<(), Failure> {
         self.collectives = ChipCollectives::default();
+        self.graphs = ChipGraphs::default();
         Ok(self.chip.tear_down()?)
     }
 
@@ -87,7 +91,11 @@ impl<'a> ChipExecutor<'a> {
                 function(&mut Task::on_chip(frame, self.heaps, &mut self.chip, &self.collectives))
             }
             Loaded::Closure(closure) => {
-                closure(&mut Task::on_chip(frame, self.heaps, &mut self.chip, &self.collectives))
+                let parts = GraphParts { graphs: &mut self.graphs, block: self.block, session: &frame.blob };
+                let task = Task::on_chip(frame, self.heaps, &mut self.chip, &self.collectives);
+                // The parent sends a session to graphs only.
+                let parts = Some(parts).filter(|parts| !parts.session.is_empty());
+                closure(&mut task.with_graphs(parts))
             }
             Loaded::Orchestration(_) => Err(cannot_run("an orchestration", "a chip")),
         };
@@ -122,6 +130,7 @@ impl<'a> ChipExecutor<'a> {
         };
         fault_point!("worker.domain.allocate");
         let window = self.chip.alloc_domain(&spec)?;
+        self.graphs.add_domain(spec.id, window.context, &ranks);
         fault_point!("worker.domain.allocated");
         // Offset and length of each buffer, in a Worker that is checked.
         let buffers = checked.chunks_exact(2).enumerate().map(|(number, at)| {
@@ -134,6 +143,7 @@ impl<'a> ChipExecutor<'a> {
 
     fn release_domain(&mut self, frame: &ReceivedFrame) -> Result<(), Failure> {
         let &[id] = frame.scalars.as_slice() else { return Err(malformed()) };
+        self.graphs.remove_domain(AllocationId(id));
         fault_point!("worker.domain.release");
         self.checks.remove_domain(id);
         Ok(self.chip.release_domain(AllocationId(id))?)

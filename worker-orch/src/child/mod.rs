@@ -12,6 +12,7 @@ mod check;
 mod chip;
 mod collectives;
 mod exec;
+mod graphs;
 mod heaps;
 mod host;
 mod loaded;
@@ -20,5 +21,6 @@ mod serve;
 mod task;
 
 pub(crate) use exec::main_after_exec;
+pub use graphs::Graphs;
 pub(crate) use roles::main;
 pub use task::Task;

@@ -1,10 +1,12 @@
 //! A task as the function that runs it sees it.
 
 use super::collectives::ChipCollectives;
+use super::graphs::{GraphParts, Graphs};
 use super::heaps::in_heap;
 use crate::host_buffer::Element;
 use crate::shared::ReceivedFrame;
 use chip_bootstrap::{Chip, region_failure};
+use chip_runtime::Limits;
 use collectives::Collectives;
 use comm_context::abi::{DeviceAddr, TensorDesc};
 use shared_memory::Region;
@@ -18,6 +20,7 @@ pub struct Task<'a> {
     chip: Option<&'a mut Chip>,
     /// On a chip, its groups and which of them the task came with.
     collectives: Option<(&'a ChipCollectives, u8)>,
+    graphs: Option<GraphParts<'a>>,
     heaps: &'a [Arc<Region>],
 }
 
@@ -34,11 +37,28 @@ impl<'a> Task<'a> {
 
     pub(super) fn on_host(frame: &'a ReceivedFrame, heaps: &'a [Arc<Region>]) -> Self {
         let (tensors, scalars) = (&frame.tensors, &frame.scalars);
-        Self { tensors, scalars, chip: None, collectives: None, heaps }
+        Self { tensors, scalars, chip: None, collectives: None, graphs: None, heaps }
     }
 }
 
 impl<'a> Task<'a> {
+    /// The same with what runs graphs.
+    pub(super) fn with_graphs(self, graphs: Option<GraphParts<'a>>) -> Self {
+        Self { graphs, ..self }
+    }
+
+    /// Graphs of tasks on the cores of this chip. For closures of [`register_graph`](crate::Worker::register_graph).
+    pub fn graphs(&mut self, limits: &Limits) -> Result<Graphs<'_>, Failure> {
+        let none = || {
+            let text = "this task runs no graphs: register its closure with `register_graph`";
+            Failure::new(ErrorCode::Invalid, text).in_phase("graph")
+        };
+        let GraphParts { graphs, block, session } = self.graphs.as_mut().ok_or_else(none)?;
+        let chip = self.chip.as_deref().ok_or_else(none)?;
+        let parts = GraphParts { graphs, block, session };
+        Graphs::new(parts, chip, self.tensors, self.heaps, limits)
+    }
+
     /// The collectives of the chips that this task was submitted to together, in the order of the
     /// [`submit_group`](crate::Orchestrator::submit_group): rank 0 is its first member. The parent makes them, with
     /// [`Orchestrator::collectives`](crate::Orchestrator::collectives).

@@ -15,7 +15,7 @@ use super::definition::Definition;
 use crate::args::Args;
 use crate::program::{OrchestrationFn, Program, TaskClosure, TaskFn};
 use crate::signature::Signature;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use worker_errors::{ErrorCode, Failure};
 
@@ -110,6 +110,8 @@ pub(crate) struct Programs {
     changes: Vec<u32>,
     functions: FunctionTable,
     signatures: BTreeMap<u32, Signature>,
+    /// Those that run graphs on the chip.
+    graphs: BTreeSet<u32>,
 }
 
 impl Programs {
@@ -141,6 +143,17 @@ impl Programs {
     pub(crate) fn add_closure(&mut self, name: &str, closure: TaskClosure) -> Program {
         let index = index_in(&mut self.functions.closures, None, closure);
         self.add(Definition::Closure { name: name.to_owned(), index })
+    }
+
+    /// A closure that runs graphs on its chip.
+    pub(crate) fn add_graph(&mut self, name: &str, closure: TaskClosure) -> Program {
+        let program = self.add_closure(name, closure);
+        self.graphs.insert(program.number());
+        program
+    }
+
+    pub(crate) fn is_graph(&self, program: Program) -> bool {
+        self.graphs.contains(&program.number())
     }
 
     fn add(&mut self, definition: Definition) -> Program {

@@ -128,12 +128,32 @@ static void one(int size, int mix, MPI_Comm comm) {
     free(in), free(got), free(right);
 }
 
+/* Types that hold addresses, from MPI_BOTTOM. */
+static void from_bottom(MPI_Comm comm) {
+    int in[4] = {rank, rank + 1, rank + 2, rank + 3}, out[64][4], counts[64], places[64];
+    MPI_Datatype send[64], receive[64];
+    MPI_Aint at;
+    for (int i = 0; i < ranks; i++) {
+        counts[i] = 1, places[i] = 0;
+        MPI_Get_address(in, &at);
+        MPI_Type_create_hindexed(1, &(int){4}, &at, MPI_INT, &send[i]);
+        MPI_Get_address(out[i], &at);
+        MPI_Type_create_hindexed(1, &(int){4}, &at, MPI_INT, &receive[i]);
+        MPI_Type_commit(&send[i]);
+        MPI_Type_commit(&receive[i]);
+    }
+    MPI_Alltoallw(MPI_BOTTOM, counts, places, send, MPI_BOTTOM, counts, places, receive, comm);
+    for (int i = 0; i < ranks; i++) CHECK(out[i][0] == i && out[i][3] == i + 3, "from rank %d", i);
+    for (int i = 0; i < ranks; i++) MPI_Type_free(&send[i]), MPI_Type_free(&receive[i]);
+}
+
 int main(int argc, char **argv) {
     begin(&argc, &argv);
     make_forms();
     int most = argc > 1 ? atoi(argv[1]) : SIZES - 1;
     for (int size = 0; size < most; size++)
         for (int mix = 0; mix < 3; mix++) one(sizes[size], mix, MPI_COMM_WORLD);
+    from_bottom(MPI_COMM_WORLD);
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Type_free(&forms[1]);
     MPI_Type_free(&forms[2]);

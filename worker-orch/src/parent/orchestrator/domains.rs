@@ -23,13 +23,15 @@ pub(in crate::parent) struct BaseGroup {
     /// Whether all chips have joined it.
     joined: bool,
     next_id: u64,
+    /// How many times graphs were submitted.
+    pub(super) sessions: u64,
     /// The collectives that chips have.
     pub(super) groups: Groups,
 }
 
 impl BaseGroup {
     pub(in crate::parent) fn new(joined: bool) -> Self {
-        Self { joined, next_id: 0, groups: Groups::default() }
+        Self { joined, next_id: 0, sessions: 0, groups: Groups::default() }
     }
 }
 

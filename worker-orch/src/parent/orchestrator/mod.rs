@@ -114,8 +114,10 @@ impl<'w> Orchestrator<'w> {
         self.tracker
             .enter(members.iter().flat_map(|(to, args)| touches(args, spaces, *to, children.next_task(*to))));
         let collectives = self.base.groups.of(members.iter().map(|(to, _)| *to));
+        let together: Vec<usize> = members.iter().map(|(to, _)| *to).collect();
+        let session = self.session(program, &together);
         let each = members.iter().zip(all_needs);
-        each.map(|((to, args), needs)| self.send(program, args, *to, &needs, collectives)).collect()
+        each.map(|((to, args), needs)| self.send(program, args, *to, &needs, collectives, &session)).collect()
     }
 
     /// Submits a task to whichever sub-worker is next.
@@ -140,15 +142,16 @@ impl<'w> Orchestrator<'w> {
     fn submit(&mut self, program: Program, args: &Args, to: usize) -> Result<TaskId, Failure> {
         self.check_args(program, args)?;
         self.prepare(program, to)?;
+        let session = self.session(program, &[to]);
         if self.orders_nothing(args) {
-            return self.send(program, args, to, &[], 0);
+            return self.send(program, args, to, &[], 0, &session);
         }
         let mut needs = std::mem::take(&mut self.needs);
         self.needs(args, to, &mut needs);
         self.send_many_needs(to, &mut needs)?;
         self.send_spans(to, args, &[])?;
         self.tracker.enter(touches(args, self.spaces, to, self.children.next_task(to)));
-        let sent = self.send(program, args, to, &needs, 0);
+        let sent = self.send(program, args, to, &needs, 0, &session);
         self.needs = needs;
         sent
     }
@@ -173,6 +176,18 @@ impl<'w> Orchestrator<'w> {
         self.check_child(to)
     }
 
+    /// What graphs that are submitted together have in common: a number, and the ranks of their chips.
+    fn session(&mut self, program: Program, chips: &[usize]) -> Vec<u8> {
+        if !self.programs.is_graph(program) {
+            return Vec::new();
+        }
+        self.base.sessions += 1;
+        let mut blob = self.base.sessions.to_le_bytes().to_vec();
+        // A rank fits a byte: there are at most 64. Sub-workers have none.
+        blob.extend(chips.iter().filter_map(|chip| Some(*self.children.ranks().get(*chip)? as u8)));
+        blob
+    }
+
     fn send(
         &mut self,
         program: Program,
@@ -180,6 +195,7 @@ impl<'w> Orchestrator<'w> {
         to: usize,
         needs: &[Prerequisite],
         collectives: u8,
+        session: &[u8],
     ) -> Result<TaskId, Failure> {
         let frame = Frame {
             program: program.number(),
@@ -187,6 +203,7 @@ impl<'w> Orchestrator<'w> {
             blocks: args.block_count(),
             prerequisites: needs,
             scalars: args.scalars(),
+            blob: session,
             tensors: args.tensors(),
             ..Frame::new(Kind::Task, self.run)
         };

@@ -10,10 +10,11 @@ pub(crate) use failures::{ANSWER_BYTES, FailedAt};
 pub(crate) use words::Activity;
 
 use super::frame::SLOT_BYTES;
-use mailbox_atomics::{DispatchSender, Listener, ParkFlag, SlotNumber, WordU32, usable_cores};
+use mailbox_atomics::{DispatchSender, Listener, ParkFlag, SignalWords, SlotNumber, WordU32, usable_cores};
 use shared_memory::{PAGE, Region, RegionError};
 use std::num::NonZeroU32;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use words::{ChildWords, ParentWords, RunWords, TimeWords};
 
 /// Slots in a ring: tasks that may be waiting at one child before a submit has to wait.
@@ -31,7 +32,7 @@ const HEADS_AT: usize = 3 * PAGE;
 /// The bytes of a frame that are in the head of its slot.
 pub(crate) const HEAD_BYTES: usize = PAGE / RING as usize;
 const CHILD_BYTES: usize = HEADS_AT + PAGE;
-/// The tails of all rings are behind the last child. They have memory when a frame is longer than a head.
+/// The tails of all rings are behind everything else. They have memory when a frame is longer than a head.
 const TAIL_BYTES: usize = SLOT_BYTES - HEAD_BYTES;
 const TAILS_BYTES: usize = (RING as usize * TAIL_BYTES).next_multiple_of(PAGE);
 /// The most children: the flags of one page have room for them and for the parent's own flag.
@@ -69,13 +70,13 @@ pub(crate) struct Times {
 
 #[derive(Debug)]
 pub(crate) struct ControlBlock {
-    region: Region,
+    region: Arc<Region>,
     children: usize,
 }
 
 impl ControlBlock {
     pub(crate) fn create(children: usize) -> Result<Self, RegionError> {
-        let region = Region::create_sparse(LABEL, len(children))?;
+        let region = Arc::new(Region::create_sparse(LABEL, len(children))?);
         region.reserve(0..tails_at(children, 0))?;
         let block = Self { region, children };
         block.parent().set_cores(usable_cores());
@@ -84,11 +85,17 @@ impl ControlBlock {
 
     /// The control block of `children` children that the parent passed on.
     pub(crate) fn attach(fd: OwnedFd, children: usize) -> Result<Self, RegionError> {
-        Ok(Self { region: Region::attach(fd, LABEL, len(children))?, children })
+        let children = children.min(MAX_CHILDREN);
+        Ok(Self { region: Arc::new(Region::attach(fd, LABEL, len(children))?), children })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.region.fd()
+    }
+
+    /// Where the words are with which chips signal each other from their graphs, by rank.
+    pub(crate) fn signal_words(&self) -> (Arc<Region>, usize) {
+        (self.region.clone(), signals_at(self.children))
     }
 
     /// How many children there are.
@@ -255,18 +262,26 @@ impl ControlBlock {
     }
 }
 
+const fn signals_at(children: usize) -> usize {
+    CHILDREN_AT + children * CHILD_BYTES
+}
+
+const fn signals_bytes(children: usize) -> usize {
+    (children * size_of::<SignalWords>()).next_multiple_of(PAGE)
+}
+
 fn head_at(child: usize, seq: u64) -> usize {
     CHILDREN_AT + child * CHILD_BYTES + HEADS_AT + (seq % RING) as usize * HEAD_BYTES
 }
 
-/// All bytes of a control block. Their number may come from another process.
-fn len(children: usize) -> usize {
-    children.saturating_mul(CHILD_BYTES + TAILS_BYTES).saturating_add(CHILDREN_AT)
+/// All bytes of a control block.
+const fn len(children: usize) -> usize {
+    tails_at(children, children)
 }
 
 /// Where the tails of `child`'s slots are, in a control block of so many children.
-fn tails_at(children: usize, child: usize) -> usize {
-    CHILDREN_AT + children * CHILD_BYTES + child * TAILS_BYTES
+const fn tails_at(children: usize, child: usize) -> usize {
+    signals_at(children) + signals_bytes(children) + child * TAILS_BYTES
 }
 
 fn tag(child: usize) -> NonZeroU32 {

@@ -1,0 +1,222 @@
+//! Graphs of tasks on the cores of a chip: what a task needs to run them.
+//!
+//! # Safety
+//! Says to the runtime which memory there is: heaps, which stay mapped as long as the process, and windows of this chip and its peers,
+//! which stay mapped as long as the communicator; a domain is released by a later command of the parent only. All of it is memory that
+//! processes share, to which there are no Rust references.
+#![allow(unsafe_code)]
+
+use super::heaps::in_heap;
+use super::serve::malformed;
+use crate::shared::ControlBlock;
+use chip_bootstrap::Chip;
+use chip_runtime::signals::{SignalError, Signals};
+use chip_runtime::{ErrorKind, FrontEnd, Graph, Limits, Runtime, RuntimeError};
+use comm_context::abi::{DeviceAddr, TensorDesc};
+use comm_context::comm::AllocationId;
+use deadline::Deadline;
+use fault_points::fault_point;
+use shared_memory::Region;
+use std::sync::Arc;
+use std::time::Duration;
+use worker_errors::{ErrorCode, Failure};
+
+/// How long before the end of the Worker's run that of a graph is.
+const MARGIN: Duration = Duration::from_millis(100);
+
+/// The runtime of a chip's process, made with its first graph, and the domains that graphs may signal in.
+#[derive(Default)]
+pub(super) struct ChipGraphs {
+    runtime: Option<Runtime>,
+    signals: Option<Connected>,
+    domains: Vec<(AllocationId, DeviceAddr, Vec<u32>)>,
+}
+
+struct Connected {
+    signals: Arc<Signals>,
+    has_peers: bool,
+}
+
+/// The graphs that were submitted with one: a number, and the ranks of their chips.
+#[derive(Clone, Debug, Default)]
+struct Session {
+    number: u64,
+    ranks: Vec<u32>,
+}
+
+impl Session {
+    fn decode(blob: &[u8]) -> Option<Self> {
+        let (number, ranks) = blob.split_first_chunk::<8>()?;
+        Some(Self {
+            number: u64::from_le_bytes(*number),
+            ranks: ranks.iter().map(|rank| u32::from(*rank)).collect(),
+        })
+    }
+}
+
+impl ChipGraphs {
+    pub(super) fn add_domain(&mut self, id: AllocationId, context: DeviceAddr, ranks: &[u32]) {
+        self.domains.push((id, context, ranks.to_vec()));
+    }
+
+    pub(super) fn remove_domain(&mut self, id: AllocationId) {
+        if let Some(connected) = &self.signals {
+            connected.signals.forget_domains();
+        }
+        self.domains.retain(|(known, ..)| *known != id);
+    }
+
+    /// This chip's end of the signals, with the domains that it has now.
+    fn signals(&mut self, chip: &Chip, block: &ControlBlock) -> Result<Arc<Signals>, SignalError> {
+        let comm = chip.shared_comm();
+        let known = self.signals.as_ref().filter(|connected| connected.has_peers == comm.is_some());
+        let signals = match (known, comm) {
+            (Some(connected), _) => connected.signals.clone(),
+            (None, None) => Signals::alone()?,
+            (None, Some(comm)) => {
+                let (region, at) = block.signal_words();
+                Signals::over(region, at, comm)?
+            }
+        };
+        self.signals = Some(Connected { signals: signals.clone(), has_peers: chip.shared_comm().is_some() });
+        signals.forget_domains();
+        for (id, context, ranks) in &self.domains {
+            // SAFETY: see the top of the file; `remove_domain` forgets it.
+            unsafe { signals.add_domain(&id.0.to_string(), *context, ranks) }?;
+        }
+        Ok(signals)
+    }
+}
+
+/// What the task of a graph has besides its arguments.
+pub(super) struct GraphParts<'a> {
+    pub(super) graphs: &'a mut ChipGraphs,
+    pub(super) block: &'a ControlBlock,
+    pub(super) session: &'a [u8],
+}
+
+/// Runs graphs of tasks on the cores of the chip: what the closure of [`register_graph`](crate::Worker::register_graph) gets from
+/// [`Task::graphs`](crate::Task::graphs).
+///
+/// The runtime, with its threads and kernels, is kept from task to task as long as its limits stay the same.
+pub struct Graphs<'t> {
+    runtime: &'t mut Runtime,
+    signals: Arc<Signals>,
+    chip: &'t Chip,
+    tensors: &'t [TensorDesc],
+    heaps: &'t [Arc<Region>],
+    deadline: Deadline,
+    session: Session,
+    runs: u64,
+}
+
+impl<'t> Graphs<'t> {
+    pub(super) fn new(
+        parts: GraphParts<'t>,
+        chip: &'t Chip,
+        tensors: &'t [TensorDesc],
+        heaps: &'t [Arc<Region>],
+        limits: &Limits,
+    ) -> Result<Self, Failure> {
+        if chip.memory().is_some() {
+            let text = "this chip has memory of its own, where kernels do not run in its process: the front ends explicit and \
+                        inferred are for platforms that simulate chips";
+            return Err(Failure::new(ErrorCode::Invalid, text).in_phase("graph"));
+        }
+        let GraphParts { graphs, block, session } = parts;
+        let session = Session::decode(session).ok_or_else(malformed)?;
+        let deadline = Deadline::at_monotonic_ns(block.run_deadline());
+        let deadline = deadline.map_err(|late| Failure::new(ErrorCode::TimedOut, late.to_string()))?;
+        // Before the parent's: this failure names the kernels that ran.
+        let margin = MARGIN.min(deadline.left() / 10);
+        let deadline = Deadline::since(deadline.start_ns(), deadline.limit().saturating_sub(margin));
+        let signals = graphs.signals(chip, block).map_err(|error| graph_failure(&error.into()))?;
+        if graphs.runtime.as_ref().is_none_or(|runtime| runtime.limits() != limits) {
+            graphs.runtime = Some(Runtime::new(limits.clone()).map_err(|error| graph_failure(&error))?);
+        }
+        let Some(runtime) = &mut graphs.runtime else { return Err(malformed()) };
+        runtime.connect(signals.clone());
+        Ok(Self { runtime, signals, chip, tensors, heaps, deadline, session, runs: 0 })
+    }
+
+    /// The runtime, to register kernels with.
+    pub fn runtime(&mut self) -> &mut Runtime {
+        self.runtime
+    }
+
+    /// The signals between this chip and its peers, and where their windows are.
+    pub fn signals(&self) -> &Arc<Signals> {
+        &self.signals
+    }
+
+    /// Tensor `index` of the task.
+    pub fn tensor(&self, index: usize) -> Result<TensorDesc, Failure> {
+        let have = self.tensors.len();
+        self.tensors.get(index).copied().ok_or_else(|| {
+            Failure::new(ErrorCode::Invalid, format!("there is no tensor {index}; the task has {have}"))
+        })
+    }
+
+    /// Runs a graph to its end, which is at the latest that of the Worker's run. It may use the task's tensors, and all windows of this
+    /// chip and its peers.
+    pub fn run<T>(
+        &mut self,
+        front_end: FrontEnd,
+        orchestration: impl FnOnce(&mut Graph<'_>) -> Result<T, RuntimeError>,
+    ) -> Result<T, Failure> {
+        let memory = self.memory()?;
+        // The same number on all chips of the session whose tasks run as many graphs.
+        self.runs += 1;
+        self.runtime.session(self.session.number << 16 | self.runs, &self.session.ranks);
+        fault_point!("worker.graph.run");
+        let ended = self.runtime.run(front_end, self.deadline, |graph| {
+            for part in &memory {
+                // SAFETY: see the top of the file; `memory` names heaps and windows only.
+                unsafe { graph.import_raw(part) };
+            }
+            fault_point!("worker.graph.build");
+            orchestration(graph)
+        });
+        fault_point!("worker.graph.ended");
+        ended.map_err(|error| {
+            if matches!(error.kind, ErrorKind::TimedOut { .. }) && !self.runtime.is_running() {
+                // It waited for a chip whose kernel may not have returned: the failure of that one is to be the first.
+                std::thread::sleep(MARGIN.min(self.deadline.limit() / 10) / 2);
+            }
+            graph_failure(&error)
+        })
+    }
+
+    /// Memory that graphs may use, as descriptors of bytes.
+    fn memory(&self) -> Result<Vec<TensorDesc>, Failure> {
+        let mut memory = Vec::new();
+        for (index, tensor) in self.tensors.iter().enumerate() {
+            let in_heap = in_heap(self.heaps, tensor.addr, tensor.size as usize).is_some();
+            if !in_heap && !self.signals.table().holds(tensor.addr, tensor.size) {
+                let text = format!(
+                    "tensor {index} lies neither in a host buffer nor in a window of chip {}",
+                    self.chip.device_id()
+                );
+                return Err(Failure::new(ErrorCode::Invalid, text).in_phase("graph"));
+            }
+            memory.push(*tensor);
+        }
+        memory.extend(self.signals.table().windows());
+        Ok(memory)
+    }
+}
+
+/// A failure of a graph as that of its task.
+pub(super) fn graph_failure(error: &RuntimeError) -> Failure {
+    let code = match &error.kind {
+        ErrorKind::TimedOut { .. } => ErrorCode::TimedOut,
+        ErrorKind::Signal { cause, .. } => *cause,
+        ErrorKind::Argument(_) | ErrorKind::Limit { .. } => ErrorCode::Invalid,
+        _ => ErrorCode::Task,
+    };
+    let advice = match &error.kind {
+        ErrorKind::StillRunning { .. } => "; close the Worker and initialise it again",
+        _ => "",
+    };
+    Failure::new(code, format!("{error}{advice}")).in_phase("graph")
+}

@@ -1,0 +1,72 @@
+//! Graphs whose orchestration and kernels are shared objects.
+//!
+//! # Safety
+//! Registers kernels that come from files. As with [`register_kernel`](crate::Worker::register_kernel), who names a file answers for
+//! what its code does with its arguments.
+#![allow(unsafe_code)]
+
+use crate::{Task, Worker};
+use chip_runtime::{FrontEnd, KernelId, KernelObject, Limits, LoadError, Orchestration, TensorArg};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use worker_errors::{ErrorCode, Failure};
+
+/// A graph whose orchestration is a C++ function in a shared object, with the kernels that it names by number.
+///
+/// The entry gets the tensors and scalars of the task.
+#[derive(Clone, Debug)]
+pub struct GraphObject {
+    /// The object of the orchestration, and its entry: `aicpu_orchestration_entry` for `None`.
+    pub orchestration: (PathBuf, Option<String>),
+    /// The layouts that it was compiled for, which nothing in it says: `pto2-2026-08`.
+    pub abi: String,
+    /// The kernels: number, object, and symbol, `kernel_entry` for `None`.
+    pub kernels: Vec<(u32, PathBuf, Option<String>)>,
+    /// Who builds the graph, and when its tasks run.
+    pub front_end: FrontEnd,
+    /// How large the runtime is.
+    pub limits: Limits,
+}
+
+/// What a chip has loaded.
+struct Loaded {
+    orchestration: Orchestration,
+    kernels: Vec<(KernelId, String, Arc<KernelObject>)>,
+}
+
+impl GraphObject {
+    /// Registers it with a Worker, before `init`. Its files are loaded by each chip at its first task.
+    pub fn register(self, worker: &mut Worker, name: &str) -> Result<crate::Program, Failure> {
+        let loaded = OnceLock::new();
+        worker.register_graph(name, move |task| self.run(task, &loaded))
+    }
+
+    fn run(&self, task: &mut Task<'_>, loaded: &OnceLock<Result<Loaded, Failure>>) -> Result<(), Failure> {
+        let tensors: Vec<TensorArg> = task.tensors().iter().map(|tensor| TensorArg::InOut(*tensor)).collect();
+        let scalars = task.scalars().to_vec();
+        let loaded = loaded.get_or_init(|| self.load()).as_ref().map_err(Failure::clone)?;
+        let mut graphs = task.graphs(&self.limits)?;
+        for (id, name, kernel) in &loaded.kernels {
+            let kernel = kernel.clone();
+            // SAFETY: see the top of the file.
+            unsafe { graphs.runtime().set_raw_kernel(*id, name, move |args| kernel.call(args)) };
+        }
+        graphs.run(self.front_end, |graph| loaded.orchestration.call(graph, &tensors, &scalars))
+    }
+
+    fn load(&self) -> Result<Loaded, Failure> {
+        let failed = |error: LoadError| Failure::new(ErrorCode::Load, error.to_string()).in_phase("graph");
+        let (path, entry) = &self.orchestration;
+        let orchestration = Orchestration::load(path, entry.as_deref(), &self.abi).map_err(failed)?;
+        let kernel = |(id, path, symbol): &(u32, PathBuf, Option<String>)| {
+            let object = KernelObject::load(path, symbol.as_deref())?;
+            let file = path.file_stem().unwrap_or_default().to_string_lossy();
+            let name = symbol
+                .as_ref()
+                .map_or_else(|| file.clone().into_owned(), |symbol| format!("{file}:{symbol}"));
+            Ok((KernelId(*id), name, Arc::new(object)))
+        };
+        let kernels = self.kernels.iter().map(kernel).collect::<Result<_, _>>().map_err(failed)?;
+        Ok(Loaded { orchestration, kernels })
+    }
+}

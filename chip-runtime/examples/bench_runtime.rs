@@ -20,7 +20,8 @@ fn main() -> Done {
     million(&bench)?;
     inference(&bench)?;
     turns(&bench)?;
-    idle(&bench)
+    idle(&bench)?;
+    idle_with_waits(&bench)
 }
 
 fn runtime(limits: Limits) -> Result<(Runtime, KernelId), RuntimeError> {
@@ -289,5 +290,44 @@ fn idle(bench: &Bench) -> Done {
     std::thread::sleep(Duration::from_millis(bench.amount(3000) as u64));
     let share = (processor_time() - used).as_secs_f64() / start.elapsed().as_secs_f64() * 100.0;
     print(bench, case, share, "%", "1 % of a core", 1.0);
+    Ok(())
+}
+
+/// The processor time of 16 chips whose tasks wait for a signal that comes late.
+fn idle_with_waits(bench: &Bench) -> Done {
+    let case = "idle, 16 chips with armed waits";
+    if !bench.wants(case) {
+        return Ok(());
+    }
+    let chips = Signals::in_process(16, 4096)?;
+    let members: Vec<u32> = (0..16).collect();
+    let pause = Duration::from_millis(bench.amount(3000) as u64);
+    let wait = Wait { domain: Domain::BASE, offset: 0, at_least: 1, from: Signaller::Rank(0) };
+    let play = |me: u32| -> Result<f64, RuntimeError> {
+        let (mut runtime, nothing) = runtime(Limits::default())?;
+        runtime.connect(chips[me as usize].clone());
+        runtime.session(1, &members);
+        let mut share = 0.0;
+        runtime.run(FrontEnd::Inferred, soon(), |graph| {
+            if me > 0 {
+                return graph.submit(Kernels::aiv(nothing), &TaskArgs::new().wait(wait)).map(drop);
+            }
+            std::thread::sleep(Duration::from_millis(200));
+            let (start, used) = (Instant::now(), processor_time());
+            std::thread::sleep(pause);
+            share = (processor_time() - used).as_secs_f64() / start.elapsed().as_secs_f64() * 100.0;
+            let signal = |rank| Signal { domain: Domain::BASE, rank, offset: 0, op: SignalOp::Add(1) };
+            graph
+                .submit_dummy(&(1..16).fold(TaskArgs::new(), |args, rank| args.signal(signal(rank))))
+                .map(drop)
+        })?;
+        Ok(share)
+    };
+    let shares: Result<Vec<f64>, RuntimeError> = std::thread::scope(|scope| {
+        let play = &play;
+        let threads: Vec<_> = (0..16).map(|me| scope.spawn(move || play(me))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a chip does not panic")).collect()
+    });
+    print(bench, case, shares?.into_iter().fold(0.0, f64::max), "%", "1 % of a core", 1.0);
     Ok(())
 }

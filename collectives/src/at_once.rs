@@ -2,7 +2,7 @@
 //!
 //! They do what a [`Call`](crate::call::Call) does for them, in the same order and with the same words, so that ranks need not agree on
 //! which of the two they use. A `Call` can be left at every step and taken up again, and serves all kinds; small calls take as long as
-//! their instructions, and here they have a fifth of them.
+//! their instructions, and here they have less than half of them.
 //!
 //! # Safety
 //! As in [`moves`](crate::moves): the pointers of the request are the caller's, who promised their lengths; halves lie in windows, and a

@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::cargo::answers;
+use crate::cargo::{answers, cargo};
 use crate::console::{Console, Show};
 use crate::lane::{Outcome, Report, Setting};
 use crate::tally::Tally;
@@ -19,9 +19,12 @@ pub(crate) struct Args {
     /// With torch, which is installed if it is not there: 540 MB, and some GB of libraries that it needs to start
     #[arg(long)]
     torch: bool,
-    /// Run this script on four ranks instead of the tests
+    /// Run this script instead of the tests
     #[arg(long, value_name = "SCRIPT")]
     run: Option<PathBuf>,
+    /// On how many ranks
+    #[arg(long, default_value_t = 4, requires = "run", value_parser = clap::value_parser!(u8).range(1..=64))]
+    ranks: u8,
     /// Show everything that the commands print; otherwise only one that fails does
     #[arg(short, long)]
     verbose: bool,
@@ -48,7 +51,8 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
     if let Some(script) = &args.run {
         console.end();
         let mut launch = place.program("python");
-        let status = launch.args(["-m", "chipcomm.launch", "-n", "4"]).arg(script).status()?;
+        let status =
+            launch.args(["-m", "chipcomm.launch", "-n", &args.ranks.to_string()]).arg(script).status()?;
         return Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     let report = place.test(ws, &console, &args.pytest)?;
@@ -87,8 +91,24 @@ fn in_lane(setting: &Setting<'_>, torch: bool) -> Result<Outcome> {
     if let Err(why) = place.prepare(&python, setting.console) {
         return Ok(Outcome::LeftOut(format!("{why:#}")));
     }
+    if !torch && let Some(why) = warnings(setting)? {
+        return Ok(Outcome::Ran(Report::checks(1, "crate", Some(why))));
+    }
     place.install(setting.ws, setting.console)?;
     Ok(Outcome::Ran(place.test(setting.ws, setting.console, &[])?))
+}
+
+/// What the lanes `fmt` and `clippy` do, which see the members of the workspace only.
+fn warnings(setting: &Setting<'_>) -> Result<Option<String>> {
+    let folder = setting.ws.root.join(FOLDER);
+    for args in [&["fmt", "--check"][..], &["clippy", "--", "-D", "warnings"]] {
+        let mut command = cargo(&folder, args.iter().copied());
+        command.env("CARGO_TARGET_DIR", setting.ws.target.join("python"));
+        if let Some(why) = setting.console.run(&mut command)?.failure {
+            return Ok(Some(format!("cargo {}: {why}", args[0])));
+        }
+    }
+    Ok(None)
 }
 
 /// A Python that is new enough.
@@ -152,7 +172,7 @@ impl Place {
         let _ = std::fs::remove_dir_all(&wheels);
         let mut maturin = self.program("maturin");
         maturin.current_dir(ws.root.join(FOLDER)).env("CARGO_TARGET_DIR", &self.build);
-        maturin.args(["build", "--release", "--locked", "--interpreter"]).arg(self.env.join("bin/python"));
+        maturin.args(["build", "--release", "--interpreter"]).arg(self.env.join("bin/python"));
         let built = console.run(maturin.arg("--out").arg(&wheels))?;
         ensure!(built.failure.is_none(), "the wheel was not built: {}", built.failure.unwrap_or_default());
         let wheel = std::fs::read_dir(&wheels)?.next().context("maturin made no wheel")??.path();

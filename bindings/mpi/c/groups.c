@@ -1,5 +1,6 @@
 /* groups.c: the group of a communicator, made at its first call and kept as its attribute until it is freed. */
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -38,8 +39,8 @@ static long live_groups, open_files; /* files by estimate: some for each group, 
 static int keyval = MPI_KEYVAL_INVALID, end_keyval = MPI_KEYVAL_INVALID;
 static bool has_world, is_off;
 
-/* Whose progress a wait looks after, where there is no MPI_COMM_SELF: programs that use sessions only. */
-static __thread MPI_Comm current;
+/* The group whose call this thread is in. */
+static __thread const struct group *current;
 
 /* Called by waits for a peer: the peer may wait for a message of ours that goes on only while somebody is in MPI. */
 static void progress(void) {
@@ -47,7 +48,11 @@ static void progress(void) {
     uint64_t now = now_ns();
     if (now < next) return;
     int flag;
-    PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, has_world ? MPI_COMM_SELF : current, &flag, MPI_STATUS_IGNORE);
+    /* A program that uses sessions only has no MPI_COMM_SELF. */
+    MPI_Comm comm = has_world ? MPI_COMM_SELF : current->comm;
+    PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &flag, MPI_STATUS_IGNORE);
+    /* Those that wait for the leader of a host wait for a network: the leader may need the core. */
+    if (current->hosts > 1) sched_yield();
     next = now_ns() + PROGRESS_NS;
 }
 
@@ -250,7 +255,7 @@ struct group *find_group(MPI_Comm comm) {
         group = find_slowly(comm);
         if (!group) return NULL;
     }
-    current = comm;
+    current = group;
     if (LIKELY(group->why == BY_NOTHING)) return group;
     if (group->why == BY_YOUTH && group->calls++ >= FIRST_CALLS) set_up(group, comm);
     passing = group->why;

@@ -18,17 +18,12 @@ use crate::orchestration::lane::ClusterStates;
 use crate::record::Recording;
 use crate::signals::{Poller, Signals};
 use crate::task::KernelId;
-use deadline::{Deadline, monotonic_ns};
+use deadline::Deadline;
 use mailbox_atomics::{ParkFlag, SpinBudget, Wait, WordU32};
 use state::{Goal, State};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 use threads::{Parking, Spinning, Threads};
-
-/// How often a builder that waits sees to it that somebody watches: with waits armed, and without.
-const TICK_ARMED: Duration = Duration::from_millis(2);
-const TICK: Duration = Duration::from_millis(50);
 
 /// The chips that run graphs together, and the number that they have for it.
 #[derive(Debug)]
@@ -108,7 +103,7 @@ impl Engine {
         }
         state.clear();
         state.front_end = front_end;
-        (state.building, state.over, state.lent) = (true, false, false);
+        (state.building, state.over) = (true, false);
         state.poller.begin(session.number, &session.members, deadline);
         state.recording = recording.map(Box::new);
         Ok(())
@@ -125,15 +120,12 @@ impl Engine {
         state.building = false;
         let mut flag = ParkFlag::new(&self.builder_parked);
         loop {
-            let tick = if state.poller.armed() > 0 { TICK_ARMED } else { TICK };
             let seen = self.progress.load();
             let wakes = state.leave();
             drop(state);
             // What is there already has changed the word by now.
             self.wake(wakes);
-            let slice = Deadline::since(monotonic_ns(), tick);
-            let until = if slice.monotonic_ns() < deadline.monotonic_ns() { slice } else { deadline };
-            let wait = Wait::until(until).spinning(&self.builder_spins);
+            let wait = Wait::until(deadline).spinning(&self.builder_spins);
             // How it ended does not matter: what counts is whether the goal is still there.
             let _ = wait.on(&self.progress, Some(&mut flag), |progress| (progress != seen).then_some(()));
             state = self.lock();
@@ -146,8 +138,6 @@ impl Engine {
                 state.fail(kind.into());
                 break;
             }
-            // A watcher that took a task should be back by the next tick; otherwise another one has to watch.
-            state.lent = false;
         }
         state.building = true;
         match &state.error {

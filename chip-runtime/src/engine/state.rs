@@ -90,8 +90,6 @@ pub(super) struct State {
     pub(super) imports: Vec<Arc<Memory>>,
     pub(super) recording: Option<Box<Recording>>,
     pub(super) poller: Poller,
-    /// The watcher has taken a task: for a moment nobody looks at signals.
-    pub(super) lent: bool,
     /// Tasks that are about to end.
     ending: Vec<TaskId>,
     /// Lists of a submit, empty between two: who made its tensors, what it has to come after, what it touches.
@@ -133,7 +131,6 @@ impl State {
             imports: Vec::new(),
             recording: None,
             poller: Poller::new(signals),
-            lent: false,
             ending: Vec::new(),
             owners: Vec::new(),
             found: Vec::new(),
@@ -461,7 +458,7 @@ impl State {
             let could = self.threads.coming() > must || self.can_start();
             self.threads.call(&mut wakes, must, could, busy);
         }
-        if self.poller.armed() > 0 && !self.lent && self.error.is_none() {
+        if self.poller.armed() > 0 && self.error.is_none() {
             self.threads.call_watcher(&mut wakes);
         }
         wakes

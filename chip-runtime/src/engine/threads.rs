@@ -290,16 +290,14 @@ impl Engine {
         let parking = &self.parking[me];
         let seen = parking.call.load();
         state.threads.watcher = Watcher::Thread(me);
-        state.lent = false;
         let mut quiet = 0;
         loop {
             let ended = state.ended;
             let waits = state.poll();
             if waits.is_some() && state.threads.coming == 0 && state.can_start() {
-                // What a signal made ready starts here, without another thread. For a moment nobody watches.
+                // What a signal made ready starts here. Another thread is called to watch only if more waits are armed.
                 if state.threads.watcher == Watcher::Thread(me) {
                     state.threads.watcher = Watcher::Nobody;
-                    state.lent = !state.building;
                     return state;
                 }
             }

@@ -612,6 +612,12 @@ class ProcessGroupChipcomm(dist.ProcessGroup):
     def rank(self) -> int:
         return self._rank
 
+    def getGroupName(self) -> str:
+        return dist.distributed_c10d._world.pg_names[self]
+
+    #: torch keeps the name, and a group in Python does not learn it.
+    group_name = property(getGroupName)
+
     def getBackendName(self) -> str:
         return NAME
 
@@ -626,12 +632,12 @@ class ProcessGroupChipcomm(dist.ProcessGroup):
             self._queue.put(None)
             self._thread.join()
             self._thread = None
-        for group in (self._messages.group, self._group):
-            try:
-                group.close()
-            except Error:
-                # A group that failed has said so.
-                pass
+        try:
+            self._group.close()
+        except Error:
+            # A group that failed has said so.
+            pass
+        # Ends the group of messages too, which may wait for announcements that never come.
         self._comm.close()
 
     abort = shutdown

@@ -95,9 +95,10 @@ impl Chip {
 
     /// Copies bytes out of this chip: from a window, or from its own memory.
     pub fn read(&self, from: DeviceAddr, into: &mut [u8]) -> Result<(), ChipError> {
+        let len = into.len();
         match (self.member(|comm| comm.read(from, into)), self.device.memory()) {
             (Err(error), Some(memory)) if not_in_a_window(&error) => memory.read(from, into),
-            (done, _) => done,
+            (done, _) => done.map_err(|error| self.foreign(error, from, len)),
         }
     }
 
@@ -105,7 +106,16 @@ impl Chip {
     pub fn write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), ChipError> {
         match (self.member(|comm| comm.write(to, bytes)), self.device.memory()) {
             (Err(error), Some(memory)) if not_in_a_window(&error) => memory.write(to, bytes),
-            (done, _) => done,
+            (done, _) => done.map_err(|error| self.foreign(error, to, bytes.len())),
+        }
+    }
+
+    /// Without a communicator the chip has no memory that an address could be in. That it has no communicator is not
+    /// what is wrong.
+    fn foreign(&self, error: ChipError, addr: DeviceAddr, len: usize) -> ChipError {
+        match error {
+            ChipError::NoCommunicator => ChipError::ForeignMemory { device: self.id, addr: addr.0, len },
+            other => other,
         }
     }
 

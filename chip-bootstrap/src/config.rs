@@ -65,13 +65,13 @@ impl PartKind {
 pub enum ConfigError {
     /// Buffers live in the window, and there is none without a communicator.
     #[error(
-        "`{name}` needs a window, and chip {device} has no communicator; call \
+        "`{name}` needs a window, and the chip on device {device} has no communicator; call \
          `.communicator(Membership::new(rank, nranks)?)` and `.window(bytes)`"
     )]
     NoCommunicator {
         /// The first buffer.
         name: String,
-        /// The chip.
+        /// The chip's device.
         device: i32,
     },
     /// A communicator without a window size, but with buffers.

@@ -30,6 +30,19 @@ pub enum ChipError {
     /// The call needs a communicator.
     #[error("this chip has no communicator; give it one in its ChipConfig")]
     NoCommunicator,
+    /// The memory belongs to something else, and this chip has no window that it could be in.
+    #[error(
+        "{len} bytes at {addr:#x} are not memory of device {device}, which has no window; pass a host buffer of the same \
+         Worker, or memory that was allocated on this chip"
+    )]
+    ForeignMemory {
+        /// The device.
+        device: i32,
+        /// Where the memory starts.
+        addr: u64,
+        /// How many bytes.
+        len: usize,
+    },
     /// Something made over the communicator is still there.
     #[error(
         "a group made over this chip's communicator is still in use; drop it before the chip is torn down"
@@ -251,6 +264,7 @@ impl ChipError {
             Self::Platform(_)
             | Self::NoSuchDevice { .. }
             | Self::NoCommunicator
+            | Self::ForeignMemory { .. }
             | Self::CommunicatorInUse
             | Self::Tensor { .. }
             | Self::TooManyArguments { .. }

@@ -30,6 +30,11 @@ impl Place {
         self.phase.load()
     }
 
+    /// Wakes everybody who is parked on this party, so that they check what else ends their wait.
+    pub fn wake_all(&self) {
+        self.phase.wake_all();
+    }
+
     /// Announces that this party has reached `phase`, in the name of a party that has another copy of the barrier, and
     /// wakes who waits for it. A phase that is not a later one is ignored. For the only process that writes this copy.
     pub fn announce(&self, phase: u64) {

@@ -124,8 +124,8 @@ impl CpuQuota {
     }
 }
 
-/// How many cores this process may use all the time.
-pub(crate) fn usable_cores() -> usize {
+/// How many cores this process may use all the time. It reads some files of the system.
+pub fn usable_cores() -> usize {
     let allowed = AllowedCores::of_this_process().count();
     CpuQuota::of_this_process().map_or(allowed, |quota| allowed.min(quota.whole_cores()))
 }

@@ -36,6 +36,12 @@ impl DoneNumber {
         self.0.wake_all();
     }
 
+    /// Wakes `listener` if it is parked on this number, so that it checks what else concerns it. For a process that has just stored
+    /// that elsewhere. One that is about to park may miss it.
+    pub fn nudge(&self, listener: Listener<'_>) {
+        self.0.notify([listener]);
+    }
+
     /// How far the receiver says that it is. Another process writes it: it may be anything.
     #[inline]
     pub fn load(&self) -> u64 {
@@ -44,6 +50,7 @@ impl DoneNumber {
 
     /// Waits until frame `number` is done, and returns how far the receiver says that it is. What it wrote before is visible
     /// then. `parked` is one of those that the receiver [notifies](DispatchReceiver::finish).
+    #[inline]
     pub fn wait_for(&self, number: u64, how: &Wait<'_>, parked: &mut ParkFlag<'_>) -> Result<u64, WaitError> {
         how.on(&self.0, Some(parked), |done| (done >= number).then_some(done))
     }
@@ -170,12 +177,14 @@ impl<'a> DispatchReceiver<'a> {
     }
 
     /// The number of the next frame.
+    #[inline]
     pub fn next_number(&self) -> u64 {
         self.taken + 1
     }
 
     /// Waits for the next frame, which goes to `slot`, and returns its number. `None` when there is none and the sender has
     /// [shut down](DispatchSender::shut_down). The frame may be read until it is [finished](Self::finish).
+    #[inline]
     pub fn next(&mut self, slot: &SlotNumber, how: &Wait<'_>) -> Result<Option<u64>, WaitError> {
         let number = self.next_number();
         let mut parked = ParkFlag::new(self.parked);

@@ -104,7 +104,7 @@ mod wait;
 mod word;
 
 pub use barrier::{Arrival, Barrier, BarrierError, Place};
-pub use cores::{AllowedCores, CpuQuota, current_core, move_this_thread_to};
+pub use cores::{AllowedCores, CpuQuota, current_core, move_this_thread_to, usable_cores};
 pub use demands::Demands;
 pub use dispatch_ring::{DispatchReceiver, DispatchSender, DoneNumber, Overclaimed, SlotNumber};
 pub use interrupt::{interrupt_waits, is_interrupted};

@@ -176,7 +176,7 @@ impl<'a> Wait<'a> {
     }
 
     /// What, if anything, ends the wait now. The processes and the deadline are checked once in a poll
-    /// interval, by the clock and not by the number of wakes, so that neither a busy nor a silent word
+    /// interval, or when the watch has news; by the clock and not by the number of wakes, so that neither a busy nor a silent word
     /// keeps a death or the deadline from being noticed.
     fn interruption(&self, next_poll_ns: &mut u64) -> Option<WaitError> {
         let cancelled = || self.cancel.and_then(|word| NonZeroU32::new(word.load()));
@@ -185,7 +185,7 @@ impl<'a> Wait<'a> {
         {
             return Some(WaitError::Aborted { reason });
         }
-        if monotonic_ns() < *next_poll_ns {
+        if monotonic_ns() < *next_poll_ns && !self.watch.is_some_and(Watch::has_news) {
             return None;
         }
         *next_poll_ns = self.next_poll_ns();

@@ -116,6 +116,8 @@ impl Prepared {
     /// whose wait ended cannot use the group again.
     pub fn cancel_kernels(&self) {
         self.memory.abort_word().store(1);
+        // Those that are parked would find it at their next poll.
+        self.memory.wake_ranks();
     }
 
     /// Lets kernels wait again, in a new generation: their barriers start afresh, because ranks may have been

@@ -117,6 +117,16 @@ impl Args {
         self.blocks
     }
 
+    /// Whether there is neither a tensor nor a task to wait for.
+    pub(crate) fn names_nothing(&self) -> bool {
+        self.tensors.is_empty() && self.after.is_empty()
+    }
+
+    /// Whether there are no more scalars than any task takes, and one block.
+    pub(crate) fn is_small(&self) -> bool {
+        self.scalars.len() <= Self::MAX_SCALARS && self.blocks == 1
+    }
+
     /// Refuses more than any task takes, whatever else is under way (WO-10).
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let (tensors, scalars) = (self.tensors.len(), self.scalars.len());

@@ -1,4 +1,4 @@
-//! Kernels that run on several blocks, and kernels that throw, on the simulation. Blocks on devices and on the double are in
+//! Kernels that run on several blocks, kernels that throw, and kernels that cannot be loaded, on the simulation. Blocks on devices and on the double are in
 //! `hw_worker.rs`; nothing throws there.
 #![allow(missing_docs)]
 
@@ -132,4 +132,45 @@ fn f46_a_kernel_that_throws_fails_the_run_with_the_text_and_its_chip_runs_the_ne
         run(&mut worker, 3).unwrap();
     }
     assert_eq!(children_of(std::process::id()), before);
+}
+
+/// Calls what nothing defines.
+const LACKS: &str = r#"
+#include <cstdint>
+extern "C" void not_there();
+extern "C" void kernel_entry(int64_t *) { not_there(); }
+"#;
+
+/// Has no entry.
+const NO_ENTRY: &str = r#"
+extern "C" void kernel_main() {}
+"#;
+
+#[test]
+#[serial]
+fn f75_a_kernel_that_cannot_be_loaded_is_reported_in_the_loaders_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let (lacks, no_entry) =
+        (kernel(folder.path(), "lacks", LACKS), kernel(folder.path(), "no_entry", NO_ENTRY));
+    let mut worker = plain(1);
+    let told = [&lacks, &no_entry].map(|so| {
+        let failure = worker.register_kernel(so).unwrap_err();
+        assert_eq!(failure.code, ErrorCode::Load);
+        text(&failure)
+    });
+    let lacks = lacks.display();
+    let object = format!(
+        "kernel {lacks} cannot be loaded: {lacks}: undefined symbol: not_there; define the symbol in the kernel, \
+         or link the library that does"
+    );
+    assert!(told[0].contains(&object), "{}", told[0]);
+    let no_entry = no_entry.display();
+    let symbol = format!(
+        "kernel {no_entry} has no `kernel_entry`; export it as extern \"C\" void (int64_t *); \
+         the loader says: {no_entry}: undefined symbol: kernel_entry"
+    );
+    assert!(told[1].contains(&symbol), "{}", told[1]);
+    for text in &told {
+        assert_eq!(text.matches("undefined symbol").count(), 1, "the cause is said once: {text}");
+    }
 }

@@ -8,7 +8,7 @@ use serial_test::serial;
 use std::time::{Duration, Instant};
 use support::{children_of, grouped, is_the_doubles, plain, secs, text};
 use worker_orch::{
-    Access, Args, ChipConfig, DType, DeviceAddr, ErrorCode, Failure, Platform, Task, flat_tensor,
+    Access, Args, ChipConfig, DType, DeviceAddr, ErrorCode, Failure, Platform, Task, Worker, flat_tensor,
 };
 
 fn nothing(_: &mut Task<'_>) -> Result<(), Failure> {
@@ -106,6 +106,31 @@ fn f04_chips_hold_only_the_descriptors_they_need() {
         );
     }
     drop(secret);
+}
+
+/// WO-4: a process has the same number in `ps` as in an error.
+#[test]
+#[serial]
+fn f44_ps_names_chips_workers_and_sub_workers() {
+    let mut worker = support::builder(2).sub_workers(2).build().unwrap();
+    assert_eq!(names_after_init(&mut worker), ["chip0", "chip1", "sub0", "sub1"]);
+    drop(worker);
+    let mut above = Worker::builder().level(4).sub_workers(1).build().unwrap();
+    (0..2).for_each(|_| above.add_worker(plain(1)).unwrap());
+    assert_eq!(names_after_init(&mut above), ["sub0", "wkr0", "wkr1"]);
+}
+
+/// What `ps -o comm` shows of the children that begins with `chipcomm:`, sorted.
+fn names_after_init(worker: &mut Worker) -> Vec<String> {
+    worker.init().unwrap();
+    let shown = children_of(std::process::id()).into_iter().map(|pid| {
+        let out = std::process::Command::new("ps").args(["-o", "comm=", "-p", &pid.to_string()]).output();
+        String::from_utf8(out.unwrap().stdout).unwrap()
+    });
+    let mut names: Vec<String> =
+        shown.filter_map(|name| Some(name.trim().strip_prefix("chipcomm:")?.to_owned())).collect();
+    names.sort();
+    names
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! Memory of chips, as the parent copies to it and from it.
+//! Memory of chips, as the parent copies to it and from it, and as tasks reach it.
 #![allow(missing_docs)]
 
 mod support;
 
 use serial_test::serial;
-use support::{grouped, text};
-use worker_orch::{DeviceAddr, ErrorCode, Worker};
+use support::{grouped, plain, text};
+use worker_orch::{Access, Args, DeviceAddr, ErrorCode, Failure, Task, Worker};
 
 /// Both copies of `len` bytes at `addr` of `chip` are refused; the text of the refusal.
 fn refused(worker: &mut Worker, chip: usize, addr: DeviceAddr, len: usize) -> String {
@@ -55,4 +55,33 @@ fn f67_copies_take_live_memory_of_that_chip_only() {
     worker.close().unwrap();
     worker.init().unwrap();
     assert!(refused(&mut worker, 0, old.addr(), 64).contains("freed"));
+}
+
+fn read_it(task: &mut Task<'_>) -> Result<(), Failure> {
+    task.read::<f32>(0).map(drop)
+}
+
+fn write_it(task: &mut Task<'_>) -> Result<(), Failure> {
+    task.write(0, &[1.0_f32])
+}
+
+#[test]
+#[serial]
+fn f75_a_tensor_of_another_worker_is_called_foreign_and_not_a_matter_of_communicators() {
+    let other = plain(1);
+    let foreign = other.host_buffer::<f32>(16).unwrap().tensor();
+    let mut worker = plain(1);
+    let programs =
+        [("read_it", read_it as fn(&mut Task<'_>) -> _), ("write_it", write_it)].map(|(name, function)| {
+            let bytes = if name == "read_it" { 64 } else { 4 };
+            (worker.register_function(name, function), bytes)
+        });
+    worker.init().unwrap();
+    for (program, bytes) in programs {
+        let args = Args::new().tensor(&foreign, Access::InOut);
+        let told = text(&worker.run(|orch| orch.submit_next_level(program, &args, 0)).unwrap_err());
+        let what = format!("{bytes} bytes at {:#x} are not memory of device 0", foreign.addr);
+        assert!(told.contains(&what) && told.contains("pass a host buffer of the same Worker"), "{told}");
+        assert!(!told.contains("communicator"), "{told}");
+    }
 }

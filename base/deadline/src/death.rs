@@ -48,6 +48,12 @@ pub trait Watch {
     /// The first peer found dead, or `None` while all live. Called about 20 times a second by a parked
     /// waiter; must not block.
     fn first_death(&self) -> Option<Death>;
+
+    /// Whether [`first_death`](Self::first_death) has something to do before the next poll. Asked whenever a parked waiter wakes;
+    /// must not block.
+    fn has_news(&self) -> bool {
+        false
+    }
 }
 
 impl<F: Fn() -> Option<Death>> Watch for F {

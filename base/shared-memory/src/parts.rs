@@ -59,6 +59,12 @@ impl Parts {
         if range.start <= range.end && range.end <= self.head {
             return Some(0);
         }
+        self.part_of(range)
+    }
+
+    /// Apart from the head, where most accesses are: it would make each of them longer.
+    #[inline(never)]
+    fn part_of(&self, range: &Range<usize>) -> Option<usize> {
         let index = 1 + range.start.checked_sub(self.first)?.checked_div(self.stride)?;
         let inside = index <= self.count && range.start <= range.end && range.end <= self.object(index).end;
         inside.then_some(index)

@@ -4,6 +4,7 @@ use crate::error::CollError;
 use comm_context::capi::CError;
 use comm_context::comm::{ArgumentError, CommError};
 use core::ffi::c_int;
+use core::fmt::Display;
 use worker_errors::ErrorCode;
 
 /// The error of a call through C.
@@ -78,6 +79,15 @@ impl CError for EntryError {
             Self::Comm(error) => error.code(),
             Self::Full(_) => ErrorCode::OutOfMemory,
             _ => ErrorCode::Invalid,
+        }
+    }
+
+    fn repeats(&self) -> Option<&dyn Display> {
+        match self {
+            Self::Call(CollError::Broken { cause }) => Some(cause),
+            Self::Call(CollError::Wait { cause, .. } | CollError::Setup { cause, .. }) => cause.repeats(),
+            Self::Comm(error) => error.repeats(),
+            _ => None,
         }
     }
 }

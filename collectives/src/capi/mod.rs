@@ -50,26 +50,42 @@ fn with_group(call: &str, handle: u64, body: impl FnOnce(&mut Entered) -> Result
     // Nothing in it can panic.
     let mut group = match Entered::new(handle) {
         Ok(group) => group,
-        Err(error) => return refused(call, error),
+        Err(error) => return refused(call, None, error),
     };
     match catch_unwind(AssertUnwindSafe(|| body(&mut group))) {
         Ok(Ok(())) => 0,
-        Ok(Err(error)) => refused(call, error),
+        Ok(Err(error)) => refused(call, Some(&group), error),
         Err(panic) => panicked(call, &group, panic),
     }
 }
 
 #[cold]
-fn refused(call: &str, error: EntryError) -> c_int {
-    guarded(call, || Err(error))
+fn refused(call: &str, group: Option<&Entered>, error: EntryError) -> c_int {
+    guarded(call, || group.map(rank_of), || Err(error))
 }
 
 #[cold]
 fn panicked(call: &str, group: &Entered, panic: Box<dyn Any + Send>) -> c_int {
-    guarded::<EntryError>(call, || {
-        group.coll.break_after_panic();
-        resume_unwind(panic)
-    })
+    guarded::<EntryError>(
+        call,
+        || Some(rank_of(group)),
+        || {
+            group.coll.break_after_panic();
+            resume_unwind(panic)
+        },
+    )
+}
+
+/// The communicator's rank of the caller in a group, for people, and that in the group where it is another.
+fn rank_of(group: &Entered) -> String {
+    let (rank, in_group) = (group.coll.members()[group.coll.rank()], group.coll.rank());
+    let same = rank as usize == in_group;
+    if same { format!("rank {rank}") } else { format!("rank {rank} ({in_group} in its group)") }
+}
+
+/// The caller's rank in a communicator that it makes a group over, for people.
+fn rank_in(comm: u64) -> Option<String> {
+    base::shared(comm).ok().map(|comm| format!("rank {}", comm.rank()))
 }
 
 impl CommCollOptions {
@@ -102,12 +118,16 @@ impl CommCollOptions {
 /// Makes a group of all ranks.
 pub fn create(comm: u64) -> u64 {
     let mut handle = 0;
-    guarded::<EntryError>("comm_coll_create", || {
-        let options = Options::new().timeout(Timeout::from_env(Timeout::ENV)?);
-        let (slot, comm) = (Reserved::new()?, base::shared(comm)?);
-        handle = slot.open(Collectives::new(comm, options)?);
-        Ok(())
-    });
+    guarded::<EntryError>(
+        "comm_coll_create",
+        || rank_in(comm),
+        || {
+            let options = Options::new().timeout(Timeout::from_env(Timeout::ENV)?);
+            let (slot, comm) = (Reserved::new()?, base::shared(comm)?);
+            handle = slot.open(Collectives::new(comm, options)?);
+            Ok(())
+        },
+    );
     handle
 }
 
@@ -122,21 +142,25 @@ pub unsafe fn create_over(
     options: *const CommCollOptions,
 ) -> u64 {
     let mut handle = 0;
-    guarded::<EntryError>("comm_coll_create_over", || {
-        // SAFETY: the caller's promise.
-        let options = unsafe { CommCollOptions::read(options) }?;
-        let ranks = match (rank_ids.is_null(), rank_count) {
-            (true, 0) => None,
+    guarded::<EntryError>(
+        "comm_coll_create_over",
+        || rank_in(comm),
+        || {
             // SAFETY: the caller's promise.
-            _ => Some(unsafe { base::ranks(rank_ids, rank_count) }?),
-        };
-        let (slot, comm) = (Reserved::new()?, base::shared(comm)?);
-        handle = slot.open(match ranks {
-            None => Collectives::new(comm, options)?,
-            Some(ranks) => Collectives::over(comm, &ranks, options)?,
-        });
-        Ok(())
-    });
+            let options = unsafe { CommCollOptions::read(options) }?;
+            let ranks = match (rank_ids.is_null(), rank_count) {
+                (true, 0) => None,
+                // SAFETY: the caller's promise.
+                _ => Some(unsafe { base::ranks(rank_ids, rank_count) }?),
+            };
+            let (slot, comm) = (Reserved::new()?, base::shared(comm)?);
+            handle = slot.open(match ranks {
+                None => Collectives::new(comm, options)?,
+                Some(ranks) => Collectives::over(comm, &ranks, options)?,
+            });
+            Ok(())
+        },
+    );
     handle
 }
 
@@ -159,12 +183,17 @@ pub unsafe fn split(group: u64, color: c_int, key: i64, out: *mut u64) -> c_int 
 
 /// Finishes what was started, and closes the group.
 pub fn destroy(group: u64) -> c_int {
-    guarded::<EntryError>("comm_coll_destroy", || {
-        let Some(group) = Entered::new(group)?.remove() else { return Ok(()) };
-        let finished = if group.started.is_empty() { Ok(()) } else { group.coll.finish_all() };
-        let closed = group.coll.close();
-        Ok(finished.and(closed)?)
-    })
+    let who = Entered::new(group).ok().map(|group| rank_of(&group));
+    guarded::<EntryError>(
+        "comm_coll_destroy",
+        || who,
+        || {
+            let Some(group) = Entered::new(group)?.remove() else { return Ok(()) };
+            let finished = if group.started.is_empty() { Ok(()) } else { group.coll.finish_all() };
+            let closed = group.coll.close();
+            Ok(finished.and(closed)?)
+        },
+    )
 }
 
 /// # Safety

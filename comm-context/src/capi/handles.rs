@@ -1,6 +1,6 @@
 //! The table of open communicators.
 
-use super::guarded;
+use super::report::guarded;
 use crate::comm::{ArgumentError, CommError, Communicator, Timeout};
 use core::ffi::c_int;
 use std::cell::RefCell;
@@ -131,14 +131,23 @@ fn unknown(handle: u64) -> CommError {
     }
 }
 
+/// The rank of the communicator behind `handle`, for people.
+pub(super) fn rank_of(handle: u64) -> Option<String> {
+    super::HANDLES.get(handle).ok().map(|entry| format!("rank {}", entry.comm.rank()))
+}
+
 /// Runs a call on the communicator behind `handle`.
 pub(super) fn with_handle(
     call: &str,
     handle: u64,
     body: impl FnOnce(&dyn Communicator, &Entry) -> Result<(), CommError>,
 ) -> c_int {
-    guarded(call, || {
-        let entry = super::HANDLES.get(handle)?;
-        body(entry.comm.as_ref().as_ref(), &entry)
-    })
+    guarded(
+        call,
+        || rank_of(handle),
+        || {
+            let entry = super::HANDLES.get(handle)?;
+            body(entry.comm.as_ref().as_ref(), &entry)
+        },
+    )
 }

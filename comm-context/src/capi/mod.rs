@@ -11,6 +11,7 @@
 #![allow(unsafe_code)]
 
 mod handles;
+mod report;
 
 use crate::comm::{
     AllocationId, ArgumentError, CommError, Communicator, DomainSpec, Membership, PathProblem, SubsetView,
@@ -18,65 +19,17 @@ use crate::comm::{
 };
 use core::ffi::{c_char, c_int, c_void};
 pub use handles::SharedComm;
-use handles::{Handles, Shape, with_handle};
-use std::cell::RefCell;
-use std::ffi::{CStr, CString};
-use std::io::Write;
+use handles::{Handles, Shape, rank_of, with_handle};
+pub use report::{CError, guarded, last_error};
+use std::ffi::CStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use worker_errors::ErrorCode;
 
 /// What a backend supplies: joins the group at a path. The stream is the caller's.
 pub type Open = fn(Membership, *mut c_void, &Path, Timeout) -> Result<Box<dyn Communicator>, CommError>;
 
 /// The open communicators of one library.
 static HANDLES: Handles = Handles::new();
-
-std::thread_local!(static LAST_ERROR: RefCell<CString> = RefCell::default());
-
-/// Stores and prints a failure.
-fn report(call: &str, error: &dyn core::fmt::Display) {
-    let text = format!("{call}: {error}");
-    // Not `eprintln!`, which panics when standard error is closed.
-    let _ = writeln!(std::io::stderr(), "[chipcomm] {text}");
-    let text = CString::new(text.replace('\0', "\\0")).unwrap_or_default();
-    // A thread that is ending has no storage for the text any more.
-    let _ = LAST_ERROR.try_with(|last| last.replace(text));
-}
-
-/// An error that a C caller gets as a number and a text.
-pub trait CError: core::fmt::Display {
-    /// The number.
-    fn code(&self) -> ErrorCode;
-}
-
-impl CError for CommError {
-    fn code(&self) -> ErrorCode {
-        Self::code(self)
-    }
-}
-
-/// Runs a call. No panic crosses the border, and every failure is reported.
-#[inline]
-pub fn guarded<E: CError>(call: &str, body: impl FnOnce() -> Result<(), E>) -> c_int {
-    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)) {
-        Ok(Ok(())) => 0,
-        Ok(Err(error)) => failed(call, &error),
-        Err(_) => panicked(call),
-    }
-}
-
-#[cold]
-fn failed(call: &str, error: &dyn CError) -> c_int {
-    report(call, &error);
-    error.code().as_i32()
-}
-
-#[cold]
-fn panicked(call: &str) -> c_int {
-    report(call, &"a bug in the library: it panicked; see stderr above");
-    ErrorCode::Internal.as_i32()
-}
 
 /// The communicator behind a handle, for a group over it. While it is held, `comm_destroy` is refused.
 pub fn shared(handle: u64) -> Result<SharedComm, CommError> {
@@ -129,7 +82,8 @@ pub unsafe fn ranks(ranks: *const u32, count: usize) -> Result<Vec<u32>, CommErr
 /// `path` is NULL or a NUL-terminated string.
 pub unsafe fn init(open: Open, rank: c_int, nranks: c_int, stream: *mut c_void, path: *const c_char) -> u64 {
     let mut handle = 0;
-    guarded::<CommError>("comm_init", || {
+    let who = || Membership::from_c(rank, nranks).ok().map(|me| format!("rank {}", me.rank()));
+    guarded::<CommError>("comm_init", who, || {
         let me = Membership::from_c(rank, nranks)?;
         if path.is_null() {
             return Err(ArgumentError::RootinfoPath { problem: PathProblem::Null }.into());
@@ -245,15 +199,15 @@ pub fn barrier(handle: u64) -> c_int {
 
 /// Leaves the group and drops the handle.
 pub fn destroy(handle: u64) -> c_int {
-    guarded::<CommError>("comm_destroy", || {
-        let (comm, within) = HANDLES.remove(handle)?;
-        comm.destroy(within)
-    })
-}
-
-/// The text of the calling thread's last failure.
-pub fn last_error() -> *const c_char {
-    LAST_ERROR.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+    let who = rank_of(handle);
+    guarded::<CommError>(
+        "comm_destroy",
+        || who,
+        || {
+            let (comm, within) = HANDLES.remove(handle)?;
+            comm.destroy(within)
+        },
+    )
 }
 
 /// Exports the C API of `comm.h` for the backend whose [`Open`](crate::capi::Open) function is given.

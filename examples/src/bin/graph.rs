@@ -1,7 +1,8 @@
 //! Runs a user's own orchestration, a C++ shared object, as a graph on each chip.
 
 use chipcomm_examples::{
-    Arguments, CommandLine, Error, FLAGS, Flag, Job, KernelFile, Options, main as run, usage,
+    Arguments, CommandLine, Error, FLAGS, Flag, Job, KernelFile, Options, Outcome, counted, main as run,
+    print_line, usage,
 };
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -236,6 +237,9 @@ fn main() -> ExitCode {
             std::fs::write(&file, bytes).map_err(|error| Error::Failed(format!("{file}: {error}")))?;
         }
         drop(places);
-        job.finish(worker)
+        worker.close()?;
+        let times = options.iters.get();
+        print_line(format_args!("graph: ran {times} times on {}", counted(n, "chip")))?;
+        Ok(Outcome::Right)
     })
 }

@@ -208,6 +208,13 @@ impl Memory {
         &self.rank_block(rank).doorbell
     }
 
+    /// Wakes all ranks that are parked on a word of this memory, so that they check whether their wait is over. One that is about to
+    /// park misses it.
+    pub(crate) fn wake_ranks(&self) {
+        self.places().iter().for_each(Place::wake_all);
+        (0..self.layout.nranks()).for_each(|rank| self.doorbell(rank).wake_all());
+    }
+
     /// The message slots of `rank`, which only it writes.
     pub(crate) fn slots(&self, rank: u32) -> &[Slot] {
         self.inside(self.region.word_slice(self.layout.slots(rank), MESSAGE_SLOTS))

@@ -98,6 +98,7 @@ impl Attached {
 fn serve(spec: &LaunchSpec, channels: &ChannelSet, attached: &Attached, functions: &[(&str, TaskFn)]) -> i32 {
     let context = ChildContext {
         number: spec.number,
+        number_of_kind: spec.number_of_kind,
         channels,
         block: &attached.block,
         programs: &spec.programs,

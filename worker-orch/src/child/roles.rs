@@ -18,7 +18,7 @@ use worker_errors::Failure;
 /// A child's `main`, however its process was started. The result is the exit code.
 pub(crate) fn main(context: &ChildContext<'_>, role: Role<'_>) -> i32 {
     fault_point!("worker.child.begun");
-    set_process_name(context.number, &role);
+    set_process_name(context, &role);
     match role {
         Role::Chip(chip) => chip_main(context, &chip),
         Role::SubWorker => sub_main(context),
@@ -29,13 +29,16 @@ pub(crate) fn main(context: &ChildContext<'_>, role: Role<'_>) -> i32 {
 }
 
 /// What `ps -o comm` shows: `chipcomm:chip1`. The name has 15 bytes at most, so there is no space in it.
-fn set_process_name(number: usize, role: &Role<'_>) {
+fn set_process_name(context: &ChildContext<'_>, role: &Role<'_>) {
     let kind = match role {
         Role::Chip(_) => "chip",
         Role::Worker { .. } => "wkr",
         Role::SubWorker => "sub",
     };
-    if let Ok(name) = CString::new(format!("chipcomm:{kind}{number}")) {
+    // From a hundred chips on there is less room.
+    let names = ["chipcomm:", "comm:"].map(|prefix| format!("{prefix}{kind}{}", context.number_of_kind));
+    let name = names.into_iter().find(|name| name.len() < 16).unwrap_or_default();
+    if let Ok(name) = CString::new(name) {
         // A name is a courtesy.
         let _ = nix::sys::prctl::set_name(&name);
     }

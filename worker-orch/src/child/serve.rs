@@ -45,7 +45,7 @@ pub(super) enum Ended {
 /// Serves until shutdown. A parked child costs nothing: the parent's death kills it from outside, so it
 /// watches nothing.
 pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor) -> Ended {
-    let spin = SpinBudget::for_parties(block.children() + 1);
+    let spin = SpinBudget::for_parties_on(block.children() + 1, block.parent().cores());
     let words = block.child(me);
     let mut slot = vec![0; SLOT_BYTES];
     let mut frame = ReceivedFrame::default();
@@ -94,6 +94,8 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
                 };
                 block.record_failure(me, frame.run, frame.program, failure);
                 failed_run = frame.run;
+                // It cancels the run, so that others need not wait for what this child does not do. It may wait for them.
+                block.nudge_parent();
                 executor.not_done();
                 let panicked = failure.is_some_and(|failure| failure.code == ErrorCode::Panic);
                 if panicked && frame.kind.is_some_and(Kind::is_collective) {

@@ -55,6 +55,12 @@ impl Plan<'_> {
         chips.chain(workers).chain(subs).collect()
     }
 
+    /// The number of a child in its name: among the chips, the Workers of the next level, or the sub-workers.
+    pub(super) fn number_of_kind(&self, child: usize) -> usize {
+        let before = [0, self.chips.len(), self.chips.len() + self.workers.len()];
+        before.into_iter().rev().find_map(|first| child.checked_sub(first)).unwrap_or(child)
+    }
+
     /// The rank of each chip in the group of all chips.
     fn ranks(&self) -> Vec<u32> {
         let ranks = self.chips.iter().enumerate();

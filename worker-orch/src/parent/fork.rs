@@ -40,6 +40,7 @@ pub(super) fn fork_all(
         }
         let context = ChildContext {
             number,
+            number_of_kind: plan.number_of_kind(number),
             channels: &memory.channels,
             block: &memory.block,
             programs: plan.programs.definitions(),

@@ -26,6 +26,7 @@ pub(super) fn spawn_all(
         });
         let spec = LaunchSpec {
             number,
+            number_of_kind: plan.number_of_kind(number),
             children: memory.names.len(),
             nonce: memory.channels.nonce().get(),
             ranges: regions.iter().map(|region| SharedRange::of(region)).collect(),

@@ -18,6 +18,8 @@ pub(crate) const LOST: i32 = 5;
 /// What every child has.
 pub(crate) struct ChildContext<'a> {
     pub(crate) number: usize,
+    /// Its number among the children that are what it is, which is in its name.
+    pub(crate) number_of_kind: usize,
     pub(crate) channels: &'a ChannelSet,
     pub(crate) block: &'a Arc<ControlBlock>,
     pub(crate) programs: &'a [Definition],

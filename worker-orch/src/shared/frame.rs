@@ -170,15 +170,27 @@ impl<'a> Frame<'a> {
         }
     }
 
+    /// Where the tensors begin, if there are any.
+    fn tensors_at(&self) -> usize {
+        self.words_end().next_multiple_of(64)
+    }
+
+    /// Where everything but the tensors ends.
+    fn words_end(&self) -> usize {
+        BODY_AT + (self.prerequisites.len() + self.scalars.len()) * 8 + self.blob.len()
+    }
+
+    /// How many bytes of a slot it takes.
+    pub(crate) fn len(&self) -> usize {
+        match self.tensors.len() {
+            0 => self.words_end(),
+            tensors => self.tensors_at() + tensors * TENSOR_BYTES,
+        }
+    }
+
     /// Writes everything but the sequence number through `put(offset, bytes)`; fails when it does not fit.
     pub(crate) fn write(&self, mut put: impl FnMut(usize, &[u8])) -> Result<(), Failure> {
-        let words = self.prerequisites.len() + self.scalars.len();
-        let tensors_at = (BODY_AT + words * 8 + self.blob.len()).next_multiple_of(64);
-        let end = if self.tensors.is_empty() {
-            BODY_AT + words * 8 + self.blob.len()
-        } else {
-            tensors_at + self.tensors.len() * TENSOR_BYTES
-        };
+        let (tensors_at, end) = (self.tensors_at(), self.len());
         if end > SLOT_BYTES {
             return Err(Failure::new(
                 ErrorCode::Invalid,
@@ -267,6 +279,12 @@ impl ReceivedFrame {
         if !(1..=Args::MAX_BLOCKS).contains(&self.blocks) {
             return;
         }
+        let kind = || Kind::ALL.into_iter().find(|kind| *kind as u8 == head[20]);
+        // Most tasks have no more than this.
+        if words + blob + tensors == 0 {
+            self.kind = kind();
+            return;
+        }
         for index in 0..words {
             let value = word(BODY_AT + index * 8);
             if index < needs {
@@ -284,7 +302,7 @@ impl ReceivedFrame {
                 Err(_) => return,
             }
         }
-        self.kind = Kind::ALL.into_iter().find(|kind| *kind as u8 == head[20]);
+        self.kind = kind();
     }
 }
 

@@ -24,6 +24,8 @@ pub(crate) struct LaunchSpec {
     /// Which child, of how many.
     pub(crate) number: usize,
     pub(crate) children: usize,
+    /// Which of those that are what it is.
+    pub(crate) number_of_kind: usize,
     /// Of the channels.
     pub(crate) nonce: u64,
     /// Memory that has the same addresses in parent and children; the first `heaps` of it are heaps.
@@ -50,7 +52,8 @@ impl SharedRange {
 impl LaunchSpec {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut to = Writer::default();
-        to.number(MAGIC).number(self.number as u64).number(self.children as u64).number(self.nonce);
+        to.number(MAGIC).number(self.number as u64).number(self.children as u64);
+        to.number(self.number_of_kind as u64).number(self.nonce);
         to.list(&self.ranges, |to, range| {
             to.number(range.at.get() as u64).number(range.len as u64);
         });
@@ -69,6 +72,7 @@ impl LaunchSpec {
         let spec = Self {
             number: from.number()?,
             children: from.number()?,
+            number_of_kind: from.number()?,
             nonce: from.number()?,
             ranges: from.list(|from| {
                 Some(SharedRange { at: NonZeroUsize::new(from.number()?)?, len: from.number()? })
@@ -113,6 +117,7 @@ mod tests {
         LaunchSpec {
             number: 1,
             children: 3,
+            number_of_kind: 1,
             nonce: 77,
             ranges: regions.iter().map(|region| SharedRange::of(region)).collect(),
             heaps: 1,

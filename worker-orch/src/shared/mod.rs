@@ -15,7 +15,9 @@ mod spans;
 
 pub(crate) use child_context::{ChildContext, ChildMain, ChipRole, LOST, NOT_UP, Role, RunAbove};
 pub(crate) use chip_launch::ChipLaunch;
-pub(crate) use control_block::{Activity, ControlBlock, FailedAt, MAX_CHILDREN, Outcome, RING, Times};
+pub(crate) use control_block::{
+    Activity, ControlBlock, FailedAt, HEAD_BYTES, MAX_CHILDREN, Outcome, RING, Times,
+};
 pub(crate) use definition::{DEFAULT_SYMBOL, Definition};
 pub(crate) use frame::{
     BODY_AT, Frame, INLINE_PREREQUISITES, Kind, MOST_PREREQUISITES, Prerequisite, ReceivedFrame, SLOT_BYTES,

@@ -14,10 +14,10 @@ pub(super) use failures::death_code;
 use super::trace::Trace;
 use crate::program::Program;
 use crate::shared::{
-    ControlBlock, Definition, Frame, Inherited, Kind, Prerequisite, Programs, RING, RunAbove,
+    ControlBlock, Definition, Frame, HEAD_BYTES, Inherited, Kind, Prerequisite, Programs, RING, RunAbove,
 };
 use child_process::{Child, DeathThread};
-use chip_bootstrap::ChipGroup;
+use chip_bootstrap::{ChipGroup, region_failure};
 use deadline::{Deadline, Death, Watch};
 use fault_points::fault_point;
 use loss::Loss;
@@ -43,6 +43,8 @@ pub(super) struct ChildHandle {
     registered: usize,
     /// It did not come back after a run that took too long, and was ended.
     ended: bool,
+    /// Its slots have memory for long frames.
+    has_tails: bool,
 }
 
 impl ChildHandle {
@@ -99,6 +101,11 @@ impl Watch for Children {
         }
         self.find_death()
     }
+
+    /// A child that fails wakes the parent.
+    fn has_news(&self) -> bool {
+        self.must_cancel()
+    }
 }
 
 impl Children {
@@ -111,7 +118,7 @@ impl Children {
         inherited: Option<Inherited>,
     ) -> Self {
         let registered = programs.changes().len();
-        let spin = SpinBudget::for_parties(processes.len() + 1);
+        let spin = SpinBudget::for_parties_on(processes.len() + 1, block.parent().cores());
         let handle = |(name, process)| ChildHandle {
             name,
             process,
@@ -119,6 +126,7 @@ impl Children {
             seen_failed_run: 0,
             registered,
             ended: false,
+            has_tails: false,
         };
         Self {
             deaths: None,
@@ -191,10 +199,13 @@ impl Children {
 
     /// The same, and when the current run has timed out.
     fn check_run(&self) -> Result<(), Failure> {
-        self.check()?;
-        match &self.timed_out {
-            Some(timed_out) if timed_out.run == self.run => Err(timed_out.failure.clone()),
-            _ => Ok(()),
+        match (&self.loss, &self.timed_out) {
+            (None, None) => Ok(()),
+            (_, timed_out) => {
+                self.check()?;
+                let timed_out = timed_out.as_ref().filter(|timed_out| timed_out.run == self.run);
+                timed_out.map_or(Ok(()), |timed_out| Err(timed_out.failure.clone()))
+            }
         }
     }
 
@@ -243,9 +254,13 @@ impl Children {
 
     /// Once a task has failed, those that wait for it return.
     fn cancel_failed_run(&self) {
-        if !self.run_cancelled() && !self.in_command && self.run_failed() {
+        if self.must_cancel() {
             self.cancel_run();
         }
+    }
+
+    fn must_cancel(&self) -> bool {
+        !self.run_cancelled() && !self.in_command && self.run_failed()
     }
 
     /// Tasks of the current run that wait for each other return, and all of them count as failed.
@@ -296,6 +311,10 @@ impl Children {
             trace.collect(&self.block, &self.programs, child, self.handles[child].ring.known_done());
             trace.expect(child, seq, frame);
         }
+        if frame.len() > HEAD_BYTES && !self.handles[child].has_tails {
+            self.block.reserve_tails(child).map_err(|error| region_failure(&error).in_phase("submit"))?;
+            self.handles[child].has_tails = true;
+        }
         frame.write(|at, bytes| self.block.write_slot(child, seq, at, bytes))?;
         fault_point!("worker.send.written");
         // Together with the notification, which cannot fail: a frame that counts as sent is one that the
@@ -323,6 +342,9 @@ impl Children {
         run: u64,
         deadline: Deadline,
     ) -> Result<(), Failure> {
+        if self.handles[child].registered == programs.changes().len() {
+            return Ok(());
+        }
         for definition in &programs.definitions()[self.programs.len()..] {
             self.programs.push(definition.name());
         }

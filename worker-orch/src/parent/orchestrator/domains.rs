@@ -117,6 +117,7 @@ impl Domain {
 impl Orchestrator<'_> {
     /// Makes a domain of `chips`, in this order, each with a window of `window_size` bytes that holds
     /// `buffers` (name, type, count) one after the other. Waits for the earlier tasks of these chips first.
+    /// All bytes of the windows are zero before a task can reach them.
     pub fn allocate_domain(
         &mut self,
         name: &str,

@@ -174,23 +174,28 @@ impl<'w> Orchestrator<'w> {
     fn submit(&mut self, program: Program, args: &Args, to: usize) -> Result<TaskId, Failure> {
         self.check_args(program, args)?;
         self.prepare(program, to)?;
+        let session = self.session(program, &[to]);
+        if self.orders_nothing(args) {
+            return self.send(program, args, to, &[], 0, &session);
+        }
         let mut needs = std::mem::take(&mut self.needs);
         self.needs(args, to, &mut needs);
         self.send_many_needs(to, &mut needs)?;
         self.send_spans(to, args, &[])?;
         self.tracker.enter(touches(args, self.spaces, to, self.children.next_task(to)));
-        let session = self.session(program, &[to]);
         let sent = self.send(program, args, to, &needs, 0, &session);
         self.needs = needs;
         sent
     }
 
     fn check_chip(&self, chip: usize, phase: &'static str) -> Result<(), Failure> {
-        if chip < self.next_level {
-            return Ok(());
-        }
+        if chip < self.next_level { Ok(()) } else { Err(self.no_chip(chip, phase)) }
+    }
+
+    #[cold]
+    fn no_chip(&self, chip: usize, phase: &'static str) -> Failure {
         let text = format!("there is no chip {chip}; this Worker has {}", self.next_level);
-        Err(Failure::new(ErrorCode::Invalid, text).in_phase(phase))
+        Failure::new(ErrorCode::Invalid, text).in_phase(phase)
     }
 
     /// Nothing is sent after a failure. Afterwards the child has the program.
@@ -246,15 +251,19 @@ impl<'w> Orchestrator<'w> {
     }
 
     fn send_frame(&mut self, to: usize, frame: &Frame<'_>) -> Result<u64, Failure> {
-        let sent = self.children.send(to, frame, self.deadline);
-        sent.inspect_err(|failure| self.failed = Some(failure.clone()))
+        match self.children.send(to, frame, self.deadline) {
+            Ok(seq) => Ok(seq),
+            Err(failure) => Err(self.failed.insert(failure).clone()),
+        }
     }
 
     /// Fails when `child` has failed in this run, and keeps that failure.
     fn check_child(&mut self, child: usize) -> Result<(), Failure> {
-        if !self.children.failed_in(child, self.run) {
-            return Ok(());
-        }
+        if self.children.failed_in(child, self.run) { self.keep_failure() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn keep_failure(&mut self) -> Result<(), Failure> {
         let first = self.children.problems(self.run).into_result();
         first.inspect_err(|failure| self.failed = Some(failure.clone()))
     }

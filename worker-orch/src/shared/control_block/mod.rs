@@ -10,7 +10,7 @@ pub(crate) use failures::{ANSWER_BYTES, FailedAt};
 pub(crate) use words::Activity;
 
 use super::frame::SLOT_BYTES;
-use mailbox_atomics::{DispatchSender, Listener, ParkFlag, SignalWords, SlotNumber, WordU32};
+use mailbox_atomics::{DispatchSender, Listener, ParkFlag, SignalWords, SlotNumber, WordU32, usable_cores};
 use shared_memory::{PAGE, Region, RegionError};
 use std::num::NonZeroU32;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -29,10 +29,12 @@ const ANSWER_AT: usize = 2 * PAGE;
 /// The first bytes of all slots stand together, and the rest of each elsewhere: most frames end in their first
 /// bytes, so that a ring is a page for the parent, which writes to many of them.
 const HEADS_AT: usize = 3 * PAGE;
-const HEAD_BYTES: usize = PAGE / RING as usize;
-const TAILS_AT: usize = HEADS_AT + PAGE;
+/// The bytes of a frame that are in the head of its slot.
+pub(crate) const HEAD_BYTES: usize = PAGE / RING as usize;
+const CHILD_BYTES: usize = HEADS_AT + PAGE;
+/// The tails of all rings are behind everything else. They have memory when a frame is longer than a head.
 const TAIL_BYTES: usize = SLOT_BYTES - HEAD_BYTES;
-const CHILD_BYTES: usize = (TAILS_AT + RING as usize * TAIL_BYTES).next_multiple_of(PAGE);
+const TAILS_BYTES: usize = (RING as usize * TAIL_BYTES).next_multiple_of(PAGE);
 /// The most children: the flags of one page have room for them and for the parent's own flag.
 pub(crate) const MAX_CHILDREN: usize = (CHILDREN_AT - FLAGS_AT) / 4 - 1;
 
@@ -74,15 +76,17 @@ pub(crate) struct ControlBlock {
 
 impl ControlBlock {
     pub(crate) fn create(children: usize) -> Result<Self, RegionError> {
-        let region = Region::create(LABEL, signals_at(children) + signals_bytes(children))?;
-        Ok(Self { region: Arc::new(region), children })
+        let region = Arc::new(Region::create_sparse(LABEL, len(children))?);
+        region.reserve(0..tails_at(children, 0))?;
+        let block = Self { region, children };
+        block.parent().set_cores(usable_cores());
+        Ok(block)
     }
 
     /// The control block of `children` children that the parent passed on.
     pub(crate) fn attach(fd: OwnedFd, children: usize) -> Result<Self, RegionError> {
         let children = children.min(MAX_CHILDREN);
-        let len = signals_at(children) + signals_bytes(children);
-        Ok(Self { region: Arc::new(Region::attach(fd, LABEL, len)?), children })
+        Ok(Self { region: Arc::new(Region::attach(fd, LABEL, len(children))?), children })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -159,27 +163,53 @@ impl ControlBlock {
         inside(self.region.words(head_at(child, seq)))
     }
 
-    /// Writes bytes of the slot for task `seq`, from `at` on.
+    /// The parent's side: puts memory behind the tails of the slots of `child`.
+    pub(crate) fn reserve_tails(&self, child: usize) -> Result<(), RegionError> {
+        let start = tails_at(self.children, child);
+        self.region.reserve(start..start + TAILS_BYTES)
+    }
+
+    /// Writes bytes of the slot for task `seq`, from `at` on. What goes to the tail has [memory](Self::reserve_tails).
+    #[inline]
     pub(crate) fn write_slot(&self, child: usize, seq: u64, at: usize, bytes: &[u8]) {
+        if at + bytes.len() <= HEAD_BYTES {
+            inside(self.region.write(head_at(child, seq) + at, bytes));
+        } else {
+            self.write_across(child, seq, at, bytes);
+        }
+    }
+
+    #[inline(never)]
+    fn write_across(&self, child: usize, seq: u64, at: usize, bytes: &[u8]) {
         let (head, tail) = bytes.split_at(HEAD_BYTES.saturating_sub(at).min(bytes.len()));
         if !head.is_empty() {
             inside(self.region.write(head_at(child, seq) + at, head));
         }
         if !tail.is_empty() {
             let at = (at + head.len()) - HEAD_BYTES;
-            inside(self.region.write(tail_at(child, seq) + at, tail));
+            inside(self.region.write(self.tail_at(child, seq) + at, tail));
         }
     }
 
     /// Reads bytes of the slot for task `seq`, from `at` on.
+    #[inline]
     pub(crate) fn read_slot(&self, child: usize, seq: u64, at: usize, into: &mut [u8]) {
+        if at + into.len() <= HEAD_BYTES {
+            inside(self.region.read(head_at(child, seq) + at, into));
+        } else {
+            self.read_across(child, seq, at, into);
+        }
+    }
+
+    #[inline(never)]
+    fn read_across(&self, child: usize, seq: u64, at: usize, into: &mut [u8]) {
         let (head, tail) = into.split_at_mut(HEAD_BYTES.saturating_sub(at).min(into.len()));
         if !head.is_empty() {
             inside(self.region.read(head_at(child, seq) + at, head));
         }
         if !tail.is_empty() {
             let at = (at + head.len()) - HEAD_BYTES;
-            inside(self.region.read(tail_at(child, seq) + at, tail));
+            inside(self.region.read(self.tail_at(child, seq) + at, tail));
         }
     }
 
@@ -200,6 +230,14 @@ impl ControlBlock {
         (0..self.children).for_each(|child| self.child(child).done_number().wake_all());
     }
 
+    /// Wakes the parent if it is parked on the progress of any child, so that it finds what a child has just recorded.
+    pub(crate) fn nudge_parent(&self) {
+        let flag = &self.flags()[self.children];
+        for child in 0..self.children {
+            self.child(child).done_number().nudge(Listener::tagged(flag, tag(child)));
+        }
+    }
+
     /// Whether the parent is parked, or about to, on the progress of a child.
     pub(crate) fn parent_is_parked(&self) -> bool {
         self.flags()[self.children].load() != 0
@@ -213,6 +251,10 @@ impl ControlBlock {
         words.set_idle();
         self.flags()[child].store(0);
         ring.finish_for_ended(words.done_number(), self.listeners(child));
+    }
+
+    fn tail_at(&self, child: usize, seq: u64) -> usize {
+        tails_at(self.children, child) + (seq % RING) as usize * TAIL_BYTES
     }
 
     fn flags(&self) -> &[WordU32] {
@@ -232,8 +274,14 @@ fn head_at(child: usize, seq: u64) -> usize {
     CHILDREN_AT + child * CHILD_BYTES + HEADS_AT + (seq % RING) as usize * HEAD_BYTES
 }
 
-fn tail_at(child: usize, seq: u64) -> usize {
-    CHILDREN_AT + child * CHILD_BYTES + TAILS_AT + (seq % RING) as usize * TAIL_BYTES
+/// All bytes of a control block.
+const fn len(children: usize) -> usize {
+    tails_at(children, children)
+}
+
+/// Where the tails of `child`'s slots are, in a control block of so many children.
+const fn tails_at(children: usize, child: usize) -> usize {
+    signals_at(children) + signals_bytes(children) + child * TAILS_BYTES
 }
 
 fn tag(child: usize) -> NonZeroU32 {
@@ -269,6 +317,7 @@ mod tests {
     #[test]
     fn slots_are_apart_and_hold_what_is_written_across_their_head() {
         let block = ControlBlock::create(2).unwrap();
+        (0..2).for_each(|child| block.reserve_tails(child).unwrap());
         let slots = || (0..2).flat_map(|child| (0..RING).map(move |seq| (child, seq)));
         let byte = |child: usize, seq: u64, at: usize| (child * 131 + seq as usize * 7 + at / 8) as u8;
         for (child, seq) in slots() {

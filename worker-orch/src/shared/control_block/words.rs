@@ -17,11 +17,23 @@ pub(crate) struct ParentWords {
     shutdown: StickyWord,
     cancelled_run: WordU64,
     trace: WordU32,
+    /// Written once, before there are children.
+    cores: WordU32,
     /// Written by the parent's death thread alone.
     death: StickyWord,
 }
 
 impl ParentWords {
+    /// How many cores the parent and its children may use.
+    pub(super) fn set_cores(&self, cores: usize) {
+        self.cores.store(u32::try_from(cores).unwrap_or(u32::MAX));
+    }
+
+    /// How many cores the parent and its children may use. To find out takes a child longer than to come up.
+    pub(crate) fn cores(&self) -> usize {
+        self.cores.load() as usize
+    }
+
     /// Every child stops: one of them died or does not answer.
     pub(crate) fn raise_abort(&self) {
         self.abort.raise(NonZeroU32::MIN);

@@ -278,9 +278,8 @@ impl State {
             return;
         }
         // SAFETY: the predicate's tensor was checked at the submit, and this task keeps it.
-        if slot.predicate.as_ref().is_some_and(|predicate| !unsafe { element::holds(predicate) }) {
-            self.ending.push(task);
-        } else if slot.shape == Shape::Dummy {
+        let skipped = slot.predicate.as_ref().is_some_and(|predicate| !unsafe { element::holds(predicate) });
+        if skipped || slot.shape == Shape::Dummy {
             self.ending.push(task);
         } else {
             self.ready.push(task, slot);

@@ -315,9 +315,9 @@ mod tests {
 
     #[test]
     fn guarded_parts_end_at_pages_that_are_nobodys() {
-        let config = chip().buffer("x", DType::Float32, 5).region("signals", 4096).guarded();
-        assert_eq!((config.plain_window_size(), config.window_size()), (4096, 6 * 4096));
-        assert_eq!(config.layout().unwrap(), [3 * 4096 - 64, 4 * 4096]);
+        let config = chip().window(8192).buffer("x", DType::Float32, 5).region("signals", 4096).guarded();
+        assert_eq!((config.plain_window_size(), config.window_size()), (8192, 7 * 4096));
+        assert_eq!(config.layout().unwrap(), [4 * 4096 - 64, 5 * 4096]);
         let bare = chip().guarded();
         assert_eq!((bare.window_size(), bare.layout()), (2 * 4096, Ok(Vec::new())));
         // CB-2

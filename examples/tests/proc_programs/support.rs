@@ -16,6 +16,7 @@ pub(crate) fn program(name: &str) -> &'static str {
         "treduce" => env!("CARGO_BIN_EXE_treduce"),
         "tp_ffn" => env!("CARGO_BIN_EXE_tp_ffn"),
         "domains" => env!("CARGO_BIN_EXE_domains"),
+        "graph" => env!("CARGO_BIN_EXE_graph"),
         "hello" => env!("CARGO_BIN_EXE_hello"),
         "hello_kernel" => env!("CARGO_BIN_EXE_hello_kernel"),
         "hello_staged" => env!("CARGO_BIN_EXE_hello_staged"),

@@ -85,7 +85,7 @@ enum Extent {
 /// those of the layouts; where they are off, other bytes are hit.
 fn targets_in(name: &str, len: usize, extent: Extent) -> Vec<Range<usize>> {
     const PAGE: usize = 4096;
-    let (child, rank_block) = ((len.max(PAGE) - PAGE) / CHILDREN, 9 * PAGE);
+    let (child, rank_block) = (4 * PAGE, 9 * PAGE);
     let all = match name {
         "chipcomm-worker" => [PAGE + HOSTILE * child..PAGE + (HOSTILE + 1) * child, 0..len],
         "chipcomm-bootstrap" => [HOSTILE * PAGE..(HOSTILE + 1) * PAGE, 0..len],

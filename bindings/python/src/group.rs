@@ -41,7 +41,7 @@ pub(crate) struct State {
 
 /// The group's own, or a task's, which the child process keeps.
 enum Coll {
-    Own(Collectives<'static>),
+    Own(Box<Collectives<'static>>),
     Lent(NonNull<Collectives<'static>>),
 }
 
@@ -145,7 +145,7 @@ impl State {
 impl Group {
     pub(crate) fn new(coll: Collectives<'static>, owner: Arc<Owner>, has_progress_thread: bool) -> Self {
         let (rank, size, members) = (coll.rank(), coll.nranks(), coll.members().into());
-        let coll = Some(Coll::Own(coll));
+        let coll = Some(Coll::Own(Box::new(coll)));
         let state = State { coll, started: Vec::new(), thread: None, has_progress_thread, numbers: 0 };
         Self {
             rank,

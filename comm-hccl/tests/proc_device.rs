@@ -40,6 +40,7 @@ fn part_everything() {
 
 // F11, HC-5
 #[test]
+#[ignore = "slow: cargo xtask ci slow"]
 fn f11_a_thousand_windows_of_each_mode_do_not_grow() {
     let double = double("");
     for mode in ["0", "1", "2"] {

@@ -286,6 +286,7 @@ fn leftovers() -> Vec<String> {
 
 #[test]
 #[serial]
+#[ignore = "slow: cargo xtask ci slow"]
 fn f20_f21_a_forked_rank_killed_at_any_point_is_named_and_nothing_is_left() {
     // CS-6, RV-3, RV-6
     sweep("forked", cases(None));
@@ -293,6 +294,7 @@ fn f20_f21_a_forked_rank_killed_at_any_point_is_named_and_nothing_is_left() {
 
 #[test]
 #[serial]
+#[ignore = "slow: cargo xtask ci slow"]
 fn f20_f21_an_independent_rank_killed_at_any_point_is_named_and_nothing_is_left() {
     // CS-6, RV-3, RV-4: each rank in turn leads the rendezvous.
     for leader in 0..NRANKS {

@@ -135,6 +135,7 @@ fn leaves_a_helper(seconds: u32, ready: impl Fn() -> bool + Send + 'static) {
 
 #[test]
 #[serial]
+#[ignore = "slow: cargo xtask ci slow"]
 fn f55_a_rank_that_died_is_named_although_a_helper_keeps_its_sockets() {
     // RV-3: first a joiner, then the leader.
     let (_folder, path) = path();
@@ -288,6 +289,7 @@ fn in_other_pid_namespace(body: impl FnOnce() -> Result<(), String>) -> Child {
 
 #[test]
 #[serial]
+#[ignore = "slow: cargo xtask ci slow"]
 fn f53_ranks_in_different_pid_namespaces_are_refused() {
     if !nix::unistd::geteuid().is_root() {
         return println!("skipped: only root can make a pid namespace");

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 // CH-7
 #[test]
+#[ignore = "slow: cargo xtask ci slow"]
 fn a_program_in_c_runs_two_ranks_on_the_double() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rootinfo");
@@ -16,6 +17,7 @@ fn a_program_in_c_runs_two_ranks_on_the_double() {
 
 // The same calls with an address: ranks that could be on several hosts.
 #[test]
+#[ignore = "slow: cargo xtask ci slow"]
 fn a_program_in_c_joins_at_an_address() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     two_ranks("rank.c", &format!("tcp://127.0.0.1:{port}"));

@@ -25,7 +25,11 @@ pub enum LoadError {
         source: io::Error,
     },
     /// The system's loader refuses it.
-    #[error("{} cannot be loaded: {why}", path.display())]
+    #[error(
+        "{} cannot be loaded: {why}; build it as a shared object for this machine, with -shared -fPIC, and see ldd for \
+         the libraries that it needs",
+        path.display()
+    )]
     Library {
         /// The file.
         path: PathBuf,
@@ -33,7 +37,7 @@ pub enum LoadError {
         why: String,
     },
     /// A function is missing.
-    #[error("{} does not export `{symbol}`, which {purpose}", path.display())]
+    #[error("{} does not export `{symbol}`, which {purpose}; declare it extern \"C\", or name another", path.display())]
     Symbol {
         /// The file.
         path: PathBuf,

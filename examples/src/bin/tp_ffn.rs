@@ -257,7 +257,7 @@ fn main() -> ExitCode {
         let n = devices.ids().len();
         if !(2..=8).contains(&n) || count > MOST_COLUMNS {
             return Err(usage(format!(
-                "{n} chips with {count} columns each; give 2 to 8 chips and 1 to {MOST_COLUMNS} columns"
+                "it runs on 2 to 8 chips with 1 to {MOST_COLUMNS} columns each, not on {n} with {count}"
             )));
         }
         let (columns, sum_len) = (n * count, TOKENS * HIDDEN);

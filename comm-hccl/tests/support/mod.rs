@@ -80,6 +80,14 @@ pub(crate) fn assert_success(output: &Output) {
     assert!(text(output).contains("1 passed"), "{}", text(output));
 }
 
+/// Both ranks succeeded. One that fails takes the other with it, so that the cause is told by both outputs only.
+pub(crate) fn assert_both(outputs: &[Output; 2]) {
+    let both = || format!("rank 0: {}\nrank 1: {}", text(&outputs[0]), text(&outputs[1]));
+    for output in outputs {
+        assert!(output.status.success() && text(output).contains("1 passed"), "{}\n{}", output.status, both());
+    }
+}
+
 pub(crate) fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }

@@ -103,20 +103,26 @@ impl Member {
             futex_wake(&slot.generation);
             return Ok(());
         }
-        while slot.generation.load(Acquire) == generation {
+        loop {
+            // Before the word: a rank that came and then left has changed the word by now.
+            let members = self.check_members();
+            if slot.generation.load(Acquire) != generation {
+                return Ok(());
+            }
+            members?;
             let left = deadline.saturating_duration_since(Instant::now());
             ensure(!left.is_zero(), HCCL_E_TIMEOUT, "a rank did not come in time")?;
-            self.check_members()?;
             // Looks up now and then: a rank that leaves does not change the word.
             futex_wait(&slot.generation, generation, left.min(LOOK_UP));
         }
-        Ok(())
     }
 
-    /// Refuses when a rank has destroyed its communicator, for which the others would wait until their deadline.
+    /// Refuses when a rank has destroyed its communicator, for which the others would wait until their deadline. A wait
+    /// asks first and then looks at its word: what a rank did before it left is visible to who sees that it left.
     pub(crate) fn check_members(&self) -> Result<(), Refusal> {
         let all = u64::MAX >> (64 - self.ranks);
-        ensure(self.slot().joined.load(Relaxed) == all, HCCL_E_REMOTE, "a rank has left the communicator")
+        // Acquire: pairs with the Release of the rank that leaves.
+        ensure(self.slot().joined.load(Acquire) == all, HCCL_E_REMOTE, "a rank has left the communicator")
     }
 
     /// Where the messages from one rank to another are.
@@ -302,7 +308,8 @@ pub(crate) unsafe extern "C" fn HcclCommDestroy(comm: HcclComm) -> HcclResult {
         attachment.destroyed(Kind::Communicator);
         let _lock = attachment.lock().or_else(|e| refuse(HCCL_E_SYSCALL, e.to_string()))?;
         let left = member.slot().joined.load(Relaxed) & !(1 << member.rank);
-        member.slot().joined.store(left, Relaxed);
+        // Release: pairs with the Acquire of `check_members`.
+        member.slot().joined.store(left, Release);
         if left == 0 {
             // The last member has left: the slot is free for another communicator.
             member.slot().nonce.store(0, Relaxed);

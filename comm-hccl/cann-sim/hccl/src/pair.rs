@@ -24,13 +24,15 @@ impl Member {
     fn await_place(&self, word: &AtomicU32, full: bool) -> Result<u32, Refusal> {
         let deadline = Self::exec_deadline();
         loop {
+            // Before the word: a rank that sent or took and then left has changed the word by now.
+            let members = self.check_members();
             // Acquire: pairs with the Release below, which publishes the bytes, or that they were taken.
             let value = word.load(Acquire);
             if (value != 0) == full {
                 return Ok(value);
             }
+            members?;
             ensure(Instant::now() < deadline, HCCL_E_TIMEOUT, "the other rank did not come in time")?;
-            self.check_members()?;
             futex_wait(word, value, LOOK_UP);
         }
     }

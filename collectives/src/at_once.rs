@@ -6,15 +6,15 @@
 //!
 //! # Safety
 //! As in [`moves`](crate::moves): the pointers of the request are the caller's, who promised their lengths; halves lie in windows, and a
-//! piece that is smaller than [`thresholds::WINDOW_MIN`] fits in them; nobody writes what a rank has published before this one
+//! piece that is smaller than `window_min` of the [`Table`](crate::Table) fits in them; nobody writes what a rank has published before this one
 //! has finished the step.
 #![allow(unsafe_code)]
 
 use crate::engine::{Clock, Engine};
 use crate::error::CollError;
+use crate::layout::INLINE;
 use crate::moves::UpTo64;
 use crate::request::{Kind, Request};
-use crate::thresholds;
 use core::mem::MaybeUninit;
 use core::ptr;
 use fault_points::fault_point;
@@ -26,8 +26,7 @@ impl Engine<'_> {
     pub(crate) fn takes_one_step(&self, request: &Request) -> bool {
         let nranks = self.nranks();
         let bytes = request.count * request.dtype.size();
-        let fits = bytes < thresholds::WINDOW_MIN
-            && (nranks == 2 || bytes * (nranks - 1) <= thresholds::ONE_SHOT_READS);
+        let fits = bytes <= self.setting.at_once;
         nranks > 1
             && match request.kind {
                 Kind::Barrier => true,
@@ -49,7 +48,7 @@ impl Engine<'_> {
         let (number, chain) = self.begin(request);
         let (step, half, others) = (self.step + 1, Halves::of(self.piece), self.progress.others());
         let bytes = if request.kind == Kind::Barrier { 0 } else { request.count * request.dtype.size() };
-        let inline = bytes <= thresholds::INLINE;
+        let inline = bytes <= INLINE;
         let used = Use { step, readers: others, acknowledged: false, hash: chain };
         let mut clock = Clock::default();
         self.wait_free(self.progress.line_use(step), number, &mut clock)?;
@@ -79,7 +78,7 @@ impl Engine<'_> {
             }
         }
         fault_point!("coll.observed");
-        if bytes >= thresholds::NOTIFY_FIRST {
+        if bytes >= self.setting.table.notify_first as usize {
             self.progress.notify();
         }
         if bytes > 0 {

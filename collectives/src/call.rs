@@ -10,7 +10,6 @@ use crate::kernels::{Copy, Fold};
 use crate::moves::UpTo64;
 use crate::plan::{Plan, Shape};
 use crate::request::{Kind, Request};
-use crate::thresholds;
 use fault_points::fault_point;
 use mailbox_atomics::{INLINE_WORDS, Use};
 
@@ -351,7 +350,7 @@ impl Call {
         }
         self.seen = 0;
         fault_point!("coll.observed");
-        if self.plan.block * self.request.dtype.size() >= thresholds::NOTIFY_FIRST {
+        if self.plan.block * self.request.dtype.size() >= engine.setting.table.notify_first as usize {
             engine.progress.notify();
         }
         self.take(engine, at, step, from)?;

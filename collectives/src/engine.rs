@@ -10,7 +10,6 @@ use crate::plan::Setting;
 use crate::registry;
 use crate::request::{CallText, Request, mix, record};
 use crate::started::Queue;
-use crate::thresholds;
 use comm_context::comm::{CommError, HostWindows, Timeout, WordWait};
 use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -178,12 +177,11 @@ impl<'c> Engine<'c> {
         members: Box<[u32]>,
         host: &'c dyn HostWindows,
         within: Timeout,
-        core_per_rank: bool,
+        setting: Setting,
         failed: Arc<AtomicBool>,
     ) -> Self {
-        let nranks = memory.layout.nranks;
+        let (nranks, table) = (setting.nranks, setting.table);
         let base = memory.base_word(me).load();
-        let setting = Setting { nranks, half: memory.layout.half, core_per_rank };
         Self {
             progress: Progress::new((0..nranks).map(|rank| memory.progress(rank)), me, base),
             halves: Halves::default(),
@@ -194,7 +192,7 @@ impl<'c> Engine<'c> {
             host,
             records: (0..nranks).map(|rank| memory.records(rank)).collect(),
             within,
-            polls: thresholds::polls(core_per_rank),
+            polls: if setting.core_per_rank { table.polls } else { 1 },
             seen_on: vec![0; nranks].into(),
             step: base,
             piece: 0,
@@ -273,7 +271,7 @@ impl<'c> Engine<'c> {
             return;
         }
         self.progress.prepare_after(self.step);
-        if bytes <= thresholds::PREFETCH {
+        if bytes <= self.setting.table.prefetch as usize {
             mailbox_atomics::prefetch_to_write(self.memory.half(self.me, Halves::of(self.piece)), bytes);
         }
     }

@@ -109,6 +109,15 @@ pub enum CollError {
         theirs: u64,
     },
 
+    /// Two ranks choose their algorithms by different tables.
+    #[error(
+        "ranks choose by different tables: {text}; give every rank the same one (CHIPCOMM_COLL_TABLE, Options::table)"
+    )]
+    Table {
+        /// Which entries differ, with both ranks and values.
+        text: String,
+    },
+
     /// The window has no room for a tensor.
     #[error(
         "a tensor of {need} bytes does not fit in the window's pool ({free} of {pool} bytes free in one piece); make the group with a larger Options::pool, or drop tensors"
@@ -158,7 +167,9 @@ impl CollError {
             Self::Argument(_) | Self::NoHostWindows | Self::Unsupported { .. } | Self::Forked => {
                 ErrorCode::Invalid
             }
-            Self::Mismatch { .. } | Self::Transfer { .. } | Self::Layout { .. } => ErrorCode::Mismatch,
+            Self::Mismatch { .. } | Self::Transfer { .. } | Self::Layout { .. } | Self::Table { .. } => {
+                ErrorCode::Mismatch
+            }
             Self::Wait { cause, .. } | Self::Setup { cause, .. } => cause.code(),
             Self::PeerGaveUp { .. } => ErrorCode::PeerLeft,
             Self::Malformed { .. } => ErrorCode::Protocol,
@@ -322,6 +333,13 @@ pub enum BadArgument {
         ranks: Vec<u32>,
         /// This rank.
         me: u32,
+    },
+
+    /// A table, or the file of one, that cannot be used.
+    #[error("a table of collectives: {text}")]
+    Table {
+        /// What is wrong with it.
+        text: String,
     },
 
     /// A pool that no window can hold.

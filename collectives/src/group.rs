@@ -12,9 +12,11 @@ use crate::fork_guard::ForkGuard;
 use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::options::Options;
+use crate::plan::Setting;
 use crate::pool::Pool;
 use crate::registry;
 use crate::request::{CallText, mix};
+use crate::table::Table;
 use crate::tensor::WindowTensor;
 use crate::thread::Helper;
 use crate::{Element, Ticket};
@@ -142,9 +144,12 @@ impl<'c> Collectives<'c> {
         let layout = Layout::new(ranks.len(), options.pool)
             .filter(|layout| layout.total() <= validate::MAX_WINDOW_SIZE);
         let layout = layout.ok_or(BadArgument::Pool { pool: options.pool })?;
+        // Settled here, so that groups that are split off have the same.
+        let table = options.table.map_or_else(Table::from_environment, Ok)?;
+        let options = options.table(table);
         let (id, window) = allocate(borrowed, ranks, me, &layout, options.within)?;
         fault_point!("coll.allocated");
-        let made = Self::attach(borrowed, host, ranks, me, layout, window, options);
+        let made = Self::attach(borrowed, host, ranks, me, layout, window, (options.within, table));
         let made = made
             .and_then(|(engine, failed)| Ok((engine, failed, options.thread.map(|_| helper()).transpose()?)));
         let (mut engine, failed, helper) = made.inspect_err(|_| {
@@ -209,7 +214,7 @@ impl<'c> Collectives<'c> {
         Some(if self.guard.is_owner() { Ok(device) } else { Err(CollError::Forked) })
     }
 
-    /// Finds the windows of all members, and sees that all have the same layout.
+    /// Finds the windows of all members, and sees that all have the same layout and table.
     fn attach(
         comm: &'c dyn Communicator,
         host: &'c dyn HostWindows,
@@ -217,7 +222,7 @@ impl<'c> Collectives<'c> {
         me: usize,
         layout: Layout,
         window: Window,
-        options: Options,
+        (within, table): (Timeout, Table),
     ) -> Result<(Engine<'c>, Arc<AtomicBool>), CollError> {
         let setup = |cause| CollError::Setup { what: "making a group", cause };
         let mut bytes = [0; size_of::<CommContext>()];
@@ -231,6 +236,10 @@ impl<'c> Collectives<'c> {
         // does after the last use.
         let memory = unsafe { Memory::new(layout, windows.into(), me) };
         memory.populate();
+        for (at, word) in table.to_words().into_iter().enumerate() {
+            // Relaxed: published with the hash, by the release of its store.
+            memory.table_word(me, at).store(word, Ordering::Relaxed);
+        }
         memory.cores_word(me).store(u64::from(host.has_core_per_rank()));
         memory.hash_word(me).store_and_wake(layout.hash());
         let since_ns = monotonic_ns();
@@ -244,7 +253,7 @@ impl<'c> Collectives<'c> {
                 tag: NonZeroU32::MIN,
                 needed: &[ranks[rank]],
                 since_ns,
-                within: options.within,
+                within,
                 poll: None,
             };
             host.wait_on(&wait, &mut |hash| hash != 0).map_err(setup)?;
@@ -252,11 +261,16 @@ impl<'c> Collectives<'c> {
             if mine != theirs {
                 return Err(CollError::Layout { rank, mine, theirs });
             }
+            // Relaxed: the hash is there, and the table was written before it.
+            let theirs = std::array::from_fn(|at| memory.table_word(rank, at).load(Ordering::Relaxed));
+            if table.to_words() != theirs {
+                return Err(CollError::Table { text: table.differences(me, rank, theirs) });
+            }
         }
         let core_per_rank = memory.cores_word(0).load() != 0;
+        let setting = Setting::new(ranks.len(), layout.half, core_per_rank, table);
         let failed = Arc::new(AtomicBool::new(false));
-        let engine =
-            Engine::new(memory, me, ranks.into(), host, options.within, core_per_rank, failed.clone());
+        let engine = Engine::new(memory, me, ranks.into(), host, within, setting, failed.clone());
         Ok((engine, failed))
     }
 

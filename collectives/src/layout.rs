@@ -1,6 +1,6 @@
 //! What stands where in a rank's window. Kernels in other languages use the same offsets.
 
-use crate::thresholds;
+use crate::table::Table;
 use mailbox_atomics::{PAIR_SLOTS, PairLines, PairTaken, ProgressWords, RecordRing};
 use shared_memory::{FNV_OFFSET, PAGE, fnv1a};
 use std::ops::Range;
@@ -13,6 +13,8 @@ pub(crate) const BASE_AT: usize = 8;
 pub(crate) const CORES_AT: usize = 16;
 /// [`ProgressWords`].
 pub(crate) const PROGRESS_AT: usize = 128;
+/// The [`Table`] that the rank chooses by, a 32-bit word for each entry; all 0 is the default.
+pub(crate) const TABLE_AT: usize = 1408;
 /// Why the rank gave up: [`FAULT_WORDS`] words.
 pub(crate) const FAULT_AT: usize = 1536;
 /// Words there.
@@ -24,8 +26,14 @@ pub(crate) const PAIRS_AT: usize = 4096;
 pub(crate) const PAIR_BYTES: usize = 640;
 const TAKEN_IN_PAIR: usize = 512;
 
+/// A payload of at most so many bytes travels in the line of its step.
+pub(crate) const INLINE: usize = 48;
+/// Slices of a reduction start at multiples of so many bytes: no two ranks write one cache line.
+pub(crate) const SLICE_ALIGN: usize = 128;
+
 const _: () = {
-    assert!(size_of::<ProgressWords>() == 1280 && PROGRESS_AT + 1280 <= FAULT_AT);
+    assert!(size_of::<ProgressWords>() == 1280 && PROGRESS_AT + 1280 <= TABLE_AT);
+    assert!(TABLE_AT + 4 * Table::WORDS <= FAULT_AT);
     assert!(FAULT_AT + 8 * FAULT_WORDS <= RECORDS_AT);
     assert!(size_of::<RecordRing>() == 2048 && RECORDS_AT + 2048 <= PAIRS_AT);
     assert!(size_of::<PairLines>() == TAKEN_IN_PAIR && TAKEN_IN_PAIR + size_of::<PairTaken>() == PAIR_BYTES);
@@ -47,6 +55,16 @@ fn checked(nranks: usize, pool: usize) -> Option<Layout> {
     (1..=64).contains(&nranks).then(|| Layout::new(nranks, pool)).flatten()
 }
 
+/// Bytes of each half of a rank's staging area.
+pub(crate) fn half(nranks: usize) -> usize {
+    if nranks <= 16 { 1 << 20 } else { 256 << 10 }
+}
+
+/// Bytes of a slot of the ring between two ranks: all rings of a rank take half a megabyte.
+fn slot(nranks: usize) -> usize {
+    (128 << 10) / nranks.next_power_of_two()
+}
+
 /// The sizes of a group's windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
@@ -62,7 +80,7 @@ pub(crate) struct Layout {
 impl Layout {
     /// `None` when the pool does not fit in an address space.
     pub(crate) fn new(nranks: usize, pool: usize) -> Option<Self> {
-        let (half, slot) = (thresholds::half(nranks), thresholds::slot(nranks));
+        let (half, slot) = (half(nranks), slot(nranks));
         let layout = Self { nranks, half, slot, pool: pool.checked_next_multiple_of(PAGE)? };
         layout.pool_at().checked_add(layout.pool).filter(|total| *total < isize::MAX as usize)?;
         Some(layout)
@@ -103,15 +121,17 @@ impl Layout {
         self.pool_at() + self.pool
     }
 
-    /// A number that changes with every offset, size and threshold that two ranks must agree on. Never 0.
+    /// A number that changes with every offset and size that two builds must agree on, and with the table that they have if they are given none.
+    /// Never 0.
     pub(crate) fn hash(&self) -> u64 {
         let parts = [
-            2,
+            3,
             self.nranks,
             self.half,
             self.slot,
             self.pool,
             PROGRESS_AT,
+            TABLE_AT,
             FAULT_AT,
             FAULT_WORDS,
             RECORDS_AT,
@@ -122,8 +142,11 @@ impl Layout {
             mailbox_atomics::RECORDS,
             self.halves_at(),
             self.pool_at(),
+            INLINE,
+            SLICE_ALIGN,
         ];
-        let parts = parts.map(|part| part as u64).into_iter().chain(thresholds::ALL);
+        let table = Table::DEFAULT.to_words().map(u64::from);
+        let parts = parts.map(|part| part as u64).into_iter().chain(table);
         parts.fold(FNV_OFFSET, |hash, part| fnv1a(hash, &part.to_le_bytes())).max(1)
     }
 }

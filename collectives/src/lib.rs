@@ -19,7 +19,7 @@
 //! - **CO-6** What a rank published before it gave up or died is delivered.
 //! - **CO-7** Started calls go on in every call of this crate that their thread makes, on any group, so that groups may be waited for in
 //!   different orders; with [`Options::progress_thread`] also while it makes none.
-//! - **CO-8** Ranks with different layouts, thresholds or pools refuse each other when the group is made.
+//! - **CO-8** Ranks with different layouts, pools or [tables](Table) refuse each other when the group is made.
 //! - **CO-9** A group belongs to the process that made it. A forked copy is refused.
 //! - **CO-12** Kernels in C++ (`comm_collectives.h`) have the same layout, steps, records and algorithms: a rank of a group may be either,
 //!   with the same bits.
@@ -82,9 +82,9 @@ mod requests;
 mod scope;
 mod split;
 mod started;
+mod table;
 mod tensor;
 mod thread;
-mod thresholds;
 
 pub use element::{DType, Element, Op, bf16, f16};
 pub use error::{BadArgument, CallOf, CollError};
@@ -95,4 +95,5 @@ pub use registry::set_wait_hook;
 pub use request::{CallText, Kind, Request, Shared};
 pub use scope::{Pending, Scope};
 pub use started::Ticket;
+pub use table::Table;
 pub use tensor::{Buffer, Input, WindowTensor};

@@ -7,8 +7,9 @@
 #![allow(unsafe_code)]
 
 use crate::layout::{self, Layout};
+use crate::table::Table;
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 use mailbox_atomics::{PairLines, PairTaken, ProgressWords, RecordRing, WordU64};
 use shared_memory::{PAGE, Shared};
 
@@ -53,6 +54,12 @@ impl Memory {
 
     pub(crate) fn cores_word<'m>(&self, rank: usize) -> &'m WordU64 {
         self.words(rank, layout::CORES_AT)
+    }
+
+    /// Entry `at` of the table of a rank.
+    pub(crate) fn table_word<'m>(&self, rank: usize, at: usize) -> &'m AtomicU32 {
+        assert!(at < Table::WORDS);
+        self.words(rank, layout::TABLE_AT + 4 * at)
     }
 
     pub(crate) fn progress<'m>(&self, rank: usize) -> &'m ProgressWords {

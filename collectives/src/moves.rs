@@ -12,9 +12,9 @@ use crate::call::{Call, Place};
 use crate::element::DType;
 use crate::engine::Engine;
 use crate::error::CollError;
+use crate::layout;
 use crate::plan::{Shape, slice};
 use crate::request::{CallText, Kind, Request, Shared};
-use crate::thresholds;
 use core::mem::MaybeUninit;
 use core::ptr;
 use mailbox_atomics::{Halves, INLINE_WORDS};
@@ -196,7 +196,7 @@ impl Call {
         if bytes == 0 {
             return 0;
         }
-        debug_assert!(bytes <= thresholds::INLINE);
+        debug_assert!(bytes <= layout::INLINE);
         // SAFETY: the plan put at most 48 bytes inline, which the input has and the payload has room for.
         unsafe { ptr::copy_nonoverlapping(self.request.input, payload.as_mut_ptr().cast(), bytes) };
         bytes.div_ceil(8)
@@ -318,7 +318,7 @@ impl Call {
 
     #[inline]
     fn slice(&self, count: usize, at: usize, of: usize) -> Range<usize> {
-        slice(count, at, of, thresholds::SLICE_ALIGN / self.size())
+        slice(count, at, of, layout::SLICE_ALIGN / self.size())
     }
 
     /// Where the elements of `rank` stand for this rank to read: `at` of its input, if that lies in its window, else `staged` of the

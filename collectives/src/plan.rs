@@ -1,7 +1,8 @@
 //! Which algorithm a call takes, in how many steps and pieces. A function of what all ranks agree on, so all choose the same.
 
+use crate::layout::INLINE;
 use crate::request::{Kind, Request};
-use crate::thresholds as limits;
+use crate::table::{ANY, Table};
 
 /// The shape of an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +37,28 @@ pub(crate) struct Setting {
     pub(crate) nranks: usize,
     pub(crate) half: usize,
     pub(crate) core_per_rank: bool,
+    pub(crate) table: Table,
+    /// Up to so many bytes every rank reads all of an all-reduce.
+    one_shot: usize,
+    /// The same for the root of a reduce.
+    reduce_one_shot: usize,
+    /// Up to so many bytes an all-reduce takes one step whatever the place of its data.
+    pub(crate) at_once: usize,
 }
 
 impl Setting {
+    /// Works out from the table what every call asks for.
+    pub(crate) fn new(nranks: usize, half: usize, core_per_rank: bool, table: Table) -> Self {
+        let limit = |value: u32| if value == ANY { usize::MAX } else { value as usize };
+        let others = nranks.saturating_sub(1).max(1);
+        let reads = |value| limit(value) / if value == ANY { 1 } else { others };
+        let pair = limit(table.pair_one_shot);
+        let one_shot = if nranks == 2 { pair } else { reads(table.one_shot_reads) };
+        let reduce_one_shot = if nranks == 2 { usize::MAX } else { reads(table.reduce_reads) };
+        let at_once = one_shot.min(table.window_min as usize - 1).min(table.pieces_from as usize).min(half);
+        Self { nranks, half, core_per_rank, table, one_shot, reduce_one_shot, at_once }
+    }
+
     /// Chooses. `most` is the largest of the counts where there is one for each rank.
     #[inline]
     pub(crate) fn plan(&self, request: &Request, most: usize) -> Plan {
@@ -48,7 +68,7 @@ impl Setting {
         if nranks == 1 {
             return Plan { shape: Shape::Alone, pieces: 0, block: count, places: 0 };
         }
-        let inline = |bytes: usize| bytes <= limits::INLINE;
+        let inline = |bytes: usize| bytes <= INLINE;
         let (shape, staged) = match request.kind {
             Kind::Barrier => (Shape::Inline, 0),
             Kind::AllToAllV => return Plan { shape: Shape::Matrix, pieces: 0, block: 0, places: 0 },
@@ -65,12 +85,8 @@ impl Setting {
             Kind::ReduceScatter | Kind::AllToAll | Kind::Scatter if inline(bytes * nranks) => {
                 (Shape::Inline, bytes)
             }
-            Kind::AllReduce if nranks == 2 || bytes.saturating_mul(nranks - 1) <= limits::ONE_SHOT_READS => {
-                (Shape::Pieces, bytes)
-            }
-            Kind::Reduce if nranks == 2 || bytes.saturating_mul(nranks - 1) <= limits::REDUCE_READS => {
-                (Shape::Pieces, bytes)
-            }
+            Kind::AllReduce if bytes <= self.one_shot => (Shape::Pieces, bytes),
+            Kind::Reduce if bytes <= self.reduce_one_shot => (Shape::Pieces, bytes),
             Kind::AllReduce | Kind::Reduce => (Shape::Slices, bytes),
             Kind::Broadcast | Kind::AllGather | Kind::AllGatherV | Kind::Gather => (Shape::Pieces, bytes),
             Kind::ReduceScatter | Kind::ReduceScatterV | Kind::AllToAll | Kind::Scatter => {
@@ -84,9 +100,9 @@ impl Setting {
         let block = if staged == bytes { piece / request.dtype.size() } else { self.block(piece, request) };
         let block = block.clamp(1, count.max(1));
         let places = match request.kind {
-            Kind::AllReduce if bytes >= limits::WINDOW_MIN => 2,
+            Kind::AllReduce if bytes >= self.table.window_min as usize => 2,
             Kind::AllReduce => 0,
-            _ if staged >= limits::BY_REFERENCE_MIN => 1,
+            _ if staged >= self.table.by_reference_min as usize => 1,
             _ => 0,
         };
         Plan { shape, pieces: count.div_ceil(block).max(1) as u64, block, places }
@@ -96,11 +112,13 @@ impl Setting {
     #[inline]
     fn piece(&self, kind: Kind, staged: usize) -> usize {
         let rooted = matches!(kind, Kind::Broadcast | Kind::Scatter | Kind::Gather);
+        let table = &self.table;
+        let rooted_piece = table.rooted_piece as usize;
         match () {
             // The root stages one piece while the others read the last.
-            () if rooted && self.core_per_rank && staged > limits::ROOTED_PIECE => limits::ROOTED_PIECE,
-            () if staged <= limits::PIECES_FROM.min(self.half) => staged,
-            () if self.core_per_rank => limits::PIECE.min(self.half),
+            () if rooted && self.core_per_rank && staged > rooted_piece => rooted_piece,
+            () if staged <= (table.pieces_from as usize).min(self.half) => staged,
+            () if self.core_per_rank => (table.piece as usize).min(self.half),
             () => self.half,
         }
     }
@@ -112,8 +130,9 @@ impl Setting {
 
     /// Elements of each pair's block in a piece of an exchange with a count for each pair.
     pub(crate) fn matrix_block(&self, request: &Request) -> usize {
-        self.block(if self.core_per_rank { limits::PIECES_FROM.min(self.half) } else { self.half }, request)
-            .max(1)
+        let piece =
+            if self.core_per_rank { (self.table.pieces_from as usize).min(self.half) } else { self.half };
+        self.block(piece, request).max(1)
     }
 }
 
@@ -130,7 +149,7 @@ mod tests {
     use crate::element::{DType, Op};
 
     fn setting(nranks: usize) -> Setting {
-        Setting { nranks, half: limits::half(nranks), core_per_rank: nranks == 2 }
+        Setting::new(nranks, crate::layout::half(nranks), nranks == 2, Table::DEFAULT)
     }
 
     fn all_reduce(bytes: usize) -> Request {

@@ -6,7 +6,7 @@
 
 mod support;
 
-use collectives::{Collectives, DType, Kind, Op, Request, Shared};
+use collectives::{Collectives, DType, Kind, Op, Request, Shared, Table};
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec};
 use comm_context::conformance::compile_kernel;
@@ -135,11 +135,12 @@ impl Drop for Buffers<'_, '_> {
     }
 }
 
-/// A sequence of calls in which the ranks of `kernels` are kernels; a second group, all in Rust, says what is right.
-fn sequence(nranks: usize, seed: u64, calls: usize, kernel: Kernel) {
+/// A sequence of calls in which the ranks of `seed` are kernels; a second group, all in Rust and by the default table, says what is
+/// right.
+fn sequence(nranks: usize, seed: u64, calls: usize, kernel: Kernel, table: Table) {
     in_comms(nranks, |comm| {
         let text = |error: collectives::CollError| error.to_string();
-        let mixed = Collectives::new(comm, options()).map_err(text)?;
+        let mixed = Collectives::new(comm, options().table(table)).map_err(text)?;
         let plain = Collectives::new(comm, options()).map_err(text)?;
         let me = mixed.rank();
         let is_kernel = (seed >> me) & 1 == 1;
@@ -208,8 +209,19 @@ fn kernels_and_ranks_in_rust_make_one_group_with_the_same_bits() {
     let kernel = load(c"kernel_entry");
     for (nranks, calls) in [(1, 50), (2, 250), (3, 120), (4, 80), (9, 30)] {
         for kernels in [0x155_u64, 0x1ff, 0x002] {
-            sequence(nranks, kernels | (0x1000 * (nranks as u64 + 1)), calls, kernel);
+            sequence(nranks, kernels | (0x1000 * (nranks as u64 + 1)), calls, kernel, Table::DEFAULT);
         }
+    }
+}
+
+// CO-8, CO-12
+#[test]
+fn kernels_choose_by_the_table_that_the_host_has_given_the_group() {
+    let kernel = load(c"kernel_entry");
+    let table = "pair_one_shot: 8 KiB\none_shot_reads: 4 KiB\nreduce_reads: 0\nwindow_min: 1 KiB\nby_reference_min: 2 KiB\n\
+                 pieces_from: 16 KiB\npiece: 12 KiB\nrooted_piece: 4 KiB\nnotify_first: any";
+    for nranks in [2, 3] {
+        sequence(nranks, 0x1001 * nranks as u64, 40, kernel, table.parse().unwrap());
     }
 }
 

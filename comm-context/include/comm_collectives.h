@@ -44,10 +44,17 @@ constexpr uint64_t kPage = 4096, kHashAt = 0, kCoresAt = 16, kProgressAt = 128, 
                    kReadUpToAt = kProgressAt + kLines * kLineBytes, kGaveUpAt = kReadUpToAt + 8,
                    kParkedAt = kReadUpToAt + kLineBytes, kRecords = 32, kRecordBytes = 64, kInlineWords = 6;
 
-/* The sizes at which one algorithm gives way to another; collectives/src/thresholds.rs has the same. */
-constexpr uint64_t kInline = 48, kWindowMin = 8 << 10, kByReferenceMin = 32 << 10, kPiecesFrom = 1 << 20,
-                   kPiece = 256 << 10, kRootedPiece = 64 << 10, kOneShotReads = 32 << 10, kReduceReads = 64 << 10,
-                   kSliceAlign = 128, kNotifyFirst = 2 << 10;
+constexpr uint64_t kTableAt = 1408, kInline = 48, kSliceAlign = 128;
+constexpr uint32_t kAny = 0xffffffff;
+
+/* The sizes at which one algorithm gives way to another; collectives/src/table.rs has the same. Where the host made the
+ * group its table stands in the window, and all ranks have the same. */
+struct Table {
+    uint32_t window_min = 8 << 10, by_reference_min = 32 << 10, pieces_from = 1 << 20, piece = 256 << 10,
+             rooted_piece = 64 << 10, pair_one_shot = kAny, one_shot_reads = 32 << 10, reduce_reads = 64 << 10,
+             notify_first = 2 << 10, prefetch = 16 << 10, polls = 1000, yields = 16, spins = 75;
+};
+constexpr uint64_t kTableWords = sizeof(Table) / sizeof(uint32_t);
 
 constexpr uint64_t round_up(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
 
@@ -67,16 +74,25 @@ struct GroupLayout {
         return power;
     }
 
-    /* Ranks with another layout, other thresholds or another pool refuse each other. */
+    /* Ranks with another layout, another default table or another pool refuse each other. */
     constexpr uint64_t hash(uint64_t pool) const {
-        const uint64_t parts[] = {2,          ranks,      half,        slot,         pool,          kProgressAt, kFaultAt,
-                                  kFaultWords, kRecordsAt, kPairsAt,    kPairBytes,   kPairSlots,    kLines,      kRecords,
-                                  halves_at,  pool_at,    kInline,     kWindowMin,   kByReferenceMin, kPiecesFrom, kPiece,
-                                  kRootedPiece, kOneShotReads, kReduceReads, kSliceAlign, kNotifyFirst};
+        const uint64_t parts[] = {3,          ranks,      half,      slot,       pool,       kProgressAt, kTableAt,
+                                  kFaultAt,   kFaultWords, kRecordsAt, kPairsAt,  kPairBytes, kPairSlots, kLines,
+                                  kRecords,   halves_at,  pool_at,   kInline,    kSliceAlign};
         uint64_t hash = 0xcbf29ce484222325;
         for (uint64_t part : parts) {
             for (int byte = 0; byte < 8; ++byte) {
                 hash = (hash ^ (part >> 8 * byte & 0xff)) * 0x100000001b3;
+            }
+        }
+        constexpr Table t{};
+        const uint64_t table[] = {t.window_min,    t.by_reference_min, t.pieces_from,  t.piece,        t.rooted_piece,
+                                  t.pair_one_shot, t.one_shot_reads,   t.reduce_reads, t.notify_first, t.prefetch,
+                                  t.polls,         t.yields,           t.spins};
+        static_assert(sizeof(table) / sizeof(uint64_t) == kTableWords, "Table: entries");
+        for (uint64_t entry : table) {
+            for (int byte = 0; byte < 8; ++byte) {
+                hash = (hash ^ (entry >> 8 * byte & 0xff)) * 0x100000001b3;
             }
         }
         return hash == 0 ? 1 : hash;
@@ -229,6 +245,9 @@ class CommGroup {
             state_->opened = uint64_t{generation_} + 1;
         }
         core_per_rank_ = load(word(0, kCoresAt)) != 0;
+        /* Written before the hash, and never again. */
+        const auto *table = reinterpret_cast<const Table *>(window(me_) + kTableAt);
+        table_ = table->window_min == 0 ? Table{} : *table;
         for (uint32_t rank = 0; rank < ranks(); ++rank) {
             bounds_[rank] = state_->least;
         }
@@ -405,6 +424,7 @@ class CommGroup {
     /* For each rank, a step up to which it has certainly finished reading. */
     uint64_t bounds_[COMM_MAX_RANK_NUM];
     bool core_per_rank_ = false, open_ = false;
+    comm_detail::Table table_;
 };
 
 #include "comm_collectives_calls.h"

@@ -82,6 +82,7 @@ class Call {
 
     void plan() {
         const uint64_t size = sizeof(T), bytes = count_ * size;
+        const Table &table = group_.table_;
         block_ = count_;
         if (n_ == 1) {
             shape_ = Shape::Alone;
@@ -96,25 +97,27 @@ class Call {
         if (has_blocks()) {
             staged = bytes * n_;
         } else if (kind_ == Kind::AllReduce || kind_ == Kind::Reduce) {
-            const uint64_t reads = kind_ == Kind::AllReduce ? kOneShotReads : kReduceReads;
-            shape_ = n_ == 2 || bytes * (n_ - 1) <= reads ? Shape::Pieces : Shape::Slices;
+            const uint64_t reads = kind_ == Kind::AllReduce ? table.one_shot_reads : table.reduce_reads;
+            const uint64_t pair = kind_ == Kind::AllReduce ? table.pair_one_shot : kAny;
+            const bool one_shot = n_ == 2 ? pair == kAny || bytes <= pair : reads == kAny || bytes * (n_ - 1) <= reads;
+            shape_ = one_shot ? Shape::Pieces : Shape::Slices;
         }
         const bool rooted = kind_ == Kind::Broadcast || kind_ == Kind::Scatter || kind_ == Kind::Gather;
         const uint64_t half = group_.layout_.half;
         const bool cores = group_.core_per_rank_;
-        const uint64_t piece = rooted && cores && staged > kRootedPiece ? kRootedPiece
-                               : staged <= least(kPiecesFrom, half)    ? staged
-                               : cores                                 ? least(kPiece, half)
-                                                                       : half;
+        const uint64_t piece = rooted && cores && staged > table.rooted_piece ? table.rooted_piece
+                               : staged <= least(table.pieces_from, half)     ? staged
+                               : cores                                        ? least(table.piece, half)
+                                                                              : half;
         const uint64_t block = staged == bytes ? piece / size : piece / n_ / size;
         const uint64_t most = count_ > 0 ? count_ : 1;
         block_ = block < 1 ? 1 : least(block, most);
         pieces_ = (count_ + block_ - 1) / block_;
         pieces_ = pieces_ < 1 ? 1 : pieces_;
         if (kind_ == Kind::AllReduce) {
-            places_ = bytes >= kWindowMin ? 2 : 0;
+            places_ = bytes >= table.window_min ? 2 : 0;
         } else {
-            places_ = staged >= kByReferenceMin ? 1 : 0;
+            places_ = staged >= table.by_reference_min ? 1 : 0;
         }
     }
 
@@ -295,7 +298,7 @@ class Call {
                 return group_.fail(CommGroup::kMismatch);
             }
         }
-        if (block_ * sizeof(T) >= kNotifyFirst) {
+        if (block_ * sizeof(T) >= group_.table_.notify_first) {
             group_.notify();
         }
         if (!take(at, step, from)) {

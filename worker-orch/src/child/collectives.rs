@@ -24,8 +24,8 @@ struct Member {
 impl ChipCollectives {
     /// Makes a group, together with the other members.
     pub(super) fn make(&mut self, frame: &ReceivedFrame, chip: &Chip) -> Result<(), Failure> {
-        let &[id, pool, within, thread] = frame.scalars.as_slice() else { return Err(malformed()) };
-        let options = Options::from_words([pool, within, thread]).ok_or_else(malformed)?;
+        let [id, options @ ..] = frame.scalars.as_slice() else { return Err(malformed()) };
+        let options = Options::from_words(options).ok_or_else(malformed)?;
         let (count, rest) = frame.blob.split_first().ok_or_else(malformed)?;
         let (ranks, domain) = rest.split_at_checked(usize::from(*count)).ok_or_else(malformed)?;
         let ranks: Vec<u32> = ranks.iter().map(|rank| u32::from(*rank)).collect();
@@ -34,7 +34,7 @@ impl ChipCollectives {
         let group = Collectives::over(comm, &ranks, options)?;
         // In the list before anything else happens: a panic then abandons it, and does not wait for the others.
         let domain = String::from_utf8_lossy(domain).into_owned();
-        self.list.push(Member { id: id as u8, domain, group });
+        self.list.push(Member { id: *id as u8, domain, group });
         fault_point!("worker.collectives.made");
         Ok(())
     }

@@ -92,12 +92,11 @@ impl Orchestrator<'_> {
             let ranks = chips.iter().map(|chip| orch.children.ranks()[*chip] as u8);
             let mut blob: Vec<u8> = [chips.len() as u8].into_iter().chain(ranks).collect();
             blob.extend_from_slice(domain.unwrap_or_default().as_bytes());
-            let [pool, within, thread] = options.to_words();
+            let scalars: Vec<u64> = [id.into()].into_iter().chain(options.to_words()).collect();
             // Also where it cannot be made on all: what is made is closed with the failed run.
             orch.base.groups.live.push(Live { id, chips: chips.to_vec(), domain: domain.map(str::to_owned) });
             let mut sent = Vec::with_capacity(chips.len());
             for chip in chips {
-                let scalars = [id.into(), pool, within, thread];
                 let frame =
                     Frame { scalars: &scalars, blob: &blob, ..Frame::new(Kind::MakeCollectives, orch.run) };
                 sent.push(orch.children.send(*chip, &frame, orch.deadline)?);

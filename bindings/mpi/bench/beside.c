@@ -1,6 +1,6 @@
 /*
  * beside.c: MPI_Allreduce with the drop-in beside the library's own, in turns in one run. Build it with mpicc -O2, and start it with
- * the drop-in in LD_PRELOAD, on one host or on several. Arguments: the largest size in bytes, calls of each size.
+ * the drop-in in LD_PRELOAD, on one host or on several. Arguments: the smallest and the largest size in bytes, calls of each size.
  *
  * Prints bytes, and the 10th and 50th percentile of microseconds for both: the slowest rank of each call counts.
  */
@@ -18,10 +18,10 @@ int main(int argc, char **argv) {
     int rank;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    size_t most = argc > 1 ? strtoul(argv[1], NULL, 10) : 1 << 20;
-    int calls = argc > 2 ? atoi(argv[2]) : 100;
+    size_t least = argc > 1 ? strtoul(argv[1], NULL, 10) : 4, most = argc > 2 ? strtoul(argv[2], NULL, 10) : 1 << 20;
+    int calls = argc > 3 ? atoi(argv[3]) : 100;
     double *times[2] = {malloc((size_t)calls * sizeof(double)), malloc((size_t)calls * sizeof(double))};
-    for (size_t bytes = 4; bytes <= most; bytes *= 4) {
+    for (size_t bytes = least; bytes <= most; bytes *= 4) {
         int count = (int)(bytes / 4);
         float *in = malloc(bytes), *out[2] = {malloc(bytes), malloc(bytes)};
         for (int i = 0; i < count; i++) in[i] = (float)((i + rank) % 7);

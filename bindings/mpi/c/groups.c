@@ -72,6 +72,7 @@ static void end_group(struct group *group) {
     unlist(group);
     if (group->core) chipcomm_mpi_close(group->core);
     free(group->host_of);
+    free(group->scratch);
     free(group);
 }
 
@@ -159,6 +160,9 @@ static enum why place_ranks(struct group *group, const struct hello *all, uint64
     group->local_of = group->host_of + size;
     group->local_rank = group->local_of[group->rank];
     group->local_size = count[group->host_of[group->rank]];
+    group->width = size;
+    for (int host = 0; host < group->hosts; host++)
+        if (count[host] < group->width) group->width = count[host];
     *nonce = all[first[group->host_of[group->rank]]].nonce;
     free(first);
     free(count);
@@ -199,8 +203,9 @@ static enum why make(struct group *group, MPI_Comm comm) {
     PMPI_Allreduce(&made, &all_made, 1, MPI_INT, MPI_MIN, comm);
     if (!all_made) return BY_SETUP;
     if (group->hosts > 1) {
-        int color = group->local_rank == 0 ? 0 : MPI_UNDEFINED;
-        if (PMPI_Comm_split(comm, color, group->rank, &group->leaders) != MPI_SUCCESS) return BY_SETUP;
+        int color = group->local_rank < group->width ? group->local_rank : MPI_UNDEFINED;
+        int host = group->host_of[group->rank];
+        if (PMPI_Comm_split(comm, color, host, &group->across) != MPI_SUCCESS) return BY_SETUP;
     }
     return BY_NOTHING;
 }
@@ -221,7 +226,7 @@ static struct group *attach(MPI_Comm comm) {
     struct group *group = calloc(1, sizeof *group);
     if (!group) PMPI_Abort(comm, MPI_ERR_NO_MEM);
     group->comm = comm;
-    group->leaders = MPI_COMM_NULL;
+    group->across = MPI_COMM_NULL;
     group->why = look_at(group, comm);
     if (has_world && comm == MPI_COMM_WORLD) group->calls = FIRST_CALLS;
     pthread_mutex_lock(&lock);
@@ -280,9 +285,9 @@ static void before_free(MPI_Comm *comm) {
     int found = 0;
     if (keyval == MPI_KEYVAL_INVALID || !comm || *comm == MPI_COMM_NULL) return;
     if (PMPI_Comm_get_attr(*comm, keyval, &group, &found) != MPI_SUCCESS || !found) return;
-    MPI_Comm leaders = group->leaders;
+    MPI_Comm across = group->across;
     PMPI_Comm_delete_attr(*comm, keyval);
-    if (leaders != MPI_COMM_NULL) PMPI_Comm_free(&leaders);
+    if (across != MPI_COMM_NULL) PMPI_Comm_free(&across);
 }
 
 EXPORT int MPI_Comm_free(MPI_Comm *comm) {

@@ -1,6 +1,6 @@
 /*
  * hosts.c: communicators that span hosts, in two levels: inside each host by us, between the hosts by MPI among the
- * ranks that are first on theirs. What crosses is one buffer for each host.
+ * ranks that are first on theirs. What crosses is one buffer for each host. All-reduce is in hosts_allreduce.c.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 int hosts_barrier(struct group *group) {
     int failed = MOVE(group, .kind = CORE_BARRIER);
-    if (!failed && group->leaders != MPI_COMM_NULL) failed = PMPI_Barrier(group->leaders);
+    if (!failed && group->local_rank == 0) failed = PMPI_Barrier(group->across);
     return failed ? failed : MOVE(group, .kind = CORE_BARRIER);
 }
 
@@ -28,10 +28,10 @@ static int collect(struct group *group, const void *in, void *out, size_t count,
 int hosts_bcast(struct group *group, void *at, size_t bytes, int root) {
     int host = group->host_of[root], own = group->host_of[group->rank], failed = 0;
     if (own == host) failed = spread(group, at, bytes, group->local_of[root]);
-    if (group->leaders != MPI_COMM_NULL) {
+    if (group->local_rank == 0) {
         for (size_t done = 0, part; !failed && done < bytes; done += part) {
             part = bytes - done < INT_MAX ? bytes - done : INT_MAX;
-            failed = PMPI_Bcast((char *)at + done, (int)part, MPI_BYTE, host, group->leaders);
+            failed = PMPI_Bcast((char *)at + done, (int)part, MPI_BYTE, host, group->across);
         }
     }
     return failed || own == host ? failed : spread(group, at, bytes, 0);
@@ -40,30 +40,21 @@ int hosts_bcast(struct group *group, void *at, size_t bytes, int root) {
 /* MPI's counts are ints: a large buffer crosses in parts. */
 #define PART ((size_t)1 << 30)
 
-/* Root -1: to all leaders, and to each in its own buffer; else to that one alone. */
+/* To the leader of the root's host. */
 static int cross(struct group *group, void *at, size_t count, MPI_Datatype type, MPI_Op op, size_t size, int root) {
     int failed = 0, own;
-    PMPI_Comm_rank(group->leaders, &own);
+    PMPI_Comm_rank(group->across, &own);
     /* Not in place: MPICH 4.0 reads the address MPI_IN_PLACE itself where the root is not rank 0. */
     void *sum = own == root ? malloc((count < PART ? count : PART) * size) : NULL;
     if (own == root && !sum) return 1;
     for (size_t done = 0, part; !failed && done < count; done += part) {
         void *from = (char *)at + done * size;
         part = count - done < PART ? count - done : PART;
-        if (root < 0) failed = PMPI_Allreduce(MPI_IN_PLACE, from, (int)part, type, op, group->leaders);
-        else failed = PMPI_Reduce(from, sum, (int)part, type, op, root, group->leaders);
+        failed = PMPI_Reduce(from, sum, (int)part, type, op, root, group->across);
         if (!failed && sum) memcpy(from, sum, part * size);
     }
     free(sum);
     return failed;
-}
-
-int hosts_allreduce(struct group *group, const void *in, void *out, size_t count, MPI_Datatype type, MPI_Op op,
-                    const struct reduction *how) {
-    int failed = collect(group, in, out, count, how);
-    if (!failed && group->leaders != MPI_COMM_NULL)
-        failed = cross(group, out, count, type, op, how->size, -1);
-    return failed ? failed : spread(group, out, count * how->size, 0);
 }
 
 int hosts_reduce(struct group *group, const void *in, void *out, size_t count, MPI_Datatype type, MPI_Op op,

@@ -42,7 +42,10 @@ struct group {
     struct core_group *core;     /* of the ranks on this host */
     int local_rank, local_size;  /* in core */
     int hosts;                   /* 1: core is all of the communicator */
-    MPI_Comm leaders;            /* local rank 0 of each host, there; else MPI_COMM_NULL */
+    int width;                   /* ranks that every host has at least */
+    MPI_Comm across;             /* of a local rank below width: that rank of each host, in their order; else MPI_COMM_NULL */
+    void *scratch;               /* of hosts_allreduce.c */
+    size_t room;
     int *host_of, *local_of;     /* of each rank; hosts in the order of their first rank; NULL for one host */
     struct group *next, *previous;
 };
@@ -88,10 +91,11 @@ int unpack(const void *from, void *to, size_t count, const struct shape *shape, 
 /* hosts.c: communicators that span hosts. */
 int hosts_barrier(struct group *group);
 int hosts_bcast(struct group *group, void *at, size_t bytes, int root);
-int hosts_allreduce(struct group *group, const void *in, void *out, size_t count, MPI_Datatype type, MPI_Op op,
-                    const struct reduction *how);
 int hosts_reduce(struct group *group, const void *in, void *out, size_t count, MPI_Datatype type, MPI_Op op,
                  const struct reduction *how, int root);
+/* hosts_allreduce.c */
+int hosts_allreduce(struct group *group, const void *in, void *out, size_t count, MPI_Datatype type, MPI_Op op,
+                    const struct reduction *how);
 
 static inline uint64_t begin(void) { return __builtin_expect(stats_on, 0) ? now_ns() : 0; }
 

@@ -84,7 +84,12 @@ pub(crate) fn assert_success(output: &Output) {
 pub(crate) fn assert_both(outputs: &[Output; 2]) {
     let both = || format!("rank 0: {}\nrank 1: {}", text(&outputs[0]), text(&outputs[1]));
     for output in outputs {
-        assert!(output.status.success() && text(output).contains("1 passed"), "{}\n{}", output.status, both());
+        assert!(
+            output.status.success() && text(output).contains("1 passed"),
+            "{}\n{}",
+            output.status,
+            both()
+        );
     }
 }
 

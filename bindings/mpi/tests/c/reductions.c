@@ -92,6 +92,29 @@ static void one(const struct type *type, MPI_Op op, int number, int count, MPI_C
     free(in), free(got), free(right);
 }
 
+/* Of so many elements that a call across hosts goes in pieces; thirds are rounded, and all ranks must have the same bits. */
+static void pieces(const struct type *type, MPI_Comm comm) {
+    const int count = 300007;
+    size_t bytes = (size_t)count * type->size;
+    char *in = memory(bytes), *got = memory(bytes), *right = memory(bytes);
+    type->fill(in, (size_t)count, rank);
+    PMPI_Allreduce(in, right, count, type->type, MPI_SUM, comm);
+    MPI_Allreduce(in, got, count, type->type, MPI_SUM, comm);
+    same(got, right, bytes, "Allreduce", type->name, 0, count);
+    MPI_Allreduce(MPI_IN_PLACE, in, count, type->type, MPI_SUM, comm);
+    same(in, right, bytes, "Allreduce in place", type->name, 0, count);
+    free(in), free(got), free(right);
+    for (int elements = 1; elements <= count; elements = elements * 31 + 7) {
+        double *thirds = memory((size_t)elements * 8), *first = memory((size_t)elements * 8);
+        for (int i = 0; i < elements; i++) thirds[i] = (double)(i % 1001 + 1) / (3 + rank) * (rank % 2 ? -1 : 1e3);
+        MPI_Allreduce(MPI_IN_PLACE, thirds, elements, MPI_DOUBLE, MPI_SUM, comm);
+        memcpy(first, thirds, (size_t)elements * 8);
+        PMPI_Bcast(first, elements, MPI_DOUBLE, 0, comm);
+        same(first, thirds, (size_t)elements * 8, "Allreduce on another rank", "MPI_DOUBLE", 0, elements);
+        free(thirds), free(first);
+    }
+}
+
 #define INTEGER(name, ctype, fill) {#name, name, sizeof(ctype), fill}
 
 int main(int argc, char **argv) {
@@ -129,6 +152,7 @@ int main(int argc, char **argv) {
         /* What is MPI's own goes there, between calls that are not. */
         one(&pairs, MPI_MINLOC, 11, counts[c], comm);
     }
+    pieces(&integers[1], comm), pieces(&floats[0], comm), pieces(&complexes[1], comm);
     MPI_Op user;
     MPI_Op_create(mixed, 1, &user);
     one(&integers[2], user, 12, 100, comm);

@@ -78,11 +78,16 @@ pub(crate) struct Built {
 
 impl Built {
     pub(crate) fn new(mpi: Mpi) -> Self {
+        Self::with(mpi, &[])
+    }
+
+    /// With other constants: `-DNAME=VALUE`.
+    pub(crate) fn with(mpi: Mpi, constants: &[&str]) -> Self {
         let into = tempfile::tempdir().unwrap();
         let mut flags = folder("c/flags").into_os_string();
         flags = ["@".into(), flags].into_iter().collect();
         let mut command = Command::new(mpi.compiler);
-        command.arg(flags).args(sources(&folder("c"))).arg(&*ARCHIVE).args([
+        command.arg(flags).args(constants).args(sources(&folder("c"))).arg(&*ARCHIVE).args([
             "-lpthread",
             "-ldl",
             "-lm",

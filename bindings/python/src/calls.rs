@@ -1,4 +1,4 @@
-//! The collective calls, on arrays and, for the torch backend, on addresses.
+//! The collective calls on arrays; `raw` has those on addresses.
 //!
 //! # Safety
 //! Arrays are valid for their elements while they are kept: until the call returns or, started, in the group until it is over.
@@ -7,7 +7,7 @@
 use crate::array::{Array, Use, named};
 use crate::error::{Raise, Result};
 use crate::group::{Group, Request};
-use collectives::{DType, Kind, Op, Request as Call, Shared};
+use collectives::{CollError, Collectives, DType, Kind, Op, Request as Call, Shared, Ticket};
 use pyo3::prelude::*;
 
 type Given<'a, 'py> = &'a Bound<'py, PyAny>;
@@ -23,6 +23,22 @@ impl Ready {
     fn new(kind: Kind, count: usize, dtype: DType, arrays: [Option<Array>; 2]) -> Self {
         let call = Call { kind, dtype, count, shared: Shared::Both, ..Call::BARRIER };
         Self { call, arrays, counts: Default::default() }
+    }
+
+    fn op(mut self, op: Op) -> Self {
+        self.call.op = Some(op);
+        self
+    }
+
+    fn root(mut self, root: u32) -> Self {
+        self.call.root = root;
+        self
+    }
+
+    /// How many elements to or of each rank, and from each.
+    fn counts(mut self, send: Vec<usize>, receive: Vec<usize>) -> Self {
+        self.counts = [send.into(), receive.into()];
+        self
     }
 
     /// Runs or starts it, with the pointers of its arrays.
@@ -74,11 +90,14 @@ fn op(name: &str) -> Result<Op> {
     })
 }
 
+fn one(array: Given<'_, '_>, what: &'static str, uses: Use, dtype: Option<&str>) -> PyResult<Array> {
+    Array::new(array, what, uses, dtype.map(named).transpose()?)
+}
+
 /// Both arrays, of one type.
 fn two(input: Given<'_, '_>, output: Given<'_, '_>, dtype: Option<&str>) -> PyResult<(Array, Array)> {
-    let dtype = dtype.map(named).transpose()?;
     let (input, output) =
-        (Array::new(input, "input", Use::Reads, dtype)?, Array::new(output, "output", Use::Writes, dtype)?);
+        (one(input, "input", Use::Reads, dtype)?, one(output, "output", Use::Writes, dtype)?);
     if input.dtype != output.dtype {
         let text = format!(
             "input has elements of {} and output of {}; pass arrays of one type",
@@ -89,7 +108,7 @@ fn two(input: Given<'_, '_>, output: Given<'_, '_>, dtype: Option<&str>) -> PyRe
     Ok((input, output))
 }
 
-fn length(what: &str, have: usize, need: Option<usize>) -> Result<()> {
+pub(crate) fn length(what: &str, have: usize, need: Option<usize>) -> Result<()> {
     match need {
         Some(need) if need == have => Ok(()),
         Some(need) => Err(Raise::invalid(format!("{what} has {have} elements; this call takes {need}"))),
@@ -101,6 +120,22 @@ impl Group {
     fn sum(&self, what: &str, counts: &[usize]) -> Result<Option<usize>> {
         length(what, counts.len(), Some(self.size))?;
         Ok(counts.iter().try_fold(0_usize, |sum, count| sum.checked_add(*count)))
+    }
+
+    /// The elements of each rank's part, where all have as many; otherwise the counts. The array that has all parts is as long as all.
+    fn shares(
+        &self,
+        (whole, have): (&str, usize),
+        (part, own): (&str, usize),
+        counts: Option<Vec<usize>>,
+    ) -> Result<(usize, Vec<usize>)> {
+        let Some(counts) = counts else {
+            length(whole, have, own.checked_mul(self.size))?;
+            return Ok((own, Vec::new()));
+        };
+        length(whole, have, self.sum("counts", &counts)?)?;
+        length(part, own, Some(counts[self.rank]))?;
+        Ok((0, counts))
     }
 
     fn root(&self, root: usize) -> Result<u32> {
@@ -132,16 +167,14 @@ impl Group {
     ) -> PyResult<Option<Request>> {
         let op = self::op(op)?;
         let (input, output) = match out {
-            None => (Array::new(array, "array", Use::Writes, dtype.map(named).transpose()?)?, None),
+            None => (one(array, "array", Use::Writes, dtype)?, None),
             Some(out) => {
                 let (input, output) = two(array, out, dtype)?;
                 length("out", output.count, Some(input.count))?;
                 (input, Some(output))
             }
         };
-        let mut ready = Ready::new(Kind::AllReduce, input.count, input.dtype, [Some(input), output]);
-        ready.call.op = Some(op);
-        ready.make(slf, start)
+        Ready::new(Kind::AllReduce, input.count, input.dtype, [Some(input), output]).op(op).make(slf, start)
     }
 
     /// Collects `input` of all ranks, in their order, in `output` of every rank; with `counts`, that many elements of each.
@@ -156,16 +189,11 @@ impl Group {
     ) -> PyResult<Option<Request>> {
         let this = slf.get();
         let (input, output) = two(input, output, dtype)?;
-        let Some(counts) = counts else {
-            length("output", output.count, input.count.checked_mul(this.size))?;
-            return Ready::new(Kind::AllGather, input.count, input.dtype, [Some(input), Some(output)])
-                .make(slf, start);
-        };
-        length("output", output.count, this.sum("counts", &counts)?)?;
-        length("input", input.count, Some(counts[this.rank]))?;
-        let mut ready = Ready::new(Kind::AllGatherV, 0, input.dtype, [Some(input), Some(output)]);
-        ready.counts[0] = counts.into();
-        ready.make(slf, start)
+        let (whole, part) = (("output", output.count), ("input", input.count));
+        let (count, counts) = this.shares(whole, part, counts)?;
+        let kind = if counts.is_empty() { Kind::AllGather } else { Kind::AllGatherV };
+        let ready = Ready::new(kind, count, input.dtype, [Some(input), Some(output)]);
+        ready.counts(counts, Vec::new()).make(slf, start)
     }
 
     /// Combines `input` of all ranks, and leaves block `r` of the result in `output` of rank `r`; with `counts`, of that many elements.
@@ -181,21 +209,11 @@ impl Group {
     ) -> PyResult<Option<Request>> {
         let (this, op) = (slf.get(), self::op(op)?);
         let (input, output) = two(input, output, dtype)?;
-        let mut ready = match counts {
-            None => {
-                length("input", input.count, output.count.checked_mul(this.size))?;
-                Ready::new(Kind::ReduceScatter, output.count, input.dtype, [Some(input), Some(output)])
-            }
-            Some(counts) => {
-                length("input", input.count, this.sum("counts", &counts)?)?;
-                length("output", output.count, Some(counts[this.rank]))?;
-                let mut ready = Ready::new(Kind::ReduceScatterV, 0, input.dtype, [Some(input), Some(output)]);
-                ready.counts[0] = counts.into();
-                ready
-            }
-        };
-        ready.call.op = Some(op);
-        ready.make(slf, start)
+        let (whole, part) = (("input", input.count), ("output", output.count));
+        let (count, counts) = this.shares(whole, part, counts)?;
+        let kind = if counts.is_empty() { Kind::ReduceScatter } else { Kind::ReduceScatterV };
+        let ready = Ready::new(kind, count, input.dtype, [Some(input), Some(output)]);
+        ready.counts(counts, Vec::new()).op(op).make(slf, start)
     }
 
     /// Copies `array` of rank `root` to that of every rank.
@@ -209,10 +227,9 @@ impl Group {
     ) -> PyResult<Option<Request>> {
         let this = slf.get();
         let uses = if this.rank == root { Use::Reads } else { Use::Writes };
-        let array = Array::new(array, "array", uses, dtype.map(named).transpose()?)?;
-        let mut ready = Ready::new(Kind::Broadcast, array.count, array.dtype, [Some(array), None]);
-        ready.call.root = this.root(root)?;
-        ready.make(slf, start)
+        let array = one(array, "array", uses, dtype)?;
+        let ready = Ready::new(Kind::Broadcast, array.count, array.dtype, [Some(array), None]);
+        ready.root(this.root(root)?).make(slf, start)
     }
 
     /// Combines `input` of all ranks into `output` of rank `root`, which alone needs one.
@@ -232,9 +249,8 @@ impl Group {
         if let Some(output) = &output {
             length("output", output.count, Some(input.count))?;
         }
-        let mut ready = Ready::new(Kind::Reduce, input.count, input.dtype, [Some(input), output]);
-        (ready.call.op, ready.call.root) = (Some(op), root_rank);
-        ready.make(slf, start)
+        let ready = Ready::new(Kind::Reduce, input.count, input.dtype, [Some(input), output]);
+        ready.op(op).root(root_rank).make(slf, start)
     }
 
     /// Collects `input` of all ranks, in their order, in `output` of rank `root`, which alone needs one.
@@ -253,9 +269,8 @@ impl Group {
         if let Some(output) = &output {
             length("output", output.count, input.count.checked_mul(this.size))?;
         }
-        let mut ready = Ready::new(Kind::Gather, input.count, input.dtype, [Some(input), output]);
-        ready.call.root = root_rank;
-        ready.make(slf, start)
+        let ready = Ready::new(Kind::Gather, input.count, input.dtype, [Some(input), output]);
+        ready.root(root_rank).make(slf, start)
     }
 
     /// Sends block `r` of `input` of rank `root`, which alone needs one, to `output` of rank `r`.
@@ -277,11 +292,10 @@ impl Group {
                 (Some(input), output)
             }
             None if this.rank == root => return Err(Raise::invalid("scatter needs input on the root").into()),
-            _ => (None, Array::new(output, "output", Use::Writes, dtype.map(named).transpose()?)?),
+            _ => (None, one(output, "output", Use::Writes, dtype)?),
         };
-        let mut ready = Ready::new(Kind::Scatter, output.count, output.dtype, [input, Some(output)]);
-        ready.call.root = root_rank;
-        ready.make(slf, start)
+        let ready = Ready::new(Kind::Scatter, output.count, output.dtype, [input, Some(output)]);
+        ready.root(root_rank).make(slf, start)
     }
 
     /// Sends block `r` of `input` to rank `r`, and collects what all send here in `output`; with counts, that many elements to and from
@@ -314,9 +328,8 @@ impl Group {
             (Some(send), Some(receive)) => {
                 length("input", input.count, this.sum("send_counts", &send)?)?;
                 length("output", output.count, this.sum("receive_counts", &receive)?)?;
-                let mut ready = Ready::new(Kind::AllToAllV, 0, input.dtype, [Some(input), Some(output)]);
-                ready.counts = [send.into(), receive.into()];
-                ready.make(slf, start)
+                let ready = Ready::new(Kind::AllToAllV, 0, input.dtype, [Some(input), Some(output)]);
+                ready.counts(send, receive).make(slf, start)
             }
             _ => Err(Raise::invalid("give both send_counts and receive_counts, or neither").into()),
         }
@@ -332,13 +345,10 @@ impl Group {
         dtype: Option<&str>,
         start: bool,
     ) -> PyResult<Option<Request>> {
-        let array = Array::new(array, "array", Use::Reads, dtype.map(named).transpose()?)?;
+        let array = one(array, "array", Use::Reads, dtype)?;
         let (at, count, dtype) = (array.at(), array.count, array.dtype);
         // SAFETY: the group keeps the array until the message is sent.
-        let begin =
-            |coll: &collectives::Collectives<'_>| unsafe { coll.start_send_raw(at, count, dtype, to, tag) };
-        let number = slf.get().start([Some(array), None], Default::default(), begin)?;
-        after_start(slf, number, start)
+        message(slf, array, start, |coll| unsafe { coll.start_send_raw(at, count, dtype, to, tag) })
     }
 
     /// Receives `array` from another rank: the first message with this tag.
@@ -351,95 +361,21 @@ impl Group {
         dtype: Option<&str>,
         start: bool,
     ) -> PyResult<Option<Request>> {
-        let array = Array::new(array, "array", Use::Writes, dtype.map(named).transpose()?)?;
+        let array = one(array, "array", Use::Writes, dtype)?;
         let (at, count, dtype) = (array.at(), array.count, array.dtype);
         // SAFETY: the group keeps the array until the message is received.
-        let begin = |coll: &collectives::Collectives<'_>| unsafe {
-            coll.start_recv_raw(at, count, dtype, source, tag)
-        };
-        let number = slf.get().start([Some(array), None], Default::default(), begin)?;
-        after_start(slf, number, start)
-    }
-
-    /// A call on addresses, for the torch backend, which knows that they are valid: codes of `comm_coll.h`.
-    #[pyo3(signature = (kind, input, output, count, dtype, op = -1, root = 0, counts = None, receive_counts = None))]
-    #[expect(clippy::too_many_arguments, reason = "a call has that many parts")]
-    fn _raw(
-        &self,
-        py: Python<'_>,
-        kind: u8,
-        input: usize,
-        output: usize,
-        count: usize,
-        dtype: u8,
-        op: i16,
-        root: u32,
-        counts: Option<Vec<usize>>,
-        receive_counts: Option<Vec<usize>>,
-    ) -> PyResult<()> {
-        let unknown = || Raise::invalid("an unknown kind, type or operation");
-        let (kind, dtype) =
-            (Kind::from_code(kind).ok_or_else(unknown)?, DType::from_code(dtype).ok_or_else(unknown)?);
-        let op = match u8::try_from(op) {
-            Ok(code) => Some(Op::from_code(code).ok_or_else(unknown)?),
-            Err(_) => None,
-        };
-        for list in [&counts, &receive_counts].into_iter().flatten() {
-            length("counts", list.len(), Some(self.size))?;
-        }
-        let list =
-            |counts: &Option<Vec<usize>>| counts.as_ref().map_or(std::ptr::null(), |counts| counts.as_ptr());
-        let call = Call {
-            kind,
-            dtype,
-            op,
-            root,
-            count,
-            counts: list(&counts),
-            receive_counts: list(&receive_counts),
-            input: std::ptr::with_exposed_provenance(input),
-            output: std::ptr::with_exposed_provenance_mut(output),
-            shared: Shared::Both,
-        };
-        // SAFETY: the Python half of this package passes addresses of tensors that it keeps.
-        Ok(unsafe { self.run(py, call) }?)
-    }
-
-    /// The same for a message: started, with a number for `_wait` and `_test`.
-    fn _raw_message(
-        &self,
-        sends: bool,
-        at: usize,
-        count: usize,
-        dtype: u8,
-        peer: usize,
-        tag: u32,
-    ) -> PyResult<u64> {
-        let dtype = DType::from_code(dtype).ok_or_else(|| Raise::invalid("an unknown type"))?;
-        let number = self.start([None, None], Default::default(), |coll| {
-            if sends {
-                // SAFETY: the Python half keeps the tensor until the message is over.
-                unsafe { coll.start_send_raw(std::ptr::with_exposed_provenance(at), count, dtype, peer, tag) }
-            } else {
-                // SAFETY: as above.
-                unsafe {
-                    coll.start_recv_raw(std::ptr::with_exposed_provenance_mut(at), count, dtype, peer, tag)
-                }
-            }
-        })?;
-        Ok(number)
-    }
-
-    fn _wait(&self, py: Python<'_>, number: u64) -> PyResult<()> {
-        Ok(self.wait(py, number)?)
-    }
-
-    fn _test(&self, number: u64) -> PyResult<bool> {
-        Ok(self.test(number)?)
+        message(slf, array, start, |coll| unsafe { coll.start_recv_raw(at, count, dtype, source, tag) })
     }
 }
 
-fn after_start(group: &Bound<'_, Group>, number: u64, start: bool) -> PyResult<Option<Request>> {
+/// Starts a message, and waits for it unless it is only to be started.
+fn message(
+    group: &Bound<'_, Group>,
+    array: Array,
+    start: bool,
+    begin: impl FnOnce(&Collectives<'static>) -> core::result::Result<Ticket, CollError>,
+) -> PyResult<Option<Request>> {
+    let number = group.get().start([Some(array), None], Default::default(), begin)?;
     if start {
         return Ok(Some(Request { group: group.clone().unbind(), number }));
     }
@@ -458,6 +394,6 @@ fn at_root(
     match output {
         Some(output) if is_root => two(input, output, dtype).map(|(input, output)| (input, Some(output))),
         None if is_root => Err(Raise::invalid(format!("the root needs {what}; pass an array for it")).into()),
-        _ => Ok((Array::new(input, "input", Use::Reads, dtype.map(named).transpose()?)?, None)),
+        _ => Ok((one(input, "input", Use::Reads, dtype)?, None)),
     }
 }

@@ -9,9 +9,12 @@ use crate::group::{Group, Shared};
 use crate::memory::{Kept, Memory, Owner};
 use collectives::{Collectives, Options};
 use comm_context::abi::{CommContext, DeviceAddr};
-use comm_context::comm::{AllocationId, Communicator as Backend, DomainSpec, Membership, Timeout, Window};
+use comm_context::comm::{
+    AllocationId, Communicator as Backend, DomainSpec, Membership, SubsetView, Timeout, Window,
+};
 use comm_sim::SimComm;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -51,6 +54,22 @@ impl Communicator {
         let state = self.state();
         let kept = state.comm.as_ref().ok_or_else(|| Raise::closed("communicator"))?;
         if kept.is_forked() { Err(Raise::forked("communicator")) } else { Ok(kept.get().clone()) }
+    }
+
+    fn alloc_domain(
+        &self,
+        py: Python<'_>,
+        comm: &Arc<Box<dyn Backend>>,
+        id: u64,
+        ranks: &[u32],
+        bytes: usize,
+    ) -> Result<Window> {
+        let position = ranks.iter().position(|rank| *rank == self.rank);
+        let position = position
+            .ok_or_else(|| Raise::invalid(format!("ranks {ranks:?} do not name this rank, {}", self.rank)))?;
+        let (id, domain_rank) = (AllocationId(id), position as u32);
+        let spec = DomainSpec { id, ranks, domain_rank, window_size: bytes };
+        Ok(py.detach(|| comm.alloc_domain(&spec, self.within))?)
     }
 
     /// Every member's part of a window.
@@ -159,17 +178,50 @@ impl Communicator {
         bytes: usize,
     ) -> PyResult<Vec<Memory>> {
         let comm = self.open()?;
-        let position = ranks.iter().position(|rank| *rank == self.rank);
-        let position = position
-            .ok_or_else(|| Raise::invalid(format!("ranks {ranks:?} do not name this rank, {}", self.rank)))?;
-        let spec = DomainSpec {
-            id: AllocationId(id),
-            ranks: &ranks,
-            domain_rank: position as u32,
-            window_size: bytes,
-        };
-        let window = py.detach(|| comm.alloc_domain(&spec, self.within)).map_err(Raise::from)?;
+        let window = self.alloc_domain(py, &comm, id, &ranks, bytes)?;
         Ok(self.parts(&comm, Some(id), window, ranks.len())?)
+    }
+
+    /// The same as addresses, for kernels and for the Python half: `(context, base of this rank's window, its size)`. Without ranks it is
+    /// the base window.
+    #[pyo3(signature = (bytes, id = None, ranks = None))]
+    fn _alloc(
+        &self,
+        py: Python<'_>,
+        bytes: usize,
+        id: Option<u64>,
+        ranks: Option<Vec<u32>>,
+    ) -> PyResult<(u64, u64, usize)> {
+        let comm = self.open()?;
+        let window = match (id, ranks) {
+            (Some(id), Some(ranks)) => self.alloc_domain(py, &comm, id, &ranks, bytes)?,
+            _ => py.detach(|| comm.alloc_windows(bytes, self.within)).map_err(Raise::from)?,
+        };
+        Ok((window.context.0, window.base.0, window.size))
+    }
+
+    /// A context for some ranks on a slice of the base window, at `offset` bytes of each rank's. Not collective.
+    fn _derive_context(
+        &self,
+        ranks: Vec<u32>,
+        domain_rank: u32,
+        offset: usize,
+        bytes: usize,
+    ) -> PyResult<u64> {
+        let view = SubsetView { ranks: &ranks, domain_rank, offset, size: bytes };
+        Ok(self.open()?.derive_context(&view).map_err(Raise::from)?.0)
+    }
+
+    /// Copies bytes out of a window.
+    fn _read<'py>(&self, py: Python<'py>, address: u64, bytes: usize) -> PyResult<Bound<'py, PyBytes>> {
+        let mut into = vec![0; bytes];
+        self.open()?.read(DeviceAddr(address), &mut into).map_err(Raise::from)?;
+        Ok(PyBytes::new(py, &into))
+    }
+
+    /// Copies bytes into a window.
+    fn _write(&self, address: u64, bytes: &[u8]) -> PyResult<()> {
+        Ok(self.open()?.write(DeviceAddr(address), bytes).map_err(Raise::from)?)
     }
 
     /// Releases a domain. Collective among its members. Arrays on its memory must be gone.

@@ -17,6 +17,7 @@ mod error;
 mod group;
 mod interrupt;
 mod memory;
+mod raw;
 mod worker;
 
 use pyo3::prelude::*;
@@ -31,7 +32,7 @@ mod _native {
     #[pymodule_export]
     use crate::memory::Memory;
     #[pymodule_export]
-    use crate::worker::{HostBuffer, Orchestrator, TaskId, TaskView, Worker};
+    use crate::worker::{ChipMemory, HostBuffer, Orchestrator, TaskId, TaskView, Worker};
     use pyo3::prelude::*;
 
     #[pymodule_init]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import subprocess
 import sys
 import textwrap
@@ -102,3 +103,29 @@ def nothing_left():
     yield
     assert shared_memory() <= before
     assert not [name for name in os.listdir("/tmp") if name.startswith("chipcomm-test-")]
+
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+
+def children() -> set[str]:
+    return set(pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
+@pytest.fixture
+def no_process_left():
+    """No test leaves a process."""
+    before = children()
+    yield
+    assert children() <= before
+
+
+@pytest.fixture(scope="session")
+def scale(tmp_path_factory):
+    """A kernel that multiplies."""
+    kernel = tmp_path_factory.mktemp("kernels") / "scale.so"
+    source, headers = ROOT / "examples/kernels/scale.cpp", ROOT / "comm-context/include"
+    subprocess.run(
+        ["c++", "-std=c++17", "-O1", "-fPIC", "-shared", f"-I{headers}", str(source), "-o", str(kernel)], check=True
+    )
+    return kernel

@@ -193,6 +193,6 @@ def test_the_examples_in_the_documentation_run():
     import chipcomm
     import chipcomm.worker
 
-    for module in (chipcomm, chipcomm.errors, chipcomm.worker):
+    for module in (chipcomm, chipcomm.errors, chipcomm.tasks, chipcomm.chips, chipcomm.worker):
         found = doctest.testmod(module, extraglobs={"chipcomm": chipcomm})
         assert found.attempted > 0 and found.failed == 0

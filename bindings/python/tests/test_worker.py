@@ -22,28 +22,7 @@ from chipcomm import (
     TensorArgType,
 )
 
-ROOT = pathlib.Path(__file__).parents[3]
-
-
-def children() -> set[str]:
-    return set(pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
-
-
-@pytest.fixture(autouse=True)
-def no_process_left():
-    before = children()
-    yield
-    assert children() <= before
-
-
-@pytest.fixture(scope="session")
-def scale(tmp_path_factory):
-    kernel = tmp_path_factory.mktemp("kernels") / "scale.so"
-    source, headers = ROOT / "examples/kernels/scale.cpp", ROOT / "comm-context/include"
-    subprocess.run(
-        ["c++", "-std=c++17", "-O1", "-fPIC", "-shared", f"-I{headers}", str(source), "-o", str(kernel)], check=True
-    )
-    return kernel
+pytestmark = pytest.mark.usefixtures("no_process_left")
 
 
 def test_a_kernel_and_a_function_run_in_the_order_of_their_memory(scale):
@@ -190,8 +169,10 @@ def test_a_function_that_dies_is_named():
 
 
 def test_wrong_arguments_are_refused_and_the_worker_goes_on(scale):
-    with pytest.raises(chipcomm.InvalidError, match="level 3"):
-        chipcomm.Worker(level=4)
+    with pytest.raises(chipcomm.InvalidError, match="levels start at 3"):
+        chipcomm.Worker(level=2)
+    with pytest.raises(TypeError, match="block_dim"):
+        chipcomm.Worker(block_dim=3)
     with pytest.raises(chipcomm.InvalidError, match="unknown platform"):
         chipcomm.Worker(platform="b1")
     with pytest.raises(chipcomm.InvalidError, match="twice"):
@@ -217,7 +198,7 @@ def test_wrong_arguments_are_refused_and_the_worker_goes_on(scale):
             (lambda orch: orch.submit_next_level(kernel, TaskArgs().add_input(double)), "float64"),
             (lambda orch: orch.submit_next_level(kernel, TaskArgs().add_input(x), worker=3), "no chip 3"),
             (lambda orch: orch.submit_next_level(late), "after init"),
-            (lambda orch: orch.submit_sub(late), "after init"),
+            (lambda orch: orch.submit_sub(late), "no sub-workers"),
             (lambda orch: TaskArgs().add_scalar(2**64), "64 bits"),
             (lambda orch: worker.run(lambda again: None), "inside its own run"),
         ]

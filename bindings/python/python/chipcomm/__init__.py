@@ -51,21 +51,18 @@ from .errors import (
     TimedOutError,
     VendorError,
 )
-from .worker import (
+from .chips import (
     ChipBootstrapConfig,
+    ChipBootstrapResult,
     ChipBufferSpec,
     ChipCommBootstrapConfig,
     ChipContext,
+    ChipWorker,
     CommBufferSpec,
-    Domain,
     HostBufferStaging,
-    Orchestrator,
-    Program,
-    TaskArgs,
-    Tensor,
-    TensorArgType,
-    Worker,
 )
+from .tasks import TaskArgs, Tensor, TensorArgType, scalar_to_uint64
+from .worker import Domain, Orchestrator, Program, Worker
 
 #: Rank and size as launchers give them, in the order in which they are tried: ours and torchrun's, Open MPI's, PMI's, Slurm's.
 _LAUNCHERS = (
@@ -176,9 +173,11 @@ def _leave() -> None:
 __all__ = [
     "AbortedError",
     "ChipBootstrapConfig",
+    "ChipBootstrapResult",
     "ChipBufferSpec",
     "ChipCommBootstrapConfig",
     "ChipContext",
+    "ChipWorker",
     "ClosedError",
     "CommBufferSpec",
     "Communicator",
@@ -213,4 +212,5 @@ __all__ = [
     "__version__",
     "errors",
     "init",
+    "scalar_to_uint64",
 ]

@@ -16,167 +16,22 @@
 
 from __future__ import annotations
 
-import enum
 import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from . import _native
 from ._native import TaskId
+from .chips import ChipBootstrapConfig, ChipBufferSpec, ChipContext, HostBufferStaging, as_bytes
 from .errors import InvalidError
+from .tasks import TaskArgs, Tensor, TensorArgType, count_of, element_size
 
-
-class TensorArgType(enum.IntEnum):
-    """What a task does with a tensor; the order of tasks follows from it."""
-
-    INPUT = 0
-    OUTPUT = 1
-    INOUT = 2
-    OUTPUT_EXISTING = 3
-    NO_DEP = 4
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """Memory of a chip by its address: a part of a window."""
-
-    address: int
-    dtype: str
-    shape: tuple[int, ...]
-
-
-class TaskArgs:
-    """Tensors, each with what the task does with it, and scalars, in the order in which a kernel finds them.
-
-    A tensor is an array of `Worker.empty`, or a `Tensor` in a window.
-    """
-
-    def __init__(self) -> None:
-        self._tensors: list[tuple[Any, int]] = []
-        self._scalars: list[int] = []
-        self._after: list[TaskId] = []
-        self._blocks = 1
-
-    def add_tensor(self, tensor: Any, tag: TensorArgType = TensorArgType.INPUT) -> TaskArgs:
-        """One more tensor."""
-        if isinstance(tensor, Tensor):
-            tensor = (tensor.address, tensor.dtype, list(tensor.shape))
-        elif hasattr(tensor, "__dlpack__") and not hasattr(tensor, "__array_interface__"):
-            tensor = tensor.numpy() if hasattr(tensor, "numpy") else np.from_dlpack(tensor)
-        self._tensors.append((tensor, int(TensorArgType(tag))))
-        return self
-
-    def add_input(self, tensor: Any) -> TaskArgs:
-        """One more tensor that the task reads."""
-        return self.add_tensor(tensor, TensorArgType.INPUT)
-
-    def add_output(self, tensor: Any) -> TaskArgs:
-        """One more tensor that the task writes."""
-        return self.add_tensor(tensor, TensorArgType.OUTPUT)
-
-    def add_inout(self, tensor: Any) -> TaskArgs:
-        """One more tensor that the task reads and writes."""
-        return self.add_tensor(tensor, TensorArgType.INOUT)
-
-    def add_scalar(self, value: int) -> TaskArgs:
-        """One more scalar, a whole number of 64 bits: an address, a context, a count."""
-        value = int(value)
-        if not -(2**63) <= value < 2**64:
-            raise InvalidError(f"the scalar {value} does not fit into 64 bits")
-        self._scalars.append(value % 2**64)
-        return self
-
-    def after(self, *tasks: TaskId) -> TaskArgs:
-        """The task waits for these, whatever memory they touch."""
-        self._after.extend(tasks)
-        return self
-
-    def blocks(self, count: int) -> TaskArgs:
-        """A kernel runs on that many blocks."""
-        self._blocks = count
-        return self
-
-    def _parts(self, more: list[int]) -> tuple[list[tuple[Any, int]], list[int], list[TaskId], int]:
-        return self._tensors, self._scalars + more, self._after, self._blocks
-
-
-@dataclass
-class HostBufferStaging:
-    """The array that a chip's buffer is loaded from or stored to: one of `Worker.empty`, of as many bytes."""
-
-    name: str
-    array: np.ndarray[Any, Any]
-
-
-@dataclass
-class ChipBufferSpec:
-    """A named part of a chip's window. Without a dtype it is plain bytes."""
-
-    name: str
-    dtype: str | None
-    count: int
-    nbytes: int | None = None
-    load_from_host: bool = False
-    store_to_host: bool = False
-
-
-#: Its name in domains.
-CommBufferSpec = ChipBufferSpec
-
-
-@dataclass
-class ChipCommBootstrapConfig:
-    """A chip's place in its group, and the size of its window. ``rootinfo_path`` is not used: a Worker's chips know each other."""
-
-    rank: int
-    nranks: int
-    rootinfo_path: str = ""
-    window_size: int = 0
-
-
-@dataclass
-class ChipBootstrapConfig:
-    """One chip: its communicator, its buffers, and what they are loaded from and stored to."""
-
-    comm: ChipCommBootstrapConfig | None = None
-    buffers: list[ChipBufferSpec] = field(default_factory=list)
-    host_inputs: list[HostBufferStaging] = field(default_factory=list)
-    host_outputs: list[HostBufferStaging] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class ChipContext:
-    """A chip that is up, or a member of a domain."""
-
-    device_id: int
-    rank: int
-    nranks: int
-    device_ctx: int
-    local_window_base: int
-    actual_window_size: int
-    buffer_ptrs: dict[str, int]
-    _types: dict[str, tuple[str | None, int]] = field(repr=False, default_factory=dict)
-
-    @property
-    def domain_rank(self) -> int:
-        """The rank in the domain."""
-        return self.rank
-
-    @property
-    def domain_size(self) -> int:
-        """How many ranks the domain has."""
-        return self.nranks
-
-    def tensor(self, name: str) -> Tensor:
-        """The buffer with that name, for `TaskArgs`."""
-        if name not in self._types:
-            raise InvalidError(f"there is no buffer {name!r}; there are {sorted(self._types)}")
-        dtype, count = self._types[name]
-        return Tensor(self.buffer_ptrs[name], dtype or "uint8", (count,))
+#: The level of a Worker of chips.
+_CHIPS = 3
 
 
 class Domain:
@@ -196,7 +51,7 @@ class Domain:
         return len(self.members)
 
     def release(self) -> None:
-        """Does nothing: the memory is released when the run has drained."""
+        """Does nothing: the memory is released when the run has drained, or with `Orchestrator.release_domain`."""
 
     def __enter__(self) -> Domain:
         return self
@@ -210,7 +65,8 @@ class Program:
     """What a task runs: a kernel, or a Python function."""
 
     number: int
-    function: int | None = None
+    #: As an orchestration of Workers of the next level: the number of the program, and of the function.
+    orchestration: tuple[int, int] | None = None
 
 
 class Orchestrator:
@@ -219,17 +75,22 @@ class Orchestrator:
     def __init__(self, worker: Worker, inner: _native.Orchestrator):
         self._worker, self._inner = worker, inner
 
-    def _parts(self, program: Program, args: TaskArgs | None) -> Any:
-        if not isinstance(program, Program):
-            raise TypeError(f"{program!r} is not a program; register it with the Worker")
-        self._worker._check_function(program)
-        return (args or TaskArgs())._parts([] if program.function is None else [program.function])
+    def _next_level(self, program: Program, args: TaskArgs | None, worker: int) -> tuple[int, Any]:
+        """The number of the program, and the parts of the task."""
+        number, args = _number(program), args or TaskArgs()
+        if self._worker.level == _CHIPS:
+            return number, args._parts([])
+        if program.orchestration is None:
+            raise InvalidError("a kernel runs on chips; submit a Python function to a Worker, which submits it there")
+        number, function = program.orchestration
+        return number, args._parts([function, worker])
 
     def submit_next_level(
         self, program: Program, args: TaskArgs | None = None, config: object = None, *, worker: int = 0
     ) -> TaskId:
-        """Submits a task to chip number ``worker``. ``config`` is simpler's, and not used."""
-        return self._inner.submit(program.number, self._parts(program, args), worker)
+        """Submits a task to chip, or Worker, number ``worker``. ``config`` is simpler's, and not used."""
+        number, parts = self._next_level(program, args, worker)
+        return self._inner.submit(number, parts, worker)
 
     def submit_next_level_group(
         self, program: Program, args_list: Sequence[TaskArgs], config: object = None, *, workers: Sequence[int]
@@ -237,20 +98,54 @@ class Orchestrator:
         """Submits the same program to several chips together, each with its own arguments."""
         if len(args_list) != len(workers):
             raise InvalidError(f"there are {len(args_list)} lists of arguments for {len(workers)} chips")
-        tasks = [(chip, self._parts(program, args)) for chip, args in zip(workers, args_list)]
-        return self._inner.submit_group(program.number, tasks)
+        members = [(chip, self._next_level(program, args, chip)) for chip, args in zip(workers, args_list)]
+        number = members[0][1][0] if members else _number(program)
+        return self._inner.submit_group(number, [(chip, parts) for chip, (_, parts) in members])
 
     def submit_sub(self, program: Program, args: TaskArgs | None = None) -> TaskId:
         """Submits a Python function to whichever sub-worker is next."""
-        return self._inner.submit_sub(program.number, self._parts(program, args))
+        return self._inner.submit_sub(_number(program), (args or TaskArgs())._parts([]))
 
-    def barrier(self) -> None:
-        """What is submitted to the chips from now on waits for all that was submitted before."""
-        self._inner.barrier()
+    def submit_sub_group(self, program: Program, args_list: Sequence[TaskArgs]) -> list[TaskId]:
+        """Submits a Python function to as many sub-workers together, each with its own arguments."""
+        return self._inner.submit_sub_group(_number(program), [args._parts([]) for args in args_list])
+
+    def barrier(self, chips: Sequence[int] | None = None) -> None:
+        """What is submitted to the chips, or to these, from now on waits for all that was submitted to them before."""
+        self._inner.barrier(None if chips is None else list(chips))
+
+    def settle(self, chips: Sequence[int]) -> None:
+        """Waits until these chips have done what was submitted to them."""
+        self._inner.settle(list(chips))
+
+    @property
+    def chips(self) -> int:
+        """How many chips, or Workers, there are."""
+        return self._inner.chips()
+
+    def alloc_child_tensor(self, worker: int, shape: int | Sequence[int], dtype: Any = "float32") -> Tensor:
+        """Allocates memory on a chip, as `Worker.alloc_child_tensor` does."""
+        return _child_tensor(self._inner.chip_alloc, worker, shape, dtype)
+
+    def free(self, tensor: Tensor) -> None:
+        """Frees what `alloc_child_tensor` made, when the run is over."""
+        _free(tensor)
+
+    def copy_to(self, chip: int, to: int | Tensor, data: Any) -> None:
+        """Copies an array, or bytes, to memory of a chip, after the earlier tasks that touch it. Later ones find it there."""
+        self._inner.copy_to(chip, _address(to), as_bytes(data))
+
+    def copy_from(self, chip: int, source: int | Tensor, nbytes: int | None = None) -> bytes:
+        """Copies bytes from memory of a chip, after the earlier tasks that touch it."""
+        return self._inner.copy_from(chip, _address(source), _length(source, nbytes))
 
     def collectives(self, chips: Sequence[int], pool: int = 4 << 20, timeout: float | None = None) -> None:
         """Makes the collectives of ``chips``, so that a function that is submitted to exactly these as a group has ``task.group``."""
         self._inner.collectives(list(chips), pool, timeout)
+
+    def domain_collectives(self, domain: Domain, pool: int = 4 << 20, timeout: float | None = None) -> None:
+        """Makes the collectives of a domain: a function on its chips has them as ``task.domain_group(domain.name)``."""
+        self._inner.domain_collectives(domain.name, pool, timeout)
 
     def allocate_domain(
         self, name: str, workers: Sequence[int], window_size: int, buffers: Sequence[ChipBufferSpec] = ()
@@ -265,13 +160,48 @@ class Orchestrator:
         }
         return Domain(name, contexts)
 
+    def release_domain(self, domain: Domain) -> None:
+        """Releases a domain before the run is over, after the earlier tasks of its chips."""
+        self._inner.release_domain(domain.name)
+
+
+def _number(program: Program) -> int:
+    if not isinstance(program, Program):
+        raise TypeError(f"{program!r} is not a program; register it with the Worker")
+    return program.number
+
+
+def _child_tensor(alloc: Callable[[int, int], _native.ChipMemory], chip: int, shape: Any, dtype: Any) -> Tensor:
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    name = "bfloat16" if str(dtype) == "bfloat16" else np.dtype(dtype).name
+    memory = alloc(chip, count_of(shape) * element_size(name))
+    return Tensor(memory.address, name, shape, memory)
+
+
+def _free(tensor: Tensor) -> None:
+    if tensor._memory is None:
+        raise InvalidError("this tensor is part of a window, which is freed as a whole; free what alloc_child_tensor made")
+    tensor._memory.free()
+
+
+def _address(of: int | Tensor) -> int:
+    return of.address if isinstance(of, Tensor) else of
+
+
+def _length(of: int | Tensor, nbytes: int | None) -> int:
+    if nbytes is not None:
+        return nbytes
+    if isinstance(of, Tensor):
+        return of.nbytes
+    raise InvalidError("give nbytes with an address; a tensor knows its own")
+
 
 class Worker:
     """Chips, the processes that drive them, and the tasks that run on them. See the module for an example."""
 
     def __init__(
         self,
-        level: int = 3,
+        level: int = _CHIPS,
         platform: str = "sim",
         device_ids: Sequence[int] = (),
         num_sub_workers: int = 0,
@@ -280,20 +210,39 @@ class Worker:
         init_timeout: float | None = None,
         run_timeout: float | None = None,
         close_timeout: float | None = None,
+        checked: bool = False,
+        trace: str | os.PathLike[str] | None = None,
         **unknown: object,
     ):
-        if level != 3:
-            raise InvalidError(f"level is {level}; from Python a Worker has level 3, the chips of one host")
+        """Level 3 has chips, one for each device; level 4 and above Workers, which `add_worker` puts under it.
+
+        With ``checked``, or ``CHIPCOMM_CHECK=1`` in the environment, a task fails that accesses memory beside its buffers or writes to an
+        input. ``trace`` is a file for the times of all tasks, which Perfetto shows.
+        """
         if unknown:
             raise TypeError(f"a Worker has no settings {sorted(unknown)}")
+        if not 0 <= level < 2**32:
+            raise InvalidError(f"there is no level {level}; levels start at {_CHIPS}")
+        self.level = level
         self.device_ids = list(device_ids)
-        self._native = _native.Worker(
-            self.device_ids, num_sub_workers, platform, init_timeout, run_timeout, close_timeout
-        )
-        self._up = False
+        self._workers: list[Worker] = []
+        file = None if trace is None else os.fspath(trace)
+        limits = init_timeout, run_timeout, close_timeout
+        self._native = _native.Worker(level, self.device_ids, num_sub_workers, platform, *limits, checked, file)
         self._buffers: weakref.WeakValueDictionary[int, _native.HostBuffer] = weakref.WeakValueDictionary()
         if chip_bootstrap_configs is not None:
             self.configure_chips(chip_bootstrap_configs)
+
+    def add_worker(self, worker: Worker) -> int:
+        """Puts a Worker of a lower level under this one, which brings it up and closes it, and returns its number.
+
+        Register its programs, and make its arrays, before: afterwards it is used by the orchestrations that are submitted to it alone.
+        """
+        if worker is self:
+            raise InvalidError("a Worker cannot be under itself")
+        self._native.add_worker(worker._native)
+        self._workers.append(worker)
+        return len(self._workers) - 1
 
     def configure_chips(self, configs: Sequence[ChipBootstrapConfig]) -> None:
         """Gives the chips communicators, windows and buffers: one configuration for each device. Before `init`."""
@@ -301,56 +250,72 @@ class Worker:
             raise InvalidError(f"there are {len(configs)} configurations for {len(self.device_ids)} devices")
         chips = []
         for device, config in zip(self.device_ids, configs):
-            staged = [{one.name: one for one in side} for side in (config.host_inputs, config.host_outputs)]
             parts = []
             for spec in config.buffers:
-                hosts = [
-                    self._staged(side, spec.name) if wanted else None
-                    for side, wanted in zip(staged, (spec.load_from_host, spec.store_to_host))
-                ]
-                parts.append((spec.name, spec.dtype, spec.count, *hosts))
+                load = self._staged(config.input_staging(spec.name)) if spec.load_from_host else None
+                store = self._staged(config.output_staging(spec.name)) if spec.store_to_host else None
+                parts.append((spec.name, spec.dtype, spec.count, load, store))
             comm = config.comm
             chips.append(
                 (device, (comm.rank, comm.nranks) if comm else None, comm.window_size if comm else 0, parts)
             )
         self._native.configure_chips(chips)
 
-    def _staged(self, side: dict[str, HostBufferStaging], name: str) -> _native.HostBuffer:
-        if name not in side:
-            raise InvalidError(f"buffer {name!r} is staged, and no HostBufferStaging names it")
-        found = self._buffers.get(side[name].array.ctypes.data)
+    def _staged(self, staging: HostBufferStaging) -> _native.HostBuffer:
+        found = self._buffers.get(staging.array.ctypes.data)
         if found is None:
-            raise InvalidError(f"the array of buffer {name!r} is not one of this Worker's; make it with worker.empty(shape, dtype)")
+            raise InvalidError(
+                f"the array of buffer {staging.name!r} is not one of this Worker's; make it with worker.empty(shape, dtype)"
+            )
         return found
 
     def register_kernel(self, path: str | os.PathLike[str], symbol: str = "kernel_entry") -> Program:
         """Registers a kernel: a function of a shared object. At any time."""
         return Program(self._native.register_kernel(os.fspath(path), symbol))
 
-    def register(self, what: Callable[[_native.Task], object] | str | os.PathLike[str]) -> Program:
-        """Registers a Python function of one argument, its `Task`, before `init`; or, by its path, a kernel."""
+    def register(self, what: Callable[..., object] | str | os.PathLike[str]) -> Program:
+        """Registers a Python function before `init`; or, by its path, a kernel.
+
+        On chips and sub-workers the function has one argument, its `Task`; on a Worker of the next level two, the `Orchestrator` there
+        and the task.
+        """
         if isinstance(what, (str, os.PathLike)):
             return self.register_kernel(what)
         if not callable(what):
             raise TypeError(f"{what!r} is neither a function nor the path of a kernel")
-        return Program(*self._native.register_function(what))
+        name = getattr(what, "__qualname__", type(what).__qualname__)
+        number = self._native.register_function(name, what)
+        if self.level == _CHIPS:
+            return Program(number)
+        this = weakref.ref(self)
 
-    def _check_function(self, program: Program) -> None:
-        if program.function is not None and not self._native.has_function(program.function):
-            raise InvalidError("this function was registered after init; close the Worker and init it again")
+        def orchestrate(inner: _native.Orchestrator, task: _native.Task, worker: int) -> None:
+            what(Orchestrator(this()._workers[worker], inner), task)
+
+        return Program(number, self._native.register_orchestration(name, orchestrate))
+
+    def unregister(self, program: Program) -> None:
+        """Tasks with this program are refused from here on. A kernel whose file was compiled again can be registered again."""
+        self._native.unregister(_number(program))
+        if program.orchestration is not None:
+            self._native.unregister(program.orchestration[0])
+
+    def set_signature(
+        self, program: Program, tensors: Sequence[tuple[Any, ...]], scalars: int = 0
+    ) -> None:
+        """Says what a program takes: ``(TensorArgType, dtype)`` or ``(TensorArgType, dtype, least count)`` for each tensor, and how many
+        scalars. A task that does not fit is refused when it is submitted, with the argument that does not."""
+        parts = [(int(TensorArgType(tag)), str(dtype), *(rest or (0,))) for tag, dtype, *rest in tensors]
+        self._native.set_signature(_number(program), parts, scalars)
+        if program.orchestration is not None:
+            # With the two that say which function and which Worker.
+            self._native.set_signature(program.orchestration[0], parts, scalars + 2)
 
     def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> np.ndarray[Any, Any]:
         """A zeroed array in memory that all chips see at one address. At any time."""
         dtype = np.dtype(dtype)
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        count = 1
-        for one in shape:
-            if one < 0:
-                raise InvalidError(f"shape is {shape}; lengths are not negative")
-            count *= one
-        if count == 0:
-            raise InvalidError(f"shape is {shape}; a host buffer has elements")
-        buffer = self._native.host_buffer(count * dtype.itemsize)
+        buffer = self._native.host_buffer(count_of(shape) * dtype.itemsize)
         self._buffers[buffer.address] = buffer
         return np.frombuffer(buffer, dtype).reshape(shape)
 
@@ -383,13 +348,29 @@ class Worker:
         """Runs tasks: ``orchestrate(orch, *args)`` submits them. Returns what it returned when all are done, or raises the first cause."""
         return self._native.run(lambda inner: orchestrate(Orchestrator(self, inner), *args))
 
-    def copy_to(self, chip: int, address: int, data: Any) -> None:
-        """Copies an array, or bytes, to a chip's window."""
-        self._native.copy_to(chip, address, bytes(memoryview(np.ascontiguousarray(data)).cast("B")))
+    def set_run_timeout(self, seconds: float) -> None:
+        """Changes how long each later run may take."""
+        self._native.set_run_within(seconds)
 
-    def copy_from(self, chip: int, address: int, nbytes: int) -> bytes:
-        """Copies bytes from a chip's window."""
-        return bytes(self._native.copy_from(chip, address, nbytes))
+    def alloc_child_tensor(self, worker: int, shape: int | Sequence[int], dtype: Any = "float32") -> Tensor:
+        """Allocates memory on a chip that is up. It is freed when the tensor is gone, or with `free`."""
+        return _child_tensor(self._native.chip_alloc, worker, shape, dtype)
+
+    def free(self, tensor: Tensor) -> None:
+        """Frees what `alloc_child_tensor` made."""
+        _free(tensor)
+
+    def chip_bytes(self, chip: int) -> int:
+        """How many bytes a chip has at the moment: its window, and what was allocated on it."""
+        return self._native.chip_bytes(chip)
+
+    def copy_to(self, chip: int, to: int | Tensor, data: Any) -> None:
+        """Copies an array, or bytes, to a chip: its window, or what was allocated on it."""
+        self._native.copy_to(chip, _address(to), as_bytes(data))
+
+    def copy_from(self, chip: int, source: int | Tensor, nbytes: int | None = None) -> bytes:
+        """Copies bytes from there."""
+        return self._native.copy_from(chip, _address(source), _length(source, nbytes))
 
     def close(self) -> None:
         """Ends all child processes. The Worker can be initialised again."""

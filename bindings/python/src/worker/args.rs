@@ -6,7 +6,7 @@ use crate::error::{Raise, Result};
 use collectives::DType as ArrayType;
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use worker_orch::{Access, Args, DType, DeviceAddr, TensorDesc};
 
 /// Tensors with their access, scalars, tasks to wait for, blocks. A tensor is an array, or an address with type and shape.
@@ -19,33 +19,72 @@ pub(super) enum Place {
     Host,
 }
 
-/// The memory that tasks of a Worker may touch: host buffers, and windows of its chips.
+/// The memory that tasks of a Worker may touch: host buffers, and windows and memory of its chips.
 #[derive(Default)]
 pub(crate) struct Ranges {
     host: Mutex<BTreeMap<u64, u64>>,
-    windows: Mutex<BTreeMap<u64, u64>>,
+    chips: Mutex<BTreeMap<u64, u64>>,
+    /// Those of the Workers below.
+    below: Mutex<Vec<Arc<Ranges>>>,
+}
+
+fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn holds(ranges: &Mutex<BTreeMap<u64, u64>>, at: u64, bytes: u64) -> bool {
-    let ranges = ranges.lock().unwrap_or_else(PoisonError::into_inner);
-    ranges.range(..=at).next_back().is_some_and(|(base, size)| at + bytes <= base + size)
+    locked(ranges).range(..=at).next_back().is_some_and(|(base, size)| inside((*base, *size), at, bytes))
+}
+
+fn inside((base, size): (u64, u64), at: u64, bytes: u64) -> bool {
+    at.checked_sub(base).and_then(|start| start.checked_add(bytes)).is_some_and(|end| end <= size)
 }
 
 impl Ranges {
     pub(super) fn add_host(&self, at: u64, bytes: usize) {
-        self.host.lock().unwrap_or_else(PoisonError::into_inner).insert(at, bytes as u64);
+        locked(&self.host).insert(at, bytes as u64);
     }
 
     pub(super) fn remove_host(&self, at: u64) {
-        self.host.lock().unwrap_or_else(PoisonError::into_inner).remove(&at);
+        locked(&self.host).remove(&at);
     }
 
-    pub(super) fn add_window(&self, at: u64, bytes: usize) {
-        self.windows.lock().unwrap_or_else(PoisonError::into_inner).insert(at, bytes as u64);
+    /// A window, or memory that was allocated on a chip. What was there before, a domain of an earlier run, is gone.
+    pub(super) fn add_chip(&self, at: u64, bytes: usize) {
+        let mut chips = locked(&self.chips);
+        let end = at + bytes as u64;
+        chips.retain(|base, size| *base >= end || base + *size <= at);
+        chips.insert(at, bytes as u64);
     }
 
-    pub(super) fn forget_windows(&self) {
-        self.windows.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    pub(super) fn remove_chip(&self, at: u64) {
+        locked(&self.chips).remove(&at);
+    }
+
+    pub(super) fn forget_chips(&self) {
+        locked(&self.chips).clear();
+    }
+
+    pub(super) fn add_below(&self, ranges: Arc<Ranges>) {
+        locked(&self.below).push(ranges);
+    }
+
+    pub(super) fn below(&self, worker: usize) -> Option<Arc<Ranges>> {
+        locked(&self.below).get(worker).cloned()
+    }
+}
+
+/// What a run may pass to its tasks: memory of its Worker, and the tensors that it was given by the Worker above, as address and bytes.
+pub(super) struct Known {
+    pub(super) ranges: Arc<Ranges>,
+    pub(super) given: Vec<(u64, u64)>,
+}
+
+impl Known {
+    fn holds(&self, at: u64, bytes: u64, place: Place) -> bool {
+        holds(&self.ranges.host, at, bytes)
+            || (place == Place::Chip && holds(&self.ranges.chips, at, bytes))
+            || self.given.iter().any(|range| inside(*range, at, bytes))
     }
 }
 
@@ -79,7 +118,7 @@ fn of_array(dtype: ArrayType) -> Result<DType> {
     }
 }
 
-fn access(code: u8) -> Result<Access> {
+pub(super) fn access(code: u8) -> Result<Access> {
     Ok(match code {
         0 => Access::Input,
         1 => Access::Output,
@@ -91,12 +130,12 @@ fn access(code: u8) -> Result<Access> {
 }
 
 /// Checks and translates the arguments of a task.
-pub(super) fn args(task: &Task<'_>, ranges: &Ranges, place: Place) -> PyResult<Args> {
+pub(super) fn args(task: &Task<'_>, known: &Known, place: Place) -> PyResult<Args> {
     let (tensors, scalars, after, blocks) = task;
     let mut args = Args::new().blocks(*blocks);
     for (index, (tensor, code)) in tensors.iter().enumerate() {
         let access = access(*code)?;
-        args = args.tensor(&descriptor(tensor, index, access, ranges, place)?, access);
+        args = args.tensor(&descriptor(tensor, index, access, known, place)?, access);
     }
     for scalar in scalars {
         args = args.scalar(*scalar);
@@ -109,7 +148,7 @@ fn descriptor(
     tensor: &Bound<'_, PyAny>,
     index: usize,
     access: Access,
-    ranges: &Ranges,
+    known: &Known,
     place: Place,
 ) -> PyResult<TensorDesc> {
     let bad = |text: String| Raise::invalid(format!("tensor {index}: {text}"));
@@ -124,11 +163,10 @@ fn descriptor(
     let count = shape.iter().try_fold(1_u64, |count, one| count.checked_mul(u64::from(*one)));
     let bytes = count.and_then(|count| count.checked_mul(dtype.size())).filter(|bytes| *bytes > 0);
     let bytes = bytes.ok_or_else(|| bad(format!("shape {shape:?} has no elements, or too many")))?;
-    let known = holds(&ranges.host, at, bytes) || (place == Place::Chip && holds(&ranges.windows, at, bytes));
-    if !known {
+    if !known.holds(at, bytes, place) {
         let text = match place {
             Place::Chip => {
-                "the array is neither in a host buffer of this Worker nor in a chip's window; make it with worker.empty(shape, dtype)"
+                "the array is neither in a host buffer of this Worker nor in memory of a chip; make it with worker.empty(shape, dtype)"
             }
             Place::Host => {
                 "sub-workers reach host buffers only; make the array with worker.empty(shape, dtype)"

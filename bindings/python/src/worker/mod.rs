@@ -5,27 +5,26 @@
 #![allow(unsafe_code)]
 
 mod args;
+mod buffers;
 mod fork;
 mod functions;
 mod orchestrator;
 
+pub(crate) use buffers::{ChipMemory, HostBuffer};
 pub(crate) use functions::TaskView;
 pub(crate) use orchestrator::{Orchestrator, TaskId};
 
 use crate::comm::within;
 use crate::error::{Raise, Result};
 use crate::group::detached;
-use crate::memory::view_of;
 use args::Ranges;
-use pyo3::ffi;
+use functions::Registered;
 use pyo3::prelude::*;
-use std::ffi::c_int;
+use pyo3::types::PyBytes;
 use std::path::PathBuf;
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use worker_orch::{
-    ChipConfig, DeviceAddr, ErrorCode, Failure, HostBuffer as Buffer, Membership, PartKind, Program,
+    CHIP_LEVEL, ChipConfig, DeviceAddr, ErrorCode, Failure, Membership, PartKind, Program, Signature,
     Worker as Inner,
 };
 
@@ -36,18 +35,23 @@ type Config = (i32, Option<(u32, u32)>, usize, Vec<Part>);
 /// A chip that is up: device, rank, nranks, context, window, its size, and `(name, type, count, address)` of its parts.
 type Context = (i32, u32, u32, u64, u64, usize, Vec<(String, Option<&'static str>, usize, u64)>);
 
-/// Chips and the processes that drive them.
+/// A tensor of a signature: access, type, least number of elements.
+type Parameter = (u8, String, u64);
+
+/// Chips, or Workers, and the processes that drive them.
 #[pyclass(frozen, module = "chipcomm._native")]
 pub(crate) struct Worker {
+    level: u32,
     inner: Mutex<State>,
     ranges: Arc<Ranges>,
-    /// Functions that the children have.
-    inherited: AtomicU64,
 }
 
 struct State {
     worker: Option<Inner>,
-    python: Option<Program>,
+    /// The orchestrations of this Worker's programs.
+    orchestrations: Vec<Registered>,
+    /// Whether it was put under another.
+    is_below: bool,
     pid: u32,
 }
 
@@ -64,10 +68,31 @@ impl Worker {
         };
         if state.pid == std::process::id() { Ok(state) } else { Err(Raise::forked("Worker")) }
     }
+
+    /// Calls a Worker that is up, without the interpreter's lock.
+    fn command<T>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&mut Inner) -> core::result::Result<T, Failure>,
+    ) -> Result<T> {
+        let mut state = self.enter()?;
+        let worker = state.open()?;
+        Ok(detached(py, || fork::forking(self.levels(), || call(worker)))?)
+    }
+
+    /// How many levels of processes there are below this one.
+    fn levels(&self) -> u32 {
+        self.level + 1 - CHIP_LEVEL
+    }
 }
 
 impl State {
     fn open(&mut self) -> Result<&mut Inner> {
+        if self.is_below {
+            let text = "this Worker is under another one, which brings it up and closes it; register its programs \
+                        and make its arrays before add_worker";
+            return Err(Raise::invalid(text));
+        }
         self.worker.as_mut().ok_or_else(|| Raise::closed("Worker"))
     }
 }
@@ -75,19 +100,27 @@ impl State {
 #[pymethods]
 impl Worker {
     #[new]
-    #[pyo3(signature = (devices, sub_workers, platform, init_within = None, run_within = None, close_within = None))]
+    #[pyo3(signature = (
+        level, devices, sub_workers, platform, init_within = None, run_within = None, close_within = None,
+        checked = false, trace = None
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "a Worker has that many settings")]
     fn new(
+        level: u32,
         devices: Vec<i32>,
         sub_workers: usize,
         platform: &str,
         init_within: Option<f64>,
         run_within: Option<f64>,
         close_within: Option<f64>,
+        checked: bool,
+        trace: Option<PathBuf>,
     ) -> PyResult<Self> {
         let platform = platform
             .parse()
             .map_err(|error: worker_orch::UnknownPlatform| Raise::invalid(error.to_string()))?;
-        let mut builder = Inner::builder().platform(platform).devices(&devices).sub_workers(sub_workers);
+        let mut builder =
+            Inner::builder().level(level).platform(platform).devices(&devices).sub_workers(sub_workers);
         if init_within.is_some() {
             builder = builder.init_within(within(init_within)?);
         }
@@ -97,9 +130,37 @@ impl Worker {
         if close_within.is_some() {
             builder = builder.close_within(within(close_within)?);
         }
-        let worker = builder.build().map_err(Raise::from)?;
-        let state = State { worker: Some(worker), python: None, pid: std::process::id() };
-        Ok(Self { inner: Mutex::new(state), ranges: Arc::default(), inherited: AtomicU64::new(0) })
+        if checked {
+            builder = builder.checked();
+        }
+        if let Some(file) = trace {
+            builder = builder.trace(&file);
+        }
+        let worker = Some(builder.build().map_err(Raise::from)?);
+        let pid = std::process::id();
+        let state = State { worker, orchestrations: Vec::new(), is_below: false, pid };
+        Ok(Self { level, inner: Mutex::new(state), ranges: Arc::default() })
+    }
+
+    /// Puts a Worker under this one, for good.
+    fn add_worker(&self, child: &Bound<'_, Self>) -> PyResult<()> {
+        let mut state = self.enter()?;
+        let mut below = child.get().enter()?;
+        let (worker, own) = (state.open()?, below.open()?);
+        // What the call below refuses would be lost with it, so that is looked at here.
+        if child.get().level >= self.level {
+            let (lower, level) = (child.get().level, self.level);
+            let text = format!("a Worker of level {lower} cannot be under one of level {level}");
+            return Err(Raise::invalid(text).into());
+        }
+        if worker.chip_contexts().is_ok() || own.chip_contexts().is_ok() {
+            return Err(Raise::invalid("one of the two Workers is up already; close it first").into());
+        }
+        let Some(own) = below.worker.take() else { return Ok(()) };
+        worker.add_worker(own).map_err(Raise::from)?;
+        below.is_below = true;
+        self.ranges.add_below(child.get().ranges.clone());
+        Ok(())
     }
 
     fn configure_chips(&self, chips: Vec<Config>) -> PyResult<()> {
@@ -134,45 +195,50 @@ impl Worker {
         Ok(state.open()?.register_kernel_symbol(&path, symbol).map_err(Raise::from)?.number())
     }
 
-    /// Registers a Python function: the number of the program that runs it, and its own, which is the last scalar of its tasks.
-    fn register_function(&self, function: Py<PyAny>) -> PyResult<(u32, u64)> {
+    /// Registers a Python function for chips and sub-workers.
+    fn register_function(&self, name: &str, function: Py<PyAny>) -> PyResult<u32> {
         let mut state = self.enter()?;
-        let python = match state.python {
-            Some(python) => python,
-            None => {
-                let python = state.open()?.register_function("a Python function", functions::run_python);
-                state.python = Some(python);
-                python
-            }
-        };
-        Ok((python.number(), functions::add(function)))
+        let program = state.open()?.register_closure(name, move |task| functions::run_task(task, &function));
+        Ok(program.map_err(Raise::from)?.number())
     }
 
-    /// Whether the children have a function.
-    fn has_function(&self, number: u64) -> bool {
-        // Relaxed: written and read with the interpreter's lock held.
-        number < self.inherited.load(Ordering::Relaxed)
+    /// Registers a Python function for Workers of the next level: the number of the program, and the function's own, which is the last
+    /// scalar but one of its tasks; the last is the number of the Worker.
+    fn register_orchestration(&self, name: &str, function: Py<PyAny>) -> PyResult<(u32, u64)> {
+        let mut state = self.enter()?;
+        let program = state.open()?.register_orchestration(name, functions::run_orchestration);
+        let registered = Registered::new(function, self.ranges.clone());
+        let number = registered.0;
+        state.orchestrations.push(registered);
+        Ok((program.number(), number))
     }
 
-    fn host_buffer(slf: &Bound<'_, Self>, bytes: usize) -> PyResult<HostBuffer> {
-        let mut state = slf.get().enter()?;
+    fn unregister(&self, program: u32) -> PyResult<()> {
+        Ok(self.enter()?.open()?.unregister(Program::from_number(program)).map_err(Raise::from)?)
+    }
+
+    fn set_signature(&self, program: u32, tensors: Vec<Parameter>, scalars: usize) -> PyResult<()> {
+        let mut signature = Signature::new().scalars(scalars);
+        for (access, dtype, count) in tensors {
+            signature = signature.tensor_of(args::access(access)?, args::tensor_type(&dtype)?, count);
+        }
+        let mut state = self.enter()?;
+        Ok(state.open()?.set_signature(Program::from_number(program), signature).map_err(Raise::from)?)
+    }
+
+    fn host_buffer(&self, bytes: usize) -> PyResult<HostBuffer> {
+        let mut state = self.enter()?;
         let buffer = state.open()?.host_buffer::<u64>(bytes.div_ceil(8).max(1)).map_err(Raise::from)?;
-        let span = buffer.span();
-        let at = NonNull::new(std::ptr::with_exposed_provenance_mut(span.addr() as usize));
-        let at = at.ok_or_else(|| Raise::invalid("a host buffer at no address"))?;
-        slf.get().ranges.add_host(span.addr(), span.len());
-        Ok(HostBuffer { at, bytes, buffer: Some(buffer), ranges: slf.get().ranges.clone() })
+        Ok(HostBuffer::new(buffer, bytes, self.ranges.clone())?)
     }
 
     /// Starts the chips.
     fn init(&self, py: Python<'_>) -> PyResult<()> {
         let mut state = self.enter()?;
-        // Relaxed: as above.
-        self.inherited.store(functions::count(), Ordering::Relaxed);
         let worker = state.open()?;
-        detached(py, || fork::forking(|| worker.init())).map_err(Raise::from)?;
+        detached(py, || fork::forking(self.levels(), || worker.init())).map_err(Raise::from)?;
         for context in worker.chip_contexts().map_err(Raise::from)? {
-            self.ranges.add_window(context.window_base.0, context.window_size);
+            self.ranges.add_chip(context.window_base.0, context.window_size);
         }
         Ok(())
     }
@@ -206,14 +272,16 @@ impl Worker {
     fn run(&self, py: Python<'_>, body: Py<PyAny>) -> PyResult<Py<PyAny>> {
         let mut state = self.enter()?;
         let worker = state.open()?;
-        let orchestrator = Py::new(py, Orchestrator::new(self.ranges.clone()))?;
+        let orchestrator = Py::new(py, Orchestrator::new(self.ranges.clone(), Vec::new()))?;
         let (mut returned, mut raised) = (None, None);
         let ran = detached(py, || {
-            fork::forking(|| {
+            fork::forking(self.levels(), || {
                 worker.run(|orch| {
                     // SAFETY: taken back below, before `orch` is gone.
                     unsafe { orchestrator.get().set(Some(orch)) };
-                    let called = Python::attach(|py| body.call1(py, (orchestrator.clone_ref(py),)));
+                    let called = fork::not_forking(|| {
+                        Python::attach(|py| body.call1(py, (orchestrator.clone_ref(py),)))
+                    });
                     // SAFETY: nothing is lent.
                     unsafe { orchestrator.get().set(None) };
                     match called {
@@ -237,26 +305,40 @@ impl Worker {
         }
     }
 
-    fn copy_to(&self, py: Python<'_>, chip: usize, to: u64, bytes: &[u8]) -> PyResult<()> {
-        let mut state = self.enter()?;
-        let worker = state.open()?;
-        Ok(detached(py, || fork::forking(|| worker.copy_to(chip, DeviceAddr(to), bytes)))
-            .map_err(Raise::from)?)
+    fn chip_alloc(&self, py: Python<'_>, chip: usize, bytes: usize) -> PyResult<ChipMemory> {
+        let memory = self.command(py, |worker| worker.chip_alloc(chip, bytes))?;
+        Ok(ChipMemory::new(memory, self.ranges.clone()))
     }
 
-    fn copy_from(&self, py: Python<'_>, chip: usize, from: u64, bytes: usize) -> PyResult<Vec<u8>> {
-        let mut state = self.enter()?;
-        let worker = state.open()?;
+    fn chip_bytes(&self, chip: usize) -> PyResult<u64> {
+        Ok(self.enter()?.open()?.chip_bytes(chip).map_err(Raise::from)?)
+    }
+
+    fn copy_to(&self, py: Python<'_>, chip: usize, to: u64, bytes: &[u8]) -> PyResult<()> {
+        Ok(self.command(py, |worker| worker.copy_to(chip, DeviceAddr(to), bytes))?)
+    }
+
+    fn copy_from<'py>(
+        &self,
+        py: Python<'py>,
+        chip: usize,
+        from: u64,
+        bytes: usize,
+    ) -> PyResult<Bound<'py, PyBytes>> {
         let mut into = vec![0; bytes];
-        detached(py, || fork::forking(|| worker.copy_from(chip, DeviceAddr(from), &mut into)))
-            .map_err(Raise::from)?;
-        Ok(into)
+        self.command(py, |worker| worker.copy_from(chip, DeviceAddr(from), &mut into))?;
+        Ok(PyBytes::new(py, &into))
+    }
+
+    fn set_run_within(&self, seconds: f64) -> PyResult<()> {
+        self.enter()?.open()?.set_run_within(within(Some(seconds))?);
+        Ok(())
     }
 
     /// Ends the child processes.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let mut state = self.enter()?;
-        self.ranges.forget_windows();
+        self.ranges.forget_chips();
         let Some(worker) = state.worker.as_mut() else { return Ok(()) };
         Ok(detached(py, || worker.close()).map_err(Raise::from)?)
     }
@@ -268,53 +350,5 @@ impl Drop for State {
             // A child of the Worker, or of the program: its parent ends the processes.
             std::mem::forget(self.worker.take());
         }
-    }
-}
-
-/// Host memory that all chips of a Worker see at one address: what arrays of `Worker.empty` stand on.
-#[pyclass(frozen, weakref, module = "chipcomm._native")]
-pub(crate) struct HostBuffer {
-    at: NonNull<u8>,
-    bytes: usize,
-    buffer: Option<Buffer<u64>>,
-    ranges: Arc<Ranges>,
-}
-
-// SAFETY: shared memory, which may be looked at from any thread.
-unsafe impl Send for HostBuffer {}
-// SAFETY: as above.
-unsafe impl Sync for HostBuffer {}
-
-impl HostBuffer {
-    fn span(&self) -> Result<worker_orch::HostSpan> {
-        let span = self.buffer.as_ref().map(Buffer::span).ok_or_else(|| Raise::closed("host buffer"))?;
-        let (region, start) = (span.region().clone(), span.addr() - span.region().base().as_ptr() as u64);
-        let range = start as usize..start as usize + self.bytes;
-        worker_orch::HostSpan::new(region, range).map_err(|error| Raise::invalid(error.to_string()))
-    }
-}
-
-#[pymethods]
-impl HostBuffer {
-    #[getter]
-    fn address(&self) -> usize {
-        self.at.addr().get()
-    }
-
-    fn __len__(&self) -> usize {
-        self.bytes
-    }
-
-    /// # Safety
-    /// Called by Python with a view to fill.
-    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        // SAFETY: the buffer is mapped as long as the object, and in children as long as they live.
-        unsafe { view_of(slf.as_any(), slf.get().at, slf.get().bytes, view, flags) }
-    }
-}
-
-impl Drop for HostBuffer {
-    fn drop(&mut self) {
-        self.ranges.remove_host(self.at.addr().get() as u64);
     }
 }

@@ -80,7 +80,7 @@ pub(crate) fn assert_success(output: &Output) {
     assert!(text(output).contains("1 passed"), "{}", text(output));
 }
 
-/// Both ranks succeeded. One that fails takes the other with it, so that the cause is told by both outputs only.
+/// Both ranks succeeded. One that fails takes the other with it, so only both outputs show the cause.
 pub(crate) fn assert_both(outputs: &[Output; 2]) {
     let both = || format!("rank 0: {}\nrank 1: {}", text(&outputs[0]), text(&outputs[1]));
     for output in outputs {

@@ -4,7 +4,7 @@ use crate::engine::{Engine, Session, panic_text};
 use crate::error::{ErrorKind, RuntimeError};
 use crate::graph::Graph;
 use crate::kernel::{Block, Code, KernelResult};
-use crate::limits::{FrontEnd, Limits, ScopeMode};
+use crate::limits::{FrontEnd, Limits};
 use crate::record::Recording;
 use crate::signals::Signals;
 use crate::task::{KernelId, Site};
@@ -103,19 +103,13 @@ impl Runtime {
         // Numbers of this process, unlike those that several agree on.
         let alone = || Session { number: OWN_SESSIONS | self.runs, members: vec![self.engine.rank()] };
         let session = self.session.take().unwrap_or_else(alone);
-        self.engine.begin(front_end, recording, &session, deadline)?;
-        self.engine.scope_begin(ScopeMode::Auto, here, deadline)?;
+        self.engine.begin(front_end, recording, &session, here, deadline)?;
         let mut graph = Graph::new(&self.engine, &self.limits, front_end, deadline);
         let built = catch_unwind(AssertUnwindSafe(|| orchestration(&mut graph)));
         let built = built.unwrap_or_else(|panic| {
             Err(RuntimeError::from(ErrorKind::Orchestration(panic_text(&*panic))).at_site(Some(here)))
         });
-        let built = built.and_then(|value| self.engine.close_outer().map(|()| value));
-        if let Err(error) = &built {
-            self.engine.fail(error.clone());
-        }
-        // A failure of a task comes before one of the orchestration that followed from it.
-        self.engine.end(deadline).and(built)
+        self.engine.end(built, deadline)
     }
 }
 

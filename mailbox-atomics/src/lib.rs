@@ -90,6 +90,7 @@ mod pair_ring;
 mod prefetch;
 mod progress;
 mod records;
+mod seen;
 #[cfg(not(loom))]
 mod shared;
 mod signal_words;
@@ -118,6 +119,7 @@ pub use progress::{
     ProgressWords, Use,
 };
 pub use records::{RECORD_WORDS, RECORDS, RecordRing};
+pub use seen::{SeenOn, keep_apart};
 pub use signal_words::{PUBLISHED_WAITS, PublishedWait, Quiet, SignalWords, Stander, prove};
 pub use spin::{Placement, SpinBudget};
 pub use sticky::StickyWord;

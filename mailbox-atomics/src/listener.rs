@@ -80,4 +80,9 @@ impl<'a> Listener<'a> {
     pub(crate) fn is_parked(&self) -> bool {
         self.flag.load() == self.tag.get()
     }
+    /// The same, after a sequentially consistent write of the word and without a fence in between.
+    #[inline]
+    pub(crate) fn is_parked_in_order(&self) -> bool {
+        self.flag.load_in_order() == self.tag.get()
+    }
 }

@@ -52,6 +52,8 @@ struct Standing {
     count: AtomicU64,
     /// The last session that this chip has proved to be stuck.
     stuck: WordU64,
+    /// Where its thread that sleeps was last seen; see [`keep_apart`](crate::keep_apart).
+    seen_on: WordU64,
 }
 
 #[cfg_attr(not(loom), repr(C, align(128)))]
@@ -108,6 +110,11 @@ impl SignalWords {
     ) -> Result<(), WaitError> {
         let mut parked = ParkFlag::new(&self.doorbell.parked);
         wait.on(&self.doorbell.count, Some(&mut parked), |count| (count != seen || ready()).then_some(()))
+    }
+
+    /// Where the thread that sleeps was last seen.
+    pub fn seen_on(&self) -> &WordU64 {
+        &self.standing.seen_on
     }
 
     /// Whether this chip has proved that `session` is stuck.

@@ -16,6 +16,7 @@ use crate::heap::fill;
 use crate::kernel::Kernel;
 use crate::limits::{FrontEnd, MAX_SCALARS, MAX_TENSORS, OUTPUT_ALIGN, RINGS, ScopeMode};
 use crate::record::TaskRecord;
+use crate::signals::SignalError;
 use crate::task::{Kernels, Site, Submitted, TaskId};
 use crate::tensor::Create;
 use crate::tensor_map::{Extent, Use};
@@ -126,21 +127,6 @@ impl Engine {
         let mut state = self.lock_unfailed(deadline)?;
         if state.scopes.len() <= 1 {
             return Err(ErrorKind::NoScope.into());
-        }
-        state.close_scope();
-        let wakes = state.leave();
-        drop(state);
-        self.wake(wakes);
-        Ok(())
-    }
-
-    /// Closes the outer scope. Scopes that are still open are an error.
-    pub(crate) fn close_outer(self: &Arc<Self>) -> Result<(), RuntimeError> {
-        let mut state = self.lock();
-        let open = state.scopes.len() - 1;
-        if open > 0 {
-            let site = state.scopes.last().and_then(|scope| scope.site);
-            return Err(RuntimeError::from(ErrorKind::OpenScopes { open }).at_site(site));
         }
         state.close_scope();
         let wakes = state.leave();
@@ -344,7 +330,8 @@ impl State {
         }
         let signals = self.poller.signals();
         args.waits.iter().try_for_each(|wait| signals.check_wait(wait))?;
-        args.signals.iter().try_for_each(|signal| signals.check_signal(signal).map(drop))?;
+        let targets = args.signals.iter().map(|signal| Ok((*signal, signals.resolve(signal)?)));
+        let targets = targets.collect::<Result<Vec<_>, SignalError>>()?;
         if let Some(unknown) = args.after.iter().find(|task| !self.exists(**task)) {
             return Err(ArgumentError::UnknownTask(*unknown).into());
         }
@@ -372,7 +359,7 @@ impl State {
         slot.predicate = args.predicate.map(Box::new);
         slot.scalars.extend_from_slice(&args.scalars);
         slot.waits.extend_from_slice(&args.waits);
-        slot.signals.extend_from_slice(&args.signals);
+        slot.signals.extend(targets);
         let mut outputs = Vec::new();
         let mut at = start;
         for (index, arg) in args.tensors.iter().enumerate() {
@@ -492,6 +479,17 @@ impl State {
             );
         }
         tasks
+    }
+
+    /// Closes the outer scope. Scopes that are still open are an error.
+    pub(super) fn close_outer(&mut self) -> Result<(), RuntimeError> {
+        let open = self.scopes.len().saturating_sub(1);
+        if open > 0 {
+            let site = self.scopes.last().and_then(|scope| scope.site);
+            return Err(RuntimeError::from(ErrorKind::OpenScopes { open }).at_site(site));
+        }
+        self.close_scope();
+        Ok(())
     }
 
     fn close_scope(&mut self) {

@@ -2,6 +2,7 @@
 
 mod build;
 mod launch;
+mod places;
 mod ready;
 mod slots;
 mod state;
@@ -13,14 +14,15 @@ pub(crate) use ready::Core;
 
 use crate::error::{ErrorKind, RuntimeError};
 use crate::kernel::{Code, Kernel};
-use crate::limits::{FrontEnd, Limits};
+use crate::limits::{FrontEnd, Limits, ScopeMode};
 use crate::orchestration::lane::ClusterStates;
 use crate::record::Recording;
 use crate::signals::{Poller, Signals};
-use crate::task::KernelId;
+use crate::task::{KernelId, Site};
 use deadline::Deadline;
 use mailbox_atomics::{ParkFlag, SpinBudget, Wait, WordU32};
-use state::{Goal, State};
+use places::{BuilderPlacement, Places};
+use state::{Goal, Scope, State};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use threads::{Parking, Spinning, Threads};
@@ -41,6 +43,7 @@ pub(crate) struct Engine {
     progress: WordU32,
     builder_parked: WordU32,
     builder_spins: SpinBudget,
+    placement: BuilderPlacement,
     handles: Mutex<Vec<JoinHandle<()>>>,
     /// What the kernels of each cluster keep.
     clusters: Vec<Arc<ClusterStates>>,
@@ -50,13 +53,15 @@ impl Engine {
     pub(crate) fn new(limits: &Limits, signals: Arc<Signals>) -> Arc<Self> {
         // A thread for each core, and one that watches while all are busy.
         let parking: Arc<[Parking]> = (0..=3 * limits.clusters).map(|_| Parking::default()).collect();
+        let places = Arc::<Places>::default();
         Arc::new(Self {
             state: Mutex::new(State::new(limits, Threads::new(parking.clone()), signals)),
             parking,
-            spinning: Spinning::new(),
+            spinning: Spinning::new(places.clone()),
             progress: WordU32::new(0),
             builder_parked: WordU32::new(0),
             builder_spins: SpinBudget::for_parties(2),
+            placement: BuilderPlacement(places.clone()),
             handles: Mutex::default(),
             clusters: (0..limits.clusters).map(|_| Arc::default()).collect(),
         })
@@ -89,14 +94,16 @@ impl Engine {
         self.lock().kernels.last_key_value().map_or(KernelId(0), |(id, _)| KernelId(id.0 + 1))
     }
 
-    /// Begins a graph.
+    /// Begins a graph, and its outer scope.
     pub(crate) fn begin(
         &self,
         front_end: FrontEnd,
         recording: Option<Recording>,
         session: &Session,
+        site: Site,
         deadline: Deadline,
     ) -> Result<(), RuntimeError> {
+        self.placement.publish_builder();
         let mut state = self.lock();
         if state.running > 0 {
             return Err(ErrorKind::StillRunning { table: state.table() }.into());
@@ -106,6 +113,8 @@ impl Engine {
         (state.building, state.over) = (true, false);
         state.poller.begin(session.number, &session.members, deadline);
         state.recording = recording.map(Box::new);
+        let tasks = state.spare.pop().unwrap_or_default();
+        state.scopes.push(Scope { mode: ScopeMode::Auto, site: Some(site), tasks });
         Ok(())
     }
 
@@ -125,7 +134,7 @@ impl Engine {
             drop(state);
             // What is there already has changed the word by now.
             self.wake(wakes);
-            let wait = Wait::until(deadline).spinning(&self.builder_spins);
+            let wait = Wait::until(deadline).spinning(&self.builder_spins).placed_by(&self.placement);
             // How it ended does not matter: what counts is whether the goal is still there.
             let _ = wait.on(&self.progress, Some(&mut flag), |progress| (progress != seen).then_some(()));
             state = self.lock();
@@ -146,32 +155,40 @@ impl Engine {
         }
     }
 
-    /// Ends the graph: publishes what is not, waits for all tasks, and forgets them.
-    pub(crate) fn end(self: &Arc<Self>, deadline: Deadline) -> Result<(), RuntimeError> {
+    /// Ends the graph: closes the outer scope, publishes what is not, waits for all tasks, and forgets them. `built` is
+    /// how the orchestration ended. The first failure is the result.
+    pub(crate) fn end<T>(
+        self: &Arc<Self>,
+        built: Result<T, RuntimeError>,
+        deadline: Deadline,
+    ) -> Result<T, RuntimeError> {
         let mut state = self.lock();
+        let built = built.and_then(|value| state.close_outer().map(|()| value));
+        if let Err(error) = &built {
+            state.fail(error.clone());
+        }
         if state.error.is_none() && !state.front_end.publishes_at_submit() {
             state.publish_all();
         }
-        let result = if state.live == 0 && state.error.is_none() {
-            drop(state);
-            Ok(())
-        } else {
-            match self.wait_for(state, Goal::End, deadline) {
-                Ok(after) if after.live == 0 => Ok(()),
-                Ok(after) => {
-                    let (left, cycle) = (after.live, after.cycle());
-                    let at = cycle.first().map(|task| after.at(*task)).unwrap_or_default();
-                    Err(RuntimeError { kind: ErrorKind::NothingCompletes { left, cycle }, at })
-                }
-                Err(error) => Err(error),
+        if state.live == 0 && state.error.is_none() {
+            state.after_run();
+            return built;
+        }
+        let (mut state, result) = match self.wait_for(state, Goal::End, deadline) {
+            Ok(after) if after.live == 0 => (after, Ok(())),
+            Ok(after) => {
+                let (left, cycle) = (after.live, after.cycle());
+                let at = cycle.first().map(|task| after.at(*task)).unwrap_or_default();
+                (after, Err(RuntimeError { kind: ErrorKind::NothingCompletes { left, cycle }, at }))
             }
+            Err(error) => (self.lock(), Err(error)),
         };
-        let mut state = self.lock();
         if let Err(error) = &result {
             state.fail(error.clone());
         }
         state.after_run();
-        result
+        // A failure of a task comes before one of the orchestration that followed from it.
+        result.and(built)
     }
 
     pub(crate) fn is_running(&self) -> bool {

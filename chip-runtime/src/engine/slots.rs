@@ -4,7 +4,7 @@ use crate::args::Predicate;
 use crate::heap::Heap;
 use crate::kernel::Kernel;
 use crate::limits::Limits;
-use crate::signals::{Signal, Wait};
+use crate::signals::{Resolved, Signal, Wait};
 use crate::task::{Site, TaskId};
 use comm_context::abi::TensorDesc;
 use std::ptr::NonNull;
@@ -70,7 +70,7 @@ pub(super) struct Slot {
     pub(super) scalars: Vec<u64>,
     pub(super) predicate: Option<Box<Predicate>>,
     pub(super) waits: Vec<Wait>,
-    pub(super) signals: Vec<Signal>,
+    pub(super) signals: Vec<(Signal, Resolved)>,
     pub(super) site: Option<Site>,
 }
 

@@ -10,6 +10,7 @@
 
 use super::Engine;
 use super::launch::{Outcome, Scratch};
+use super::places::{MOST_SPINNING, Places};
 use super::state::State;
 use crate::error::ErrorKind;
 use crate::record::Span;
@@ -52,7 +53,7 @@ pub(super) struct Threads {
     parking: Arc<[Parking]>,
     processors: usize,
     started: usize,
-    /// Spinning or parked; the last one is the last that ran.
+    /// Parked or spinning; those that began to spin are the last, and the last of them is the last that ran.
     idle: Vec<usize>,
     /// Called, and not there yet.
     coming: usize,
@@ -153,24 +154,31 @@ fn processors() -> usize {
 /// How long idle threads spin, adapted to whether it was worth it.
 #[derive(Debug)]
 pub(super) struct Spinning {
+    places: Arc<Places>,
     most: u32,
     now: AtomicU32,
     ns: AtomicU32,
 }
 
 impl Spinning {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(places: Arc<Places>) -> Self {
         // One processor is the builder's, or that of the kernel that is waited for.
-        let most = u32::try_from(processors() - 1).unwrap_or(0).min(4);
-        Self { most, now: AtomicU32::new(0), ns: AtomicU32::new(SPIN_NS.1) }
+        let most = processors().saturating_sub(1).min(MOST_SPINNING) as u32;
+        Self { places, most, now: AtomicU32::new(0), ns: AtomicU32::new(SPIN_NS.1) }
     }
 
-    /// Whether `ready` held before the time was up; at once `false` where enough threads spin.
-    fn spin(&self, ready: impl Fn() -> bool) -> bool {
-        if self.now.fetch_add(1, Ordering::Relaxed) >= self.most {
+    /// Whether the thread may spin: its place among those that do; `None` where enough threads spin.
+    fn begin(&self) -> Option<u32> {
+        let order = self.now.fetch_add(1, Ordering::Relaxed);
+        if order >= self.most {
             self.now.fetch_sub(1, Ordering::Relaxed);
-            return ready();
+            return None;
         }
+        Some(order)
+    }
+
+    /// Whether `ready` held before the time was up.
+    fn spin(&self, order: u32, ready: impl Fn() -> bool) -> bool {
         let ns = self.ns.load(Ordering::Relaxed);
         let mut end = None;
         let came = 'spinning: loop {
@@ -186,6 +194,7 @@ impl Spinning {
             }
             // The thread that is waited for may be on this processor.
             std::thread::yield_now();
+            self.places.look_after_spinning(order, now);
         };
         self.now.fetch_sub(1, Ordering::Relaxed);
         let next = if came { ns.saturating_mul(2) } else { ns / 2 }.clamp(SPIN_NS.0, SPIN_NS.1);
@@ -270,11 +279,16 @@ impl Engine {
     fn idle<'e>(self: &'e Arc<Self>, mut state: MutexGuard<'e, State>, me: usize) -> MutexGuard<'e, State> {
         let parking = &self.parking[me];
         let seen = parking.call.load();
-        state.threads.idle.push(me);
+        let order = self.spinning.begin();
+        match order {
+            Some(_) => state.threads.idle.push(me),
+            // Who spins is called first: that costs no system call.
+            None => state.threads.idle.insert(0, me),
+        }
         let wakes = state.leave();
         drop(state);
         self.wake(wakes);
-        if !self.spinning.spin(|| parking.call.load() != seen) {
+        if !order.is_some_and(|order| self.spinning.spin(order, || parking.call.load() != seen)) {
             let mut flag = ParkFlag::new(&parking.parked);
             let called = |call| (call != seen).then_some(());
             while far().on(&parking.call, Some(&mut flag), called).is_err() {}

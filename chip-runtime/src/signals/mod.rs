@@ -16,7 +16,8 @@
 //! ```
 //!
 //! # Safety
-//! Passes on the promise about domains that the caller of [`Signals::add_domain`] makes.
+//! Passes on the promise about domains that the caller of [`Signals::add_domain`] makes, and sends to words that the table
+//! has given.
 #![allow(unsafe_code)]
 
 mod deadlock;
@@ -33,8 +34,10 @@ pub use table::{NamedBuffer, RemoteAddressTable};
 
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::{CommError, Communicator, Timeout};
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 use deadline::Deadline;
-use mailbox_atomics::{SignalWords, SpinBudget, WordU32};
+use mailbox_atomics::{Placement, SignalWords, SpinBudget, WordU32, keep_apart};
 use shared_memory::{PAGE, Region};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
@@ -91,6 +94,51 @@ pub enum SignalOp {
     Set(u32),
 }
 
+/// The word of a signal, found and checked, and the doorbell of its chip. Both stay while their domain does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resolved {
+    word: NonNull<AtomicU32>,
+    doorbell: NonNull<SignalWords>,
+    /// A rank of the communicator.
+    pub(crate) to: u32,
+}
+
+impl Resolved {
+    /// # Safety
+    /// The domain of the signal is there, and the [`Signals`] that found it.
+    #[inline]
+    pub(crate) unsafe fn send(&self, op: SignalOp) -> u32 {
+        // SAFETY: the table gave a word of a window that stays while the domain does, and the words of the group stay while
+        // the `Signals` does: the caller's promise. Others access both as atomics too.
+        let (word, doorbell) = unsafe { (WordU32::of(self.word.as_ref()), self.doorbell.as_ref()) };
+        let now = match op {
+            SignalOp::Add(by) => word.add(by).wrapping_add(by),
+            SignalOp::Set(value) => {
+                word.store(value);
+                value
+            }
+        };
+        doorbell.notify();
+        now
+    }
+}
+
+/// The word of a signal that was found: see [`Signals::target`].
+#[derive(Debug)]
+pub struct Target<'s> {
+    found: Resolved,
+    _table: RwLockReadGuard<'s, RemoteAddressTable>,
+}
+
+impl Target<'_> {
+    /// Sends the signal; see [`Signals::send`].
+    #[inline]
+    pub fn send(&self, op: SignalOp) -> u32 {
+        // SAFETY: the guard keeps the table as it is, and borrows the `Signals`.
+        unsafe { self.found.send(op) }
+    }
+}
+
 /// One chip's end of the signals between the chips of a group.
 pub struct Signals {
     words: Arc<Region>,
@@ -101,6 +149,8 @@ pub struct Signals {
     comm: Option<Arc<Box<dyn Communicator>>>,
     table: RwLock<RemoteAddressTable>,
     spin: SpinBudget,
+    /// When the thread that sleeps was last moved to another core.
+    moved: AtomicU64,
 }
 
 impl Signals {
@@ -159,7 +209,8 @@ impl Signals {
         let checked = words.word_slice::<SignalWords>(words_at, nranks as usize);
         checked.map_err(|error| SignalError::Memory(error.to_string()))?;
         let (table, spin) = (RwLock::new(table), SpinBudget::for_parties(nranks as usize));
-        Ok(Arc::new(Self { words, words_at, rank, nranks, comm, table, spin }))
+        let moved = AtomicU64::new(0);
+        Ok(Arc::new(Self { words, words_at, rank, nranks, comm, table, spin, moved }))
     }
 
     /// This chip's rank.
@@ -211,24 +262,29 @@ impl Signals {
         table.own_word(wait.domain, wait.offset).map(drop)
     }
 
-    /// Refuses a signal that cannot be.
-    pub fn check_signal(&self, signal: &Signal) -> Result<(), SignalError> {
-        self.table().word(signal.domain, signal.rank, signal.offset).map(drop)
-    }
-
     /// Sends a signal: what was written before is visible to whoever sees it. Returns the word's new value. Never blocks.
     pub fn send(&self, signal: &Signal) -> Result<u32, SignalError> {
+        Ok(self.target(signal)?.send(signal.op))
+    }
+
+    /// Finds the word of a signal once, for one that is sent often. While there is a target, no domain is added or
+    /// forgotten: whoever tries waits.
+    pub fn target(&self, signal: &Signal) -> Result<Target<'_>, SignalError> {
         let table = self.table();
-        let word = WordU32::of(table.word(signal.domain, signal.rank, signal.offset)?);
-        let now = match signal.op {
-            SignalOp::Add(by) => word.add(by).wrapping_add(by),
-            SignalOp::Set(value) => {
-                word.store(value);
-                value
-            }
-        };
-        self.words(table.member(signal.domain, signal.rank)?)?.notify();
-        Ok(now)
+        let found = self.find(&table, signal)?;
+        Ok(Target { found, _table: table })
+    }
+
+    /// The word of a signal and the doorbell of its chip, for the engine: it has them while the run that they are for
+    /// goes on, in which no domain is released.
+    pub(crate) fn resolve(&self, signal: &Signal) -> Result<Resolved, SignalError> {
+        self.find(&self.table(), signal)
+    }
+
+    fn find(&self, table: &RemoteAddressTable, signal: &Signal) -> Result<Resolved, SignalError> {
+        let word = NonNull::from(table.word(signal.domain, signal.rank, signal.offset)?);
+        let to = table.member(signal.domain, signal.rank)?;
+        Ok(Resolved { word, doorbell: NonNull::from(self.words(to)?), to })
     }
 
     /// What a word of this chip's window holds.
@@ -248,7 +304,7 @@ impl Signals {
         let Ok(words) = self.words(self.rank) else { return };
         let wait = mailbox_atomics::Wait::until(Deadline::since(pause.now_ns, pause.pause));
         // How it ends does not matter: the next poll looks at everything.
-        let _ = words.sleep(pause.seen, &wait.spinning(&self.spin), ready);
+        let _ = words.sleep(pause.seen, &wait.spinning(&self.spin).placed_by(self), ready);
     }
 
     pub(crate) fn words(&self, rank: u32) -> Result<&SignalWords, SignalError> {
@@ -261,6 +317,13 @@ impl Signals {
     pub(crate) fn check_ranks(&self, ranks: &[u32]) -> Result<(), SignalError> {
         let Some(host) = self.comm.as_deref().and_then(|comm| comm.host_windows()) else { return Ok(()) };
         Ok(host.check_ranks(ranks, deadline::monotonic_ns(), Timeout::MAX)?)
+    }
+}
+
+impl Placement for Signals {
+    fn look_after(&self, now_ns: u64) {
+        let seen_on = |rank| self.words(rank).ok().map(SignalWords::seen_on);
+        keep_apart(self.rank, self.nranks, seen_on, &self.moved, now_ns);
     }
 }
 

@@ -60,7 +60,7 @@ pub(super) struct RankBlock {
     /// The cgroup whose quota of processor time the rank is under, and that quota in thousandths of a core; zero
     /// without one. Written before the pid.
     pub(super) quota: [WordU64; 2],
-    /// The core that the rank was last seen on; see [`super::seen`].
+    /// The core that the rank was last seen on; see [`mailbox_atomics::keep_apart`].
     pub(super) seen_on: WordU64,
 }
 

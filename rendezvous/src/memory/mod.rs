@@ -6,7 +6,6 @@
 
 pub(crate) mod death_word;
 pub(crate) mod layout;
-pub(crate) mod seen;
 mod table;
 
 use crate::error::region_error;

@@ -33,7 +33,7 @@ fn rv9_f20_every_rank_that_joined_names_the_rank_that_crashed() {
 }
 
 #[test]
-#[ignore = "a minute; cargo test --release -p rendezvous --test model_rendezvous -- --ignored"]
+#[ignore = "a minute; cargo test --release -p chipcomm-rendezvous --test model_rendezvous -- --ignored"]
 fn rv9_f20_every_rank_that_joined_names_the_rank_that_crashed_among_4() {
     holds(4);
 }

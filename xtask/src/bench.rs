@@ -202,7 +202,7 @@ mod tests {
         let target =
             Target { name: "bench_mailbox".into(), kind: vec!["example".into()], ..Target::default() };
         let member = Member { name: "mailbox-atomics".into(), targets: vec![target], ..Member::default() };
-        let ws = Workspace { root: ".".into(), target: "target".into(), members: vec![member] };
+        let ws = Workspace { members: vec![member], ..Workspace::default() };
         assert_eq!(chosen(programs(&ws), &[]).unwrap()[0].name, "mailbox");
         assert_eq!((name_of("coll_perf"), name_of("first")), (Some("coll"), None));
         let error = chosen(programs(&ws), &["mail".into()]).unwrap_err().to_string();

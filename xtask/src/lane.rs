@@ -196,7 +196,7 @@ mod tests {
     use crate::console::Show;
 
     fn passes(lanes: &[Lane<'_>]) -> bool {
-        let ws = Workspace { root: ".".into(), target: "target".into(), members: Vec::new() };
+        let ws = Workspace::default();
         run_all(&Setting { ws: &ws, console: &Console::new(Show::Progress), named: false }, lanes, &[])
             == ExitCode::SUCCESS
     }
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_lane_that_is_left_out_fails_where_every_lane_is_asked_for() {
-        let ws = Workspace { root: ".".into(), target: "target".into(), members: Vec::new() };
+        let ws = Workspace::default();
         let setting = Setting { ws: &ws, console: &Console::new(Show::Progress), named: false };
         let absent: [Lane<'_>; 1] = [lane(&|_| Ok(Outcome::LeftOut("no miri here".into())))];
         assert_eq!(run_all_or(LeftOut::Named, &setting, &absent, &[]), ExitCode::SUCCESS);

@@ -9,6 +9,7 @@ mod console;
 mod doctor;
 mod fuzz;
 mod hw_test;
+mod install;
 mod kernels;
 mod lane;
 mod layers;
@@ -55,6 +56,8 @@ enum Command {
     Kernels(kernels::Args),
     /// The drop-in for MPI programs, for every MPI library that is installed
     Mpi(mpi::Args),
+    /// The C libraries and headers, with files for pkg-config and CMake, under a prefix
+    Install(install::Args),
     /// The fuzz targets, with cargo-fuzz
     Fuzz(fuzz::Args),
     /// Faults at every point of every process, each case judged from outside
@@ -88,6 +91,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::AbiCheck(args) => abi_check::run(&ws, &args),
         Command::Kernels(args) => kernels::run(&ws, &args),
         Command::Mpi(args) => mpi::run(&ws, &args),
+        Command::Install(args) => install::run(&ws, &args),
         Command::Fuzz(args) => fuzz::run(&ws, &args),
         Command::Chaos(args) => chaos::run(&ws, &args),
         Command::Python(args) => python::run(&ws, &args),

@@ -53,7 +53,7 @@ pub(crate) fn lane(setting: &Setting<'_>, args: &Args) -> Result<Outcome> {
         command.arg("--workspace");
     }
     args.packages.iter().for_each(|name| {
-        command.args(["--package", name]);
+        command.args(["--package", setting.ws.package(name)]);
     });
     if !args.passed_on.is_empty() {
         command.arg("--").args(&args.passed_on);

@@ -182,7 +182,7 @@ mod tests {
         files: &[(&str, &str)],
         check: fn(&Tree<'_>) -> Vec<Finding>,
     ) -> Vec<Finding> {
-        let ws = Workspace { root: ".".into(), target: "target".into(), members };
+        let ws = Workspace { members, ..Workspace::default() };
         let files = files.iter().map(|(path, text)| (path.to_string(), text.to_string())).collect();
         check(&Tree { ws: &ws, files })
     }

@@ -7,20 +7,27 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 /// The members and where they are.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Workspace {
     pub(crate) root: PathBuf,
     /// Where cargo puts what it builds.
     pub(crate) target: PathBuf,
     /// In the order in which the root manifest lists them.
     pub(crate) members: Vec<Member>,
+    /// The version that all members share.
+    pub(crate) version: String,
 }
 
 /// One crate of the workspace.
 #[derive(Debug, Default)]
 pub(crate) struct Member {
+    /// What code and tables call it.
     pub(crate) name: String,
+    /// What cargo calls it: `chipcomm-NAME` where the registry has another crate of its name.
+    pub(crate) package: String,
     pub(crate) description: Option<String>,
+    /// Whether others take it as a package.
+    pub(crate) published: bool,
     /// Its folder, relative to the root, with `/` between the parts.
     pub(crate) dir: String,
     /// Whether a bare `cargo run` or `cargo test` at the root selects it.
@@ -35,6 +42,8 @@ pub(crate) struct Member {
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
+    /// What the crate that has the edge calls it, where that differs.
+    pub(crate) rename: Option<String>,
     /// `None` for a normal dependency, else `dev` or `build`.
     pub(crate) kind: Option<String>,
     #[serde(default)]
@@ -63,7 +72,10 @@ struct Metadata {
 struct Package {
     id: String,
     name: String,
+    version: String,
     description: Option<String>,
+    /// The registries it may go to: none of them, or any where it is absent.
+    publish: Option<Vec<String>>,
     manifest_path: PathBuf,
     default_run: Option<String>,
     dependencies: Vec<Dependency>,
@@ -88,21 +100,33 @@ impl Workspace {
             serde_json::from_slice(json).context("`cargo metadata` printed something unexpected")?;
         let root = metadata.workspace_root;
         let mut members = Vec::new();
+        let version = metadata.packages.first().map(|package| package.version.clone()).unwrap_or_default();
         for id in &metadata.workspace_members {
             let at = metadata.packages.iter().position(|package| package.id == *id);
-            let package = metadata.packages.swap_remove(at.context("a member is missing from its own list")?);
+            let mut package =
+                metadata.packages.swap_remove(at.context("a member is missing from its own list")?);
+            for edge in &mut package.dependencies {
+                edge.name = edge.rename.take().unwrap_or_else(|| std::mem::take(&mut edge.name));
+            }
             members.push(Member {
                 is_default: metadata.workspace_default_members.contains(id),
                 dir: relative(&root, package.manifest_path.parent().unwrap_or(&root)),
-                name: package.name,
+                name: plain_name(&package),
+                package: package.name,
                 description: package.description,
+                published: package.publish.is_none(),
                 default_run: package.default_run,
                 dependencies: package.dependencies,
                 targets: package.targets,
                 features: package.features,
             });
         }
-        Ok(Self { root, target: metadata.target_directory, members })
+        Ok(Self { root, target: metadata.target_directory, members, version })
+    }
+
+    /// What cargo calls the crate of this name.
+    pub(crate) fn package<'a>(&'a self, name: &'a str) -> &'a str {
+        self.member(name).map_or(name, |member| &member.package)
     }
 
     /// The member of this name.
@@ -121,6 +145,13 @@ impl Workspace {
     pub(crate) fn top_level(&self) -> impl Iterator<Item = &Member> {
         self.members.iter().filter(|member| self.owner(member).name == member.name)
     }
+}
+
+/// A library's own name, where the package's is that with `chipcomm-` in front.
+fn plain_name(package: &Package) -> String {
+    let library = package.targets.iter().find(|target| target.kind.iter().any(|kind| kind == "lib"));
+    let name = library.map(|target| target.name.replace('_', "-"));
+    name.filter(|name| package.name == format!("chipcomm-{name}")).unwrap_or_else(|| package.name.clone())
 }
 
 impl Member {
@@ -154,9 +185,9 @@ mod tests {
     fn members_keep_the_order_of_the_manifest_and_know_their_folder() {
         let json = br#"{"workspace_root": "/ws", "target_directory": "/ws/target", "workspace_members": ["b", "a"],
             "workspace_default_members": ["a"], "packages": [
-              {"id": "a", "name": "a", "manifest_path": "/ws/b/a/Cargo.toml", "default_run": "go", "features": {},
+              {"id": "a", "name": "a", "version": "0.1.0", "publish": [], "manifest_path": "/ws/b/a/Cargo.toml", "default_run": "go", "features": {},
                "dependencies": [], "targets": [{"name": "loom_x", "kind": ["test"]}]},
-              {"id": "b", "name": "b", "manifest_path": "/ws/b/Cargo.toml", "default_run": null, "features": {},
+              {"id": "b", "name": "b", "version": "0.1.0", "publish": null, "manifest_path": "/ws/b/Cargo.toml", "default_run": null, "features": {},
                "dependencies": [{"name": "a", "kind": "dev", "features": ["f"]}],
                "targets": [{"name": "b", "kind": ["cdylib"], "required-features": ["f"]}]}]}"#;
         let ws = Workspace::parse(json).unwrap();
@@ -165,5 +196,6 @@ mod tests {
         assert_eq!(ws.members[1].targets_named("test", "loom_").collect::<Vec<_>>(), ["loom_x"]);
         assert_eq!(ws.top_level().map(|m| m.name.as_str()).collect::<Vec<_>>(), ["b"]);
         assert_eq!(ws.owner(&ws.members[1]).name, "b");
+        assert!(ws.members[0].published && !ws.members[1].published);
     }
 }

@@ -12,7 +12,7 @@ use crate::{hw_test, test};
 pub(super) fn run(left_out: LeftOut, setting: &Setting<'_>, name: &str) -> Result<ExitCode> {
     let members = members_of(setting.ws, name)?;
     let names: Vec<String> = members.iter().map(|member| member.name.clone()).collect();
-    let which: Vec<&str> = names.iter().flat_map(|name| ["--package", name.as_str()]).collect();
+    let which: Vec<&str> = members.iter().flat_map(|member| ["--package", member.package.as_str()]).collect();
     let over = |setting: &Setting<'_>, mut command: Command| {
         let log = setting.console.run(&mut command)?;
         Ok(Outcome::Ran(Report::checks(members.len(), "crate", log.failure)))

@@ -22,7 +22,7 @@ pub(super) fn has_models(member: &Member) -> bool {
 pub(super) fn of(setting: &Setting<'_>, members: &[&Member]) -> Result<Outcome> {
     let (mut lines, mut failures) = (Vec::new(), Vec::new());
     for member in members.iter().filter(|member| has_models(member)) {
-        let args = ["test", "--release", "--no-fail-fast", "--package", &member.name, "--test", "loom_*"];
+        let args = ["test", "--release", "--no-fail-fast", "--package", &member.package, "--test", "loom_*"];
         let mut command = cargo(&setting.ws.root, args);
         // Its own target folder: other flags would make the other lanes build everything again.
         command.env("CARGO_TARGET_DIR", setting.ws.target.join("loom"));

@@ -15,8 +15,8 @@ pub(super) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
     }
     let (mut tests, mut failures) = (Tally::default(), Vec::new());
     for row in ROWS.iter().filter(|row| row.miri && setting.ws.member(row.name).is_some()) {
-        let log =
-            setting.console.run(&mut nightly(root, ["miri", "test", "--package", row.name, "--lib"]))?;
+        let args = ["miri", "test", "--package", setting.ws.package(row.name), "--lib"];
+        let log = setting.console.run(&mut nightly(root, args))?;
         let here = Tally::of(&log.lines);
         failures.extend(log.failure);
         if here.ran() == 0 {

@@ -91,7 +91,7 @@ fn lane(
     let mut command =
         nightly(&setting.ws.root, ["test", "--no-fail-fast", "--lib", "--target", &compiler.host]);
     command.arg("--target-dir").arg(setting.ws.target.join(folder));
-    scope.crates.iter().for_each(|name| _ = command.args(["--package", name]));
+    scope.crates.iter().for_each(|name| _ = command.args(["--package", setting.ws.package(name)]));
     scope.suites.iter().for_each(|name| _ = command.args(["--test", name]));
     command.env("RUSTFLAGS", appended("RUSTFLAGS", flags));
     adjust(&mut command);

@@ -39,7 +39,17 @@ const SLOW: &[(&str, &str, &str)] = &[
 pub(super) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
     let (mut tests, mut failures) = (Tally::default(), Vec::new());
     for (package, program, test) in SLOW {
-        let args = ["test", "--package", package, "--test", program, "--", "--ignored", "--exact", test];
+        let args = [
+            "test",
+            "--package",
+            setting.ws.package(package),
+            "--test",
+            program,
+            "--",
+            "--ignored",
+            "--exact",
+            test,
+        ];
         let log = setting.console.run(&mut cargo(&setting.ws.root, args))?;
         let here = Tally::of(&log.lines);
         failures.extend(log.failure);

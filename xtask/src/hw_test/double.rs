@@ -45,7 +45,7 @@ pub(crate) fn build_double(ws: &Workspace, console: &Console) -> Result<PathBuf>
         .members
         .iter()
         .filter(|member| member.dir.starts_with("comm-hccl/cann-sim"))
-        .map(|member| member.name.as_str())
+        .map(|member| member.package.as_str())
         .collect();
     ensure!(!parts.is_empty(), "the vendor double, comm-hccl/cann-sim, is not part of this workspace");
     let mut command = cargo(&ws.root, ["build"]);

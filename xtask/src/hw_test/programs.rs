@@ -45,7 +45,7 @@ enum Kind {
 impl Program {
     fn new(ws: &Workspace, member: &Member, name: &str, kind: Kind) -> Self {
         let dir = ws.root.join(&member.dir);
-        Self { package: member.name.clone(), dir, name: name.to_owned(), kind }
+        Self { package: member.package.clone(), dir, name: name.to_owned(), kind }
     }
 
     /// Whether it is a test of hardware, rather than a suite of another kind that fits the layer.
@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_layer_without_hardware_tests_is_an_error() {
-        let ws = Workspace { root: ".".into(), target: "target".into(), members: Vec::new() };
+        let ws = Workspace::default();
         let error = of_layer(&ws, Layer::Bootstrap, true).unwrap_err().to_string();
         assert!(error.contains("hw_bootstrap"), "{error}");
     }

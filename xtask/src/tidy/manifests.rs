@@ -4,7 +4,7 @@ use toml::{Table, Value};
 
 use crate::tidy::{Finding, Tree};
 
-const FIELDS: [&str; 5] = ["version", "edition", "rust-version", "license", "publish"];
+const FIELDS: [&str; 4] = ["version", "edition", "rust-version", "license"];
 const DEPENDENCIES: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
 
 /// Package fields, lints and every dependency come from the workspace.
@@ -23,6 +23,11 @@ pub(super) fn inherited(tree: &Tree<'_>) -> Vec<Finding> {
         for field in FIELDS.iter().filter(|field| !from_workspace(package.and_then(|table| table.get(field))))
         {
             findings.push(format!("{path}: write `{field}.workspace = true`"));
+        }
+        // A package that others take shows the README; any other says that it is not one.
+        let (field, what) = if member.published { ("readme", "packages") } else { ("publish", "programs") };
+        if !from_workspace(package.and_then(|table| table.get(field))) {
+            findings.push(format!("{path}: write `{field}.workspace = true`, as all {what} do"));
         }
         if !from_workspace(manifest.get("lints")) {
             findings.push(format!("{path}: write `[lints]` with `workspace = true`"));
@@ -140,7 +145,12 @@ a = { path = \".\", features = [\"conformance\"] }
             Target { name: "suite".into(), kind: vec!["test".into()], required_features: vec!["f".into()] };
         let hidden = || Member { name: "a".into(), targets: vec![target.clone()], ..Member::default() };
         assert_eq!(findings_of(vec![hidden()], &[], hidden_tests).len(), 1);
-        let edge = Dependency { name: "a".into(), kind: Some("dev".into()), features: vec!["f".into()] };
+        let edge = Dependency {
+            name: "a".into(),
+            kind: Some("dev".into()),
+            features: vec!["f".into()],
+            ..Dependency::default()
+        };
         let reached = Member { dependencies: vec![edge], ..hidden() };
         assert!(findings_of(vec![reached], &[], hidden_tests).is_empty());
     }

@@ -129,7 +129,7 @@ mod tests {
         | `aclrtLaunchKernel` | a.h:2 | not called | never | CN-8 | `it_starts` |\n";
 
     fn findings(table: &str) -> Vec<Finding> {
-        let ws = Workspace { root: ".".into(), target: "target".into(), members: Vec::new() };
+        let ws = Workspace::default();
         let files = [
             (FILE, table),
             (

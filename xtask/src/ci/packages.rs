@@ -1,0 +1,87 @@
+//! The lane `packages`: what a stranger takes home. Every library builds from its own package, and a C program
+//! finds the installed libraries by pkg-config and by CMake.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::cargo::{answers, cargo};
+use crate::install;
+use crate::lane::{Outcome, Report, Setting};
+use crate::workspace::Member;
+
+/// Uses a call of the library and a type of its headers; a rank alone needs no peers.
+const PROGRAM: &str = r#"
+#include <comm.h>
+#include <comm_context.h>
+#include <stdio.h>
+int main(void) {
+    struct CommContext context;
+    printf("%s %zu\n", comm_last_error() ? "linked" : "no text", sizeof context);
+    return 0;
+}
+"#;
+const CMAKE: &str = "cmake_minimum_required(VERSION 3.16)\nproject(user C)\n\
+    find_package(chipcomm 0.1 REQUIRED)\nadd_executable(user user.c)\ntarget_link_libraries(user chipcomm::sim)\n";
+
+pub(super) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
+    let packages: Vec<&Member> = setting.ws.members.iter().filter(|member| member.published).collect();
+    let names = packages.iter().flat_map(|member| ["--package", member.package.as_str()]);
+    // What is packaged is what git would commit, also before it is committed.
+    let args = ["package", "--allow-dirty"].into_iter().chain(names);
+    let log = setting.console.run(&mut cargo(&setting.ws.root, args))?;
+    let mut failure = log.failure;
+    let mut count = packages.len();
+    if failure.is_none() {
+        let build = ["build", "--release", "--package", "comm-sim-c", "--package", "comm-hccl-c"];
+        failure = setting.console.run(&mut cargo(&setting.ws.root, build))?.failure;
+    }
+    if failure.is_none() {
+        let (users, why) = users(setting)?;
+        count += users;
+        failure = why;
+    }
+    Ok(Outcome::Ran(Report::checks(count, "package", failure)))
+}
+
+/// Programs outside the workspace: how many were built and ran, and why one did not.
+fn users(setting: &Setting<'_>) -> Result<(usize, Option<String>)> {
+    let scratch = setting.ws.target.join("installed");
+    // What an earlier run left would hide a file that is missing now.
+    let _absent = std::fs::remove_dir_all(&scratch);
+    install::install(setting.ws, &scratch.join("prefix"))?;
+    std::fs::write(scratch.join("user.c"), PROGRAM).context("no scratch folder")?;
+    std::fs::write(scratch.join("CMakeLists.txt"), CMAKE)?;
+    let mut count = 0;
+    for (tool, script) in [
+        ("pkg-config", "cc user.c -o user $(pkg-config --cflags --libs chipcomm-sim) && ./user"),
+        (
+            "cmake",
+            "cmake -S . -B build -DCMAKE_PREFIX_PATH=$PWD/prefix && cmake --build build && ./build/user",
+        ),
+    ] {
+        if !answers(version_of(tool)) {
+            continue;
+        }
+        count += 1;
+        let log = setting.console.run(&mut shell(&scratch, script))?;
+        if let Some(why) = log.failure {
+            return Ok((count, Some(format!("a C program by {tool}: {why}"))));
+        }
+    }
+    Ok((count, None))
+}
+
+fn version_of(tool: &str) -> Command {
+    let mut command = Command::new(tool);
+    command.arg("--version");
+    command
+}
+
+fn shell(folder: &Path, script: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-euc", script]).current_dir(folder);
+    command.env("PKG_CONFIG_PATH", folder.join("prefix/lib/pkgconfig"));
+    command
+}

@@ -2,7 +2,7 @@
 
 use bench_support::{Bench, Contestant, Figure, FutexPingPong, SpinPingPong, alternate, fork_and_wait};
 use std::time::{Duration, Instant};
-use worker_orch::{Access, Args, Failure, Start, Task, Worker, serve_if_child};
+use worker_orch::{Access, Args, Failure, RunState, Start, Task, Timeout, Worker, serve_if_child};
 
 fn nothing(_: &mut Task<'_>) -> Result<(), Failure> {
     Ok(())
@@ -22,6 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     by_exec(&bench, 8)?;
     round_trips(&bench)?;
+    in_flight(&bench)?;
     chain(&bench)?;
     throughput(&bench)?;
     million(&bench)?;
@@ -149,6 +150,52 @@ fn round_trips(bench: &Bench) -> Result<(), Box<dyn std::error::Error>> {
         (cases[1], median(parked) * 1e3, "bare futex ping-pong", futex),
     ] {
         bench.print(&Figure { case, value, unit: "ns", limit, limit_value: Some(limit_value) });
+    }
+    Ok(())
+}
+
+/// Runs of one task each, with so many in flight; beside runs that are waited for one by one.
+fn in_flight(bench: &Bench) -> Result<(), Box<dyn std::error::Error>> {
+    const RUNS: usize = 2000;
+    let most = [1, 2, 8];
+    let cases = most.map(|most| format!("runs of one task, {most} in flight"));
+    if !cases.iter().any(|case| bench.wants(case)) {
+        return Ok(());
+    }
+    let mut workers = Vec::new();
+    for most in most {
+        let mut worker = Worker::builder().devices(&[0]).runs_in_flight(most).build()?;
+        let nothing = worker.register_function("nothing", nothing);
+        worker.init()?;
+        workers.push((worker, nothing, Vec::new()));
+    }
+    let (args, mut waited) = (Args::new(), Vec::new());
+    for _ in 0..bench.amount(20) {
+        for (worker, nothing, times) in &mut workers {
+            let nothing = *nothing;
+            let start = Instant::now();
+            for _ in 0..RUNS {
+                worker.run(|orch| orch.submit_next_level(nothing, &args, 0))?;
+            }
+            waited.push(start.elapsed());
+            let start = Instant::now();
+            let mut last = None;
+            for _ in 0..RUNS {
+                last = Some(worker.submit_run(|orch| orch.submit_next_level(nothing, &args, 0))?.1);
+            }
+            if let Some(run) = last
+                && run.wait(worker, Timeout::default())? != RunState::Done
+            {
+                return Err("the runs did not end in time".into());
+            }
+            times.push(start.elapsed());
+        }
+    }
+    let per_second = |times: Vec<Duration>| RUNS as f64 / (median(times) / 1e6);
+    let limit_value = Some(per_second(waited));
+    for (case, (_, _, times)) in cases.iter().zip(workers) {
+        let value = per_second(times);
+        bench.print(&Figure { case, value, unit: "runs/s", limit: "runs that are waited for", limit_value });
     }
     Ok(())
 }

@@ -78,8 +78,8 @@ impl Args {
 
     /// The task waits for `tasks`, whatever memory they touch, and does not run when one of them fails.
     ///
-    /// They are tasks of the run that these arguments are used in, whichever chip or sub-worker they run on.
-    /// Tasks of another run, or of another Worker, are refused when the task is submitted.
+    /// They are tasks of the run that these arguments are used in, or of one in flight with it, whichever chip or sub-worker they run on.
+    /// Tasks of a run that is over, or of another Worker, are refused when the task is submitted.
     pub fn after(mut self, tasks: &[TaskId]) -> Self {
         self.after.extend_from_slice(tasks);
         self

@@ -31,6 +31,9 @@ pub struct WorkerBuilder {
     checked: bool,
 }
 
+/// How many runs are in flight unless the user says something else.
+const RUNS_IN_FLIGHT: usize = 8;
+
 /// Turns the checks of tasks on: `1`, or `0` for off.
 const CHECK_ENV: &str = "CHIPCOMM_CHECK";
 
@@ -45,6 +48,7 @@ pub(crate) struct Settings {
     pub(crate) windows: Option<AddressSpace>,
     pub(crate) close_within: Timeout,
     pub(crate) trace: Option<TraceFile>,
+    pub(crate) runs_in_flight: usize,
 }
 
 impl Default for WorkerBuilder {
@@ -58,6 +62,7 @@ impl Default for WorkerBuilder {
             windows: None,
             close_within: Timeout::new(std::time::Duration::from_secs(5)).unwrap_or_default(),
             trace: None,
+            runs_in_flight: RUNS_IN_FLIGHT,
         };
         Self { settings, heap: None, init_within: None, run_within: None, checked: false }
     }
@@ -150,6 +155,12 @@ impl WorkerBuilder {
         self
     }
 
+    /// How many runs of [`Worker::submit_run`] are in flight at most, 8 by default; with more the oldest is waited for.
+    pub fn runs_in_flight(mut self, most: usize) -> Self {
+        self.settings.runs_in_flight = most;
+        self
+    }
+
     /// Checks everything and makes the Worker. No process is started before [`Worker::init`].
     pub fn build(self) -> Result<Worker, Failure> {
         let Settings { level, start, devices, platform, .. } = &self.settings;
@@ -165,6 +176,9 @@ impl WorkerBuilder {
             let text = "a Worker of Workers starts the Workers below it by fork; \
                         give Start::Exec to those of level 3, which start the chips";
             return Err(bad(text.to_owned()));
+        }
+        if self.settings.runs_in_flight == 0 {
+            return Err(bad("no run can be in flight; allow at least 1 with runs_in_flight".to_owned()));
         }
         for (index, device) in devices.iter().enumerate() {
             if *device < 0 || devices[..index].contains(device) {

@@ -6,7 +6,7 @@ use comm_context::comm::AddressSpace;
 use shared_memory::{Arena, PAGE, Region, RegionError, fitting_addresses};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use worker_errors::Failure;
 
@@ -18,9 +18,10 @@ const PREFERRED: usize = 256 << 30;
 #[derive(Debug)]
 pub(crate) struct Heap {
     region: Arc<Region>,
-    /// Relaxed everywhere: it only says whether to keep a dropped piece for later, and the lock orders the
-    /// rest.
-    in_run: AtomicBool,
+    /// The last run that was begun, and the last one that is over. Relaxed everywhere: they only say whether to keep a dropped piece for
+    /// later, and the lock orders the rest.
+    begun: AtomicU64,
+    over: AtomicU64,
     guards: Guards,
     state: Mutex<HeapState>,
 }
@@ -35,8 +36,8 @@ pub(crate) enum Guards {
 #[derive(Debug)]
 struct HeapState {
     arena: Arena,
-    /// Dropped during a run: a task may still use them.
-    dropped: Vec<Range<usize>>,
+    /// Dropped during a run, the last that may use them first: a task may still use them.
+    dropped: Vec<(u64, Range<usize>)>,
     /// Where pieces with guards start and end, by the start of their pages.
     live: BTreeMap<usize, Range<usize>>,
 }
@@ -61,7 +62,8 @@ impl Heap {
         let state = HeapState { arena: Arena::new(0..bytes), dropped: Vec::new(), live: BTreeMap::new() };
         Ok(Arc::new(Self {
             region: Arc::new(region),
-            in_run: AtomicBool::new(false),
+            begun: AtomicU64::new(0),
+            over: AtomicU64::new(0),
             guards,
             state: Mutex::new(state),
         }))
@@ -75,10 +77,7 @@ impl Heap {
     pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Result<Piece, Failure> {
         let bytes = bytes.max(1);
         let mut state = self.lock();
-        // Relaxed: see the field.
-        if !self.in_run.load(Ordering::Relaxed) {
-            self.free_dropped(&mut state);
-        }
+        self.free_dropped(&mut state);
         let taken = match self.guards {
             Guards::Without => state.arena.allocate(&self.region, bytes).map(|pages| {
                 let range = pages.start..pages.start + bytes;
@@ -127,27 +126,37 @@ impl Heap {
         piece.contains(&at).then(|| base + piece.start as u64..base + piece.end as u64)
     }
 
-    /// During a run nothing is freed: a task may still use it. Pieces dropped meanwhile are freed with the
-    /// next one taken.
-    pub(crate) fn set_in_run(&self, in_run: bool) {
+    /// Until `run` is over nothing is freed that is dropped from now on: a task of it may use it. Runs have growing numbers.
+    pub(crate) fn run_begun(&self, run: u64) {
         // Relaxed: see the field.
-        self.in_run.store(in_run, Ordering::Relaxed);
+        self.begun.store(run, Ordering::Relaxed);
+    }
+
+    /// `run` is over, and all before it. What was dropped meanwhile is freed with the next piece taken or dropped.
+    pub(crate) fn run_over(&self, run: u64) {
+        // Relaxed: see the field.
+        self.over.store(run, Ordering::Relaxed);
     }
 
     fn free(&self, pages: Range<usize>) {
         let mut state = self.lock();
-        state.dropped.push(pages);
         // Relaxed: see the field.
-        if !self.in_run.load(Ordering::Relaxed) {
-            self.free_dropped(&mut state);
-        }
+        state.dropped.push((self.begun.load(Ordering::Relaxed), pages));
+        self.free_dropped(&mut state);
     }
 
     fn free_dropped(&self, state: &mut HeapState) {
-        for pages in std::mem::take(&mut state.dropped) {
-            state.live.remove(&pages.start);
-            let _ = state.arena.free(&self.region, pages);
-        }
+        // Relaxed: see the field.
+        let over = self.over.load(Ordering::Relaxed);
+        let HeapState { arena, dropped, live } = state;
+        dropped.retain(|(run, pages)| {
+            let in_use = *run > over;
+            if !in_use {
+                live.remove(&pages.start);
+                let _ = arena.free(&self.region, pages.clone());
+            }
+            in_use
+        });
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HeapState> {

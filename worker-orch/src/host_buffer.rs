@@ -24,7 +24,7 @@ elements! {
 }
 
 /// `len` elements of host memory, shared with every chip, before and after `init`. It is freed when dropped,
-/// but not before the current run ends.
+/// but not before the runs end that were submitted before.
 ///
 /// Chips, and other threads that have a reference, may write it at any time, so it is read and written by
 /// copying. What is copied while another writes is a mix of old and new bytes, never undefined behaviour.
@@ -123,13 +123,23 @@ mod tests {
     #[test]
     fn a_buffer_dropped_in_a_run_stays_until_the_run_is_over() {
         let heap = Heap::new(None, Guards::Without).unwrap();
-        heap.set_in_run(true);
+        heap.run_begun(1);
         let first = HostBuffer::<u8>::new(&heap, 1).unwrap();
         let addr = first.piece.addr();
         drop(first);
         assert_ne!(HostBuffer::<u8>::new(&heap, 1).unwrap().piece.addr(), addr);
-        heap.set_in_run(false);
-        assert_eq!(HostBuffer::<u8>::new(&heap, 1).unwrap().piece.addr(), addr);
+        // With two runs in flight: one that was dropped in the first is free when that is over.
+        heap.run_begun(2);
+        let second = HostBuffer::<u8>::new(&heap, 1).unwrap();
+        let addr_of_second = second.piece.addr();
+        drop(second);
+        heap.run_over(1);
+        let again = HostBuffer::<u8>::new(&heap, 1).unwrap();
+        assert_eq!(again.piece.addr(), addr);
+        assert_ne!(HostBuffer::<u8>::new(&heap, 1).unwrap().piece.addr(), addr_of_second);
+        heap.run_over(2);
+        let all: Vec<_> = (0..4).map(|_| HostBuffer::<u8>::new(&heap, 1).unwrap()).collect();
+        assert!(all.iter().any(|buffer| buffer.piece.addr() == addr_of_second));
     }
 
     #[test]

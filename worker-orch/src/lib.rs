@@ -59,6 +59,11 @@
 //!   or reads an output before it wrote it; the error names chip, program, task, argument and offset.
 //! - **WO-16** [`copy_to`](Orchestrator::copy_to) and [`copy_from`](Orchestrator::copy_from) of a run come after its earlier tasks that touch these bytes
 //!   and before the later ones, and do nothing after a failed task.
+//! - **WO-17** Runs of [`submit_run`](Worker::submit_run) are in flight up to a limit, and behave as if each was submitted when the one before it
+//!   was over: tasks of a chip run in the order of the submits, and those that touch memory that an earlier run touches wait for that.
+//! - **WO-18** When a run in flight fails, takes too long or has a closure that fails, no task of a run behind it begins any more, and each
+//!   handle says what became of its run. Those in front are not touched. The next run begins clean, and no failure goes untold.
+//! - **WO-19** A run that is [cancelled](Run::cancel) ends as a failed one does. Kernels that wait return, but none of a run in front of it.
 //!
 //! # The order of tasks
 //! Each chip executes its tasks in the order of the submits. Between chips the order follows from memory: a task
@@ -103,9 +108,33 @@
 //! ```
 //!
 //! A barrier orders tasks, not kernels that run at the same time: those meet in their own barriers
-//! (`comm_kernel.h`). A [`TaskId`] is good in its own run only; one of an earlier run is refused, since
-//! everything in that run is over. What a nested Worker's tasks touch is not seen by the level above: there the
+//! (`comm_kernel.h`). A [`TaskId`] is good in its own run and in those that are in flight with it; one of
+//! a run that is over is refused, since everything in that run is done. What a nested Worker's tasks touch is not seen by the level above: there the
 //! tensors of the orchestration count.
+//!
+//! # Runs in flight
+//! [`Worker::run`] waits for its tasks. [`Worker::submit_run`] returns when the closure has submitted them, with a handle to wait for; several
+//! runs are then in flight, and the chips go from one to the next without the parent.
+//! ```
+//! use worker_orch::{Access, Args, Failure, RunState, Task, Timeout, Worker};
+//!
+//! fn add_one(task: &mut Task<'_>) -> Result<(), Failure> {
+//!     let sum = task.read::<f32>(0)?[0] + 1.0;
+//!     task.write(0, &[sum])
+//! }
+//!
+//! let mut worker = Worker::builder().devices(&[0, 1]).build()?;
+//! let add_one = worker.register_function("add_one", add_one);
+//! let x = worker.host_buffer::<f32>(1)?;
+//! worker.init()?;
+//! let args = Args::new().tensor(&x.tensor(), Access::InOut);
+//! let (_, first) = worker.submit_run(|orch| orch.submit_next_level(add_one, &args, 0))?;
+//! // On another chip, after the first, because of x.
+//! let (_, second) = worker.submit_run(|orch| orch.submit_next_level(add_one, &args, 1))?;
+//! assert_eq!(second.wait(&mut worker, Timeout::default())?, RunState::Done);
+//! assert!(first.is_done(&mut worker) && x.to_vec() == [2.0]);
+//! # Ok::<_, Failure>(())
+//! ```
 //!
 //! # Graphs on a chip
 //! A program of [`Worker::register_graph`] runs graphs of tasks on the cores of its chip ([`runtime`]), and the parent does nothing
@@ -226,6 +255,7 @@ mod host_buffer;
 mod log;
 mod parent;
 mod program;
+mod run_handle;
 mod shared;
 mod signature;
 mod start;
@@ -250,6 +280,7 @@ pub use graph_object::GraphObject;
 pub use host_buffer::{Element, HostBuffer, flat_tensor};
 pub use parent::{ChipMemory, Domain, DomainContext, Orchestrator};
 pub use program::{OrchestrationFn, Program, TaskFn};
+pub use run_handle::{Run, RunState};
 pub use signature::Signature;
 pub use start::{Start, serve_if_child};
 pub use task_id::TaskId;

@@ -1,6 +1,6 @@
 //! Names of submitted tasks.
 
-use crate::shared::Prerequisite;
+use crate::shared::{Prerequisite, covers};
 
 /// One run of one Worker, among all in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -10,7 +10,14 @@ pub(crate) struct RunId {
     pub(crate) run: u64,
 }
 
-/// A submitted task. Later tasks of the same run can [wait](crate::Args::after) for it.
+impl RunId {
+    /// Whether tasks of a run `other` can wait for tasks of this one: it is the same, or in front of it in flight.
+    pub(crate) fn may_precede(self, other: Self) -> bool {
+        self.worker == other.worker && covers(self.run, other.run)
+    }
+}
+
+/// A submitted task. Later tasks of the same run, and of runs that are in flight with it, can [wait](crate::Args::after) for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TaskId {
     run: RunId,

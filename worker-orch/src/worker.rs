@@ -5,10 +5,11 @@ use crate::chip_context::ChipContext;
 use crate::heap::{Guards, Heap};
 use crate::host_buffer::{Element, HostBuffer};
 use crate::log;
-use crate::parent::{Call, ChipMemory, Orchestrator, Plan, TraceFile, Up, bring_up, replace_ended};
+use crate::parent::{Call, ChipMemory, Ended, Orchestrator, Plan, TraceFile, Up, bring_up, replace_ended};
 use crate::program::{OrchestrationFn, Program, TaskFn};
 use crate::shared::{DEFAULT_SYMBOL, Programs, RunAbove};
 use crate::signature::Signature;
+use crate::task_id::RunId;
 use crate::{Start, Task};
 use chip_bootstrap::{ChipConfig, check_kernel};
 use comm_context::abi::DeviceAddr;
@@ -320,6 +321,44 @@ impl Worker {
         up.run(programs, deadline, body)
     }
 
+    pub(crate) fn submit_in_flight<T>(
+        &mut self,
+        body: impl FnOnce(&mut Orchestrator<'_>) -> Result<T, Failure>,
+    ) -> Result<(T, RunId, Ended), Failure> {
+        let (deadline, limit) = (self.deadline()?, self.settings.runs_in_flight);
+        let (up, programs) = self.up("submit_run")?;
+        up.submit(programs, limit, deadline, body)
+    }
+
+    pub(crate) fn is_brought_up_as(&self, run: RunId) -> bool {
+        self.up.as_ref().is_some_and(|up| up.id() == run.worker)
+    }
+
+    pub(crate) fn settle_through(&mut self, run: RunId, until: Deadline) {
+        self.with_up(|up, programs| up.settle_through(programs, run, until));
+    }
+
+    pub(crate) fn settle_over(&mut self) {
+        self.with_up(Up::settle_over);
+    }
+
+    pub(crate) fn cancel(&mut self, run: RunId) {
+        self.with_up(|up, programs| up.cancel(programs, run));
+    }
+
+    pub(crate) fn result_of(&mut self, run: RunId, ended: &Ended) -> Result<(), Failure> {
+        match self.up.as_mut().filter(|up| up.id() == run.worker) {
+            Some(up) => up.result_of(run, ended),
+            None => ended.get().cloned().unwrap_or(Ok(())),
+        }
+    }
+
+    fn with_up(&mut self, call: impl FnOnce(&mut Up, &Programs)) {
+        if let Some(up) = &mut self.up {
+            call(up, &self.programs);
+        }
+    }
+
     /// Allocates memory on a chip.
     pub fn chip_alloc(&mut self, chip: usize, bytes: usize) -> Result<ChipMemory, Failure> {
         let (up, call) = self.command("chip_alloc")?;
@@ -361,7 +400,8 @@ impl Worker {
     /// What a command to a chip needs, when the Worker is up.
     fn command(&mut self, name: &'static str) -> Result<(&mut Up, Call), Failure> {
         let deadline = self.deadline()?;
-        let (up, _) = self.up(name)?;
+        let (up, programs) = self.up(name)?;
+        up.settle_for_call(programs)?;
         Ok((up, Call { deadline, name }))
     }
 

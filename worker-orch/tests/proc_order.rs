@@ -191,7 +191,7 @@ fn tasks_of_another_run_or_worker_are_refused_as_prerequisites() {
             .run(|orch| {
                 let refused = orch.submit_next_level(put, &args(worker).after(&[first]), 0).unwrap_err();
                 assert_eq!(refused.code, ErrorCode::Invalid);
-                assert!(text(&refused).contains("of another run or another Worker"), "{refused}");
+                assert!(text(&refused).contains("of a run that is over or of another Worker"), "{refused}");
                 let group = [(0, args(worker).after(&[first]))];
                 assert!(orch.submit_group(put, &group).is_err());
                 // The run goes on.

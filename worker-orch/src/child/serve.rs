@@ -1,6 +1,6 @@
 //! The loop of a child: take the next frame, wait for what it needs, execute it, publish that it is done.
 
-use crate::shared::{BODY_AT, ControlBlock, Kind, Outcome, ReceivedFrame, SLOT_BYTES, used};
+use crate::shared::{BODY_AT, ControlBlock, Kind, Outcome, ReceivedFrame, SLOT_BYTES, covers, used};
 use deadline::{Deadline, LONGEST_WAIT, monotonic_ns};
 use fault_points::fault_point;
 use mailbox_atomics::{DispatchReceiver, SpinBudget, Wait, WaitError};
@@ -65,7 +65,9 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
             break;
         }
         let tracing = block.parent().is_tracing();
-        let ready = if frame.run == failed_run {
+        let ready = if covers(failed_run, frame.run)
+            || frame.kind == Some(Kind::Task) && block.parent().is_cancelled(frame.run)
+        {
             Err(TaskError::Followed)
         } else {
             await_prerequisites(block, me, &frame, &spin)
@@ -85,8 +87,8 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
         match outcome {
             Ok(answer) if answer.is_empty() => {}
             Ok(answer) => block.write_answer(me, &answer),
-            // Only the first failure of a run is recorded.
-            Err(_) if frame.run == failed_run => executor.not_done(),
+            // Only the first failure of a flight is recorded: all that follows in it is skipped.
+            Err(_) if covers(failed_run, frame.run) => executor.not_done(),
             Err(error) => {
                 let failure = match &error {
                     TaskError::Failed(failure) => Some(failure),
@@ -179,7 +181,7 @@ fn await_prerequisites(
             block.child(me).set_need(None);
         }
         match waited {
-            Ok(_) if words.failed_run() == frame.run => return Err(TaskError::Followed),
+            Ok(_) if covers(words.failed_run(), frame.run) => return Err(TaskError::Followed),
             Ok(_) => {}
             Err(
                 WaitError::Aborted { .. }

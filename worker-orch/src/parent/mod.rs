@@ -21,6 +21,7 @@ mod trace;
 mod up;
 
 pub(crate) use bring_up::{Plan, bring_up, replace_ended};
+pub(crate) use children::Ended;
 pub use orchestrator::{Domain, DomainContext, Orchestrator};
 pub(crate) use trace::TraceFile;
 pub use up::ChipMemory;

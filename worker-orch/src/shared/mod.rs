@@ -11,6 +11,7 @@ mod definition;
 mod frame;
 mod launch_spec;
 mod programs;
+mod run_number;
 mod spans;
 
 pub(crate) use child_context::{ChildContext, ChildMain, ChipRole, LOST, NOT_UP, Role, RunAbove};
@@ -25,6 +26,7 @@ pub(crate) use frame::{
 };
 pub(crate) use launch_spec::{LaunchSpec, SharedRange};
 pub(crate) use programs::{Functions, Inherited, Programs};
+pub(crate) use run_number::{covers, first_of, next_of, same_flight};
 pub(crate) use spans::{Argument, CANARY, Span, UNWRITTEN, decode as decode_spans, encode as encode_spans};
 
 /// The environment variable that tells a process that it is a child of a Worker.

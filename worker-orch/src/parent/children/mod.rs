@@ -4,24 +4,29 @@ mod activity;
 mod awaited;
 mod close;
 mod failures;
+mod flight;
 mod loss;
 mod replace;
 mod time_out;
 
 pub(super) use awaited::NamedMemory;
 pub(super) use failures::death_code;
+pub(crate) use flight::Ended;
+pub(super) use flight::{Drained, InFlight};
 
 use super::trace::Trace;
 use crate::program::Program;
 use crate::shared::{
     ControlBlock, Definition, Frame, HEAD_BYTES, Inherited, Kind, Prerequisite, Programs, RING, RunAbove,
+    covers,
 };
 use child_process::{Child, DeathThread};
 use chip_bootstrap::{ChipGroup, region_failure};
 use deadline::{Deadline, Death, Watch};
 use fault_points::fault_point;
 use loss::Loss;
-use mailbox_atomics::{DispatchSender, SpinBudget, Wait};
+use mailbox_atomics::{DispatchSender, SpinBudget, Wait, WaitError};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use time_out::TimedOut;
 use worker_errors::Failure;
@@ -91,20 +96,22 @@ pub(super) struct Children {
     trace: Option<Trace>,
     /// Memory of chips that has a name.
     named: Vec<NamedMemory>,
+    /// The runs that were submitted and are not settled, oldest first.
+    flight: VecDeque<InFlight>,
 }
 
 impl Watch for Children {
     fn first_death(&self) -> Option<Death> {
-        self.cancel_failed_run();
+        self.attend();
         if self.above.as_ref().is_some_and(RunAbove::is_over) && !self.run_cancelled() && !self.in_command {
-            self.cancel_run();
+            self.cancel_from(self.run);
         }
         self.find_death()
     }
 
     /// A child that fails wakes the parent.
     fn has_news(&self) -> bool {
-        self.must_cancel()
+        self.must_cancel().is_some()
     }
 }
 
@@ -145,6 +152,7 @@ impl Children {
             programs: programs.definitions().iter().map(Definition::name).collect(),
             trace: None,
             named: Vec::new(),
+            flight: VecDeque::new(),
         }
     }
 
@@ -203,7 +211,7 @@ impl Children {
             (None, None) => Ok(()),
             (_, timed_out) => {
                 self.check()?;
-                let timed_out = timed_out.as_ref().filter(|timed_out| timed_out.run == self.run);
+                let timed_out = timed_out.as_ref().filter(|timed_out| covers(timed_out.run, self.run));
                 timed_out.map_or(Ok(()), |timed_out| Err(timed_out.failure.clone()))
             }
         }
@@ -224,7 +232,9 @@ impl Children {
     pub(super) fn begin_run(&mut self, run: u64, deadline: Deadline) {
         self.run = run;
         self.in_command = false;
-        self.block.set_run_deadline(deadline.monotonic_ns());
+        // Kernels of a run in front of it may have longer.
+        let before = self.flight.iter().map(|earlier| earlier.deadline.monotonic_ns()).max();
+        self.block.set_run_deadline(deadline.monotonic_ns().max(before.unwrap_or(0)));
     }
 
     /// Later failures belong to the clean-up `run`, which nothing cancels until
@@ -242,33 +252,19 @@ impl Children {
         self.in_command = false;
     }
 
-    /// Whether a task of the current run has failed.
+    /// Whether a task of the current run has failed, or of one before it in flight.
     pub(super) fn run_failed(&self) -> bool {
-        (0..self.len()).any(|child| self.failed_in(child, self.run))
+        self.failed_from(self.run)
     }
 
-    /// Whether a task of `child` failed or was skipped in `run`.
+    /// Whether a task of `child` failed or was skipped in `run`, or in one before it in flight.
     pub(super) fn failed_in(&self, child: usize, run: u64) -> bool {
-        self.block.child(child).failed_run() == run
-    }
-
-    /// Once a task has failed, those that wait for it return.
-    fn cancel_failed_run(&self) {
-        if self.must_cancel() {
-            self.cancel_run();
-        }
-    }
-
-    fn must_cancel(&self) -> bool {
-        !self.run_cancelled() && !self.in_command && self.run_failed()
+        covers(self.block.child(child).failed_run(), run)
     }
 
     /// Tasks of the current run that wait for each other return, and all of them count as failed.
     pub(super) fn cancel_run(&self) {
-        self.block.parent().cancel_run(self.run);
-        if let Some(group) = &self.group {
-            group.cancel_kernels();
-        }
+        self.cancel_from(self.run);
     }
 
     pub(super) fn run_cancelled(&self) -> bool {
@@ -380,7 +376,7 @@ impl Children {
         // A child records its failure before it says that it is done with the task, and the failure was read
         // after that.
         let handle = &self.handles[usize::from(task.child)];
-        handle.ring.known_done() >= task.seq && handle.seen_failed_run != self.run
+        handle.ring.known_done() >= task.seq && !covers(handle.seen_failed_run, self.run)
     }
 
     /// The next frame to `child`, as a later one waits for it.
@@ -396,16 +392,23 @@ impl Children {
     /// Waits until `child` has finished frame `seq`. The death of any child ends the wait.
     pub(super) fn await_done(&mut self, child: usize, seq: u64, deadline: Deadline) -> Result<(), Failure> {
         self.check_run()?;
+        match self.wait_done(child, seq, deadline) {
+            Ok(done) => self.observe(child, done),
+            Err(error) => Err(self.interrupted(error)),
+        }
+    }
+
+    fn wait_done(&self, child: usize, seq: u64, deadline: Deadline) -> Result<u64, WaitError> {
         let mut parked = self.block.park_flag(self.block.children(), child);
         let wait = Wait::until(deadline).watching(self).spinning(&self.spin);
         let wait = wait.abort_on(self.block.parent().death_word());
-        let words = self.block.child(child);
-        let done = match words.done_number().wait_for(seq, &wait, &mut parked) {
-            Ok(done) => done,
-            Err(error) => return Err(self.interrupted(error)),
-        };
+        self.block.child(child).done_number().wait_for(seq, &wait, &mut parked)
+    }
+
+    /// `child` says that it has finished frame `done`.
+    fn observe(&mut self, child: usize, done: u64) -> Result<(), Failure> {
         let handle = &mut self.handles[child];
-        handle.seen_failed_run = words.failed_run();
+        handle.seen_failed_run = self.block.child(child).failed_run();
         match handle.ring.observe(done) {
             Ok(()) => Ok(()),
             Err(claim) => Err(self.lose(self.claims_too_much(child, claim))),
@@ -420,10 +423,18 @@ impl Children {
     /// Waits until every child has finished everything that it was sent.
     pub(super) fn drain(&mut self, deadline: Deadline) -> Result<(), Failure> {
         let drained = (0..self.len()).try_for_each(|child| self.await_all_of(child, deadline));
-        if let Some(trace) = &mut self.trace {
-            let sent = self.handles.iter().map(|handle| handle.ring.sent()).enumerate();
-            sent.for_each(|(child, sent)| trace.collect(&self.block, &self.programs, child, sent));
+        if self.trace.is_some() {
+            let sent = self.sent();
+            self.collect_trace(&sent);
         }
         drained
+    }
+
+    /// Takes the times of what the children have done, up to these frames.
+    fn collect_trace(&mut self, ends: &[u64]) {
+        if let Some(trace) = &mut self.trace {
+            let ends = ends.iter().enumerate();
+            ends.for_each(|(child, end)| trace.collect(&self.block, &self.programs, child, *end));
+        }
     }
 }

@@ -38,7 +38,9 @@ impl Children {
             // A collective command that is under way on some of them cannot be cancelled.
             return self.lose(failed(text + "close the Worker and initialise it again"));
         }
-        self.cancel_run();
+        // Those in front of it that are not over keep it from being over.
+        let first = self.first_under_way();
+        self.cancel_from(first);
         fault_point!("worker.run.timed-out");
         let stuck = self.end_stuck();
         let names: Vec<&str> = stuck.iter().map(|child| &*self.handles[*child].name).collect();
@@ -62,7 +64,7 @@ impl Children {
         if lost.is_some() {
             return self.lose_at(noticed_ns, failure);
         }
-        self.timed_out = Some(TimedOut { run: self.run, noticed_ns, failure: failure.clone() });
+        self.timed_out = Some(TimedOut { run: first, noticed_ns, failure: failure.clone() });
         failure
     }
 

@@ -39,7 +39,7 @@ impl BaseGroup {
 
 /// The domains of a run; they are released when it has drained.
 #[derive(Debug, Default)]
-pub(super) struct Domains {
+pub(in crate::parent) struct Domains {
     live: Vec<Live>,
 }
 
@@ -54,6 +54,10 @@ struct Live {
 }
 
 impl Domains {
+    pub(in crate::parent) fn is_empty(&self) -> bool {
+        self.live.is_empty()
+    }
+
     /// Whether the bytes are in a window that `chip` has of a domain.
     pub(super) fn hold(&self, chip: usize, bytes: &Range<u64>) -> bool {
         self.live

@@ -7,7 +7,7 @@ mod memory;
 mod order;
 
 pub(super) use collectives::RunEnd;
-pub(super) use domains::BaseGroup;
+pub(super) use domains::{BaseGroup, Domains};
 pub use domains::{Domain, DomainContext};
 
 use super::address_spaces::AddressSpaces;
@@ -21,7 +21,6 @@ use crate::program::Program;
 use crate::shared::{Frame, Kind, Prerequisite, Programs, RING};
 use crate::task_id::{RunId, TaskId};
 use deadline::Deadline;
-use domains::Domains;
 use order::{Barriers, touches};
 use worker_errors::{ErrorCode, Failure};
 
@@ -61,7 +60,6 @@ impl<'w> Orchestrator<'w> {
         RunId { worker, run }: RunId,
         deadline: Deadline,
     ) -> Self {
-        children.begin_run(run, deadline);
         Self {
             children,
             programs,
@@ -265,6 +263,8 @@ impl<'w> Orchestrator<'w> {
     #[cold]
     fn keep_failure(&mut self) -> Result<(), Failure> {
         let first = self.children.problems(self.run).into_result();
+        // Or in a run in front of it, whose handle tells why.
+        let first = first.and_then(|()| Err(run_before_failed()));
         first.inspect_err(|failure| self.failed = Some(failure.clone()))
     }
 
@@ -276,6 +276,21 @@ impl<'w> Orchestrator<'w> {
         }
     }
 
+    /// Goes on with what runs in flight touched.
+    pub(super) fn follow(&mut self, tracker: Tracker) {
+        self.tracker = tracker;
+    }
+
+    /// The closure is over and the tasks are under way: what is kept of the run.
+    pub(super) fn into_parts(self) -> (Tracker, Domains) {
+        (self.tracker, self.domains)
+    }
+
+    /// Goes on with a run that was submitted before.
+    pub(super) fn with_domains(self, domains: Domains) -> Self {
+        Self { domains, ..self }
+    }
+
     /// Waits for everything that was submitted. Everything that went wrong in the run is returned.
     pub(super) fn finish(&mut self) -> Problems {
         let drained = self.children.drain(self.deadline);
@@ -284,7 +299,7 @@ impl<'w> Orchestrator<'w> {
     }
 
     /// What went wrong in `run`, after its frames have drained or could not.
-    fn problems_after(&mut self, run: u64, drained: Result<(), Failure>) -> Problems {
+    pub(super) fn problems_after(&mut self, run: u64, drained: Result<(), Failure>) -> Problems {
         match self.children.run_failed() {
             true => self.children.check_for_death(),
             false if drained.is_ok() => return Problems::default(),
@@ -299,4 +314,12 @@ impl<'w> Orchestrator<'w> {
         }
         problems
     }
+}
+
+/// Why a run in flight did not run to its end.
+#[cold]
+pub(super) fn run_before_failed() -> Failure {
+    let text = "a run that was submitted before this one, and was in flight with it, failed or was cancelled, so this one was cancelled; some \
+                of its tasks may have run. Submit it again";
+    Failure::new(ErrorCode::Aborted, text).in_phase("run")
 }

@@ -52,11 +52,11 @@ impl Orchestrator<'_> {
         if args.block_count() > 1 {
             self.programs.check_blocks(program).map_err(|failure| failure.in_phase("submit"))?;
         }
-        if args.prerequisites().iter().all(|task| task.run() == self.id()) {
+        if args.prerequisites().iter().all(|task| task.run().may_precede(self.id())) {
             return Ok(());
         }
-        let text = "a task to wait for is of another run or another Worker, which this run does not wait for; \
-                    name tasks that were submitted in this run";
+        let text = "a task to wait for is of a run that is over or of another Worker, which this run does not wait for; \
+                    name tasks that were submitted in this run or in one that is in flight with it";
         Err(Failure::new(ErrorCode::Invalid, text).in_phase("submit"))
     }
 

@@ -2,6 +2,7 @@
 
 mod allocations;
 mod chip_memory;
+mod in_flight;
 mod run;
 
 pub(crate) use chip_memory::Call;
@@ -10,13 +11,14 @@ pub(super) use chip_memory::{CommandOf, Memories};
 
 use super::address_spaces::AddressSpaces;
 use super::children::Children;
+use super::dependencies::Tracker;
 use super::first_cause::Event;
 use super::orchestrator::BaseGroup;
 use super::trace::Trace;
 use crate::chip_context::ChipContext;
 use crate::heap::Heap;
 use crate::program::Program;
-use crate::shared::{Definition, Programs, RunAbove};
+use crate::shared::{Definition, Programs, RunAbove, first_of};
 use allocations::Allocations;
 use chip_bootstrap::ChipMemoryKind;
 use comm_context::comm::Timeout;
@@ -41,7 +43,13 @@ pub(crate) struct Up {
     allocations: Allocations,
     /// Which Worker of this process it is; another one after each bring-up.
     id: u64,
-    runs: u64,
+    flights: u64,
+    /// What the runs in flight touch.
+    tracker: Tracker,
+    /// The run in flight that its caller cancelled.
+    cancelled: Option<u64>,
+    /// A run in flight failed, and no call has returned that yet.
+    untold: Option<(u64, Failure)>,
 }
 
 impl Up {
@@ -57,7 +65,22 @@ impl Up {
         let allocations = Allocations::default();
         // Relaxed: each gets another number, whatever else they see of each other.
         let id = BROUGHT_UP.fetch_add(1, Ordering::Relaxed);
-        Self { children, contexts, base, next_level, heap, chip_memory, spaces, allocations, id, runs: 0 }
+        let (flights, tracker, cancelled, untold) = (0, Tracker::default(), None, None);
+        Self {
+            children,
+            contexts,
+            base,
+            next_level,
+            heap,
+            chip_memory,
+            spaces,
+            allocations,
+            id,
+            flights,
+            tracker,
+            cancelled,
+            untold,
+        }
     }
 
     /// Fails with the first cause when a child was lost.
@@ -94,14 +117,20 @@ impl Up {
         &self.contexts
     }
 
-    /// Two numbers a run: one for its tasks, one for the clean-up, which is not skipped when they failed.
+    /// The number of a run, or of its clean-up, which is not skipped when it failed.
     fn next_run(&mut self) -> u64 {
-        self.runs += 2;
-        self.runs - 1
+        self.flights += 1;
+        first_of(self.flights)
+    }
+
+    /// A number that is not below that of any run.
+    fn last_run(&self) -> u64 {
+        first_of(self.flights + 1) - 1
     }
 
     /// Ends all children and writes the trace.
     pub(crate) fn close(mut self, programs: &Programs, within: Timeout) -> Result<(), Failure> {
+        self.give_up_flight();
         let trace = self.children.take_trace();
         let names = self.names();
         let mut problems = self.children.close(within.get());

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use super::super::frame::Prerequisite;
+use super::super::run_number::covers;
 use deadline::coarse_monotonic_ns;
 use mailbox_atomics::{DoneNumber, StickyWord, WordU32, WordU64};
 use shared_memory::Shared;
@@ -61,14 +62,19 @@ impl ParentWords {
         &self.shutdown
     }
 
-    /// Tasks of this run return early and count as failed.
+    /// Tasks of this run, and of those behind it in flight, return early and count as failed.
     pub(crate) fn cancel_run(&self, run: u64) {
         self.cancelled_run.store(run);
     }
 
-    /// Whether `run` is the last run that was cancelled.
+    /// The first run of its flight that was cancelled.
+    pub(crate) fn cancelled_run(&self) -> u64 {
+        self.cancelled_run.load()
+    }
+
+    /// Whether `run` was cancelled, or one before it in flight.
     pub(crate) fn is_cancelled(&self, run: u64) -> bool {
-        self.cancelled_run.load() == run
+        covers(self.cancelled_run.load(), run)
     }
 
     /// Children record when their tasks ran.

@@ -1,0 +1,358 @@
+//! Runs in flight: their order, what a failure takes with it, deadlines, and what a caller learns.
+#![allow(missing_docs)]
+
+mod support;
+
+use serial_test::serial;
+use std::time::Duration;
+use support::{builder, grouped, kernel, plain, secs, text};
+use worker_orch::{Access, Args, DType, ErrorCode, Failure, Run, RunState, Task, Timeout, Worker};
+
+fn add_one(task: &mut Task<'_>) -> Result<(), Failure> {
+    let values: Vec<f32> = task.read::<f32>(0)?.iter().map(|value| value + 1.0).collect();
+    task.write(task.tensors().len() - 1, &values)
+}
+
+/// Returns when the first tensor is not 0.
+fn await_word(task: &mut Task<'_>) -> Result<(), Failure> {
+    while task.read::<f32>(0)?[0] == 0.0 {
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    Ok(())
+}
+
+/// Fails when the first tensor is not 0.
+fn fails_when_told(task: &mut Task<'_>) -> Result<(), Failure> {
+    while task.read::<f32>(0)?[0] == 0.0 {
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    Err(Failure::new(ErrorCode::Task, "on purpose"))
+}
+
+fn count(task: &mut Task<'_>) -> Result<(), Failure> {
+    let values: Vec<f32> = task.read::<f32>(0)?.iter().map(|value| value + 1.0).collect();
+    task.write(0, &values)
+}
+
+fn short(millis: u64) -> Timeout {
+    Timeout::new(Duration::from_millis(millis)).unwrap()
+}
+
+fn done(run: &Run, worker: &mut Worker) {
+    assert_eq!(run.wait(worker, secs(60)).unwrap(), RunState::Done);
+}
+
+// WO-17
+#[test]
+#[serial]
+fn runs_in_flight_are_executed_in_order_and_wait_for_each_others_memory() {
+    let mut worker = plain(2);
+    let (add_one, hold) =
+        (worker.register_function("add_one", add_one), worker.register_function("hold", await_word));
+    let (gate, x) = (worker.host_buffer::<f32>(1).unwrap(), worker.host_buffer::<f32>(4).unwrap());
+    worker.init().unwrap();
+    let held = Args::new().tensor(&gate.tensor(), Access::Input).tensor(&x.tensor(), Access::InOut);
+    let next = Args::new().tensor(&x.tensor(), Access::InOut);
+    // The first holds the memory that the others, on both chips, add to.
+    let (_, first) = worker.submit_run(|orch| orch.submit_next_level(hold, &held, 0)).unwrap();
+    let mut runs = Vec::new();
+    for step in 0..6 {
+        runs.push(worker.submit_run(|orch| orch.submit_next_level(add_one, &next, step % 2)).unwrap().1);
+    }
+    assert_eq!(first.wait(&mut worker, short(20)).unwrap(), RunState::UnderWay);
+    assert!(!first.is_done(&mut worker) && !runs[5].is_done(&mut worker));
+    assert_eq!(x.to_vec(), [0.0; 4]);
+    gate.write(&[1.0]).unwrap();
+    done(&runs[2], &mut worker);
+    assert!(first.is_done(&mut worker), "those in front are over");
+    done(&runs[5], &mut worker);
+    assert_eq!(x.to_vec(), [6.0; 4]);
+    // Again, and with a run behind them that is waited for.
+    let (_, last) = worker.submit_run(|orch| orch.submit_next_level(add_one, &next, 0)).unwrap();
+    worker.run(|orch| orch.submit_next_level(add_one, &next, 1)).unwrap();
+    assert_eq!(x.to_vec(), [8.0; 4]);
+    done(&last, &mut worker);
+    worker.close().unwrap();
+    done(&last, &mut worker);
+}
+
+// WO-17
+#[test]
+#[serial]
+fn a_submit_beyond_the_limit_waits_for_the_oldest() {
+    let mut worker = builder(1).runs_in_flight(2).build().unwrap();
+    let (hold, count) =
+        (worker.register_function("hold", await_word), worker.register_function("count", count));
+    let (gate, x) = (worker.host_buffer::<f32>(1).unwrap(), worker.host_buffer::<f32>(1).unwrap());
+    worker.init().unwrap();
+    let held = Args::new().tensor(&gate.tensor(), Access::Input);
+    let args = Args::new().tensor(&x.tensor(), Access::InOut);
+    let (_, first) = worker.submit_run(|orch| orch.submit_next_level(hold, &held, 0)).unwrap();
+    let mut runs = vec![first];
+    runs.push(worker.submit_run(|orch| orch.submit_next_level(count, &args, 0)).unwrap().1);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(30));
+            gate.write(&[1.0]).unwrap();
+        });
+        runs.push(worker.submit_run(|orch| orch.submit_next_level(count, &args, 0)).unwrap().1);
+        assert_eq!(gate.to_vec(), [1.0], "the third waited for the first");
+    });
+    runs.iter().for_each(|run| done(run, &mut worker));
+    assert_eq!(x.to_vec(), [2.0]);
+    assert!(builder(1).runs_in_flight(0).build().is_err());
+}
+
+// WO-18
+#[test]
+#[serial]
+fn f84_a_failed_run_takes_those_behind_it_with_it_and_the_next_begins_clean() {
+    let mut worker = plain(2);
+    let fails = worker.register_function("fails", fails_when_told);
+    let count = worker.register_function("count", count);
+    let [gate, before, behind, apart] = [(); 4].map(|()| worker.host_buffer::<f32>(1).unwrap());
+    worker.init().unwrap();
+    let args = |buffer: &worker_orch::HostBuffer<f32>| Args::new().tensor(&buffer.tensor(), Access::InOut);
+    let told = Args::new().tensor(&gate.tensor(), Access::Input);
+    for round in 1..4 {
+        gate.write(&[0.0]).unwrap();
+        let (_, first) = worker.submit_run(|orch| orch.submit_next_level(count, &args(&before), 0)).unwrap();
+        let (_, failing) = worker.submit_run(|orch| orch.submit_next_level(fails, &told, 0)).unwrap();
+        let (_, other) = worker.submit_run(|orch| orch.submit_next_level(count, &args(&behind), 0)).unwrap();
+        // On another chip, and over before the failure: it is what it is.
+        let (_, early) = worker
+            .submit_run(|orch| {
+                orch.submit_next_level(count, &args(&apart), 1)?;
+                orch.settle_chips(&[1])
+            })
+            .unwrap();
+        assert_eq!(apart.to_vec(), [round as f32]);
+        gate.write(&[1.0]).unwrap();
+        done(&first, &mut worker);
+        let failure = failing.wait(&mut worker, secs(60)).unwrap_err();
+        assert!(text(&failure).contains("`fails` failed on chip 0"), "{failure}");
+        assert!(text(&failure).contains("on purpose"), "{failure}");
+        let followed = other.wait(&mut worker, secs(60)).unwrap_err();
+        assert_eq!(followed.code, ErrorCode::Aborted);
+        assert!(text(&followed).contains("submitted before this one"), "{followed}");
+        assert!(text(&followed).contains("on purpose"), "the cause: {followed}");
+        done(&early, &mut worker);
+        assert_eq!(behind.to_vec(), [0.0], "nothing of a run behind a failed one began");
+        // WO-4
+        worker.run(|orch| orch.submit_next_level(count, &args(&before), 1)).unwrap();
+    }
+    assert_eq!(before.to_vec(), [6.0]);
+}
+
+// WO-18
+#[test]
+#[serial]
+fn f84_a_failure_that_nobody_waited_for_is_told_by_the_next_call_once() {
+    let mut worker = plain(1);
+    let fails = worker.register_function("fails", fails_when_told);
+    let count = worker.register_function("count", count);
+    let (gate, x) = (worker.host_buffer::<f32>(1).unwrap(), worker.host_buffer::<f32>(1).unwrap());
+    gate.write(&[1.0]).unwrap();
+    worker.init().unwrap();
+    let told = Args::new().tensor(&gate.tensor(), Access::Input);
+    let counted = Args::new().tensor(&x.tensor(), Access::InOut);
+    for call in ["submit_run", "run", "chip_alloc"] {
+        let (_, run) = worker.submit_run(|orch| orch.submit_next_level(fails, &told, 0)).unwrap();
+        while !run.is_done(&mut worker) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(run);
+        let submit = |worker: &mut Worker| match call {
+            "run" => worker.run(|orch| orch.submit_next_level(count, &counted, 0)).map(drop),
+            "submit_run" => worker
+                .submit_run(|orch| orch.submit_next_level(count, &counted, 0))
+                .and_then(|(_, run)| run.wait(worker, secs(60)))
+                .map(drop),
+            _ => worker.chip_alloc(0, 64).map(drop),
+        };
+        let refused = submit(&mut worker).unwrap_err();
+        assert_eq!(refused.code, ErrorCode::Aborted, "{call}");
+        assert!(
+            text(&refused).contains("on purpose") && text(&refused).contains("make this call again"),
+            "{refused}"
+        );
+        submit(&mut worker).unwrap();
+    }
+    assert_eq!(x.to_vec(), [2.0], "what was refused did nothing");
+    // One that its handle reported is not reported again.
+    let (_, run) = worker.submit_run(|orch| orch.submit_next_level(fails, &told, 0)).unwrap();
+    assert!(run.wait(&mut worker, secs(60)).is_err());
+    worker.run(|orch| orch.submit_next_level(count, &counted, 0)).unwrap();
+}
+
+// WO-18
+#[test]
+#[serial]
+fn a_closure_that_fails_cancels_its_run_only() {
+    let mut worker = plain(1);
+    let (hold, count) =
+        (worker.register_function("hold", await_word), worker.register_function("count", count));
+    let (gate, x) = (worker.host_buffer::<f32>(1).unwrap(), worker.host_buffer::<f32>(1).unwrap());
+    worker.init().unwrap();
+    let counted = Args::new().tensor(&x.tensor(), Access::InOut);
+    let held = Args::new().tensor(&gate.tensor(), Access::Input);
+    let (_, before) = worker.submit_run(|orch| orch.submit_next_level(hold, &held, 0)).unwrap();
+    let stopped = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(30));
+            gate.write(&[1.0]).unwrap();
+        });
+        worker.submit_run(|orch| {
+            orch.submit_next_level(count, &counted, 0)?;
+            Err::<(), _>(Failure::new(ErrorCode::Invalid, "changed my mind"))
+        })
+    });
+    assert!(text(&stopped.unwrap_err()).contains("changed my mind"));
+    done(&before, &mut worker);
+    assert_eq!(x.to_vec(), [0.0], "it had not begun");
+    worker.run(|orch| orch.submit_next_level(count, &counted, 0)).unwrap();
+    assert_eq!(x.to_vec(), [1.0]);
+}
+
+// WO-19
+#[test]
+#[serial]
+fn a_cancelled_run_does_not_begin_those_in_front_end_well_and_those_behind_follow() {
+    let mut worker = plain(1);
+    let (hold, count) =
+        (worker.register_function("hold", await_word), worker.register_function("count", count));
+    let (gate, x) = (worker.host_buffer::<f32>(1).unwrap(), worker.host_buffer::<f32>(1).unwrap());
+    worker.init().unwrap();
+    let counted = Args::new().tensor(&x.tensor(), Access::InOut);
+    let held = Args::new().tensor(&gate.tensor(), Access::Input);
+    let (_, front) = worker.submit_run(|orch| orch.submit_next_level(hold, &held, 0)).unwrap();
+    let (_, run) = worker.submit_run(|orch| orch.submit_next_level(count, &counted, 0)).unwrap();
+    let (_, behind) = worker.submit_run(|orch| orch.submit_next_level(count, &counted, 0)).unwrap();
+    run.cancel(&mut worker).unwrap();
+    gate.write(&[1.0]).unwrap();
+    done(&front, &mut worker);
+    let cancelled = run.wait(&mut worker, secs(60)).unwrap_err();
+    assert_eq!(cancelled.code, ErrorCode::Aborted);
+    assert!(text(&cancelled).contains("cancelled by its caller"), "{cancelled}");
+    assert_eq!(behind.wait(&mut worker, secs(60)).unwrap_err().code, ErrorCode::Aborted);
+    assert_eq!(x.to_vec(), [0.0]);
+    // What is over stays what it is.
+    let (_, over) = worker.submit_run(|orch| orch.submit_next_level(count, &counted, 0)).unwrap();
+    done(&over, &mut worker);
+    over.cancel(&mut worker).unwrap();
+    done(&over, &mut worker);
+    worker.run(|orch| orch.submit_next_level(count, &counted, 0)).unwrap();
+    assert_eq!(x.to_vec(), [2.0]);
+}
+
+/// Waits in a barrier of kernels, in which no other rank comes.
+const BARRIER: &str = r#"
+#include "comm_kernel.h"
+extern "C" void kernel_entry(int64_t *args) {
+    auto *context = reinterpret_cast<CommContext *>(args[0]);
+    (void)!comm_phase_barrier(context, reinterpret_cast<CommPhaseBarrier *>(args[1]));
+}
+"#;
+
+// WO-19
+#[test]
+#[serial]
+fn f46_kernels_that_wait_return_when_their_run_is_cancelled() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut worker = grouped(2, 16);
+    let barrier = worker.register_kernel(&kernel(folder.path(), "barrier", BARRIER)).unwrap();
+    worker.init().unwrap();
+    let contexts = worker.chip_contexts().unwrap().to_vec();
+    let args = |chip: usize| {
+        let context = &contexts[chip];
+        Args::new().scalar(context.device_ctx.0).scalar(context.buffer("barrier").unwrap().addr.0)
+    };
+    for _ in 0..3 {
+        let (_, stuck) = worker.submit_run(|orch| orch.submit_next_level(barrier, &args(0), 0)).unwrap();
+        let (_, behind) = worker.submit_run(|orch| orch.submit_next_level(barrier, &args(0), 0)).unwrap();
+        assert_eq!(stuck.wait(&mut worker, short(20)).unwrap(), RunState::UnderWay);
+        stuck.cancel(&mut worker).unwrap();
+        assert_eq!(stuck.wait(&mut worker, secs(60)).unwrap_err().code, ErrorCode::Aborted);
+        assert!(behind.wait(&mut worker, secs(60)).is_err());
+        // Afterwards kernels meet again.
+        let members = [(0, args(0)), (1, args(1))];
+        worker.run(|orch| orch.submit_group(barrier, &members).map(drop)).unwrap();
+    }
+}
+
+// WO-17
+#[test]
+#[serial]
+fn a_run_with_a_domain_is_over_before_the_next_begins() {
+    let mut worker = grouped(2, 16);
+    let count = worker.register_function("count", count);
+    worker.init().unwrap();
+    let mut runs = Vec::new();
+    for _ in 0..3 {
+        let (address, run) = worker
+            .submit_run(|orch| {
+                let domain = orch.allocate_domain("d", &[0, 1], 4096, &[("x", DType::Float32, 4)])?;
+                for member in domain.contexts() {
+                    let x = member.buffer("x")?.tensor()?;
+                    orch.submit_next_level(count, &Args::new().tensor(&x, Access::InOut), member.chip)?;
+                }
+                Ok(domain.contexts()[0].window_base)
+            })
+            .unwrap();
+        assert!(!address.is_null());
+        runs.push(run);
+    }
+    assert!(runs[1].is_done(&mut worker), "the third waited for it");
+    runs.iter().for_each(|run| done(run, &mut worker));
+}
+
+// WO-18
+#[test]
+#[serial]
+fn f07_a_run_that_takes_too_long_ends_its_flight_and_a_death_is_told_by_all_handles() {
+    let mut worker = builder(1).run_within(short(300)).build().unwrap();
+    let (hold, count) =
+        (worker.register_function("hold", await_word), worker.register_function("count", count));
+    let (gate, x) = (worker.host_buffer::<f32>(1).unwrap(), worker.host_buffer::<f32>(1).unwrap());
+    worker.init().unwrap();
+    let held = Args::new().tensor(&gate.tensor(), Access::Input);
+    let counted = Args::new().tensor(&x.tensor(), Access::InOut);
+    let (_, long) = worker.submit_run(|orch| orch.submit_next_level(hold, &held, 0)).unwrap();
+    let (_, behind) = worker.submit_run(|orch| orch.submit_next_level(count, &counted, 0)).unwrap();
+    let failure = long.wait(&mut worker, secs(60)).unwrap_err();
+    assert_eq!(failure.code, ErrorCode::TimedOut, "{failure}");
+    assert!(text(&behind.wait(&mut worker, secs(60)).unwrap_err()).contains("not finished after"));
+    // Its process got another one in its place.
+    worker.set_run_within(secs(60));
+    worker.run(|orch| orch.submit_next_level(count, &counted, 0)).unwrap();
+    assert_eq!(x.to_vec(), [1.0]);
+
+    let (_, held_run) = worker.submit_run(|orch| orch.submit_next_level(hold, &held, 0)).unwrap();
+    let (_, behind) = worker.submit_run(|orch| orch.submit_next_level(count, &counted, 0)).unwrap();
+    let pid = nix::unistd::Pid::from_raw(worker.chip_contexts().unwrap()[0].pid);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+    assert_eq!(held_run.wait(&mut worker, secs(60)).unwrap_err().code, ErrorCode::Killed);
+    assert!(text(&behind.wait(&mut worker, secs(60)).unwrap_err()).contains("died"));
+    let repeated =
+        worker.submit_run(|orch| orch.submit_next_level(count, &counted, 0)).map(drop).unwrap_err();
+    assert!(text(&repeated).contains("closed and initialised again"), "{repeated}");
+}
+
+// WO-19
+#[test]
+#[serial]
+fn close_ends_what_is_in_flight_and_a_handle_of_another_worker_is_refused() {
+    let mut worker = plain(1);
+    let hold = worker.register_function("hold", await_word);
+    let gate = worker.host_buffer::<f32>(1).unwrap();
+    worker.init().unwrap();
+    let held = Args::new().tensor(&gate.tensor(), Access::Input);
+    let (_, run) = worker.submit_run(|orch| orch.submit_next_level(hold, &held, 0)).unwrap();
+    let mut other = plain(1);
+    other.init().unwrap();
+    assert_eq!(run.wait(&mut other, secs(1)).unwrap_err().code, ErrorCode::Invalid);
+    gate.write(&[1.0]).unwrap();
+    worker.close().unwrap();
+    let closed = run.wait(&mut worker, secs(1)).unwrap_err();
+    assert!(text(&closed).contains("the Worker was closed"), "{closed}");
+}

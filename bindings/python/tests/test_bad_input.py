@@ -236,11 +236,27 @@ comm.close()
     )
 
 
-def test_without_numpy_the_import_says_what_to_install(tmp_path):
-    (tmp_path / "numpy.py").write_text("raise ImportError('no numpy here')")
+@pytest.mark.parametrize(("missing", "module"), [("numpy", "chipcomm"), ("torch", "chipcomm.torch")])
+def test_without_it_the_import_says_what_to_install(tmp_path, missing, module):
+    (tmp_path / f"{missing}.py").write_text(f"raise ImportError('no {missing} here')")
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    found = subprocess.run([sys.executable, "-c", "import chipcomm"], capture_output=True, text=True, env=env)
-    assert found.returncode == 1 and "pip install numpy" in found.stderr
+    found = subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True, text=True, env=env)
+    assert found.returncode == 1 and f"pip install {missing}" in found.stderr
+
+
+def test_a_group_of_one_gives_everything_back(group):
+    x, y = np.arange(3.0), np.zeros(3)
+    group.barrier()
+    group.all_reduce(x)
+    group.reduce(x, y)
+    group.all_gather(x, y)
+    group.reduce_scatter(x, y)
+    group.gather(x, y)
+    group.scatter(x, y)
+    group.all_to_all(x, y)
+    group.broadcast(y)
+    assert x.tolist() == y.tolist() == [0, 1, 2]
+    assert group.split(0).size == 1 and group.split(None) is None
 
 
 def test_a_script_that_closes_nothing_leaves_in_order(ranks):

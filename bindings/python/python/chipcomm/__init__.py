@@ -64,22 +64,16 @@ from .chips import (
 from .tasks import TaskArgs, Tensor, TensorArgType, scalar_to_uint64
 from .worker import Domain, Orchestrator, Program, Worker
 
-#: Rank and size as launchers give them, in the order in which they are tried: ours and torchrun's, Open MPI's, PMI's, Slurm's.
+#: Rank and size as launchers give them, in the order in which they are tried: ours and torchrun's, Open MPI's, PMI's, Slurm's. With each
+#: what names its job, where it has such a thing: all ranks see the same values, and other jobs others.
 _LAUNCHERS = (
-    ("RANK", "WORLD_SIZE"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMI_RANK", "PMI_SIZE"),
-    ("SLURM_PROCID", "SLURM_NTASKS"),
-)
-
-#: What names a job, where a launcher has such a thing: all its ranks see the same values, and other jobs others.
-_JOBS = (
-    ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"),
-    ("MASTER_ADDR", "MASTER_PORT"),
-    ("PMIX_NAMESPACE",),
-    ("OMPI_MCA_ess_base_jobid",),
-    ("PMI_ID", "PMI_FD"),
-    ("SLURM_JOB_ID", "SLURM_STEP_ID"),
+    (
+        ("RANK", "WORLD_SIZE"),
+        ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"),
+    ),
+    (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid")),
+    (("PMI_RANK", "PMI_SIZE"), ("PMI_JOBID",)),
+    (("SLURM_PROCID", "SLURM_NTASKS"), ("SLURM_JOB_ID", "SLURM_STEP_ID")),
 )
 
 _open: _weakref.WeakSet[Communicator] = _weakref.WeakSet()
@@ -92,26 +86,23 @@ def _number(name: str) -> int:
     return int(text)
 
 
-def _launched() -> tuple[int, int] | None:
-    for rank, size in _LAUNCHERS:
+def _launched() -> tuple[int, int, tuple[str, ...]] | None:
+    """Rank, size, and the names of the variables that name the job."""
+    for (rank, size), job in _LAUNCHERS:
         if rank in _os.environ or size in _os.environ:
-            return _number(rank), _number(size)
+            return _number(rank), _number(size), job
     return None
 
 
-def _rendezvous_path() -> str:
+def _rendezvous_path(names: tuple[str, ...]) -> str:
     """A path that all ranks of this job know, and no other job has."""
     path = _os.environ.get("CHIPCOMM_PATH")
     if path:
         return path
-    for names in _JOBS:
-        values = [_os.environ.get(name, "") for name in names]
-        if any(values):
-            job = "-".join("".join(c if c.isalnum() or c in "._" else "_" for c in value) for value in values)
-            break
-    else:
-        # Ranks of one mpirun have the same parent.
-        job = f"parent-{_os.getppid()}"
+    values = [_os.environ.get(name, "") for name in names]
+    # Without a name: ranks of one launcher have the same parent.
+    values = values if any(values) else ["parent", str(_os.getppid())]
+    job = "-".join("".join(c if c.isalnum() or c in "._" else "_" for c in value) for value in values)
     return _os.path.join(_tempfile.gettempdir(), f"chipcomm-{_os.getuid()}-{job}")
 
 
@@ -140,14 +131,14 @@ def init(
                 "no launcher has set rank and size; run `python -m chipcomm.launch -n 4 script.py`, "
                 "torchrun, mpirun or srun, or pass rank and size"
             )
-        rank, size = launched
+        rank, size, job = launched
         if path is None:
-            path = _rendezvous_path()
+            path = _rendezvous_path(job)
     elif path is None:
         if size == 1:
             path = _os.path.join(_tempfile.gettempdir(), f"chipcomm-alone-{_os.getpid()}-{_os.urandom(4).hex()}")
         else:
-            path = _rendezvous_path() if "CHIPCOMM_PATH" in _os.environ else None
+            path = _os.environ.get("CHIPCOMM_PATH")
     if path is None and not 0 <= rank < size:
         # The rank is refused below; there is no need for a path.
         path = _tempfile.gettempdir()

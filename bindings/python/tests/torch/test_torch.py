@@ -1,110 +1,10 @@
-"""The torch backend against gloo, in the same processes."""
+"""Programs that use the torch backend, and what goes wrong in them."""
 
-import os
-import socket
 import subprocess
 import sys
-import textwrap
-import time
 
 import pytest
-
-HEAD = """
-import os, sys, time, datetime
-import torch, torch.distributed as dist
-import chipcomm, chipcomm.torch
-torch.set_num_threads(1)
-me, n = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-"""
-BOTH = """
-dist.init_process_group("gloo")
-ours = dist.new_group(backend="chipcomm")
-"""
-END = """
-dist.barrier()
-dist.destroy_process_group()
-print("done", flush=True)
-"""
-
-
-def launch(program: str, count: int, *, expect: int | None = 0, **env: str) -> subprocess.CompletedProcess[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    command = [sys.executable, "-c", "import sys; from chipcomm.launch import launch; sys.exit(launch(int(sys.argv[1]), ['-c', sys.argv[2]]))"]
-    found = subprocess.run(
-        [*command, str(count), HEAD + textwrap.dedent(program)],
-        env={**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "CHIPCOMM_TIMEOUT_S": "60", **env},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert expect is None or found.returncode == expect, found.stdout + found.stderr
-    return found
-
-
-def test_every_collective_gives_what_gloo_gives():
-    launch(
-        BOTH
-        + """
-def same(run):
-    results = []
-    for group in (None, ours):
-        torch.manual_seed(me)
-        results.append(run(group))
-    for a, b in zip(*results, strict=True):
-        assert a.dtype == b.dtype and torch.equal(a, b), (a, b)
-def ints(*shape, dtype=torch.float32): return torch.randint(1, 9, shape).to(dtype)
-def reduced(tensor, op):
-    def run(group): t = tensor(); dist.all_reduce(t, op, group=group); return [t]
-    return run
-for op in (dist.ReduceOp.SUM, dist.ReduceOp.MIN, dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT):
-    for dtype in (torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8, torch.float16, torch.bfloat16):
-        same(reduced(lambda: ints(33, dtype=dtype), op))
-same(reduced(lambda: ints(4, 6).t(), dist.ReduceOp.SUM))                 # not contiguous
-def broadcast(group): t = ints(7); dist.broadcast(t, 1, group=group); return [t]
-same(broadcast)
-def gathered(group): out = [torch.zeros(2, 3) for _ in range(n)]; dist.all_gather(out, ints(2, 3), group=group); return out
-same(gathered)
-def into(group): out = torch.zeros(n * 4); dist.all_gather_into_tensor(out, ints(4), group=group); return [out]
-same(into)
-def scattered(group): out = torch.zeros(5); dist.reduce_scatter_tensor(out, ints(5 * n), group=group); return [out]
-same(scattered)
-def lists(group): out = torch.zeros(5); dist.reduce_scatter(out, [ints(5) for _ in range(n)], group=group); return [out]
-same(lists)
-def reduce(group): t = ints(6); dist.reduce(t, 0, group=group); return [t] if me == 0 else []
-same(reduce)
-def gather(group):
-    out = [torch.zeros(3) for _ in range(n)] if me == 2 else None
-    dist.gather(ints(3), out, dst=2, group=group); return out or []
-same(gather)
-def scatter(group):
-    t = torch.zeros(3); dist.scatter(t, [ints(3) for _ in range(n)] if me == 1 else None, src=1, group=group); return [t]
-same(scatter)
-def single(group): out = torch.zeros(2 * n); dist.all_to_all_single(out, ints(2 * n), group=group); return [out]
-same(single)
-def split(group):
-    out = torch.zeros(sum(r + 1 for r in range(n)), 2)
-    dist.all_to_all_single(out, ints(n * (me + 1), 2), [r + 1 for r in range(n)], [me + 1] * n, group=group); return [out]
-same(split)
-out = [torch.zeros(2) for _ in range(n)]; dist.all_to_all(out, [torch.full((2,), float(10 * me + r)) for r in range(n)], group=ours)
-assert [int(o[0]) for o in out] == [10 * r + me for r in range(n)]
-t = torch.tensor([me == 0, True]); dist.all_reduce(t, group=ours); assert t.tolist() == [True, True]
-t = ints(3).to(torch.complex64); dist.all_reduce(t, group=ours)
-t = torch.full((4,), float(me)); dist.all_reduce(t, dist.ReduceOp.AVG, group=ours); assert (t == (n - 1) / 2).all()
-objects = [None] * n; dist.all_gather_object(objects, {"rank": me}, group=ours); assert objects[2] == {"rank": 2}
-some = [{"from": 0} if me == 0 else None]; dist.broadcast_object_list(some, 0, group=ours); assert some == [{"from": 0}]
-works = [dist.all_reduce(torch.ones(1000), group=ours, async_op=True) for _ in range(20)]
-for work in works: assert work.wait() and work.is_completed()
-work = dist.all_reduce(torch.ones(3), group=ours, async_op=True); assert work.get_future().wait()[0].tolist() == [3.0] * 3
-chipcomm.torch.monitored_barrier(ours)
-few = dist.new_group([0, 2], backend="chipcomm")
-if me != 1: t = torch.ones(1); dist.all_reduce(t, group=few); assert t.item() == 2
-w = chipcomm.torch.empty(1000, dtype=torch.float64, group=ours); w += me; dist.all_reduce(w, group=ours); assert (w == 3).all()
-"""
-        + END,
-        3,
-    )
+from ranks import BOTH, END, launch
 
 
 def test_messages_cross_and_come_from_anybody():
@@ -222,15 +122,55 @@ except chipcomm.PeerDiedError as error: print("seen", error, flush=True)
 def test_a_missing_rank_is_a_timeout_that_names_it():
     found = launch(
         """
-dist.init_process_group("chipcomm", timeout=datetime.timedelta(seconds=3))
-if me == 1: time.sleep(6); os._exit(0)
-try: dist.barrier()
-except chipcomm.TimedOutError as error: print("late", error, flush=True)
+dist.init_process_group("chipcomm", timeout=datetime.timedelta(seconds=6))
+pair = dist.new_group([0, 1])                       # of the default group's backend
+def late(what, call):
+    try: call()
+    except chipcomm.TimedOutError as error: os.write(1, f"{what} {me}: {error}\\n".encode())
+if me == 1:
+    dist.recv(torch.zeros(1), 0); os._exit(0)
+if me == 0:
+    late("watched", lambda: dist.monitored_barrier(pair, datetime.timedelta(seconds=1)))
+    dist.set_timeout(datetime.timedelta(seconds=1))
+    try: dist.set_timeout(datetime.timedelta(seconds=60))
+    except chipcomm.InvalidError as error: os.write(1, f"longer 0: {error}\\n".encode())
+    late("short", lambda: dist.irecv(torch.zeros(1), 2).wait())
+    late("given", lambda: dist.barrier(group=pair, timeout=datetime.timedelta(seconds=1)))
+late("whole", lambda: dist.barrier())
+if me == 0: time.sleep(10); dist.send(torch.zeros(1), 1)
+os._exit(0)
 """,
-        2,
+        3,
         expect=None,
     )
-    assert "late" in found.stdout and "1" in found.stdout, found
+    lines = dict(line.split(": ", 1) for line in found.stdout.splitlines() if ": " in line)
+    assert "ranks [1]" in lines["watched 0"], found
+    assert "6.0 s" in lines["longer 0"], found
+    assert all("1.0 s" in lines[name] for name in ("short 0", "given 0", "whole 0")), found
+    # The rank that waits to the end learns who is missing.
+    assert "rank 1" in lines["whole 2"] or "ranks [1]" in lines["whole 2"], found
+
+
+def test_torchrun_and_a_group_after_its_end(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        """
+import os, torch, torch.distributed as dist, chipcomm.torch
+with chipcomm.init() as comm: assert (comm.rank, comm.size) == (int(os.environ["RANK"]), 2); comm.barrier()
+dist.init_process_group("chipcomm")
+t = torch.ones(3); dist.all_reduce(t); assert t.tolist() == [2, 2, 2]
+group = dist.group.WORLD
+dist.destroy_process_group()
+for call in (lambda: group.allreduce([t]).wait(), lambda: group.barrier().wait(), lambda: group.send([t], 1 - comm.rank)):
+    try: call()
+    except chipcomm.ClosedError as error: assert "make a new one" in str(error)
+    else: assert False
+os.write(1, f"rank {comm.rank}\\n".encode())
+"""
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert found.returncode == 0 and sorted(found.stdout.splitlines()) == ["rank 0", "rank 1"], found
 
 
 def test_ranks_on_different_hosts_are_refused():

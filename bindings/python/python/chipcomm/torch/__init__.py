@@ -14,7 +14,6 @@ import os
 import queue
 import socket
 import threading
-import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -25,8 +24,9 @@ try:
 except ImportError as _missing:
     raise ImportError("chipcomm.torch is a backend of torch.distributed; install torch: pip install torch") from _missing
 
-from . import Communicator, Group
-from .errors import Error, InvalidError
+from .. import Communicator
+from ..errors import Error, InvalidError
+from ._work import BYTES, Message, Messages, Work, check, seconds
 
 #: The name of the backend.
 NAME = "chipcomm"
@@ -50,7 +50,6 @@ _TYPES = {
     torch.float64: 32,
     torch.bool: 33,
 }
-_BYTES = 5
 
 _RED = dist.ReduceOp.RedOpType
 _OPS = {_RED.SUM: 0, _RED.PRODUCT: 1, _RED.MAX: 2, _RED.MIN: 3, _RED.AVG: 4, _RED.BAND: 5, _RED.BOR: 6, _RED.BXOR: 7}
@@ -59,8 +58,6 @@ _BOOL_OPS = {_RED.SUM: 9, _RED.PRODUCT: 8}
 
 #: Bytes of a rank's window for `empty`, unless ``CHIPCOMM_TORCH_POOL`` says otherwise.
 _POOL = 64 << 20
-#: The tag of the messages that announce others.
-_ANNOUNCES = 0xFFFF_FFFF
 
 
 def _op(reduce_op: Any, dtype: torch.dtype) -> int:
@@ -72,14 +69,9 @@ def _op(reduce_op: Any, dtype: torch.dtype) -> int:
     return found
 
 
-def _check(tensor: torch.Tensor) -> None:
-    if tensor.device.type != "cpu" or tensor.layout != torch.strided:
-        raise InvalidError(f"a {tensor.layout} tensor on {tensor.device}; backend {NAME} takes dense CPU tensors")
-
-
 def _code(tensor: torch.Tensor) -> int:
     """For a reduction."""
-    _check(tensor)
+    check(tensor)
     code = _TYPES.get(tensor.dtype)
     if code is None:
         raise InvalidError(f"{tensor.dtype} cannot be reduced; use a floating point, integer or bool type")
@@ -92,204 +84,6 @@ def _one(tensors: Any) -> torch.Tensor:
     if len(tensors) != 1:
         raise InvalidError(f"{len(tensors)} tensors; a rank passes one")
     return tensors[0]
-
-
-class _Work(dist.Work):
-    """A call that is over, or that a thread of the group makes."""
-
-    def __init__(self, result: list[torch.Tensor], done: threading.Event | None = None):
-        super().__init__()
-        self._result, self._done = result, done
-        self._error: BaseException | None = None
-        self._future: torch.futures.Future[list[torch.Tensor]] | None = None
-        self._lock = threading.Lock()
-        self.source = -1
-
-    def _finish(self, error: BaseException | None) -> None:
-        self._error = error
-        with self._lock:
-            if self._done is not None:
-                self._done.set()
-            future = self._future
-        if future is not None:
-            self._settle(future)
-
-    def _settle(self, future: torch.futures.Future[list[torch.Tensor]]) -> None:
-        if self._error is None:
-            future.set_result(self._result)
-        else:
-            future.set_exception(self._error)
-
-    def is_completed(self) -> bool:
-        return self._done is None or self._done.is_set()
-
-    def is_success(self) -> bool:
-        return self.is_completed() and self._error is None
-
-    def exception(self) -> Any:
-        return self._error
-
-    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        if self._done is not None:
-            limit = timeout.total_seconds() if timeout and timeout > timedelta(0) else None
-            if not self._done.wait(limit):
-                raise TimeoutError(f"the call is not over after {limit} s; it goes on, and its tensors are in use")
-        if self._error is not None:
-            raise self._error
-        return True
-
-    def synchronize(self) -> None:
-        self.wait()
-
-    def result(self) -> list[torch.Tensor]:
-        self.wait()
-        return self._result
-
-    def source_rank(self) -> int:
-        self.wait()
-        return self.source
-
-    _source_rank = source_rank
-
-    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        with self._lock:
-            if self._future is None:
-                self._future = torch.futures.Future()
-                if not self.is_completed():
-                    return self._future
-                future = self._future
-            else:
-                return self._future
-        self._settle(future)
-        return future
-
-
-class _Message(_Work):
-    """A message that was started."""
-
-    def __init__(self, messages: _Messages, tensor: torch.Tensor, step: Callable[[], bool]):
-        super().__init__([tensor], threading.Event())
-        self._messages, self._step = messages, step
-
-    def is_completed(self) -> bool:
-        if not self._done.is_set():
-            try:
-                with self._messages.lock:
-                    over = self._done.is_set() or self._step()
-                if over and not self._done.is_set():
-                    self._finish(None)
-            except BaseException as error:
-                self._finish(error)
-                raise
-        return self._done.is_set()
-
-    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        limit = timeout.total_seconds() if timeout and timeout > timedelta(0) else None
-        until = None if limit is None else time.monotonic() + limit
-        polls = 0
-        while not self.is_completed():
-            polls += 1
-            # Mostly it is there soon; then other ranks may need the core.
-            time.sleep(0 if polls < 50 else min(1e-3, 2e-5 * (polls - 49)))
-            if until is not None and time.monotonic() > until:
-                raise TimeoutError(f"no message after {limit} s; the call goes on, and its tensor is in use")
-        return super().wait()
-
-    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        self.wait()
-        return super().get_future()
-
-
-class _Messages:
-    """Messages between two ranks. Each is announced, so that a receiver can take one from anybody."""
-
-    def __init__(self, group: Group):
-        self.group, self.lock = group, threading.RLock()
-        #: Announcements that have come, by their source; and those that belong to messages that were received by name.
-        self.announced: dict[int, list[int]] = {}
-        self.owed: dict[int, list[int]] = {}
-        #: Announcements that are being received.
-        self.expected: dict[int, tuple[int, torch.Tensor]] = {}
-        self.kept: list[tuple[int, torch.Tensor]] = []
-
-    def send(self, tensor: torch.Tensor, to: int, tag: int) -> _Message:
-        _check(tensor)
-        data = tensor.contiguous()
-        with self.lock:
-            self._forget_sent()
-            head = torch.tensor([tag], dtype=torch.int64)
-            announced = self.group._raw_message(True, head.data_ptr(), 1, 7, to, _ANNOUNCES)
-            self.kept.append((announced, head))
-            bytes_ = data.numel() * data.element_size()
-            number = self.group._raw_message(True, data.data_ptr(), bytes_, _BYTES, to, tag)
-        work = _Message(self, tensor, lambda: self.group._test(number))
-        work.data = data
-        return work
-
-    def _forget_sent(self) -> None:
-        self.kept = [(number, head) for number, head in self.kept if not self.group._test(number)]
-
-    def recv(self, tensor: torch.Tensor, source: int, tag: int) -> _Message:
-        _check(tensor)
-        with self.lock:
-            self.owed.setdefault(source, []).append(tag)
-            self._expect(source)
-            step = self._receive(tensor, source, tag)
-        work = _Message(self, tensor, step)
-        work.source = source
-        return work
-
-    def _receive(self, tensor: torch.Tensor, source: int, tag: int) -> Callable[[], bool]:
-        data = tensor if tensor.is_contiguous() else torch.empty_like(tensor, memory_format=torch.contiguous_format)
-        bytes_ = data.numel() * data.element_size()
-        number = self.group._raw_message(False, data.data_ptr(), bytes_, _BYTES, source, tag)
-
-        def step() -> bool:
-            self._poll(source)
-            if not self.group._test(number):
-                return False
-            if data is not tensor:
-                tensor.copy_(data)
-            return True
-
-        return step
-
-    def recv_any(self, tensor: torch.Tensor, tag: int) -> _Message:
-        _check(tensor)
-        peers = [rank for rank in range(self.group.size) if rank != self.group.rank]
-        found: list[Callable[[], bool]] = []
-
-        def step() -> bool:
-            if not found:
-                for source in peers:
-                    self._expect(source)
-                    self._poll(source)
-                    if tag in self.announced.get(source, []):
-                        self.announced[source].remove(tag)
-                        work.source = source
-                        found.append(self._receive(tensor, source, tag))
-                        break
-            return bool(found) and found[0]()
-
-        work = _Message(self, tensor, step)
-        return work
-
-    def _expect(self, source: int) -> None:
-        if source not in self.expected:
-            head = torch.empty(1, dtype=torch.int64)
-            self.expected[source] = (self.group._raw_message(False, head.data_ptr(), 1, 7, source, _ANNOUNCES), head)
-
-    def _poll(self, source: int) -> None:
-        """Takes the announcements that have come from there."""
-        while source in self.expected and self.group._test(self.expected[source][0]):
-            tag = int(self.expected.pop(source)[1][0])
-            owed = self.owed.get(source, [])
-            if tag in owed:
-                owed.remove(tag)
-            else:
-                self.announced.setdefault(source, []).append(tag)
-            if owed:
-                self._expect(source)
 
 
 def _host() -> str:
@@ -316,28 +110,31 @@ class ProcessGroupChipcomm(dist.ProcessGroup):
     def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta):
         super().__init__(rank, size)
         self._rank, self._size = rank, size
+        #: How long calls take at most, in seconds, and how long a caller waits for one, where that is less.
+        self._longest, self._limit = timeout.total_seconds(), None
         pool = int(os.environ.get("CHIPCOMM_TORCH_POOL", _POOL))
         self._comm = _rendezvous(store, rank, size, timeout)
         self._group = self._comm.group(pool=pool)
-        self._messages = _Messages(self._comm.group(pool=0, progress_thread=True))
+        self._messages = Messages(self._comm.group(pool=0, progress_thread=True))
         self._lock = threading.Lock()
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._queued = 0
         self._thread: threading.Thread | None = None
-        self._coalesced: list[_Work] | None = None
+        self._coalesced: list[Work] | None = None
         _groups.append(self)
 
     # How calls are made.
 
-    def _do(self, result: list[torch.Tensor], opts: Any, call: Callable[[], None]) -> _Work:
-        if not getattr(opts, "asyncOp", True) and self._coalesced is None:
+    def _do(self, result: list[torch.Tensor], opts: Any, call: Callable[[], None], limit: float | None = None) -> Work:
+        limit = limit or self._limit
+        if not getattr(opts, "asyncOp", True) and self._coalesced is None and limit is None:
             with self._lock:
                 idle = self._queued == 0
                 if idle:
                     call()
             if idle:
-                return _Work(result)
-        work = _Work(result, threading.Event())
+                return Work(result)
+        work = Work(result, threading.Event(), limit)
         with self._lock:
             self._queued += 1
             if self._thread is None:
@@ -359,19 +156,19 @@ class ProcessGroupChipcomm(dist.ProcessGroup):
                     error = raised
                 self._queued -= 1
             del call, item
-            work._finish(error)
+            work.finish(error)
             del work
 
     def _start_coalescing(self, device: Any = None) -> None:
         self._coalesced = []
 
-    def _end_coalescing(self, device: Any = None) -> _Work:
+    def _end_coalescing(self, device: Any = None) -> Work:
         works, self._coalesced = self._coalesced or [], None
-        return works[-1] if works else _Work([])
+        return works[-1] if works else Work([])
 
     # The calls.
 
-    def allreduce(self, tensors: Any, opts: Any = None) -> _Work:
+    def allreduce(self, tensors: Any, opts: Any = None) -> Work:
         tensor = _one(tensors)
         code, op = _code(tensor), _op(opts.reduceOp if opts is not None else _RED.SUM, tensor.dtype)
         if tensor.is_contiguous():
@@ -385,24 +182,24 @@ class ProcessGroupChipcomm(dist.ProcessGroup):
 
         return self._do([tensor], opts, call)
 
-    def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> _Work:
+    def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Work:
         works = [self.allreduce([tensor], opts) for tensor in tensors]
         return _all(works, list(tensors))
 
-    def broadcast(self, tensors: Any, opts: Any = None) -> _Work:
+    def broadcast(self, tensors: Any, opts: Any = None) -> Work:
         tensor, root = _one(tensors), opts.rootRank if opts is not None else 0
-        _check(tensor)
+        check(tensor)
 
         def call() -> None:
             data = tensor.contiguous()
             bytes_ = data.numel() * data.element_size()
-            self._group._raw(_BROADCAST, data.data_ptr(), data.data_ptr(), bytes_, _BYTES, -1, root)
+            self._group._raw(_BROADCAST, data.data_ptr(), data.data_ptr(), bytes_, BYTES, -1, root)
             if data is not tensor:
                 tensor.copy_(data)
 
         return self._do([tensor], opts, call)
 
-    def reduce(self, tensors: Any, opts: Any = None) -> _Work:
+    def reduce(self, tensors: Any, opts: Any = None) -> Work:
         tensor, root = _one(tensors), opts.rootRank if opts is not None else 0
         code, op = _code(tensor), _op(opts.reduceOp if opts is not None else _RED.SUM, tensor.dtype)
 
@@ -415,36 +212,36 @@ class ProcessGroupChipcomm(dist.ProcessGroup):
 
         return self._do([tensor], opts, call)
 
-    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> _Work:
-        _check(output), _check(input)
+    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
+        check(output), check(input)
         if output.numel() != input.numel() * self._size or output.dtype != input.dtype:
             raise InvalidError(f"output has {output.numel()} elements; this call takes {input.numel() * self._size} of the input's type")
 
         def call() -> None:
             data = input.contiguous()
             out = output if output.is_contiguous() else output.contiguous()
-            self._group._raw(_ALL_GATHER, data.data_ptr(), out.data_ptr(), data.numel() * data.element_size(), _BYTES)
+            self._group._raw(_ALL_GATHER, data.data_ptr(), out.data_ptr(), data.numel() * data.element_size(), BYTES)
             if out is not output:
                 output.copy_(out)
 
         return self._do([output], opts, call)
 
-    def allgather(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> _Work:
+    def allgather(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> Work:
         outputs, tensor = (output_tensors[0] if isinstance(output_tensors[0], (list, tuple)) else output_tensors), _one(input_tensors)
         self._check_list("output", outputs, tensor)
         for one in outputs:
-            _check(one)
+            check(one)
 
         def call() -> None:
             data, size = tensor.contiguous(), tensor.element_size()
             counts = [one.numel() * size for one in outputs]
             flat = torch.empty(sum(counts), dtype=torch.uint8)
-            self._group._raw(_ALL_GATHER_V, data.data_ptr(), flat.data_ptr(), 0, _BYTES, -1, 0, counts)
+            self._group._raw(_ALL_GATHER_V, data.data_ptr(), flat.data_ptr(), 0, BYTES, -1, 0, counts)
             _unflatten(flat, outputs)
 
         return self._do(list(outputs), opts, call)
 
-    def allgather_coalesced(self, output_lists: Any, input_list: Any, opts: Any = None) -> _Work:
+    def allgather_coalesced(self, output_lists: Any, input_list: Any, opts: Any = None) -> Work:
         # output_lists[rank][i] is tensor i of that rank.
         works = [
             self.allgather([[of_rank[at] for of_rank in output_lists]], [tensor], opts)
@@ -452,13 +249,13 @@ class ProcessGroupChipcomm(dist.ProcessGroup):
         ]
         return _all(works, [tensor for of_rank in output_lists for tensor in of_rank])
 
-    def all_gather_single_coalesced(self, output_lists: Any, input_list: Any, opts: Any = None) -> _Work:
+    def all_gather_single_coalesced(self, output_lists: Any, input_list: Any, opts: Any = None) -> Work:
         works = [self.all_gather_single(out, tensor, opts) for out, tensor in zip(output_lists, input_list, strict=True)]
         return _all(works, list(output_lists))
 
-    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> _Work:
+    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
         code, op = _code(input), _op(opts.reduceOp if opts is not None else _RED.SUM, input.dtype)
-        _check(output)
+        check(output)
         if input.numel() != output.numel() * self._size or output.dtype != input.dtype:
             raise InvalidError(f"input has {input.numel()} elements; this call takes {output.numel() * self._size} of the output's type")
 
@@ -472,7 +269,7 @@ class ProcessGroupChipcomm(dist.ProcessGroup):
 
         return self._do([output], opts, call)
 
-    def reduce_scatter(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> _Work:
+    def reduce_scatter(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> Work:
         output, inputs = _one(output_tensors), (input_tensors[0] if isinstance(input_tensors[0], (list, tuple)) else input_tensors)
         self._check_list("input", inputs, output)
         code, op = _code(output), _op(opts.reduceOp if opts is not None else _RED.SUM, output.dtype)
@@ -485,7 +282,7 @@ class ProcessGroupChipcomm(dist.ProcessGroup):
 
         return self._do([output], opts, call)
 
-    def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> _Work:
+    def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Work:
         works = [self.reduce_scatter_single(out, tensor, opts) for out, tensor in zip(outputs, inputs, strict=True)]
         return _all(works, list(outputs))
 
@@ -496,15 +293,15 @@ class ProcessGroupChipcomm(dist.ProcessGroup):
         output_split_sizes: Sequence[int] | None = None,
         input_split_sizes: Sequence[int] | None = None,
         opts: Any = None,
-    ) -> _Work:
-        _check(output), _check(input)
+    ) -> Work:
+        check(output), check(input)
         receive, send = self._splits(output, output_split_sizes), self._splits(input, input_split_sizes)
 
         def call() -> None:
             data, out = input.contiguous(), output.contiguous()
             if data.data_ptr() == out.data_ptr():
                 data = data.clone()
-            self._group._raw(_ALL_TO_ALL_V, data.data_ptr(), out.data_ptr(), 0, _BYTES, -1, 0, send, receive)
+            self._group._raw(_ALL_TO_ALL_V, data.data_ptr(), out.data_ptr(), 0, BYTES, -1, 0, send, receive)
             if out is not output:
                 output.copy_(out)
 
@@ -522,7 +319,7 @@ class ProcessGroupChipcomm(dist.ProcessGroup):
         row = tensor.numel() // rows * tensor.element_size() if rows else 0
         return [size * row for size in sizes]
 
-    def alltoall(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> _Work:
+    def alltoall(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> Work:
         if len(output_tensors) != self._size or len(input_tensors) != self._size:
             raise InvalidError(f"{len(output_tensors)} outputs and {len(input_tensors)} inputs for {self._size} ranks")
 
@@ -530,14 +327,14 @@ class ProcessGroupChipcomm(dist.ProcessGroup):
             flat = torch.cat([one.contiguous().reshape(-1).view(torch.uint8) for one in input_tensors])
             send, receive = ([one.numel() * one.element_size() for one in side] for side in (input_tensors, output_tensors))
             out = torch.empty(sum(receive), dtype=torch.uint8)
-            self._group._raw(_ALL_TO_ALL_V, flat.data_ptr(), out.data_ptr(), 0, _BYTES, -1, 0, send, receive)
+            self._group._raw(_ALL_TO_ALL_V, flat.data_ptr(), out.data_ptr(), 0, BYTES, -1, 0, send, receive)
             _unflatten(out, output_tensors)
 
         return self._do(list(output_tensors), opts, call)
 
-    def gather(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> _Work:
+    def gather(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> Work:
         tensor, root = _one(input_tensors), opts.rootRank if opts is not None else 0
-        _check(tensor)
+        check(tensor)
         outputs = []
         if root == self._rank:
             outputs = output_tensors[0] if isinstance(output_tensors[0], (list, tuple)) else output_tensors
@@ -547,18 +344,18 @@ class ProcessGroupChipcomm(dist.ProcessGroup):
             data = tensor.contiguous()
             bytes_ = data.numel() * data.element_size()
             flat = torch.empty(bytes_ * self._size if outputs else 0, dtype=torch.uint8)
-            self._group._raw(_GATHER, data.data_ptr(), flat.data_ptr(), bytes_, _BYTES, -1, root)
+            self._group._raw(_GATHER, data.data_ptr(), flat.data_ptr(), bytes_, BYTES, -1, root)
             if outputs:
                 _unflatten(flat, outputs)
 
         return self._do(list(outputs), opts, call)
 
-    def gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> _Work:
+    def gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
         return self.gather([list(output.chunk(self._size))] if opts.rootRank == self._rank else [], [input], opts)
 
-    def scatter(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> _Work:
+    def scatter(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> Work:
         output, root = _one(output_tensors), opts.rootRank if opts is not None else 0
-        _check(output)
+        check(output)
         inputs = []
         if root == self._rank:
             inputs = input_tensors[0] if isinstance(input_tensors[0], (list, tuple)) else input_tensors
@@ -568,7 +365,7 @@ class ProcessGroupChipcomm(dist.ProcessGroup):
             parts = [one.contiguous().reshape(-1).view(torch.uint8) for one in inputs]
             flat = torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)
             out = torch.empty(output.numel() * output.element_size(), dtype=torch.uint8)
-            self._group._raw(_SCATTER, flat.data_ptr(), out.data_ptr(), out.numel(), _BYTES, -1, root)
+            self._group._raw(_SCATTER, flat.data_ptr(), out.data_ptr(), out.numel(), BYTES, -1, root)
             _unflatten(out, [output])
 
         return self._do([output], opts, call)
@@ -577,16 +374,21 @@ class ProcessGroupChipcomm(dist.ProcessGroup):
         if len(tensors) != self._size or any(one.dtype != like.dtype for one in tensors):
             raise InvalidError(f"{what} is a list of {len(tensors)} tensors; pass {self._size} of {like.dtype}, one for each rank")
 
-    def barrier(self, opts: Any = None) -> _Work:
-        return self._do([], opts, lambda: self._group._raw(_BARRIER, 0, 0, 0, _BYTES))
+    def barrier(self, opts: Any = None) -> Work:
+        limit = seconds(getattr(opts, "timeout", None))
+        return self._do([], opts, lambda: self._group._raw(_BARRIER, 0, 0, 0, BYTES), limit)
 
-    def send(self, tensors: Any, dst: int, tag: int = 0) -> _Message:
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        """A barrier whose error names the ranks that did not come in time, always all of them."""
+        self._messages.monitored_barrier(min(seconds(timeout) or self._longest, self._longest))
+
+    def send(self, tensors: Any, dst: int, tag: int = 0) -> Message:
         return self._messages.send(_one(tensors), dst, tag)
 
-    def recv(self, tensors: Any, src: int, tag: int = 0) -> _Message:
+    def recv(self, tensors: Any, src: int, tag: int = 0) -> Message:
         return self._messages.recv(_one(tensors), src, tag)
 
-    def recv_anysource(self, tensors: Any, tag: int = 0) -> _Message:
+    def recv_anysource(self, tensors: Any, tag: int = 0) -> Message:
         return self._messages.recv_any(_one(tensors), tag)
 
     # Names of other versions of torch.
@@ -601,7 +403,21 @@ class ProcessGroupChipcomm(dist.ProcessGroup):
     # What torch asks a group.
 
     supports_coalescing = False
+    supports_splitting = False
     _supports_time_estimate = False
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        # None while torch makes the group: it would attach a recorder, which cannot name a group that is in Python.
+        return [torch.device("cpu")] if self in dist.distributed_c10d._world.pg_names else []
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """From now on a caller waits that long at most; the call itself ends with the time that the group was made with."""
+        limit = seconds(timeout)
+        if limit is None or limit > self._longest:
+            text = f"timeout is {timeout}; this group was made with {self._longest} s, which is the longest that a call can take"
+            raise InvalidError(f"{text}, so give init_process_group or new_group more")
+        self._limit = self._messages.limit = limit
 
     def _get_backend(self, device: Any) -> ProcessGroupChipcomm:
         return self
@@ -654,10 +470,10 @@ def _unflatten(flat: torch.Tensor, outputs: Sequence[torch.Tensor]) -> None:
         at = end
 
 
-def _all(works: list[_Work], result: list[torch.Tensor]) -> _Work:
+def _all(works: list[Work], result: list[torch.Tensor]) -> Work:
     """One work for several that a group makes in order: the last, with the results of all."""
     if not works:
-        return _Work(result)
+        return Work(result)
     works[-1]._result = result
     return works[-1]
 
@@ -686,9 +502,9 @@ def empty(*size: Any, dtype: torch.dtype | None = None, group: Any = None) -> to
     return torch.frombuffer(memory, dtype=dtype).view(shape)
 
 
-def monitored_barrier(group: Any = None) -> None:
-    """A barrier whose error names the ranks that are missing. (torch's own function of that name is for gloo only.)"""
-    _of(group).barrier().wait()
+def monitored_barrier(group: Any = None, timeout: timedelta | None = None) -> None:
+    """A barrier whose error names the ranks that are missing, also where torch's own function of that name is for gloo only."""
+    _of(group).monitored_barrier(timeout)
 
 
 def _create(store: dist.Store, rank: int, size: int, timeout: timedelta) -> ProcessGroupChipcomm:

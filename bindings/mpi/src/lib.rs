@@ -13,6 +13,7 @@
 //! - **CM-4** A rank that dies ends the waits of the others with an error of MPI's on their communicator.
 //! - **CM-5** A group ends with its communicator, without waiting for the others; `MPI_Finalize` leaves nothing.
 //! - **CM-6** A communicator whose ranks cannot make a group has all its calls passed on, on all ranks.
+//! - **CM-7** What is not taken is as without the library: its result, its speed, and what `MPI_Init_thread` grants.
 //!
 //! # What it does not do
 //! Non-blocking and persistent collectives, neighborhoods, scans and windows are the MPI library's. It has no ranks of its own.

@@ -4,20 +4,16 @@
 mod support;
 
 use std::process::Command;
-use support::{Built, Family, counts, libraries, texts};
+use support::{Built, Family, counts, libraries, run_well, texts};
 
 fn everywhere(test: impl Fn(&Built)) {
     libraries().into_iter().for_each(|mpi| test(&Built::new(mpi)));
 }
 
-/// Runs a test program, which must say that all is well. Returns what it said besides.
+/// Runs a test program. Returns the table.
 fn run(built: &Built, name: &str, ranks: usize, arguments: &[&str]) -> String {
     let program = built.compile(name);
-    let out = built.launch(ranks).arg(program).args(arguments).output().unwrap();
-    let (stdout, stderr) = texts(&out);
-    let well = out.status.success() && stdout.lines().any(|line| line == "ok");
-    assert!(well, "{name} on {ranks} ranks of {:?}: {}\n{stdout}{stderr}", built.mpi.family, out.status);
-    stderr
+    run_well(built.launch(ranks).arg(program).args(arguments)).1
 }
 
 // CM-1, CM-3
@@ -26,8 +22,18 @@ fn run(built: &Built, name: &str, ranks: usize, arguments: &[&str]) -> String {
 fn reductions_of_every_type_and_operation_are_those_of_the_library() {
     everywhere(|built| {
         for (ranks, step) in [(2, "2"), (3, "7")] {
-            let (taken, passed) = counts(&run(built, "reductions", ranks, &[step]));
-            assert!(taken > 20 * passed && passed > 0, "{taken} taken, {passed} passed on");
+            let table = run(built, "reductions", ranks, &[step]);
+            let (taken, passed) = counts(&table);
+            assert!(taken > 20 * passed && passed > 0, "{table}");
+            for reason in
+                ["an operation that is MPI's", "a type of which", "the first calls of a communicator"]
+            {
+                assert!(table.contains(reason), "{table}");
+            }
+            // Calls and milliseconds: taken, and passed on.
+            let row = table.lines().find_map(|line| line.trim().strip_prefix("Allreduce ")).unwrap();
+            let numbers: Vec<f64> = row.split_whitespace().map(|word| word.parse().unwrap()).collect();
+            assert!(numbers.len() == 4 && numbers.iter().all(|number| *number > 0.0), "{table}");
         }
     });
 }
@@ -49,7 +55,7 @@ fn blocks_move_as_they_do_with_the_library_whatever_type_each_rank_has() {
 #[ignore = "slow: cargo xtask ci mpi"]
 fn calls_from_fortran_are_taken_with_both_modules() {
     everywhere(|built| {
-        if !Command::new(built.mpi.fortran).arg("--version").output().is_ok_and(|out| out.status.success()) {
+        if !Command::new(&built.mpi.fortran).arg("--version").output().is_ok_and(|out| out.status.success()) {
             println!("not run: there is no Fortran compiler on this machine");
             return;
         }
@@ -115,6 +121,65 @@ fn where_one_rank_declines_all_calls_are_passed_on() {
         assert!(out.status.success() && stdout.contains("ok"), "{stdout}{stderr}");
         let (taken, passed) = counts(&stderr);
         assert!(taken == 0 && passed > 100, "{stderr}");
+    });
+}
+
+// CM-5
+#[test]
+#[ignore = "slow: cargo xtask ci mpi"]
+fn nothing_stays_in_memory_or_in_files_when_a_program_has_ended_or_was_killed() {
+    everywhere(|built| {
+        let folder = built.folder.path().display();
+        // Folders of its own, in which nobody else leaves anything; the programs are seen where they were.
+        let script = format!(
+            "set -e; mount --bind {folder} /mnt; mount -t tmpfs none /dev/shm; mount -t tmpfs none /tmp
+             mkdir -p {folder}; mount --bind /mnt {folder}; \"$@\" > /dev/null 2>&1 || true; trap '' HUP TERM
+             sleep 0.2; find /dev/shm -mindepth 1; find /tmp -name '*chipcomm*' -not -path '{folder}*'; echo looked"
+        );
+        for name in ["communicators", "killed"] {
+            let program = built.compile(name);
+            let mut command = Command::new("unshare");
+            command.args(["--mount", "sh", "-c", &script, "sh"]);
+            let launcher = built.launch(3);
+            command.arg(launcher.get_program()).args(launcher.get_args()).arg(program);
+            let (stdout, stderr) = texts(&command.output().unwrap());
+            if stderr.contains("unshare:") || stderr.contains("mount:") {
+                println!("not run: no right to mount");
+                return;
+            }
+            // What a killed rank leaves of the MPI library's own is the launcher's to remove.
+            let ours = |line: &&str| name == "communicators" || line.contains("chipcomm");
+            let left: Vec<_> = stdout.lines().filter(|line| *line != "looked").filter(ours).collect();
+            assert!(stdout.contains("looked") && left.is_empty(), "{name}: {stdout}{stderr}");
+        }
+    });
+}
+
+// CM-7
+#[test]
+#[ignore = "slow: cargo xtask ci mpi"]
+fn a_program_of_which_nothing_is_taken_says_the_same_with_and_without_the_drop_in() {
+    everywhere(|built| {
+        let program = built.compile("nothing");
+        let quiet = |mut command: Command| run_well(command.env_remove("CHIPCOMM_MPI_STATS").arg(&program));
+        let (with, without) = (quiet(built.launch(2)), quiet(built.launch_alone(2)));
+        assert_eq!(with.0, without.0);
+        assert!(!with.1.contains("chipcomm"), "{}", with.1);
+    });
+}
+
+// CM-7
+#[test]
+#[ignore = "slow: cargo xtask ci mpi"]
+fn threads_get_the_level_that_the_library_grants() {
+    everywhere(|built| {
+        let program = built.compile("levels");
+        for level in ["0", "1", "2", "3"] {
+            let (with, table) = run_well(built.launch(2).arg(&program).arg(level));
+            let (without, _) = run_well(built.launch_alone(2).arg(&program).arg(level));
+            assert_eq!(with, without);
+            assert!(counts(&table).0 >= 2, "{table}");
+        }
     });
 }
 

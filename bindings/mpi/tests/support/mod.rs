@@ -15,31 +15,38 @@ pub(crate) enum Family {
 }
 
 /// A library with its wrapper and launcher.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Mpi {
     pub(crate) family: Family,
-    compiler: &'static str,
-    pub(crate) fortran: &'static str,
-    launcher: &'static str,
+    compiler: PathBuf,
+    pub(crate) fortran: PathBuf,
+    launcher: PathBuf,
 }
 
-const KNOWN: [Mpi; 2] = [
-    Mpi {
-        family: Family::OpenMpi,
-        compiler: "mpicc.openmpi",
-        fortran: "mpif90.openmpi",
-        launcher: "mpirun.openmpi",
-    },
-    Mpi { family: Family::Mpich, compiler: "mpicc.mpich", fortran: "mpif90.mpich", launcher: "mpirun.mpich" },
-];
+/// What a program says of itself, if it is there.
+fn version(program: &Path) -> Option<String> {
+    Command::new(program).arg("--version").output().ok().map(|out| texts(&out).0)
+}
 
-/// Those that are here.
+impl Mpi {
+    /// Programs in `folder` (empty: on the search path) whose names end so.
+    fn at(folder: &Path, end: &str) -> Option<Self> {
+        let named = |name: &str| folder.join(format!("{name}{end}"));
+        let (compiler, fortran, launcher) = (named("mpicc"), named("mpif90"), named("mpirun"));
+        let says = version(&compiler).and_then(|_| version(&launcher))?;
+        let family = if says.contains("open-mpi.org") { Family::OpenMpi } else { Family::Mpich };
+        Some(Self { family, compiler, fortran, launcher })
+    }
+}
+
+/// Those whose folders `CHIPCOMM_MPI_PREFIXES` names, as `PATH` does; without it, those of Debian that are here.
 pub(crate) fn libraries() -> Vec<Mpi> {
-    let here = |mpi: &Mpi| {
-        let answers = |program: &str| Command::new(program).arg("--version").output().is_ok();
-        answers(mpi.compiler) && answers(mpi.launcher)
+    let named =
+        |prefix: PathBuf| Mpi::at(&prefix.join("bin"), "").expect("mpicc and mpirun in its folder bin");
+    let found: Vec<_> = match std::env::var_os("CHIPCOMM_MPI_PREFIXES") {
+        Some(prefixes) => std::env::split_paths(&prefixes).map(named).collect(),
+        None => [".openmpi", ".mpich"].iter().filter_map(|end| Mpi::at(Path::new(""), end)).collect(),
     };
-    let found: Vec<_> = KNOWN.into_iter().filter(here).collect();
     if found.is_empty() {
         println!("not run: neither Open MPI nor MPICH is on this machine");
     }
@@ -73,7 +80,7 @@ fn succeed(command: &mut Command) {
 /// A library with the drop-in and the test programs, in a folder that goes with it.
 pub(crate) struct Built {
     pub(crate) mpi: Mpi,
-    folder: tempfile::TempDir,
+    pub(crate) folder: tempfile::TempDir,
 }
 
 impl Built {
@@ -86,7 +93,7 @@ impl Built {
         let into = tempfile::tempdir().unwrap();
         let mut flags = folder("c/flags").into_os_string();
         flags = ["@".into(), flags].into_iter().collect();
-        let mut command = Command::new(mpi.compiler);
+        let mut command = Command::new(&mpi.compiler);
         command.arg(flags).args(constants).args(sources(&folder("c"))).arg(&*ARCHIVE).args([
             "-lpthread",
             "-ldl",
@@ -101,11 +108,11 @@ impl Built {
         let program = self.folder.path().join(name);
         let source = |end: &str| folder("tests/c").join(format!("{name}.{end}"));
         let mut command = if source("f90").exists() {
-            let mut command = Command::new(self.mpi.fortran);
+            let mut command = Command::new(&self.mpi.fortran);
             command.arg(source("f90"));
             command
         } else {
-            let mut command = Command::new(self.mpi.compiler);
+            let mut command = Command::new(&self.mpi.compiler);
             command.args(["-Wall", "-Wextra", "-Werror", "-pthread"]).arg(source("c"));
             command
         };
@@ -116,22 +123,36 @@ impl Built {
     /// The launcher, with `ranks` ranks and the drop-in; the program and its arguments are still to come.
     pub(crate) fn launch(&self, ranks: usize) -> Command {
         let library = self.folder.path().join("libchipcomm_mpi.so");
-        let mut command = Command::new("timeout");
-        // The launcher ends its ranks when it is asked to.
-        command.args(["-k", "5", SECONDS, self.mpi.launcher]);
+        let mut command = self.launch_alone(ranks);
         match self.mpi.family {
-            Family::OpenMpi => {
-                command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
-                command.args(["--mca", "mpi_yield_when_idle", "1", "-x"]);
-                command.arg(format!("LD_PRELOAD={}", library.display()));
-            }
-            Family::Mpich => {
-                command.args(["-genv", "LD_PRELOAD"]).arg(library);
-            }
-        }
-        command.args(["-n", &ranks.to_string()]).env("CHIPCOMM_MPI_STATS", "1");
+            Family::OpenMpi => command.arg("-x").arg(format!("LD_PRELOAD={}", library.display())),
+            Family::Mpich => command.args(["-genv", "LD_PRELOAD"]).arg(library),
+        };
+        command.env("CHIPCOMM_MPI_STATS", "1");
         command
     }
+
+    /// The same without the drop-in.
+    pub(crate) fn launch_alone(&self, ranks: usize) -> Command {
+        let mut command = Command::new("timeout");
+        // The launcher ends its ranks when it is asked to.
+        command.args(["-k", "5", SECONDS]).arg(&self.mpi.launcher);
+        if self.mpi.family == Family::OpenMpi {
+            command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
+            command.args(["--mca", "mpi_yield_when_idle", "1"]);
+        }
+        command.args(["-n", &ranks.to_string()]);
+        command
+    }
+}
+
+/// Runs a test program, which must say that all is well. Returns what it says besides: standard output and error.
+pub(crate) fn run_well(command: &mut Command) -> (String, String) {
+    let out = command.output().unwrap();
+    let (stdout, stderr) = texts(&out);
+    let well = out.status.success() && stdout.lines().any(|line| line == "ok");
+    assert!(well, "{command:?}: {}\n{stdout}{stderr}", out.status);
+    (stdout, stderr)
 }
 
 pub(crate) fn texts(out: &Output) -> (String, String) {

@@ -5,11 +5,14 @@
 //! test harness.
 #![allow(unsafe_code, missing_docs)]
 
+#[path = "../../base/child-process/tests/support/hold_exit.rs"]
+mod hold_exit;
 mod support;
 
 use child_process::{Child, ProcessWatch};
 use comm_context::comm::{Membership, Timeout};
 use deadline::{Deadline, HowDied};
+use hold_exit::{Held, allow_tracing};
 use mailbox_atomics::{Wait, WordU32};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -478,6 +481,42 @@ fn f39_f40_a_teardown_that_blocks_is_ended_by_the_parent() {
     assert!(children_of(std::process::id()).is_empty());
     worker.init().unwrap();
     worker.close().unwrap();
+}
+
+fn be_traceable(_: &mut Task<'_>) -> Result<(), Failure> {
+    allow_tracing();
+    Ok(())
+}
+
+#[test]
+#[serial]
+fn f39_close_does_not_wait_for_a_process_that_the_kernel_holds() {
+    // WO-6
+    let mut worker =
+        builder(3).close_within(Timeout::new(Duration::from_millis(300)).unwrap()).build().unwrap();
+    let be_traceable = worker.register_function("be_traceable", be_traceable);
+    worker.init().unwrap();
+    worker.run(|orch| orch.submit_next_level(be_traceable, &Args::new(), 1)).unwrap();
+    let pid = worker.chip_contexts().unwrap()[1].pid;
+    let Some(held) = Held::at_exit_of(pid) else {
+        println!("not run: this process may not trace another");
+        return;
+    };
+    let process = ProcessWatch::of_process(pid).unwrap();
+    let (tells, closed) = std::sync::mpsc::channel();
+    let release = std::thread::spawn(move || {
+        let in_time = closed.recv_timeout(Duration::from_secs(20)).is_ok();
+        drop(held);
+        in_time
+    });
+    let reported = text(&worker.close().unwrap_err());
+    let _ = tells.send(());
+    assert!(release.join().unwrap(), "close has waited for it: {reported}");
+    assert!(reported.contains("chip 1 (pid") && reported.contains("inside the kernel"), "{reported}");
+    assert!(process.wait_for_death(far()));
+    worker.init().unwrap();
+    worker.close().unwrap();
+    assert!(children_of(std::process::id()).is_empty());
 }
 
 /// Loads a kernel into the chip's own process.

@@ -7,17 +7,19 @@
 #![allow(unsafe_code)]
 
 use crate::forked;
+use crate::left;
 use crate::pidfd;
 use crate::pipes::{ChildEnds, ParentEnds, note_exit_code, pipes};
 use crate::process_watch::ProcessWatch;
 use crate::stdio;
-use deadline::{Deadline, HowDied};
+use deadline::{Deadline, HowDied, monotonic_ns};
 use fault_points::fault_call;
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::{ForkResult, Pid, fork};
 use std::cell::Cell;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 /// What a child ends with after a panic, as Rust programs do.
 pub const PANIC_EXIT_CODE: i32 = 101;
@@ -29,13 +31,16 @@ pub fn exit(code: i32) -> ! {
     std::process::exit(code)
 }
 
-/// A child process, forked or spawned. Dropping it kills and reaps it.
+/// A child process, forked or spawned. Dropping it kills and reaps it; one that the kernel holds for longer than most of
+/// a second is reaped later.
 #[derive(Debug)]
 pub struct Child {
-    watch: ProcessWatch,
+    watch: Arc<ProcessWatch>,
     /// The parent's end of the parent-death pipe: closing it kills the child.
     _parent_death: OwnedFd,
     ended: Cell<Option<HowDied>>,
+    /// Until when to wait for its end, once it was killed.
+    killed: Cell<Option<Deadline>>,
 }
 
 impl Child {
@@ -67,6 +72,7 @@ impl Child {
         keep: &[BorrowedFd<'_>],
         body: impl FnOnce() -> i32,
     ) -> nix::Result<Self> {
+        left::reap_ended();
         let (parent_ends, child_ends) = pipes()?;
         fault_call!("process.fork").map_err(Errno::from_raw)?;
         stdio::flush_before_fork();
@@ -102,12 +108,15 @@ impl Child {
         ends: ParentEnds,
     ) -> Self {
         // First a value whose drop kills and reaps: from here on a panic leaves no process behind.
-        let watch = ProcessWatch::of_child(pid.as_raw(), ends.liveness);
-        let mut child = Self { watch, _parent_death: ends.parent_death, ended: Cell::new(None) };
+        let watch = Arc::new(ProcessWatch::of_child(pid.as_raw(), ends.liveness));
+        let (ended, killed) = (Cell::new(None), Cell::new(None));
+        let mut child = Self { watch, _parent_death: ends.parent_death, ended, killed };
         // The number is good for one thing, to open the pidfd now; after that it may be a stranger's.
-        child
-            .watch
-            .open_pidfd(|pid| fault_call!("process.watch").map_err(Errno::from_raw).and_then(|()| open(pid)));
+        if let Some(watch) = Arc::get_mut(&mut child.watch) {
+            watch.open_pidfd(|pid| {
+                fault_call!("process.watch").map_err(Errno::from_raw).and_then(|()| open(pid))
+            });
+        }
         child
     }
 
@@ -142,6 +151,9 @@ impl Child {
         if self.ended.get().is_none() {
             self.watch.signal(signal);
         }
+        if signal == libc::SIGKILL && self.killed.get().is_none() {
+            self.killed.set(Some(Deadline::since(monotonic_ns(), left::ENDS_WITHIN)));
+        }
     }
 
     fn collect(&self, flags: i32) -> Option<HowDied> {
@@ -162,8 +174,10 @@ impl AsFd for Child {
 impl Drop for Child {
     fn drop(&mut self) {
         self.signal(libc::SIGKILL);
-        // Bounded: nothing survives SIGKILL, and a child that was reaped answers at once.
-        while self.collect(0).is_none() {}
+        if self.killed.get().is_some_and(|until| self.reap(until).is_none()) {
+            left::keep(&self.watch);
+        }
+        left::reap_ended();
     }
 }
 
@@ -313,7 +327,7 @@ mod tests {
             let _ = waitpid(Pid::from_raw(child.pid()), None);
             let mut stranger = std::process::Command::new("sleep").arg("60").spawn().unwrap();
             // What the kernel does when the numbers have wrapped around.
-            child.watch.renumber(stranger.id() as i32);
+            Arc::get_mut(&mut child.watch).unwrap().renumber(stranger.id() as i32);
             child.signal(libc::SIGKILL);
             let reaped = child.try_reap();
             drop(child);

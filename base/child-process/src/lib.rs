@@ -7,7 +7,8 @@
 //! # Contract
 //! - **CP-1** A child is killed when its parent ends, at any point, in whatever way.
 //! - **CP-2** A child inherits only the descriptors that it needs.
-//! - **CP-3** Dropping a [`Child`] kills and reaps it; it leaves no zombie.
+//! - **CP-3** Dropping a [`Child`] kills and reaps it; it leaves no zombie. One that is inside the kernel for longer is not
+//!   waited for: it is reaped, once it has ended, when another child is started or dropped.
 //! - **CP-4** Every end is reported as it was: exit code, signal, or unknown where only another process
 //!   got the status. A child notes its exit code itself, so that it is known although SIGCHLD is ignored,
 //!   or the program around reaps all its children.
@@ -37,6 +38,7 @@
 mod child;
 mod death_thread;
 mod forked;
+mod left;
 mod pidfd;
 mod pipes;
 mod process_watch;

@@ -8,6 +8,7 @@
 
 use crate::child::{Child, enter};
 use crate::forked::report_panic;
+use crate::left;
 use crate::pidfd;
 use crate::pipes::{ChildEnds, pipes};
 use fault_points::fault_call;
@@ -51,6 +52,7 @@ impl Child {
     /// handlers that it has. The child is killed when this process ends, in whatever way; should that
     /// happen before this call returns, the child ends itself in [`respawned`].
     pub fn respawn(variable: &str, pass: &[BorrowedFd<'_>]) -> std::io::Result<Self> {
+        left::reap_ended();
         let (parent_ends, child_ends) = pipes()?;
         let own = [child_ends.parent_death.as_fd(), child_ends.liveness.as_fd()];
         let given: Vec<BorrowedFd<'_>> = own.into_iter().chain(pass.iter().copied()).collect();

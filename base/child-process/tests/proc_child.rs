@@ -4,8 +4,12 @@
 //! Forks. The children use pipes and system calls, and no lock of the test harness.
 #![allow(unsafe_code, missing_docs)]
 
+#[path = "support/hold_exit.rs"]
+mod hold_exit;
+
 use child_process::{Child, ProcessWatch};
 use deadline::Deadline;
+use hold_exit::{Held, allow_tracing};
 use nix::sys::signal::Signal;
 use serial_test::serial;
 use std::io::{Read, Write};
@@ -41,4 +45,41 @@ fn f03_children_end_with_their_parent() {
     assert_eq!(grandchild.death(), None);
     parent.signal(Signal::SIGKILL as i32);
     assert!(grandchild.wait_for_death(far()), "the grandchild spins on without its parent");
+}
+
+/// CP-3
+#[test]
+#[serial]
+fn f39_a_killed_child_that_the_kernel_holds_is_not_waited_for_and_reaped_later() {
+    let (mut ready, write) = std::io::pipe().unwrap();
+    let body = || {
+        allow_tracing();
+        (&write).write_all(&[1]).unwrap();
+        loop {
+            std::thread::sleep(Duration::from_secs(60));
+        }
+    };
+    // SAFETY: the body writes to a pipe that it keeps, and sleeps.
+    let child = unsafe { Child::fork(&[write.as_fd()], body) }.unwrap();
+    ready.read_exact(&mut [0]).unwrap();
+    let pid = child.pid();
+    let Some(held) = Held::at_exit_of(pid) else {
+        println!("not run: this process may not trace another");
+        return;
+    };
+    let watch = ProcessWatch::of_process(pid).unwrap();
+    let (tells, dropped) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        drop(child);
+        let _ = tells.send(());
+    });
+    let in_time = dropped.recv_timeout(Duration::from_secs(20));
+    assert_eq!(watch.death(), None, "it was to be held");
+    drop(held);
+    in_time.expect("the drop waits for a process that does not end");
+    thread.join().unwrap();
+    assert!(watch.wait_for_death(far()));
+    // SAFETY: the body returns.
+    drop(unsafe { Child::fork(&[], || 0) }.unwrap());
+    assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "a zombie is left");
 }

@@ -99,8 +99,13 @@ impl<'a> ChipExecutor<'a> {
             }
             Loaded::Orchestration(_) => Err(cannot_run("an orchestration", "a chip")),
         };
-        let task = self.block.child(self.number).task_number();
-        self.checks.finish(armed, self.heaps, Some(&self.chip), task, returned)?;
+        match armed {
+            None => returned?,
+            Some(armed) => {
+                let task = self.block.child(self.number).task_number();
+                self.checks.finish(armed, self.heaps, Some(&self.chip), task, returned)?;
+            }
+        }
         fault_point!("worker.task.after-program");
         Ok(self.chip.flush_outputs()?)
     }

@@ -40,8 +40,13 @@ impl<'a> SubExecutor<'a> {
             Loaded::Closure(closure) => closure(&mut task),
             _ => Err(cannot_run("that program", "a sub-worker")),
         };
-        let number = self.block.child(self.number).task_number();
-        self.checks.finish(armed, self.heaps, None, number, returned)?;
+        match armed {
+            None => returned?,
+            Some(armed) => {
+                let number = self.block.child(self.number).task_number();
+                self.checks.finish(armed, self.heaps, None, number, returned)?;
+            }
+        }
         fault_point!("worker.task.after-program");
         Ok(())
     }

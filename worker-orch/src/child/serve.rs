@@ -14,7 +14,7 @@ const FIRST_LINE: usize = 64;
 pub(super) trait Executor {
     fn execute(&mut self, frame: &ReceivedFrame) -> Result<Vec<u8>, Failure>;
 
-    /// Whether nothing can be executed any more.
+    /// After a failure: whether nothing can be executed any more.
     fn is_lost(&self) -> bool {
         false
     }
@@ -81,12 +81,10 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
             block.record_end(me, seq, monotonic_ns(), traced(&outcome));
         }
         fault_point!("worker.frame.executed");
-        if executor.is_lost() {
-            return Ended::Lost;
-        }
         match outcome {
             Ok(answer) if answer.is_empty() => {}
             Ok(answer) => block.write_answer(me, &answer),
+            Err(_) if executor.is_lost() => return Ended::Lost,
             // Only the first failure of a flight is recorded: all that follows in it is skipped.
             Err(_) if covers(failed_run, frame.run) => executor.not_done(),
             Err(error) => {

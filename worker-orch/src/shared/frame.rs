@@ -102,6 +102,7 @@ impl Kind {
         }
     }
 
+    /// By number, from 1 on.
     const ALL: [Self; 14] = [
         Self::Task,
         Self::Register,
@@ -119,6 +120,14 @@ impl Kind {
         Self::Spans,
     ];
 }
+
+const _: () = {
+    let mut index = 0;
+    while index < Kind::ALL.len() {
+        assert!(Kind::ALL[index] as usize == index + 1);
+        index += 1;
+    }
+};
 
 /// A task of another child that must be done first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -259,6 +268,7 @@ fn counts(head: &[u8; BODY_AT]) -> (usize, usize, usize) {
 
 impl ReceivedFrame {
     /// Decodes a private copy of a slot: total, whatever the bytes. In a malformed frame the kind is `None`.
+    #[inline]
     pub(crate) fn decode(&mut self, bytes: &[u8]) {
         self.kind = None;
         self.prerequisites.clear();
@@ -279,7 +289,7 @@ impl ReceivedFrame {
         if !(1..=Args::MAX_BLOCKS).contains(&self.blocks) {
             return;
         }
-        let kind = || Kind::ALL.into_iter().find(|kind| *kind as u8 == head[20]);
+        let kind = || Kind::ALL.get(usize::from(head[20]).wrapping_sub(1)).copied();
         // Most tasks have no more than this.
         if words + blob + tensors == 0 {
             self.kind = kind();

@@ -152,8 +152,9 @@ impl Programs {
         program
     }
 
+    #[inline]
     pub(crate) fn is_graph(&self, program: Program) -> bool {
-        self.graphs.contains(&program.number())
+        !self.graphs.is_empty() && self.graphs.contains(&program.number())
     }
 
     fn add(&mut self, definition: Definition) -> Program {
@@ -181,27 +182,25 @@ impl Programs {
     }
 
     /// Refuses arguments that do not fit the program's signature, when it has one.
+    #[inline]
     pub(crate) fn check_signature(&self, program: Program, args: &Args) -> Result<(), Failure> {
-        if self.signatures.is_empty() {
-            return Ok(());
-        }
+        if self.signatures.is_empty() { Ok(()) } else { self.check_its_signature(program, args) }
+    }
+
+    #[inline(never)]
+    fn check_its_signature(&self, program: Program, args: &Args) -> Result<(), Failure> {
         match self.signatures.get(&program.number()) {
             Some(signature) => signature.check(&self.get(program)?.name(), args),
             None => Ok(()),
         }
     }
 
+    #[inline]
     pub(crate) fn get(&self, program: Program) -> Result<&Definition, Failure> {
         match self.list.get(program.number() as usize) {
-            Some(Definition::Removed { name }) => {
-                let text = format!("`{name}` was unregistered; register it again and use the new Program");
-                Err(Failure::new(ErrorCode::Invalid, text))
-            }
+            Some(Definition::Removed { name }) => Err(unknown(Some(name))),
             Some(definition) => Ok(definition),
-            None => Err(Failure::new(
-                ErrorCode::Invalid,
-                "this program was registered with another Worker; register it here too",
-            )),
+            None => Err(unknown(None)),
         }
     }
 
@@ -262,6 +261,16 @@ impl Programs {
             _ => Ok(()),
         }
     }
+}
+
+/// A program that was unregistered, with its name, or that never was one of this Worker.
+#[cold]
+fn unknown(removed: Option<&String>) -> Failure {
+    let text = removed.map_or_else(
+        || "this program was registered with another Worker; register it here too".to_owned(),
+        |name| format!("`{name}` was unregistered; register it again and use the new Program"),
+    );
+    Failure::new(ErrorCode::Invalid, text)
 }
 
 /// The index of an item that is `known` already, or else of the new last one.

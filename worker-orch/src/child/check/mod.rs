@@ -92,13 +92,20 @@ impl Checks {
         self.windows.retain(|buffer| buffer.domain != Some(domain));
     }
 
-    /// Before a task: fills its outputs and watches its pages. Nothing happens in a Worker that is not checked.
-    pub(super) fn arm(&mut self, heaps: &[Arc<Region>]) -> Result<Armed, Failure> {
+    /// Before a task: fills its outputs and watches its pages. `None`, at the cost of two comparisons, in a Worker that is not
+    /// checked.
+    #[inline]
+    pub(super) fn arm(&mut self, heaps: &[Arc<Region>]) -> Result<Option<Armed>, Failure> {
+        if self.spans.is_empty() && self.windows.is_empty() {
+            return Ok(None);
+        }
+        self.watch_task(heaps).map(Some)
+    }
+
+    #[inline(never)]
+    fn watch_task(&mut self, heaps: &[Arc<Region>]) -> Result<Armed, Failure> {
         let spans = std::mem::take(&mut self.spans);
         let mut armed = Armed { spans, ranges: Vec::new(), of: Vec::new(), copies: Vec::new() };
-        if armed.spans.is_empty() && self.windows.is_empty() {
-            return Ok(armed);
-        }
         faults::install().map_err(|errno| {
             Failure::new(ErrorCode::System, format!("the handler of SIGSEGV could not be installed: {errno}"))
         })?;

@@ -82,7 +82,14 @@ impl Children {
             && let Some(handle) = stuck.first()
         {
             let pid = handle.pid();
-            let text = format!("{} (pid {pid}) did not end within {patience:?} and was killed", handle.name);
+            let mut text =
+                format!("{} (pid {pid}) did not end within {patience:?} and was killed", handle.name);
+            if handle.process.try_reap().is_none() {
+                text += &format!(
+                    ", which has not ended it yet: it is inside the kernel, where a device may not answer; see \
+                     /proc/{pid}/stack and the system's log"
+                );
+            }
             let failure = Failure::new(ErrorCode::TimedOut, text).in_phase("close");
             problems.add(Event::TimedOut { noticed_ns: 0 }, failure);
         }
@@ -109,6 +116,15 @@ impl Children {
         let text = format!("{} (pid {}) ended with an error: {how}", handle.name, handle.pid());
         let failure = Failure::new(super::death_code(how), text).in_phase("close");
         self.block.exit_failure(child).into_iter().fold(failure, Failure::caused_by)
+    }
+}
+
+/// All are killed before the first is waited for: they end side by side, and share the time that they have for it.
+impl Drop for Children {
+    fn drop(&mut self) {
+        // These deaths are none to report.
+        self.deaths = None;
+        self.handles.iter().for_each(|handle| handle.process.signal(Signal::SIGKILL as i32));
     }
 }
 

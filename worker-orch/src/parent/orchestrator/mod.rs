@@ -145,7 +145,8 @@ impl<'w> Orchestrator<'w> {
             .enter(members.iter().flat_map(|(to, args)| touches(args, spaces, *to, children.next_task(*to))));
         let collectives = self.base.groups.of(members.iter().map(|(to, _)| *to));
         let together: Vec<usize> = members.iter().map(|(to, _)| *to).collect();
-        let session = self.session(program, &together);
+        let graph = self.programs.is_graph(program);
+        let session = if graph { self.session(&together) } else { Vec::new() };
         let each = members.iter().zip(all_needs);
         each.map(|((to, args), needs)| self.send(program, args, *to, &needs, collectives, &session)).collect()
     }
@@ -172,10 +173,11 @@ impl<'w> Orchestrator<'w> {
     fn submit(&mut self, program: Program, args: &Args, to: usize) -> Result<TaskId, Failure> {
         self.check_args(program, args)?;
         self.prepare(program, to)?;
-        let session = self.session(program, &[to]);
-        if self.orders_nothing(args) {
-            return self.send(program, args, to, &[], 0, &session);
+        let graph = self.programs.is_graph(program);
+        if self.orders_nothing(args) && !graph {
+            return self.send(program, args, to, &[], 0, &[]);
         }
+        let session = if graph { self.session(&[to]) } else { Vec::new() };
         let mut needs = std::mem::take(&mut self.needs);
         self.needs(args, to, &mut needs);
         self.send_many_needs(to, &mut needs)?;
@@ -197,6 +199,7 @@ impl<'w> Orchestrator<'w> {
     }
 
     /// Nothing is sent after a failure. Afterwards the child has the program.
+    #[inline]
     fn prepare(&mut self, program: Program, to: usize) -> Result<(), Failure> {
         if let Some(first) = &self.failed {
             return Err(first.clone());
@@ -207,10 +210,7 @@ impl<'w> Orchestrator<'w> {
     }
 
     /// What graphs that are submitted together have in common: a number, and the ranks of their chips.
-    fn session(&mut self, program: Program, chips: &[usize]) -> Vec<u8> {
-        if !self.programs.is_graph(program) {
-            return Vec::new();
-        }
+    fn session(&mut self, chips: &[usize]) -> Vec<u8> {
         self.base.sessions += 1;
         let mut blob = self.base.sessions.to_le_bytes().to_vec();
         // A rank fits a byte: there are at most 64. Sub-workers have none.

@@ -43,10 +43,16 @@ impl Orchestrator<'_> {
     }
 
     /// Refuses arguments that no task can have, before anything is sent.
+    #[inline]
     pub(super) fn check_args(&self, program: Program, args: &Args) -> Result<(), Failure> {
         if args.names_nothing() && args.is_small() {
             return self.programs.check_signature(program, args);
         }
+        self.check_all_args(program, args)
+    }
+
+    #[inline(never)]
+    fn check_all_args(&self, program: Program, args: &Args) -> Result<(), Failure> {
         args.check()?;
         self.programs.check_signature(program, args)?;
         if args.block_count() > 1 {
@@ -61,6 +67,7 @@ impl Orchestrator<'_> {
     }
 
     /// Whether a task with these arguments waits for nothing, nothing waits for it, and nobody wants to know.
+    #[inline]
     pub(super) fn orders_nothing(&self, args: &Args) -> bool {
         let alone = args.names_nothing() && self.barriers.is_empty();
         alone && !self.children.traces_needs() && self.checked.is_none()

@@ -25,7 +25,8 @@ impl ControlBlock {
     /// The child's side: keeps its failure in run `run`. `None` when the task was skipped because of another
     /// failure.
     pub(crate) fn record_failure(&self, child: usize, run: u64, program: u32, failure: Option<&Failure>) {
-        let progress = &self.child(child).progress;
+        let words = self.child(child);
+        let progress = &words.progress;
         match failure {
             Some(failure) => {
                 self.write_failure(child, failure);
@@ -34,13 +35,13 @@ impl ControlBlock {
             None => progress.failed_at.store(FOLLOWED),
         }
         progress.failed_program.store(program);
-        progress.failed_run.store(run);
+        words.parking.failed_run.store(run);
     }
 
     /// When `child` failed in run `run`; `None` if it did not.
     pub(crate) fn failed_at(&self, child: usize, run: u64) -> Option<FailedAt> {
-        let progress = &self.child(child).progress;
-        (progress.failed_run.load() == run).then(|| match progress.failed_at.load() {
+        let words = self.child(child);
+        (words.failed_run() == run).then(|| match words.progress.failed_at.load() {
             FOLLOWED => FailedAt::Followed,
             time => FailedAt::Time(time),
         })
@@ -61,12 +62,12 @@ impl ControlBlock {
     /// The child's side: keeps why it ends with an error after its last task.
     pub(crate) fn record_exit_failure(&self, child: usize, failure: &Failure) {
         self.write_failure(child, failure);
-        self.child(child).progress.failed_run.store(EXIT);
+        self.child(child).parking.failed_run.store(EXIT);
     }
 
     /// Why a child that has ended did so with an error, if it recorded that.
     pub(crate) fn exit_failure(&self, child: usize) -> Option<Failure> {
-        let recorded = self.child(child).progress.failed_run.load() == EXIT;
+        let recorded = self.child(child).failed_run() == EXIT;
         recorded.then(|| Failure::decode(&self.read_failure(child)).ok()).flatten()
     }
 

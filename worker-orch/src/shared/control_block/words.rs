@@ -100,7 +100,7 @@ pub(super) struct RunWords {
 #[repr(C)]
 pub(crate) struct ChildWords {
     pub(super) progress: ProgressWords,
-    parking: ParkingWords,
+    pub(super) parking: ParkingWords,
     activity: ActivityWords,
 }
 
@@ -109,9 +109,7 @@ pub(crate) struct ChildWords {
 pub(super) struct ProgressWords {
     /// The sequence number of the last task that is finished.
     pub(super) done: DoneNumber,
-    /// The last run in which a task of this child failed or was skipped.
-    pub(super) failed_run: WordU64,
-    /// When, on the monotonic clock; `u64::MAX` when it was skipped because of another failure.
+    /// When a task of this child last failed or was skipped, on the monotonic clock; `u64::MAX` when it was skipped because of another failure.
     pub(super) failed_at: WordU64,
     /// The program that failed then.
     pub(super) failed_program: WordU32,
@@ -120,10 +118,13 @@ pub(super) struct ProgressWords {
     pub(super) answer_len: WordU32,
 }
 
-/// Whether the child is parked on its next slot.
+/// What the parent reads with every task that it sends. The child seldom writes it, so that both keep a copy of the line.
 #[repr(C, align(128))]
-struct ParkingWords {
+pub(super) struct ParkingWords {
+    /// Whether the child is parked on its next slot.
     parked: WordU32,
+    /// The last run in which a task of this child failed or was skipped.
+    pub(super) failed_run: WordU64,
 }
 
 /// What the child is doing, for the table in a time-out.
@@ -163,7 +164,7 @@ impl ChildWords {
 
     /// The last run in which a task of this child failed or was skipped; 0 before the first.
     pub(crate) fn failed_run(&self) -> u64 {
-        self.progress.failed_run.load()
+        self.parking.failed_run.load()
     }
 
     /// The flag with which the child says that it is parked on its next slot.

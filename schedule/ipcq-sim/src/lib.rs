@@ -96,6 +96,14 @@
 //!
 //! IQ-9 and IQ-10 are promises of [`kernel`].
 //!
+//! # The memory of a machine
+//! With `fabric: memory` ranks are processes that read each other's windows. A send is a signal, which takes as long as another core
+//! needs to see a store; where the data is not in the window yet it is first copied there. A recv reads the sender's tile in place:
+//! it copies it, or adds it to what this rank has. Moves to and from scratch tiles are part of the sum that they belong to. The rates
+//! depend on how much data a rank has in all, because that decides which cache it comes from; [`calibrate`] measures them.
+//! What it leaves out: who writes to a tile that was lent waits for its readers, and ranks that share a core do so evenly.
+//! `cargo coll_perf --predict` compares the times with those of real groups.
+//!
 //! # Compute traffic
 //! A link may be shared with traffic that is not the collective's: as a share of its bandwidth (`load` in `topology.yaml`), or
 //! as flows of messages between PEs (`traffic` in `ccl.yaml`), which engine B queues on the links in the order of time.
@@ -110,6 +118,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bound;
+pub mod calibrate;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod config;

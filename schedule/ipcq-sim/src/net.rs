@@ -108,7 +108,7 @@ impl Net {
             wire: None,
         };
         net.links = match topology.fabric {
-            Fabric::Direct => channels.len() as u32,
+            Fabric::Direct | Fabric::Memory => channels.len() as u32,
             Fabric::Cubes => {
                 2 * topology.pe_count()
                     + 4 * topology.sips.len() * topology.cubes.len()
@@ -118,7 +118,7 @@ impl Net {
         for (id, channel) in channels.iter().enumerate() {
             net.starts.push(net.steps.len() as u32);
             match topology.fabric {
-                Fabric::Direct => {
+                Fabric::Direct | Fabric::Memory => {
                     let over = net.send_over() + topology.overheads.noc as u32;
                     let prop = topology.direct.propagation as u32;
                     let hop = Hop { link: id as u32, over, prop, rate: DIRECT };
@@ -291,7 +291,7 @@ impl Net {
     /// they use the link in that PE's order.
     fn find_shared(&self, sources: &[u32]) -> Exclusive {
         const UNUSED: u32 = u32::MAX;
-        if self.topology.fabric == Fabric::Direct {
+        if self.topology.has_wires() {
             return Exclusive::Yes;
         }
         let mut user = vec![UNUSED; self.links as usize];
@@ -310,7 +310,7 @@ impl Net {
     /// What a link is.
     pub fn role(&self, link: u32) -> LinkRole {
         let t = &self.topology;
-        if t.fabric == Fabric::Direct {
+        if t.has_wires() {
             return LinkRole::Wire(link);
         }
         let (pes, cubes) = (2 * t.pe_count(), 4 * t.sips.len() * t.cubes.len());

@@ -1,7 +1,8 @@
 //! A program on a topology with settings: everything that an engine reads, computed once.
 
 use crate::config::{
-    Backpressure, BufferKind, CreditAt, CreditLatency, CreditWait, Flow, Settings, Skew, Topology,
+    Backpressure, BufferKind, CreditAt, CreditLatency, CreditWait, Fabric, Flow, Passing, Settings, Skew,
+    Topology,
 };
 use crate::kernel::{KernelProgram, Space};
 use crate::net::Net;
@@ -9,7 +10,7 @@ use crate::schedule_file::ScheduleFileError;
 use crate::units::Ps;
 pub use ccl_schedule::Cut;
 use ccl_schedule::algo::BuildError;
-use ccl_schedule::{Program, Wiring, WiringError};
+use ccl_schedule::{Op, Program, Tile, Wiring, WiringError};
 use thiserror::Error;
 
 /// Above this many messages a simulation is refused: it would take minutes.
@@ -69,7 +70,9 @@ pub enum PlanError {
         ranks: u32,
     },
     /// Traffic where channels have wires of their own.
-    #[error("traffic from PE {from} to PE {to} has no link to share with fabric: direct; use fabric: cubes")]
+    #[error(
+        "traffic from PE {from} to PE {to} has no link to share where every channel has a wire; use fabric: cubes"
+    )]
     TrafficNeedsLinks {
         /// Its source.
         from: u32,
@@ -154,6 +157,10 @@ pub struct Plan<'p> {
     pub(crate) smaller_from: u32,
     /// Slots per queue.
     pub slots: u32,
+    /// Whether the first send of what a tile holds copies it to the window.
+    pub(crate) stages: bool,
+    /// Whether moves to and from scratch tiles are part of the sum that they belong to, and take no time of their own.
+    pub(crate) fuses: bool,
     /// The memory that they lie in.
     pub(crate) buffer_kind: BufferKind,
     /// Bytes of a slot.
@@ -185,6 +192,21 @@ pub(crate) struct Before {
     pub(crate) links: Vec<Ps>,
 }
 
+/// The most messages of one channel.
+fn most_sends(program: &dyn Program, wiring: &Wiring) -> u32 {
+    let mut sends = vec![0_u32; wiring.channels().len()];
+    for rank in 0..program.ranks() {
+        for op in (0..).map_while(|step| program.op(rank, step)) {
+            if let Op::Send { dir, .. } = op
+                && let Some(count) = sends.get_mut(wiring.tx(rank, dir) as usize)
+            {
+                *count += 1;
+            }
+        }
+    }
+    sends.into_iter().max().unwrap_or(0).max(1)
+}
+
 impl<'p> Plan<'p> {
     /// Wires, routes and prices a program; `limit` bounds its messages.
     pub fn new(
@@ -194,7 +216,7 @@ impl<'p> Plan<'p> {
         limit: u64,
     ) -> Result<Plan<'p>, PlanError> {
         let ranks = program.ranks();
-        if topology.fabric == crate::config::Fabric::Cubes && ranks > topology.pe_count() {
+        if topology.fabric == Fabric::Cubes && ranks > topology.pe_count() {
             let levels = topology.levels();
             return Err(PlanError::TooManyRanks { ranks, pes: topology.pe_count(), levels });
         }
@@ -217,8 +239,9 @@ impl<'p> Plan<'p> {
             Cut { elems: settings.n_elem, chunks: program.chunks(), elem_bytes: settings.dtype.bytes() };
         let kernel = program.known().and_then(|any| any.downcast_ref::<KernelProgram>());
         let [tile, _] = cut.sizes();
+        let in_memory = topology.fabric == Fabric::Memory;
         // A kernel need not send whole chunks; its own check knows what it sends.
-        if kernel.is_none() && tile > settings.slot_size {
+        if kernel.is_none() && !in_memory && tile > settings.slot_size {
             return Err(PlanError::TileTooLarge {
                 n_elem: settings.n_elem,
                 dtype: settings.dtype.name(),
@@ -229,7 +252,7 @@ impl<'p> Plan<'p> {
         }
         let flows = &settings.traffic;
         if let Some(Flow { from, to, .. }) = flows.first()
-            && topology.fabric == crate::config::Fabric::Direct
+            && topology.has_wires()
         {
             return Err(PlanError::TrafficNeedsLinks { from: *from, to: *to });
         }
@@ -238,20 +261,35 @@ impl<'p> Plan<'p> {
             return Err(PlanError::NoSuchTraffic { from: *from, to: *to, pes: topology.pe_count() });
         }
         let wiring = Wiring::install(program)?;
+        let whole = cut.elems * cut.elem_bytes;
+        let of_memory = topology.of_memory(whole);
+        let topology = if in_memory { &of_memory } else { topology };
         let net = Net::new(topology, &wiring, flows);
         let memory = topology.memory(settings.buffer_kind);
         let others = kernel.map_or(&[][..], |kernel| &kernel.classes);
         let sizes = cut.sizes().into_iter().chain(others.iter().copied());
         let sizes = sizes.chain(flows.iter().map(|flow| flow.bytes));
-        let costs = sizes.map(|bytes| Costs {
+        let host = |bytes| {
+            let host = topology.host.costs(ranks, whole, bytes);
+            Costs {
+                bytes,
+                link: [0; 4],
+                write: 0,
+                read: host.take,
+                math: host.fold - host.take,
+                copy: host.stage,
+            }
+        };
+        let wires = |bytes| Costs {
             bytes,
             link: net.rates().map(|rate| rate.time(bytes)),
             write: memory.access(bytes),
             read: memory.access(bytes),
             math: topology.math.time(bytes),
             copy: topology.copy.time(bytes),
-        });
-        let costs: Vec<Costs> = costs.collect();
+        };
+        let costs: Vec<Costs> =
+            sizes.map(|bytes| if in_memory { host(bytes) } else { wires(bytes) }).collect();
         let credit_latency = (0..wiring.channels().len() as u32)
             .map(|channel| {
                 let slowest = net.path(channel).map(|hop| net.rates()[hop.rate as usize]);
@@ -260,11 +298,13 @@ impl<'p> Plan<'p> {
                 let latency: u64 =
                     net.path(channel).map(|hop| u64::from(hop.over) + u64::from(hop.prop)).sum();
                 match settings.credit_latency {
-                    CreditLatency::Drain => drain,
+                    CreditLatency::Drain if !in_memory => drain,
+                    CreditLatency::Drain => latency,
                     CreditLatency::Path => drain + latency,
                 }
             })
             .collect();
+        let slots = if in_memory { most_sends(program, &wiring) } else { settings.n_slots };
         Ok(Plan {
             program,
             wiring,
@@ -272,7 +312,10 @@ impl<'p> Plan<'p> {
             cut,
             costs,
             smaller_from: if cut.larger() > 0 { cut.larger() } else { 0 },
-            slots: settings.n_slots,
+            // Nothing is copied to slots where ranks read each other's memory.
+            slots,
+            stages: in_memory && topology.host.passing == Passing::Staged,
+            fuses: in_memory,
             buffer_kind: settings.buffer_kind,
             slot_size: settings.slot_size,
             backpressure: settings.backpressure,
@@ -310,10 +353,19 @@ impl<'p> Plan<'p> {
         }
     }
 
+    /// The time of a copy within the PE.
+    #[inline]
+    pub(crate) fn copy(&self, costs: &Costs, from: Tile, to: u32) -> Ps {
+        let is_scratch = |tile: u32| tile >= self.cut.chunks;
+        let is_fused = self.fuses
+            && (is_scratch(to) || if let Tile::Mem(tile) = from { is_scratch(tile) } else { true });
+        if is_fused { 0 } else { costs.copy }
+    }
+
     /// The time of a computation that passes over its data so many times.
     pub(crate) fn math(&self, class: usize, passes: u64) -> Ps {
         let once = self.costs[class].math;
-        once + (passes - 1) * (once - self.net.topology().math.setup)
+        once + (passes - 1) * once.saturating_sub(self.net.topology().math.setup)
     }
 
     /// When the first PE may start.

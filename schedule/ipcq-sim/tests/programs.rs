@@ -116,6 +116,54 @@ fn a_rounded_f16_sum_that_leaves_the_format_is_refused_too() {
 }
 
 #[test]
+fn verify_proves_the_order_of_additions_or_names_the_first_rank_and_chunk_in_another() {
+    let line = |name: &str| {
+        let output = ipcq(&["verify", "--algorithm", name, "--world-size", "8"]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    for name in ["direct_one_shot", "direct_two_shot", "reduce"] {
+        assert!(line(name).contains("every sum is added in the order of the ranks"), "{}", line(name));
+    }
+    let ring = line("ring_reduce_scatter_allgather");
+    assert!(ring.contains("not in rank order: rank 0, chunk 0: adds "), "{ring}");
+    let gather = line("gather");
+    assert!(!gather.contains("order of the ranks") && !gather.contains("rank order"), "{gather}");
+}
+
+#[test]
+fn a_schedule_is_dumped_as_tables_in_c_where_the_file_is_one_of_c() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("schedule.h");
+    let path = path.to_str().unwrap();
+    ipcq(&["verify", "--algorithm", "direct_one_shot", "--world-size", "4", "--dump", path]);
+    assert!(fs::read_to_string(path).unwrap().contains("direct_one_shot_ops[]"));
+}
+
+#[test]
+#[ignore = "slow: cargo xtask ci slow"]
+fn a_machine_is_measured_and_predicted_from_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("host.yaml");
+    let path = path.to_str().unwrap();
+    let output = ipcq(&["calibrate", "--out", path]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let run = [
+        "run",
+        "--topology",
+        path,
+        "--algorithm",
+        "direct_two_shot",
+        "--world-size",
+        "2",
+        "--n-elem",
+        "100000",
+    ];
+    let output = ipcq(&run);
+    assert!(text(&output.stdout).starts_with(" direct_two_shot (ws=2): 2 OK"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn a_schedule_file_with_a_missing_peer_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let dumped = folder.path().join("ring.json");

@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 all right, 1 the schedule or its data is wrong, 2 bad input (and nothing was written).
 
+mod calibrate;
 mod files;
 mod lint;
 mod progress;
@@ -63,6 +64,8 @@ enum Command {
     Verify(verify::VerifyArgs),
     /// Time several algorithms over sizes and ranks; draw them in one picture
     Sweep(sweep::SweepArgs),
+    /// Measure this machine for a few seconds, and write the topology of its memory (fabric: memory)
+    Calibrate(calibrate::CalibrateArgs),
     /// Check both configuration files, entry by entry
     Lint(Inputs),
 }
@@ -256,6 +259,7 @@ pub fn ipcq() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Verify(args) => verify::verify(&args),
         Command::Sweep(args) => sweep::sweep(&args),
+        Command::Calibrate(args) => calibrate::run(&args),
         Command::Lint(args) => lint::lint(&args),
     };
     exit(result, "ipcq")

@@ -28,6 +28,13 @@ impl Progress {
         let thread = std::thread::spawn(move || show(&label, total, &count, &ended));
         Progress { count: 0, shared, stop, thread: Some(thread) }
     }
+
+    /// So much is done.
+    pub(super) fn set(&mut self, count: u64) {
+        self.count = count;
+        // Relaxed: a number for display.
+        self.shared.store(count, Ordering::Relaxed);
+    }
 }
 
 fn show(label: &str, total: u64, count: &AtomicU64, ended: &AtomicBool) {

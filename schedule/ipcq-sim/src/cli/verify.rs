@@ -5,7 +5,9 @@ use super::{BadInput, Inputs, Selection, Status, bad_plan, malformed, print_line
 use crate::config::CreditAt;
 use crate::sim::build;
 use anyhow::Context;
-use ccl_schedule::{CreditPoint, Program, prove, smallest_slots};
+use ccl_schedule::{
+    CreditPoint, Goal, OrderError, Program, ProofError, prove, prove_rank_order, smallest_slots,
+};
 use clap::Args;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -17,12 +19,56 @@ pub(super) struct VerifyArgs {
     inputs: Inputs,
     #[command(flatten)]
     selection: Selection,
-    /// Write the schedule out as JSON
+    /// Write the schedule out as JSON, or as tables in C where the name ends in .h or .c
     #[arg(long, value_name = "FILE")]
     dump: Option<PathBuf>,
     /// Print one JSON object per schedule
     #[arg(long)]
     json: bool,
+}
+
+/// The order in which a schedule adds.
+enum Order {
+    /// It makes no sums of all ranks.
+    NoSums,
+    /// The order of the ranks, on every rank and chunk.
+    Ranks,
+    /// Another; the first rank and chunk, and its sum.
+    Other(String),
+    /// Too large for the proof.
+    Unknown(String),
+}
+
+impl Order {
+    fn text(&self) -> String {
+        match self {
+            Order::NoSums => String::new(),
+            Order::Ranks => "; every sum is added in the order of the ranks".to_owned(),
+            Order::Other(first) => format!("; not in rank order: {first}"),
+            Order::Unknown(why) => format!("; the order of additions is not proved: {why}"),
+        }
+    }
+
+    fn json(&self) -> serde_json::Value {
+        match self {
+            Order::NoSums => serde_json::Value::Null,
+            Order::Ranks => true.into(),
+            Order::Other(text) | Order::Unknown(text) => text.as_str().into(),
+        }
+    }
+}
+
+/// Proves the order of the additions of a schedule that is right.
+fn rank_order(program: &dyn Program, slots: u32, point: CreditPoint) -> anyhow::Result<Order> {
+    if !matches!(program.goal(), Goal::AllReduce | Goal::ReduceScatter { .. } | Goal::Reduce { .. }) {
+        return Ok(Order::NoSums);
+    }
+    Ok(match prove_rank_order(program, slots, point) {
+        Ok(()) => Order::Ranks,
+        Err(OrderError::Order(other)) => Order::Other(other.to_string()),
+        Err(OrderError::Proof(error @ ProofError::TooLarge { .. })) => Order::Unknown(error.to_string()),
+        Err(error) => return Err(error.into()),
+    })
 }
 
 pub(super) fn verify(args: &VerifyArgs) -> anyhow::Result<Status> {
@@ -48,6 +94,7 @@ pub(super) fn verify(args: &VerifyArgs) -> anyhow::Result<Status> {
             Ok(_) => smallest_slots(&*program, point)?,
             Err(_) => None,
         };
+        let order = if proof.is_ok() { rank_order(&*program, base.n_slots, point)? } else { Order::NoSums };
         drop(progress);
         let value = match &proof {
             Ok(proof) => {
@@ -55,19 +102,20 @@ pub(super) fn verify(args: &VerifyArgs) -> anyhow::Result<Status> {
                     if proof.chunks == 1 { "1 chunk".to_owned() } else { format!("{} chunks", proof.chunks) };
                 let text = format!(
                     "{label}: {} ranks, {chunks}, {} messages: every contribution exactly once ({}); no deadlock with \
-                     n_slots = {} (the smallest n_slots without deadlock is {})",
+                     n_slots = {} (the smallest n_slots without deadlock is {}){}",
                     proof.ranks,
                     proof.messages,
                     proof.method,
                     base.n_slots,
-                    smallest.unwrap_or(base.n_slots)
+                    smallest.unwrap_or(base.n_slots),
+                    order.text()
                 );
                 (
                     text,
                     serde_json::json!({
                         "schedule": label, "ok": true, "ranks": proof.ranks, "chunks": proof.chunks,
                         "messages": proof.messages, "method": proof.method.to_string(), "n_slots": base.n_slots,
-                        "smallest_n_slots": smallest,
+                        "smallest_n_slots": smallest, "rank_order": order.json(),
                     }),
                 )
             }
@@ -83,7 +131,9 @@ pub(super) fn verify(args: &VerifyArgs) -> anyhow::Result<Status> {
             let out = File::create(file)
                 .map_err(|error| BadInput(format!("--dump {}: {error}", file.display())))?;
             let mut out = BufWriter::new(out);
-            ccl_schedule::dump(&*program, &mut out).and_then(|()| out.flush()).context("--dump")?;
+            let in_c = file.extension().is_some_and(|extension| extension == "h" || extension == "c");
+            let dump = if in_c { ccl_schedule::dump_c } else { ccl_schedule::dump };
+            dump(&*program, &mut out).and_then(|()| out.flush()).context("--dump")?;
         }
     }
     Ok(status)

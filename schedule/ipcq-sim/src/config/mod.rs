@@ -1,12 +1,14 @@
 //! The two configuration files: unknown keys are refused, errors name file, line, key and value.
 
 mod ccl;
+mod host;
 mod topology;
 
 pub use ccl::{
     Backpressure, BufferKind, CclFile, CreditAt, CreditLatency, CreditWait, DType, Flow, Overrides, Settings,
     Skew,
 };
+pub use host::{Host, HostCosts, Level, MOST_LEVELS, Passing};
 pub use topology::{Fabric, Grid, Memory, SipLinks, Topology, TopologyFile};
 
 use serde::Deserialize;

@@ -1,5 +1,6 @@
 //! `topology.yaml`: SIPs, cubes, PEs, links, overheads and memories.
 
+use super::host::{Host, Level, MOST_LEVELS, Passing};
 use super::{ConfigError, Leaf, Origin, mapping, nested, parse, read};
 use crate::config::BufferKind;
 use crate::units::{Decimal, Ps, Rate};
@@ -14,6 +15,8 @@ pub enum Fabric {
     Cubes,
     /// A wire of its own for every channel.
     Direct,
+    /// The memory of one machine, in which ranks read what others have written where it stands ([`Host`]).
+    Memory,
 }
 
 /// How SIPs are joined.
@@ -123,6 +126,10 @@ mapping! {
     UnitKeys { setup_ns: Decimal, gbps: Decimal, } groups {}
 }
 mapping! {
+    /// `host`.
+    HostKeys { cores: u32, signal_ns: Decimal, passing: Passing, levels: Vec<LevelKeys>, } groups {}
+}
+mapping! {
     /// The whole file.
     Keys {
         fabric: Fabric,
@@ -139,8 +146,23 @@ mapping! {
         memory: MemoriesKeys,
         math: UnitKeys,
         copy: UnitKeys,
+        host: HostKeys,
     }
 }
+
+/// The rates of a host for one size.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LevelKeys {
+    bytes: u64,
+    stage_gbps: Decimal,
+    take_gbps: Decimal,
+    fold_gbps: Decimal,
+}
+
+/// The levels of a file that has none: bytes, and GB/s of staging, taking and folding.
+const HOST_LEVELS: [(u64, u64, u64, u64); 3] =
+    [(65536, 20, 12, 10), (1 << 20, 20, 12, 10), (32 << 20, 8, 8, 4)];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -248,6 +270,8 @@ pub struct Topology {
     pub math: Unit,
     /// Copies within a PE.
     pub copy: Unit,
+    /// The machine, for [`Fabric::Memory`].
+    pub host: Host,
 }
 
 impl Default for Topology {
@@ -258,6 +282,18 @@ impl Default for Topology {
 }
 
 impl Topology {
+    /// Whether every channel has a wire of its own.
+    pub fn has_wires(&self) -> bool {
+        self.fabric != Fabric::Cubes
+    }
+
+    /// What the net of a memory is, for calls on `whole` bytes: wires that take as long as a signal, and are never busy.
+    pub(crate) fn of_memory(&self, whole: u64) -> Topology {
+        let none = Overheads { pe_cpu: self.host.signal, pe_scheduler: 0, noc: 0, ..self.overheads };
+        let fast = Unit { setup: 0, rate: Rate::whole(1_000_000) };
+        let direct = LinkKind { rate: self.host.reading(whole), propagation: 0 };
+        Topology { overheads: none, direct, math: fast, copy: fast, ..*self }
+    }
     /// PEs of the whole system.
     pub fn pe_count(&self) -> u32 {
         self.sips.len() * self.cubes.len() * self.pes
@@ -296,7 +332,7 @@ impl TopologyFile {
 
     /// Whether a key of the top level is one of this file.
     pub(crate) fn has(key: &str) -> bool {
-        const KEYS: [&str; 13] = [
+        const KEYS: [&str; 14] = [
             "fabric",
             "propagation_ns_per_mm",
             "system",
@@ -310,6 +346,7 @@ impl TopologyFile {
             "memory",
             "math",
             "copy",
+            "host",
         ];
         KEYS.contains(&key)
     }
@@ -405,6 +442,43 @@ impl TopologyFile {
         Ok(Unit {
             setup: self.time(&format!("{key}.setup_ns"), keys.setup_ns, setup * 1000)?,
             rate: self.rate(&format!("{key}.gbps"), keys.gbps, gbps)?,
+        })
+    }
+
+    fn host(&self, keys: &HostKeys) -> Result<Host, ConfigError> {
+        let given = keys.levels.as_ref();
+        let line = given.and_then(|leaf| leaf.line);
+        let rate = |key: &str, value: Decimal| {
+            let bad = || self.bad(&format!("host.levels.{key}"), value, line, "a bandwidth must be above 0");
+            Rate::gbps(value).ok_or_else(bad)
+        };
+        let levels = match given {
+            None => HOST_LEVELS
+                .map(|(bytes, stage, take, fold)| Level {
+                    bytes,
+                    stage: Rate::whole(stage),
+                    take: Rate::whole(take),
+                    fold: Rate::whole(fold),
+                })
+                .to_vec(),
+            Some(leaf) => {
+                let level = |keys: &LevelKeys| {
+                    Ok(Level {
+                        bytes: keys.bytes,
+                        stage: rate("stage_gbps", keys.stage_gbps)?,
+                        take: rate("take_gbps", keys.take_gbps)?,
+                        fold: rate("fold_gbps", keys.fold_gbps)?,
+                    })
+                };
+                leaf.value.iter().map(level).collect::<Result<Vec<_>, ConfigError>>()?
+            }
+        };
+        let cores = self.count("host.cores", keys.cores, 2)?;
+        let signal = self.time("host.signal_ns", keys.signal_ns, 100_000)?;
+        let passing = keys.passing.map_or(Passing::Staged, |leaf| leaf.value);
+        Host::new(cores, signal, passing, &levels).ok_or_else(|| {
+            let why = format!("give 1 to {MOST_LEVELS} levels, each with more bytes than the one before");
+            self.bad("host.levels", levels.len(), line, why)
         })
     }
 
@@ -525,6 +599,7 @@ impl TopologyFile {
             hbm: self.memory("memory.hbm", m.hbm.as_ref(), (256, 6, Some(256)))?,
             math: self.unit("math", keys.math.as_ref(), (0, 512))?,
             copy: self.unit("copy", keys.copy.as_ref(), (0, 512))?,
+            host: self.host(&keys.host.clone().unwrap_or_default())?,
         })
     }
 }

@@ -221,7 +221,9 @@ impl ProcessGroup {
         let flat = Grid { w: 1, h: 1, wraps: false };
         match self.topology.fabric {
             Fabric::Cubes => self.topology,
-            Fabric::Direct => Topology { sips: flat, cubes: flat, pes: self.world_size, ..self.topology },
+            Fabric::Direct | Fabric::Memory => {
+                Topology { sips: flat, cubes: flat, pes: self.world_size, ..self.topology }
+            }
         }
     }
 
@@ -347,16 +349,13 @@ impl ProcessGroup {
         let program = build(&settings, &self.topology)?;
         let mut before = self.state();
         // With a wire per channel, the tree has wires of its own.
-        if self.topology.fabric == Fabric::Direct {
+        if self.topology.has_wires() {
             before.links.clear();
         }
         let simulation = Simulation::new(&*program, &self.topology, &settings)?.after(before);
         let outcome = simulation.time(self.engine, &mut NoProbe).map_err(SimulationError::from)?;
-        let links = if self.topology.fabric == Fabric::Direct {
-            self.before.links.clone()
-        } else {
-            outcome.timing.links.clone()
-        };
+        let links =
+            if self.topology.has_wires() { self.before.links.clone() } else { outcome.timing.links.clone() };
         self.before = Before { pes: outcome.timing.finish.clone(), links };
         self.now = outcome.timing.time();
         Ok(outcome.report.time_ps)

@@ -88,6 +88,9 @@ pub(super) struct Machine<'a, 'p, G: Program + ?Sized, P: Probe> {
     slots: u32,
     pes: Vec<Pe>,
     posts: Vec<PostedReceive>,
+    /// For every tile of every rank, whether the window has what it holds; empty where sends stage nothing.
+    staged: Vec<bool>,
+    tiles: usize,
     ready: Vec<u32>,
     next: Vec<u32>,
     running: u32,
@@ -100,6 +103,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         // No channel carries more than all messages, so more slots than that only cost memory.
         let slots = plan.slots.min(plan.program.messages().clamp(1, 1 << 16) as u32);
         let stride = slots.next_power_of_two();
+        let tiles = (plan.program.chunks() + plan.program.scratch()) as usize;
         let before = plan.before.as_ref().map_or(&[][..], |before| &before.links);
         let wire_free = |channel: usize| before.get(channel).copied().unwrap_or(0);
         let links = plan.net.links() as usize;
@@ -136,6 +140,8 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
             slots,
             pes: (0..ranks).map(|r| Pe { now: plan.start(r), blocked: 0, step: 0, sent: 0 }).collect(),
             posts: Vec::new(),
+            staged: vec![false; if plan.stages { ranks as usize * tiles } else { 0 }],
+            tiles,
             ready: (0..ranks).rev().collect(),
             next: Vec::new(),
             running: ranks,
@@ -322,6 +328,9 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         }
         self.chans[channel as usize].sent = seq + 1;
         let class = self.plan.class(self.program, rank, chunk);
+        if !self.staged.is_empty() {
+            self.stage(rank, pe, class, from);
+        }
         // A tile is captured at once; a slot is read once more, by the DMA engine, and is free after that.
         let (held, until) = match from {
             Tile::Mem(_) => ((NONE, 0), pe.now),
@@ -342,6 +351,25 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         pe.sent += 1;
         transport.launch(self, Flight { at: pe.now, channel, class: class as u32, rank, number });
         Ok(true)
+    }
+
+    /// Copies a tile to the window, where it is not there yet.
+    #[cold]
+    fn stage(&mut self, rank: u32, pe: &mut Pe, class: usize, from: Tile) {
+        let Tile::Mem(tile) = from else { return };
+        if !std::mem::replace(&mut self.staged[rank as usize * self.tiles + tile as usize], true) {
+            let start = pe.now;
+            pe.now += self.plan.costs[class].copy;
+            self.probe.span(rank, Doing::Copy, start, pe.now);
+        }
+    }
+
+    /// What the window has of a tile is not what the tile holds.
+    #[inline]
+    fn written(&mut self, rank: u32, tile: u32) {
+        if !self.staged.is_empty() {
+            self.staged[rank as usize * self.tiles + tile as usize] = false;
+        }
     }
 
     /// What an operation reads: a tile, the held slot, or the copy that was made of it.
@@ -389,6 +417,9 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         pe.now = read;
         self.probe.span(rank, Doing::Read, found, read);
         let data = Source::Slot(channel, seq);
+        if land != Land::Forward {
+            self.written(rank, tile);
+        }
         match land {
             Land::Forward => {
                 self.chans[channel as usize].flags |= HELD;
@@ -529,6 +560,7 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
             pe.now += self.plan.costs[self.plan.class(self.program, rank, post.tile)].math;
             self.probe.span(rank, Doing::Math, from, pe.now);
         }
+        self.written(rank, post.tile);
         self.probe.wrote(rank, post.tile, post.land, Source::Landing(channel), (from, pe.now));
         Ok(true)
     }
@@ -542,12 +574,15 @@ impl<'a, 'p, G: Program + ?Sized, P: Probe> Machine<'a, 'p, G, P> {
         let costs = &plan.costs[plan.class(self.program, rank, to)];
         let (start, doing) = (pe.now, if land == Land::Copy { Doing::Copy } else { Doing::Math });
         pe.now += match (land, from) {
-            (Land::Copy, Tile::Mem(tile)) => costs.copy + plan.reach(rank, tile) + plan.reach(rank, to),
-            (Land::Copy, _) => costs.copy + plan.reach(rank, to),
+            (Land::Copy, Tile::Mem(tile)) => {
+                plan.copy(costs, from, to) + plan.reach(rank, tile) + plan.reach(rank, to)
+            }
+            (Land::Copy, _) => plan.copy(costs, from, to) + plan.reach(rank, to),
             _ => costs.math,
         };
         self.probe.span(rank, doing, start, pe.now);
         let data = self.source(rank, from, held);
+        self.written(rank, to);
         self.probe.wrote(rank, to, land, data, (start, pe.now));
         if let Tile::Take(_) = from {
             self.chans[held.0 as usize].flags &= !HELD;

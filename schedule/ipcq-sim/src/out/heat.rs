@@ -40,7 +40,7 @@ pub fn heat_svg(plan: &Plan<'_>, outcome: &Outcome) -> String {
     let scale = scale(busiest);
     let (width, bottom) = match plan.net.topology().fabric {
         Fabric::Cubes => cubes(&mut svg, plan, outcome, scale, 84.0),
-        Fabric::Direct => wires(&mut svg, plan, outcome, scale, 84.0),
+        Fabric::Direct | Fabric::Memory => wires(&mut svg, plan, outcome, scale, 84.0),
     };
     let width = width.max(860.0);
     legend(&mut svg, width - MARGIN - 214.0, 16.0, scale);

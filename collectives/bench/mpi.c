@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "../../comm-sim/bench/times.h"
 
 enum { BATCHES = 5, MOST_SINGLES = 500 };
 
@@ -19,17 +20,6 @@ static MPI_Op op;
 static char family; /* f, i or u */
 static size_t size;
 static int rank, ranks;
-
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return 1e9 * (double)time.tv_sec + (double)time.tv_nsec;
-}
-
-static int compare(const void *left, const void *right) {
-    const double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
 
 static int is(const char *name) { return strcmp(kind, name) == 0; }
 

@@ -9,10 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int compare(const void *left, const void *right) {
-    const double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
+#include "../../../comm-sim/bench/times.h"
 
 int main(int argc, char **argv) {
     int rank;

@@ -1,6 +1,7 @@
 #!/bin/sh
 # mpi4py's own tests of collectives, with the drop-in, on 1 to 5 ranks. Arguments: the folder in which `cargo xtask mpi` put the libraries,
-# and a name in it and the compiler wrapper for each of them: FOLDER openmpi mpicc.openmpi … RANKS="2 3" runs these numbers only.
+# and a name in it and the compiler wrapper for each of them: FOLDER openmpi mpicc.openmpi … RANKS="2 3" runs these numbers only,
+# TESTS=test_cco_vec these tests.
 # Prints a line for each run, with the counts of taken calls. A run without counts had no drop-in, and fails.
 set -eu
 libraries=$1
@@ -30,8 +31,8 @@ while [ $# -gt 1 ]; do
     for ranks in ${RANKS:-1 2 3 4 5}; do
         log=$here/$mpi-$ranks.log
         code=0
-        (cd mpi4py-*/ && CHIPCOMM_MPI_STATS=1 timeout 1800 "$launcher" $launch -n "$ranks" \
-            "$here/$mpi/bin/python" -u test/main.py -q -f -i test_cco) > "$log" 2>&1 || code=$?
+        (cd mpi4py-*/ && CHIPCOMM_MPI_STATS=1 timeout --foreground 1800 "$launcher" $launch -n "$ranks" \
+            "$here/$mpi/bin/python" -u test/main.py -q -f -i "${TESTS:-test_cco}") > "$log" 2>&1 || code=$?
         taken=$(grep 'calls taken' "$log") || code="$code, no drop-in"
         echo "$mpi, $ranks ranks: exit $code, $(grep -m 1 '^Ran' "$log"), $(grep -m 1 '^OK\|^FAILED' "$log"), $taken"
         [ "$code" = 0 ] || failed=1

@@ -32,7 +32,7 @@ mod _native {
     #[pymodule_export]
     use crate::memory::Memory;
     #[pymodule_export]
-    use crate::worker::{ChipMemory, HostBuffer, Orchestrator, TaskId, TaskView, Worker};
+    use crate::worker::{ChipMemory, HostBuffer, Orchestrator, Run, TaskId, TaskView, Worker};
     use pyo3::prelude::*;
 
     #[pymodule_init]

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 
 import numpy as np
 import pytest
@@ -216,6 +217,46 @@ def test_what_goes_wrong_below_a_worker_of_workers_is_an_exception_above():
             worker.run(lambda orch: orch.submit_next_level(fails))
         with pytest.raises(chipcomm.Error, match="worker.empty"):
             worker.run(lambda orch: orch.submit_next_level(submits))
+
+
+def test_runs_in_flight_are_in_order_and_fail_behind_one_that_fails():
+    def slowly(task):
+        time.sleep(0.05)
+        task.tensor(0)[:] = 2 * task.tensor(0) + task.scalar(0)
+
+    def fails(task):
+        raise KeyError("in flight")
+
+    with chipcomm.Worker(device_ids=[0, 1], runs_in_flight=3) as worker:
+        slowly, fails, x = worker.register(slowly), worker.register(fails), worker.empty(2)
+        worker.init()
+
+        def orchestrate(orch, program, number, chip):
+            orch.submit_next_level(program, TaskArgs().add_inout(x).add_scalar(number), worker=chip)
+            return number
+
+        # More than may be in flight; each reads what the one before it wrote, on the other chip.
+        runs = [worker.submit(orchestrate, slowly, number, number % 2) for number in range(1, 6)]
+        assert [run.value for run in runs] == [1, 2, 3, 4, 5]
+        assert runs[-1].wait() and all(run.is_done() for run in runs)
+        assert x.tolist() == [57.0, 57.0]
+        first, bad, behind = (worker.submit(orchestrate, program, 0, 0) for program in (slowly, fails, slowly))
+        assert first.wait()
+        for run in (bad, behind):
+            with pytest.raises(chipcomm.Error, match="in flight"):
+                run.wait()
+        late = worker.submit(orchestrate, slowly, 0, 0)
+        assert not late.wait(timeout=0.001) or late.is_done()
+        late.cancel()
+        # Over before it was cancelled, or not.
+        try:
+            late.wait()
+        except chipcomm.Error:
+            pass
+        with pytest.raises(ZeroDivisionError):
+            worker.submit(lambda orch: 1 / 0)
+        x[:] = 1
+        assert worker.run(orchestrate, slowly, 1, 1) == 1 and x.tolist() == [3, 3]
 
 
 def test_a_trace_names_the_functions(tmp_path):

@@ -62,7 +62,7 @@ from .chips import (
     HostBufferStaging,
 )
 from .tasks import TaskArgs, Tensor, TensorArgType, scalar_to_uint64
-from .worker import Domain, Orchestrator, Program, Worker
+from .worker import Domain, Orchestrator, Program, RunHandle, Worker
 
 #: Rank and size as launchers give them, in the order in which they are tried: ours and torchrun's, Open MPI's, PMI's, Slurm's. With each
 #: what names its job, where it has such a thing: all ranks see the same values, and other jobs others.
@@ -192,6 +192,7 @@ __all__ = [
     "Program",
     "ProtocolError",
     "Request",
+    "RunHandle",
     "SystemCallError",
     "TaskArgs",
     "TaskError",

@@ -196,6 +196,27 @@ def _length(of: int | Tensor, nbytes: int | None) -> int:
     raise InvalidError("give nbytes with an address; a tensor knows its own")
 
 
+class RunHandle:
+    """A run that `Worker.submit` submitted. A handle that is dropped does not end it."""
+
+    def __init__(self, value: Any, inner: _native.Run):
+        #: What the function of the run returned.
+        self.value = value
+        self._inner = inner
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until the run is over, at most ``timeout`` seconds, and says whether it is. A run that failed raises its first cause."""
+        return self._inner.wait(timeout)
+
+    def is_done(self) -> bool:
+        """Whether the run is over, without waiting; how it ended says `wait`."""
+        return self._inner.is_done()
+
+    def cancel(self) -> None:
+        """Cancels the run and those behind it, and does not wait. Tasks that have not begun do not begin."""
+        self._inner.cancel()
+
+
 class Worker:
     """Chips, the processes that drive them, and the tasks that run on them. See the module for an example."""
 
@@ -212,12 +233,14 @@ class Worker:
         close_timeout: float | None = None,
         checked: bool = False,
         trace: str | os.PathLike[str] | None = None,
+        runs_in_flight: int | None = None,
         **unknown: object,
     ):
         """Level 3 has chips, one for each device; level 4 and above Workers, which `add_worker` puts under it.
 
         With ``checked``, or ``CHIPCOMM_CHECK=1`` in the environment, a task fails that accesses memory beside its buffers or writes to an
-        input. ``trace`` is a file for the times of all tasks, which Perfetto shows.
+        input. ``trace`` is a file for the times of all tasks, which Perfetto shows. ``runs_in_flight`` is how many runs of `submit` there are
+        at most, 8 unless given; with more the oldest is waited for.
         """
         if unknown:
             raise TypeError(f"a Worker has no settings {sorted(unknown)}")
@@ -228,7 +251,7 @@ class Worker:
         self._workers: list[Worker] = []
         file = None if trace is None else os.fspath(trace)
         limits = init_timeout, run_timeout, close_timeout
-        self._native = _native.Worker(level, self.device_ids, num_sub_workers, platform, *limits, checked, file)
+        self._native = _native.Worker(level, self.device_ids, num_sub_workers, platform, *limits, checked, file, runs_in_flight)
         self._buffers: weakref.WeakValueDictionary[int, _native.HostBuffer] = weakref.WeakValueDictionary()
         if chip_bootstrap_configs is not None:
             self.configure_chips(chip_bootstrap_configs)
@@ -347,6 +370,10 @@ class Worker:
     def run(self, orchestrate: Callable[..., Any], *args: Any) -> Any:
         """Runs tasks: ``orchestrate(orch, *args)`` submits them. Returns what it returned when all are done, or raises the first cause."""
         return self._native.run(lambda inner: orchestrate(Orchestrator(self, inner), *args))
+
+    def submit(self, orchestrate: Callable[..., Any], *args: Any) -> RunHandle:
+        """The same without the wait: several runs are in flight, and behave as if each began when the one before it was over."""
+        return RunHandle(*self._native.submit_run(lambda inner: orchestrate(Orchestrator(self, inner), *args)))
 
     def set_run_timeout(self, seconds: float) -> None:
         """Changes how long each later run may take."""

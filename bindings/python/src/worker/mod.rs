@@ -1,18 +1,16 @@
 //! The Worker: chips in processes of their own. `chipcomm/worker.py` has the class that users see.
-//!
-//! # Safety
-//! Lends the run's orchestrator to Python, and takes it back before it is gone.
-#![allow(unsafe_code)]
 
 mod args;
 mod buffers;
 mod fork;
 mod functions;
 mod orchestrator;
+mod run;
 
 pub(crate) use buffers::{ChipMemory, HostBuffer};
 pub(crate) use functions::TaskView;
 pub(crate) use orchestrator::{Orchestrator, TaskId};
+pub(crate) use run::Run;
 
 use crate::comm::within;
 use crate::error::{Raise, Result};
@@ -24,8 +22,7 @@ use pyo3::types::PyBytes;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use worker_orch::{
-    CHIP_LEVEL, ChipConfig, DeviceAddr, ErrorCode, Failure, Membership, PartKind, Program, Signature,
-    Worker as Inner,
+    CHIP_LEVEL, ChipConfig, DeviceAddr, Failure, Membership, PartKind, Program, Signature, Worker as Inner,
 };
 
 /// A chip's part of a window: name, type (none for plain bytes), count, and what it is loaded from and stored to.
@@ -102,7 +99,7 @@ impl Worker {
     #[new]
     #[pyo3(signature = (
         level, devices, sub_workers, platform, init_within = None, run_within = None, close_within = None,
-        checked = false, trace = None
+        checked = false, trace = None, runs_in_flight = None
     ))]
     #[expect(clippy::too_many_arguments, reason = "a Worker has that many settings")]
     fn new(
@@ -115,6 +112,7 @@ impl Worker {
         close_within: Option<f64>,
         checked: bool,
         trace: Option<PathBuf>,
+        runs_in_flight: Option<usize>,
     ) -> PyResult<Self> {
         let platform = platform
             .parse()
@@ -135,6 +133,9 @@ impl Worker {
         }
         if let Some(file) = trace {
             builder = builder.trace(&file);
+        }
+        if let Some(most) = runs_in_flight {
+            builder = builder.runs_in_flight(most);
         }
         let worker = Some(builder.build().map_err(Raise::from)?);
         let pid = std::process::id();
@@ -266,43 +267,6 @@ impl Worker {
             )
         });
         Ok(each.collect())
-    }
-
-    /// Runs what `body` submits. Returns what it returned.
-    fn run(&self, py: Python<'_>, body: Py<PyAny>) -> PyResult<Py<PyAny>> {
-        let mut state = self.enter()?;
-        let worker = state.open()?;
-        let orchestrator = Py::new(py, Orchestrator::new(self.ranges.clone(), Vec::new()))?;
-        let (mut returned, mut raised) = (None, None);
-        let ran = detached(py, || {
-            fork::forking(self.levels(), || {
-                worker.run(|orch| {
-                    // SAFETY: taken back below, before `orch` is gone.
-                    unsafe { orchestrator.get().set(Some(orch)) };
-                    let called = fork::not_forking(|| {
-                        Python::attach(|py| body.call1(py, (orchestrator.clone_ref(py),)))
-                    });
-                    // SAFETY: nothing is lent.
-                    unsafe { orchestrator.get().set(None) };
-                    match called {
-                        Ok(value) => {
-                            returned = Some(value);
-                            Ok(())
-                        }
-                        Err(error) => {
-                            raised = Some(error);
-                            Err(Failure::new(ErrorCode::Task, "the function of the run raised an exception"))
-                        }
-                    }
-                })
-            })
-        });
-        match (raised, ran) {
-            // What the function raised is the cause, unless it is the failure of a task that a submit told it.
-            (Some(error), _) => Err(error),
-            (None, Err(failure)) => Err(Raise::from(failure).into()),
-            (None, Ok(())) => Ok(returned.unwrap_or_else(|| py.None())),
-        }
     }
 
     fn chip_alloc(&self, py: Python<'_>, chip: usize, bytes: usize) -> PyResult<ChipMemory> {

@@ -57,6 +57,13 @@ pub(crate) struct Log {
     pub(crate) failure: Option<String>,
 }
 
+/// A command that has started and whose end was not waited for yet.
+pub(crate) struct Started {
+    shown: String,
+    child: Child,
+    lines: Receiver<String>,
+}
+
 /// Where lines go.
 pub(crate) struct Console {
     show: Show,
@@ -118,12 +125,27 @@ impl Console {
         self.run_within(command, GRACE, show)
     }
 
-    fn run_within(&self, command: &mut Command, grace: Duration, show: Show) -> Result<Log> {
+    /// Starts a command that goes on beside others; what it prints is kept until it is [finished](Self::finish).
+    pub(crate) fn start(&self, command: &mut Command) -> Result<Started> {
         let shown = describe(command);
         if self.show == Show::Everything {
             self.line(&format!("$ {shown}"));
         }
-        let (mut child, lines) = spawn(command).with_context(|| format!("cannot start `{shown}`"))?;
+        let (child, lines) = spawn(command).with_context(|| format!("cannot start `{shown}`"))?;
+        Ok(Started { shown, child, lines })
+    }
+
+    /// Follows a started command to its end.
+    pub(crate) fn finish(&self, started: Started) -> Result<Log> {
+        self.finish_within(started, GRACE, self.show)
+    }
+
+    fn run_within(&self, command: &mut Command, grace: Duration, show: Show) -> Result<Log> {
+        self.finish_within(self.start(command)?, grace, show)
+    }
+
+    fn finish_within(&self, started: Started, grace: Duration, show: Show) -> Result<Log> {
+        let Started { shown, mut child, lines } = started;
         let mut log = Log { lines: Vec::new(), failure: None };
         let held = self.follow(&mut child, &lines, &mut log, grace, show)?;
         let status = child.wait().with_context(|| format!("cannot wait for `{shown}`"))?;

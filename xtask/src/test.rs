@@ -1,15 +1,15 @@
 //! `cargo xtask test`: every test that is not in a slow lane. The `tests` lane of `ci` runs the same
 //! function.
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Result, bail};
 
 use crate::cargo::cargo;
-use crate::console::{Console, Show};
+use crate::console::{Console, Log, Show};
 use crate::lane::{self, Lane, Outcome, Report, Setting};
 use crate::tally::Tally;
-use crate::workspace::Workspace;
+use crate::workspace::{Member, Workspace};
 
 /// What to test.
 #[derive(clap::Args, Default)]
@@ -48,16 +48,49 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
 
 /// The tests as one lane.
 pub(crate) fn lane(setting: &Setting<'_>, args: &Args) -> Result<Outcome> {
+    let console = setting.console;
+    let built = console.run(command(setting, args, &PROGRAMS).arg("--no-run"))?;
+    if built.failure.is_some() {
+        return Ok(Outcome::Ran(Report::tests(Tally::default(), built.failure)));
+    }
+    // Examples in documentation are compiled while the programs mostly wait for processes.
+    let documented = args.packages.is_empty() || args.packages.iter().any(|name| is_library(setting, name));
+    let documentation = documented
+        .then(|| console.start(with_passed_on(&mut command(setting, args, &["--doc"]), args)))
+        .transpose()?;
+    let programs = console.run(with_passed_on(&mut command(setting, args, &PROGRAMS), args));
+    let documentation = documentation.map(|started| console.finish(started)).transpose()?;
+    let report = |log: Log| Report::tests(Tally::of(&log.lines), log.failure);
+    let programs = report(programs?);
+    Ok(Outcome::Ran(match documentation {
+        Some(log) => programs.and(report(log)),
+        None => programs,
+    }))
+}
+
+/// What is a program of its own; the rest are examples in documentation.
+const PROGRAMS: [&str; 4] = ["--lib", "--bins", "--tests", "--examples"];
+
+/// Cargo refuses to look for documentation where no chosen crate has a library.
+fn is_library(setting: &Setting<'_>, name: &str) -> bool {
+    setting.ws.member(name).is_some_and(Member::is_library)
+}
+
+fn command(setting: &Setting<'_>, args: &Args, targets: &[&str]) -> Command {
     let mut command = cargo(&setting.ws.root, ["test", "--no-fail-fast"]);
     if args.packages.is_empty() {
         command.arg("--workspace");
     }
-    args.packages.iter().for_each(|name| {
+    for name in &args.packages {
         command.args(["--package", setting.ws.package(name)]);
-    });
+    }
+    command.args(targets);
+    command
+}
+
+fn with_passed_on<'a>(command: &'a mut Command, args: &Args) -> &'a mut Command {
     if !args.passed_on.is_empty() {
         command.arg("--").args(&args.passed_on);
     }
-    let log = setting.console.run(&mut command)?;
-    Ok(Outcome::Ran(Report::tests(Tally::of(&log.lines), log.failure)))
+    command
 }

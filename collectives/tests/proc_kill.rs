@@ -19,8 +19,10 @@ use std::time::{Duration, Instant};
 use support::{Texts, far, secs};
 
 const NRANKS: usize = 3;
-/// Groups that run at a time: they mostly wait for a death to be noticed.
-const AT_ONCE: usize = 12;
+/// Groups that run at a time: they mostly wait for a death to be noticed. `AT_ONCE=1` shows how long that takes where nothing else runs.
+fn at_once() -> usize {
+    std::env::var("AT_ONCE").map_or(12, |text| text.parse().expect("AT_ONCE=1"))
+}
 
 /// One rank's part: every kind of call at a size of each algorithm, called and started.
 fn scenario(comm: &SimComm) -> Result<(), CollError> {
@@ -210,7 +212,7 @@ fn run(groups: &mut [(Case, Group)]) {
 fn sweep(cases: &[Case]) {
     let started = Instant::now();
     let (mut failed, mut told) = (Vec::new(), Vec::new());
-    for some in cases.chunks(AT_ONCE) {
+    for some in cases.chunks(at_once()) {
         let mut groups: Vec<(Case, Group)> = some.iter().map(|case| (case.clone(), case.start())).collect();
         run(&mut groups);
         for (case, group) in groups {

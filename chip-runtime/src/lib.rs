@@ -57,6 +57,8 @@
 
 mod args;
 mod buffer;
+#[cfg(feature = "ascend")]
+pub mod card;
 mod element;
 mod engine;
 mod error;

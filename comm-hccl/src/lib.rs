@@ -10,7 +10,7 @@
 //! - [`sys`] declares, [`VendorError`] names codes, the rest is typed and releases what it makes.
 //! - [`Vendor::load`] loads both libraries, or returns an error with every place that it tried. Nothing is loaded before
 //!   that call, it is made in chip processes only, and nothing ever falls back to simulation.
-//! - [`Runtime`] → [`Device`] → [`Stream`], [`DeviceMemory`], [`KernelBinary`], [`LocalWindow`], [`PeerWindow`], [`Group`].
+//! - [`Runtime`] → [`Device`] → [`Stream`], [`Event`], [`DeviceMemory`], [`KernelBinary`], [`LocalWindow`], [`PeerWindow`], [`Group`].
 //!   Each has `release`, which returns the vendor's answer, and a `Drop` that does the same and leaves its error to
 //!   [`Device::close`].
 //! - A kernel gets the device address of its argument list, which is in device memory. Its [type](KernelType) must be known
@@ -86,10 +86,12 @@
 
 #![deny(unsafe_code)]
 
+mod arguments;
 mod collective;
 mod comm;
 mod device;
 mod error;
+mod event;
 mod group;
 mod ids;
 mod ipc;
@@ -108,10 +110,12 @@ mod vendor_thread;
 mod warning;
 mod window;
 
+pub use arguments::Arguments;
 pub use collective::Buffers;
 pub use comm::{HcclComm, NotAcrossHosts, NotShareable, Refusal};
 pub use device::{Device, Generation, VendorPid};
 pub use error::DeviceError;
+pub use event::Event;
 pub use group::{Group, RootInfo};
 pub use ids::{
     ListProblem, LogicalDevice, PhysicalDevice, VisibleDevice, VisibleDevices, VisibleDevicesError,

@@ -138,6 +138,9 @@ fn a_missing_optional_symbol_disables_only_what_needs_it() {
         "HcclReduceScatterV",
         "HcclScatter",
         "HcclSend",
+        // For graphs; see hw_runtime of `chip-runtime`.
+        "aclrtCreateEvent",
+        "aclrtDestroyEvent",
         "aclrtDeviceGetBareTgid",
         "aclrtDevicePeerAccessStatus",
         "aclrtGetPhyDevIdByLogicDevId",
@@ -149,6 +152,9 @@ fn a_missing_optional_symbol_disables_only_what_needs_it() {
         "aclrtLaunchKernelWithHostArgs",
         // For collectives; see hw_collectives of `collectives`.
         "aclrtPointerGetAttributes",
+        "aclrtQueryEventStatus",
+        "aclrtRecordEvent",
+        "aclrtStreamWaitEvent",
     ];
     let not_refused: Vec<_> =
         optional.iter().copied().collect::<BTreeSet<_>>().difference(&refused).copied().collect();

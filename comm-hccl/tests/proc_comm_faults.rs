@@ -97,6 +97,11 @@ const NOT_CALLED: &[&str] = &[
     "HcclSend",
     "HcclRecv",
     "aclrtPointerGetAttributes",
+    "aclrtCreateEvent",
+    "aclrtDestroyEvent",
+    "aclrtRecordEvent",
+    "aclrtStreamWaitEvent",
+    "aclrtQueryEventStatus",
 ];
 
 fn run_ranks(double: &Double, name: &str) -> [std::process::Output; 2] {

@@ -50,7 +50,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("bootstrap-channel", Only("base, worker-errors, mailbox-atomics")),
     row("collectives", Only("base, worker-errors, comm-context, mailbox-atomics")),
     row("chipcomm-mpi", Only("shared-memory, comm-context, comm-sim, collectives")),
-    row("chip-runtime", Only("base, worker-errors, comm-context, mailbox-atomics")),
+    row("chip-runtime", Only("base, worker-errors, comm-context, mailbox-atomics, comm-hccl")),
     row(
         "chip-bootstrap",
         Only("base, worker-errors, comm-context, mailbox-atomics, comm-sim, comm-hccl, bootstrap-channel"),

@@ -560,7 +560,7 @@ fn shape(kernels: &[Option<NonNull<Kernel>>; 3]) -> Shape {
 }
 
 /// The descriptor of a tensor that exists.
-fn existing(arg: &TensorArg) -> Option<&TensorDesc> {
+pub(crate) fn existing(arg: &TensorArg) -> Option<&TensorDesc> {
     match arg {
         TensorArg::Output(_) => None,
         TensorArg::Input(desc)
@@ -570,14 +570,14 @@ fn existing(arg: &TensorArg) -> Option<&TensorDesc> {
     }
 }
 
-fn creates(args: &TaskArgs) -> impl Iterator<Item = &Create> {
+pub(crate) fn creates(args: &TaskArgs) -> impl Iterator<Item = &Create> {
     args.tensors
         .iter()
         .filter_map(|arg| if let TensorArg::Output(create) = arg { Some(create) } else { None })
 }
 
 /// Checks what can be checked without the graph, and returns how many bytes the outputs need.
-fn check(args: &TaskArgs) -> Result<u64, RuntimeError> {
+pub(crate) fn check(args: &TaskArgs) -> Result<u64, RuntimeError> {
     let counts = [("tensors", MAX_TENSORS, args.tensors.len()), ("scalars", MAX_SCALARS, args.scalars.len())];
     for (what, most, given) in counts {
         if given > most {
@@ -617,12 +617,12 @@ fn check_tensor(index: usize, desc: &TensorDesc) -> Result<(), RuntimeError> {
 }
 
 /// The bytes that a new tensor takes; `None` where that overflows.
-fn room_of(create: &Create) -> Option<u64> {
+pub(crate) fn room_of(create: &Create) -> Option<u64> {
     let bytes = create.elements()?.checked_mul(create.dtype.size())?;
     bytes.max(1).checked_next_multiple_of(OUTPUT_ALIGN)
 }
 
-fn output(create: &Create, addr: u64, owner: TaskId) -> Result<TensorDesc, AbiError> {
+pub(crate) fn output(create: &Create, addr: u64, owner: TaskId) -> Result<TensorDesc, AbiError> {
     let size = create.elements().unwrap_or(0) * create.dtype.size();
     let shape = &create.shape[..create.ndims];
     let builder = TensorDesc::builder(DeviceAddr(addr), size, create.dtype, shape);
@@ -630,6 +630,6 @@ fn output(create: &Create, addr: u64, owner: TaskId) -> Result<TensorDesc, AbiEr
     if create.manual_dep == 1 { builder.manual_dependencies().build() } else { builder.build() }
 }
 
-fn extent_of(desc: &TensorDesc) -> Option<Extent> {
+pub(crate) fn extent_of(desc: &TensorDesc) -> Option<Extent> {
     Extent::of(desc, desc.dtype().map_or(1, DType::size))
 }

@@ -9,6 +9,8 @@ mod state;
 mod threads;
 
 pub(crate) use build::Work;
+#[cfg(feature = "ascend")]
+pub(crate) use build::{check, creates, existing, extent_of, output, room_of};
 pub(crate) use launch::panic_text;
 pub(crate) use ready::Core;
 

@@ -38,6 +38,9 @@
 //! - **CN-13** Two network namespaces are two hosts. Handles and keys of one host are unknown on another (`507899`), but for
 //!   Fabric handles, and those can be opened there only when they were exported without the check of pids (`207006`).
 //! - **CN-12** To enable a peer a second time is an error (`507899`).
+//! - **CN-14** A stream that waits for an event starts no kernel before those have ended that the event's stream had, or
+//!   waited for, when it was recorded. To wait for an event that was never recorded, to destroy one that a stream still
+//!   waits for, and an event and a stream of two devices, are refused.
 //!
 //! # Example
 //! ```
@@ -50,8 +53,8 @@
 //! ```
 //!
 //! # What it does not do
-//! - It has no timing, and a kernel runs as one block. A stream runs one kernel at a time and orders nothing else: copies and
-//!   HCCL's operations do not wait for a kernel of their stream.
+//! - It has no timing, and a kernel runs as one block. A stream runs one kernel at a time, and a launch returns only when what is
+//!   before it on its stream has ended. Events order kernels; copies and HCCL's operations wait for no kernel.
 //! - A device has one process for each program that opens it, as if its cores were not shared.
 //! - Caches are coherent, so a kernel that forgets to write back is not noticed. Alignment does not matter.
 //! - It has no timeouts of the device other than a launch's limit, no limit on the sum of allocations, no place holders in

@@ -10,6 +10,8 @@ pub enum Kind {
     Device,
     /// A stream.
     Stream,
+    /// An event.
+    Event,
     /// Memory of `aclrtMalloc`.
     Memory,
     /// Own physical memory.
@@ -32,10 +34,11 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, in the order of their numbers.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Runtime,
         Self::Device,
         Self::Stream,
+        Self::Event,
         Self::Memory,
         Self::Physical,
         Self::Imported,
@@ -53,6 +56,7 @@ impl Kind {
             Self::Runtime => "runtime",
             Self::Device => "device",
             Self::Stream => "stream",
+            Self::Event => "event",
             Self::Memory => "memory",
             Self::Physical => "physical",
             Self::Imported => "imported",

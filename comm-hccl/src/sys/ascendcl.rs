@@ -49,6 +49,17 @@ vendor_functions! {
     /// Waits until everything queued on a stream is done.
     required fn aclrtSynchronizeStream(stream: aclrtStream) -> aclError;
 
+    /// Makes an event in the current context.
+    optional fn aclrtCreateEvent(event: *mut aclrtEvent) -> aclError;
+    /// Destroys an event. Streams that wait for it must be done with that.
+    optional fn aclrtDestroyEvent(event: aclrtEvent) -> aclError;
+    /// Queues the event on a stream: it is complete when what was queued there before is done.
+    optional fn aclrtRecordEvent(event: aclrtEvent, stream: aclrtStream) -> aclError;
+    /// Lets what is queued on a stream from now on wait for the event.
+    optional fn aclrtStreamWaitEvent(stream: aclrtStream, event: aclrtEvent) -> aclError;
+    /// Whether an event is complete.
+    optional fn aclrtQueryEventStatus(event: aclrtEvent, status: *mut aclrtEventRecordedStatus) -> aclError;
+
     /// Allocates device memory.
     required fn aclrtMalloc(pointer: *mut *mut c_void, size: usize, policy: aclrtMemMallocPolicy) -> aclError;
     /// Frees memory of `aclrtMalloc`.

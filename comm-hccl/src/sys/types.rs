@@ -93,6 +93,7 @@ macro_rules! vendor_types {
 vendor_types! {
     handle aclrtContext;
     handle aclrtStream;
+    handle aclrtEvent;
     handle aclrtDrvMemHandle;
     handle aclrtBinHandle;
     handle aclrtFuncHandle;
@@ -100,6 +101,10 @@ vendor_types! {
 
     integer aclError = i32;
 
+    enumeration aclrtEventRecordedStatus {
+        ACL_EVENT_RECORDED_STATUS_NOT_READY = 0,
+        ACL_EVENT_RECORDED_STATUS_COMPLETE = 1,
+    }
     enumeration aclrtMemMallocPolicy {
         ACL_MEM_MALLOC_HUGE_FIRST = 0,
         ACL_MEM_MALLOC_HUGE_ONLY = 1,

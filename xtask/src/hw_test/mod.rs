@@ -46,6 +46,8 @@ pub(crate) enum Layer {
     Comm,
     /// Collectives, by the devices' own engine
     Collectives,
+    /// Graphs of tasks, driven from the host
+    Runtime,
     /// The report of a chip's bring-up (L2)
     #[value(alias = "l2")]
     Bootstrap,
@@ -172,6 +174,7 @@ const IN_CI: &[Layer] = &[
     Layer::Comm,
     Layer::Bootstrap,
     Layer::Collectives,
+    Layer::Runtime,
     Layer::Chip,
     Layer::Worker,
 ];

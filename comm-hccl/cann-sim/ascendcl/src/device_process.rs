@@ -12,6 +12,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command};
+use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// The program; `build.rs` compiles it.
@@ -26,7 +27,8 @@ pub(crate) struct DeviceProcess {
 
 /// A kernel that runs.
 pub(crate) struct Running {
-    done: PipeReader,
+    /// The pipe that tells its end, and how that was, once it is known.
+    done: Mutex<(PipeReader, Option<Ended>)>,
     until: Option<Instant>,
 }
 
@@ -86,6 +88,7 @@ impl DeviceProcess {
         self.command(&format!("run {function} {blocks} {pid} {fd}{words}"))?;
         // Only the kernel's thread holds this end now: the end of its process shows.
         drop(end);
+        let done = Mutex::new((done, None));
         Ok(Running { done, until: limit.and_then(|limit| Instant::now().checked_add(limit)) })
     }
 
@@ -126,20 +129,41 @@ impl DeviceProcess {
 
 impl Running {
     /// Waits for the kernel's end.
-    pub(crate) fn wait(mut self) -> Ended {
+    pub(crate) fn wait(&self) -> Ended {
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
             // At most half a minute a turn, rounded up so that the last turn does not spin.
+            let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
             let millis = left.map_or(30_000, |left| (left.as_millis() + 1).min(30_000) as i32);
-            let mut poll = libc::pollfd { fd: self.done.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-            // SAFETY: one valid structure, for a descriptor that `self` owns.
-            if unsafe { libc::poll(&mut poll, 1, millis) } > 0 {
-                let ended = self.done.read(&mut [0]);
-                return if ended.is_ok_and(|count| count == 1) { Ended::Returned } else { Ended::Crashed };
-            }
-            if left.is_some_and(|left| left.is_zero()) {
-                return Ended::TooLate;
+            if let Some(ended) = self.look(&mut done, millis) {
+                return ended;
             }
         }
+    }
+
+    /// Whether the kernel has ended by now.
+    pub(crate) fn has_ended(&self) -> bool {
+        match self.done.try_lock() {
+            Ok(mut done) => self.look(&mut done, 0).is_some(),
+            Err(TryLockError::Poisoned(done)) => self.look(&mut done.into_inner(), 0).is_some(),
+            // Somebody waits for it.
+            Err(TryLockError::WouldBlock) => false,
+        }
+    }
+
+    fn look(&self, (done, known): &mut (PipeReader, Option<Ended>), millis: i32) -> Option<Ended> {
+        if known.is_some() {
+            return *known;
+        }
+        let mut poll = libc::pollfd { fd: done.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one valid structure, for a descriptor that `self` owns.
+        if unsafe { libc::poll(&mut poll, 1, millis) } > 0 {
+            let ended = done.read(&mut [0]);
+            let returned = ended.is_ok_and(|count| count == 1);
+            *known = Some(if returned { Ended::Returned } else { Ended::Crashed });
+        } else if self.until.is_some_and(|until| Instant::now() >= until) {
+            *known = Some(Ended::TooLate);
+        }
+        *known
     }
 }

@@ -14,6 +14,7 @@ use comm_hccl::sys::*;
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 fn text<'a>(pointer: *const c_char) -> Result<&'a CStr, Refusal> {
@@ -180,27 +181,36 @@ fn start(
         return fail(state, device, Ended::Crashed);
     };
     if let Some(stream) = state.streams.get_mut(&(stream as usize)) {
-        stream.running = Some(running);
+        stream.running = Some(Arc::new(running));
     }
     Ok(())
 }
 
 /// Waits for what runs on a stream, without the state's lock: a kernel may wait long for a peer.
 pub(crate) fn finish(stream: aclrtStream) -> Answer {
-    let taken = with_state(|state| {
-        let stream = state.streams.get_mut(&(stream as usize))?;
-        Some((stream.device, stream.running.take()?))
-    });
-    let Some((device, running)) = taken.flatten() else { return Ok(()) };
-    let ended = running.wait();
-    if ended == Ended::Returned {
-        return Ok(());
-    }
-    with_state(|state| fail(state, device, ended)).unwrap_or(Ok(()))
+    let of_stream = |state: &mut State| {
+        let stream = state.streams.get(&(stream as usize))?;
+        let awaited = stream.waits.iter().flat_map(|(_, kernels)| kernels);
+        Some((stream.device, stream.running.iter().chain(awaited).cloned().collect::<Vec<_>>()))
+    };
+    let Some((device, kernels)) = with_state(of_stream).flatten() else { return Ok(()) };
+    let failed = kernels.iter().map(|kernel| kernel.wait()).find(|ended| *ended != Ended::Returned);
+    with_state(|state| {
+        if let Some(stream) = state.streams.get_mut(&(stream as usize)) {
+            stream.running = None;
+            stream.waits.clear();
+        }
+        failed.map_or(Ok(()), |ended| fail(state, device, ended))
+    })
+    .unwrap_or(Ok(()))
 }
 
 /// A kernel has failed: its device answers with the same code until it is reset.
 fn fail(state: &mut State, device: u32, ended: Ended) -> Answer {
+    if state.faults.contains_key(&device) {
+        // Another stream has learnt it first.
+        return state.healthy(device);
+    }
     let process = state.processes.remove(&device);
     let (code, reason) = match ended {
         Ended::TooLate => {

@@ -11,6 +11,7 @@
 
 mod addresses;
 mod device_process;
+mod event;
 mod gate;
 mod ipc;
 mod kernel;
@@ -23,6 +24,7 @@ mod share;
 mod state;
 mod view;
 
+use event::*;
 use ipc::*;
 use kernel::*;
 use lifecycle::*;
@@ -45,6 +47,7 @@ const _: comm_hccl::sys::AscendCl = table! {
         aclrtBinaryGetFunction aclrtBinaryUnLoad;
     optional:
         aclrtLaunchKernelWithHostArgs aclrtLaunchKernel
+        aclrtCreateEvent aclrtDestroyEvent aclrtRecordEvent aclrtStreamWaitEvent aclrtQueryEventStatus
         aclrtGetVersion aclrtGetPhyDevIdByLogicDevId aclrtDeviceGetBareTgid aclrtPointerGetAttributes aclrtMemGetAllocationGranularity
         aclrtMallocPhysical aclrtFreePhysical aclrtReserveMemAddress aclrtReleaseMemAddress aclrtMapMem aclrtUnmapMem
         aclrtMemSetAccess aclrtMemExportToShareableHandleV2 aclrtMemImportFromShareableHandleV2

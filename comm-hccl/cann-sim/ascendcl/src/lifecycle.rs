@@ -174,7 +174,7 @@ pub(crate) unsafe extern "C" fn aclrtCreateStream(stream: *mut aclrtStream) -> a
         ensure(!stream.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
         let device = state.device()?;
         let handle = state.handle();
-        state.streams.insert(handle, Stream { device, running: None });
+        state.streams.insert(handle, Stream { device, running: None, waits: Vec::new() });
         state.attachment.created(Kind::Stream);
         // SAFETY: not null; the caller provides a place for one handle.
         unsafe { stream.write(handle as aclrtStream) };

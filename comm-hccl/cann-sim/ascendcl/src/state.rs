@@ -66,7 +66,16 @@ pub(crate) struct Place {
 /// A stream, and the kernel that runs on it.
 pub(crate) struct Stream {
     pub(crate) device: u32,
-    pub(crate) running: Option<Running>,
+    pub(crate) running: Option<Arc<Running>>,
+    /// What the next kernel waits for: events, with the kernels that they stood for then.
+    pub(crate) waits: Vec<(usize, Vec<Arc<Running>>)>,
+}
+
+/// An event.
+pub(crate) struct Event {
+    pub(crate) device: u32,
+    /// The kernels whose end it stands for; `None` until it is recorded.
+    pub(crate) recorded: Option<Vec<Arc<Running>>>,
 }
 
 /// A kernel binary, open in the device's process.
@@ -108,6 +117,7 @@ pub(crate) struct State {
     /// How often each logical device is set.
     pub(crate) set: BTreeMap<u32, u32>,
     pub(crate) streams: HashMap<usize, Stream>,
+    pub(crate) events: HashMap<usize, Event>,
     pub(crate) ranges: BTreeMap<usize, Range>,
     pub(crate) physical: HashMap<usize, Physical>,
     pub(crate) reservations: BTreeMap<usize, Reservation>,
@@ -136,6 +146,7 @@ impl State {
             initialised: false,
             set: BTreeMap::new(),
             streams: HashMap::new(),
+            events: HashMap::new(),
             ranges: BTreeMap::new(),
             physical: HashMap::new(),
             reservations: BTreeMap::new(),
@@ -278,6 +289,7 @@ impl State {
         BTreeMap::into_values(ending).for_each(|process| drop(process.end()));
         self.faults.retain(|device, _| !goes(*device));
         self.streams.retain(|_, stream| keep_or_reclaim(attachment, !goes(stream.device), Kind::Stream));
+        self.events.retain(|_, event| keep_or_reclaim(attachment, !goes(event.device), Kind::Event));
         self.keys.retain(|_, key| {
             let kind = if key.import.is_some() { Kind::IpcImport } else { Kind::IpcKey };
             let keep = keep_or_reclaim(attachment, !goes(key.device), kind);

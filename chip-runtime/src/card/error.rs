@@ -1,0 +1,85 @@
+//! Why a graph on a card failed.
+
+use super::graph::CardTask;
+use crate::error::RuntimeError;
+use crate::task::Site;
+use comm_hccl::DeviceError;
+use std::time::Duration;
+
+/// A failure of a graph on a card.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CardError {
+    /// Another front end than the prebuilt one.
+    #[error(
+        "the front end {name} submits tasks while others run, on the chip itself; a card is driven from the host, which runs \
+         prebuilt graphs: use the front end prebuilt, or a platform that simulates chips"
+    )]
+    FrontEnd {
+        /// Its name.
+        name: &'static str,
+    },
+    /// Something that a host cannot do for a card.
+    #[error(
+        "{what} (submitted at {site}) is not there on a card; leave it out, split the graph there, or use a platform that \
+         simulates chips"
+    )]
+    NotOnCard {
+        /// What it is.
+        what: &'static str,
+        /// Where its task was submitted.
+        site: Site,
+    },
+    /// A task that cannot be.
+    #[error("{0}")]
+    Graph(#[from] RuntimeError),
+    /// The deadline passed before everything was queued.
+    #[error("task {task} (submitted at {site}) was not queued within {limit:?}")]
+    TimedOut {
+        /// The limit.
+        limit: Duration,
+        /// The first task that was not.
+        task: usize,
+        /// Where it was submitted.
+        site: Site,
+    },
+    /// A kernel has set an error.
+    #[error("a kernel of task {task} (submitted at {site}) set the error {error}")]
+    Kernel {
+        /// The task.
+        task: usize,
+        /// Where it was submitted.
+        site: Site,
+        /// What it set.
+        error: i32,
+    },
+    /// The device refused a task, or has failed by the time that it was queued.
+    #[error("task {task} (submitted at {site}): {source}")]
+    Task {
+        /// The task.
+        task: usize,
+        /// Where it was submitted.
+        site: Site,
+        /// What the device says.
+        source: DeviceError,
+    },
+    /// A kernel of the graph has failed after all were queued.
+    #[error("one of the {tasks} tasks of the graph (run at {site}) has failed: {source}")]
+    Run {
+        /// How many there are.
+        tasks: usize,
+        /// Where the graph was run.
+        site: Site,
+        /// What the device says.
+        source: DeviceError,
+    },
+    /// The device has failed otherwise.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+/// An error of the device is that of this task.
+pub(super) fn at_task(index: usize, task: &CardTask) -> impl Fn(DeviceError) -> CardError + Copy {
+    let site = task.site;
+    move |source| CardError::Task { task: index, site, source }
+}

@@ -1,0 +1,136 @@
+//! Prebuilt graphs on a device: `cargo xtask hw-test --layer runtime`.
+#![cfg(feature = "ascend")]
+
+use cann_sim::hw_test::{at_least, kernel};
+use chip_runtime::card::{Card, CardError};
+use chip_runtime::signals::{Domain, Signaller, Wait};
+use chip_runtime::{Compare, Create, FrontEnd, KernelId, Kernels, Predicate, TaskArgs};
+use comm_hccl::{Device, DeviceMemory, LogicalDevice, Runtime, Vendor, VisibleDevices};
+use deadline::Deadline;
+use std::time::Duration;
+
+const COUNT: u32 = 1024;
+
+fn soon() -> Deadline {
+    Deadline::after(Duration::from_secs(60)).unwrap()
+}
+
+/// Runs with a card that has the kernels `scale` and `add`, and checks that it lets go of everything.
+fn with_card(test: impl FnOnce(&Device, &mut Card, [KernelId; 2])) {
+    let runtime = Runtime::start(Vendor::load(None).unwrap()).unwrap();
+    let device = LogicalDevice(at_least(1)[0]);
+    let device = Device::open(runtime, device, &VisibleDevices::from_env().unwrap()).unwrap();
+    let mut card = Card::new(&device).unwrap();
+    let kernels = ["scale", "add"].map(|name| card.kernel(&kernel(name), "kernel_entry").unwrap());
+    test(&device, &mut card, kernels);
+    card.close().unwrap();
+    device.close().unwrap();
+    runtime.finalise().unwrap();
+}
+
+fn floats(device: &Device, value: f32) -> DeviceMemory {
+    let memory = DeviceMemory::allocate(device, 4 * COUNT as usize).unwrap();
+    memory.write(0, &value.to_le_bytes().repeat(COUNT as usize)).unwrap();
+    memory
+}
+
+fn first_and_last(memory: &DeviceMemory) -> [f32; 2] {
+    let mut bytes = vec![0; memory.size()];
+    memory.read(0, &mut bytes).unwrap();
+    let value = |at: usize| f32::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+    [value(0), value(4 * COUNT as usize - 4)]
+}
+
+// CA-1
+#[test]
+#[ignore = "needs devices: cargo xtask hw-test --layer runtime"]
+fn a_graph_over_both_kinds_of_cores_computes_what_its_order_says() {
+    with_card(|device, card, [scale, add]| {
+        let (x, y) = (floats(device, 1.0), floats(device, 0.0));
+        for round in 1..=3u8 {
+            y.fill(0).unwrap();
+            card.run(FrontEnd::Prebuilt, soon(), |graph| {
+                let (x, y) = (graph.import::<f32>(&x, &[COUNT])?, graph.import::<f32>(&y, &[COUNT])?);
+                let made = || Create::of::<f32>(&[COUNT]);
+                let times = |factor| TaskArgs::new().input(&x).output(made()).scalar(factor);
+                // The cube's result goes to the vector cores, and back, each time by an event.
+                let ten = graph.submit(Kernels::aic(scale), &times(10))?.outputs[0];
+                let hundred = graph.submit(Kernels::aiv(scale), &times(100))?.outputs[0];
+                let sum = TaskArgs::new().input(&ten).input(&hundred).output(made());
+                let sum = graph.submit(Kernels::aiv(add), &sum)?;
+                let order = graph.submit_dummy(&TaskArgs::new().after(sum.task))?.task;
+                let twice = TaskArgs::new().input(&sum.outputs[0]).output(made()).scalar(2).after(order);
+                let twice = graph.submit(Kernels::aic(scale), &twice)?.outputs[0];
+                let last = TaskArgs::new().input(&twice).input(&x).output_existing(&y);
+                graph.submit(Kernels::aiv(add), &last).map(drop)
+            })
+            .unwrap();
+            assert_eq!(first_and_last(&y), [221.0, 221.0], "round {round}");
+        }
+        assert_eq!(first_and_last(&x), [1.0, 1.0]);
+        x.release().unwrap();
+        y.release().unwrap();
+    });
+}
+
+// CA-3, CA-4
+#[test]
+#[ignore = "needs devices: cargo xtask hw-test --layer runtime"]
+fn what_a_host_cannot_do_is_refused_and_the_card_stays_usable() {
+    with_card(|device, card, [scale, add]| {
+        let x = floats(device, 1.0);
+        for front_end in [FrontEnd::Explicit, FrontEnd::Inferred] {
+            let error = card.run(front_end, soon(), |_| Ok(())).unwrap_err();
+            assert!(error.to_string().contains("use the front end prebuilt"), "{error}");
+        }
+        let mut refused = |kernels: Kernels, args: &dyn Fn(TaskArgs) -> TaskArgs| {
+            card.run(FrontEnd::Prebuilt, soon(), |graph| {
+                let x = graph.import::<f32>(&x, &[COUNT])?;
+                let args = args(TaskArgs::new().input(&x).output(Create::of::<f32>(&[COUNT])).scalar(2));
+                graph.submit(kernels, &args).map(drop)
+            })
+            .unwrap_err()
+        };
+        let one = Kernels::aiv(scale);
+        let both = Kernels { aic: Some(scale), aiv0: Some(add), aiv1: None };
+        let what = |error: CardError| match error {
+            CardError::NotOnCard { what, .. } => what,
+            other => panic!("{other}"),
+        };
+        assert_eq!(what(refused(both, &|args| args)), "a task with several kernels on one cluster");
+        let wait = Wait { domain: Domain::BASE, offset: 0, at_least: 1, from: Signaller::Unknown };
+        assert_eq!(what(refused(one, &|args| args.wait(wait))), "a WAIT");
+        let desc = x.addr();
+        let tensor = comm_context::abi::TensorDesc::builder(desc, 4, comm_context::abi::DType::Float32, &[1]);
+        let tensor = chip_runtime::Tensor::<f32>::new(tensor.build().unwrap()).unwrap();
+        let predicate = Predicate::new(&tensor, &[0], Compare::Gt, 0);
+        assert_eq!(what(refused(one, &|args| args.when(predicate))), "a predicate");
+        let unknown = refused(Kernels::aiv(KernelId(7)), &|args| args);
+        assert!(unknown.to_string().contains('7'), "{unknown}");
+        let elsewhere = floats(device, 0.0);
+        let error = card
+            .run(FrontEnd::Prebuilt, soon(), |graph| {
+                let x = graph.import::<f32>(&x, &[COUNT])?;
+                let foreign = comm_context::abi::TensorDesc::builder(
+                    elsewhere.addr(),
+                    4,
+                    comm_context::abi::DType::Float32,
+                    &[1],
+                );
+                let foreign = chip_runtime::Tensor::<f32>::new(foreign.build().unwrap())?;
+                let args = TaskArgs::new().input(&x).output_existing(&foreign).scalar(1);
+                graph.submit(one, &args).map(drop)
+            })
+            .unwrap_err();
+        assert!(error.to_string().contains("lie in no buffer"), "{error}");
+        elsewhere.release().unwrap();
+        // The card is usable.
+        card.run(FrontEnd::Prebuilt, soon(), |graph| {
+            let x = graph.import::<f32>(&x, &[COUNT])?;
+            graph.submit(one, &TaskArgs::new().input(&x).output_existing(&x).scalar(5)).map(drop)
+        })
+        .unwrap();
+        assert_eq!(first_and_last(&x), [5.0, 5.0]);
+        x.release().unwrap();
+    });
+}

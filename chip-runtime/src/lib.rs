@@ -57,8 +57,6 @@
 
 mod args;
 mod buffer;
-#[cfg(feature = "ascend")]
-pub mod card;
 mod element;
 mod engine;
 mod error;
@@ -66,6 +64,8 @@ mod graph;
 mod heap;
 mod kernel;
 mod limits;
+#[cfg(feature = "ascend")]
+pub mod on_device;
 mod orchestration;
 mod record;
 mod runtime;

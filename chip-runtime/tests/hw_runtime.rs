@@ -2,7 +2,7 @@
 #![cfg(feature = "ascend")]
 
 use cann_sim::hw_test::{at_least, kernel};
-use chip_runtime::card::{Card, CardError};
+use chip_runtime::on_device::{GraphDevice, OnDeviceError};
 use chip_runtime::signals::{Domain, Signaller, Wait};
 use chip_runtime::{Compare, Create, FrontEnd, KernelId, Kernels, Predicate, TaskArgs};
 use comm_hccl::{Device, DeviceMemory, LogicalDevice, Runtime, Vendor, VisibleDevices};
@@ -15,15 +15,15 @@ fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60)).unwrap()
 }
 
-/// Runs with a card that has the kernels `scale` and `add`, and checks that it lets go of everything.
-fn with_card(test: impl FnOnce(&Device, &mut Card, [KernelId; 2])) {
+/// Runs with a device that has the kernels `scale` and `add`, and checks that it lets go of everything.
+fn with_device(test: impl FnOnce(&Device, &mut GraphDevice, [KernelId; 2])) {
     let runtime = Runtime::start(Vendor::load(None).unwrap()).unwrap();
     let device = LogicalDevice(at_least(1)[0]);
     let device = Device::open(runtime, device, &VisibleDevices::from_env().unwrap()).unwrap();
-    let mut card = Card::new(&device).unwrap();
-    let kernels = ["scale", "add"].map(|name| card.kernel(&kernel(name), "kernel_entry").unwrap());
-    test(&device, &mut card, kernels);
-    card.close().unwrap();
+    let mut graphs = GraphDevice::new(&device).unwrap();
+    let kernels = ["scale", "add"].map(|name| graphs.kernel(&kernel(name), "kernel_entry").unwrap());
+    test(&device, &mut graphs, kernels);
+    graphs.close().unwrap();
     device.close().unwrap();
     runtime.finalise().unwrap();
 }
@@ -45,26 +45,27 @@ fn first_and_last(memory: &DeviceMemory) -> [f32; 2] {
 #[test]
 #[ignore = "needs devices: cargo xtask hw-test --layer runtime"]
 fn a_graph_over_both_kinds_of_cores_computes_what_its_order_says() {
-    with_card(|device, card, [scale, add]| {
+    with_device(|device, graphs, [scale, add]| {
         let (x, y) = (floats(device, 1.0), floats(device, 0.0));
         for round in 1..=3u8 {
             y.fill(0).unwrap();
-            card.run(FrontEnd::Prebuilt, soon(), |graph| {
-                let (x, y) = (graph.import::<f32>(&x, &[COUNT])?, graph.import::<f32>(&y, &[COUNT])?);
-                let made = || Create::of::<f32>(&[COUNT]);
-                let times = |factor| TaskArgs::new().input(&x).output(made()).scalar(factor);
-                // The cube's result goes to the vector cores, and back, each time by an event.
-                let ten = graph.submit(Kernels::aic(scale), &times(10))?.outputs[0];
-                let hundred = graph.submit(Kernels::aiv(scale), &times(100))?.outputs[0];
-                let sum = TaskArgs::new().input(&ten).input(&hundred).output(made());
-                let sum = graph.submit(Kernels::aiv(add), &sum)?;
-                let order = graph.submit_dummy(&TaskArgs::new().after(sum.task))?.task;
-                let twice = TaskArgs::new().input(&sum.outputs[0]).output(made()).scalar(2).after(order);
-                let twice = graph.submit(Kernels::aic(scale), &twice)?.outputs[0];
-                let last = TaskArgs::new().input(&twice).input(&x).output_existing(&y);
-                graph.submit(Kernels::aiv(add), &last).map(drop)
-            })
-            .unwrap();
+            graphs
+                .run(FrontEnd::Prebuilt, soon(), |graph| {
+                    let (x, y) = (graph.import::<f32>(&x, &[COUNT])?, graph.import::<f32>(&y, &[COUNT])?);
+                    let made = || Create::of::<f32>(&[COUNT]);
+                    let times = |factor| TaskArgs::new().input(&x).output(made()).scalar(factor);
+                    // The cube's result goes to the vector cores, and back, each time by an event.
+                    let ten = graph.submit(Kernels::aic(scale), &times(10))?.outputs[0];
+                    let hundred = graph.submit(Kernels::aiv(scale), &times(100))?.outputs[0];
+                    let sum = TaskArgs::new().input(&ten).input(&hundred).output(made());
+                    let sum = graph.submit(Kernels::aiv(add), &sum)?;
+                    let order = graph.submit_dummy(&TaskArgs::new().after(sum.task))?.task;
+                    let twice = TaskArgs::new().input(&sum.outputs[0]).output(made()).scalar(2).after(order);
+                    let twice = graph.submit(Kernels::aic(scale), &twice)?.outputs[0];
+                    let last = TaskArgs::new().input(&twice).input(&x).output_existing(&y);
+                    graph.submit(Kernels::aiv(add), &last).map(drop)
+                })
+                .unwrap();
             assert_eq!(first_and_last(&y), [221.0, 221.0], "round {round}");
         }
         assert_eq!(first_and_last(&x), [1.0, 1.0]);
@@ -76,25 +77,26 @@ fn a_graph_over_both_kinds_of_cores_computes_what_its_order_says() {
 // CA-3, CA-4
 #[test]
 #[ignore = "needs devices: cargo xtask hw-test --layer runtime"]
-fn what_a_host_cannot_do_is_refused_and_the_card_stays_usable() {
-    with_card(|device, card, [scale, add]| {
+fn what_a_host_cannot_do_is_refused_and_the_device_stays_usable() {
+    with_device(|device, graphs, [scale, add]| {
         let x = floats(device, 1.0);
         for front_end in [FrontEnd::Explicit, FrontEnd::Inferred] {
-            let error = card.run(front_end, soon(), |_| Ok(())).unwrap_err();
+            let error = graphs.run(front_end, soon(), |_| Ok(())).unwrap_err();
             assert!(error.to_string().contains("use the front end prebuilt"), "{error}");
         }
         let mut refused = |kernels: Kernels, args: &dyn Fn(TaskArgs) -> TaskArgs| {
-            card.run(FrontEnd::Prebuilt, soon(), |graph| {
-                let x = graph.import::<f32>(&x, &[COUNT])?;
-                let args = args(TaskArgs::new().input(&x).output(Create::of::<f32>(&[COUNT])).scalar(2));
-                graph.submit(kernels, &args).map(drop)
-            })
-            .unwrap_err()
+            graphs
+                .run(FrontEnd::Prebuilt, soon(), |graph| {
+                    let x = graph.import::<f32>(&x, &[COUNT])?;
+                    let args = args(TaskArgs::new().input(&x).output(Create::of::<f32>(&[COUNT])).scalar(2));
+                    graph.submit(kernels, &args).map(drop)
+                })
+                .unwrap_err()
         };
         let one = Kernels::aiv(scale);
         let both = Kernels { aic: Some(scale), aiv0: Some(add), aiv1: None };
-        let what = |error: CardError| match error {
-            CardError::NotOnCard { what, .. } => what,
+        let what = |error: OnDeviceError| match error {
+            OnDeviceError::NotOnDevice { what, .. } => what,
             other => panic!("{other}"),
         };
         assert_eq!(what(refused(both, &|args| args)), "a task with several kernels on one cluster");
@@ -108,7 +110,7 @@ fn what_a_host_cannot_do_is_refused_and_the_card_stays_usable() {
         let unknown = refused(Kernels::aiv(KernelId(7)), &|args| args);
         assert!(unknown.to_string().contains('7'), "{unknown}");
         let elsewhere = floats(device, 0.0);
-        let error = card
+        let error = graphs
             .run(FrontEnd::Prebuilt, soon(), |graph| {
                 let x = graph.import::<f32>(&x, &[COUNT])?;
                 let foreign = comm_context::abi::TensorDesc::builder(
@@ -124,13 +126,39 @@ fn what_a_host_cannot_do_is_refused_and_the_card_stays_usable() {
             .unwrap_err();
         assert!(error.to_string().contains("lie in no buffer"), "{error}");
         elsewhere.release().unwrap();
-        // The card is usable.
-        card.run(FrontEnd::Prebuilt, soon(), |graph| {
-            let x = graph.import::<f32>(&x, &[COUNT])?;
-            graph.submit(one, &TaskArgs::new().input(&x).output_existing(&x).scalar(5)).map(drop)
-        })
-        .unwrap();
+        // The device is usable.
+        graphs
+            .run(FrontEnd::Prebuilt, soon(), |graph| {
+                let x = graph.import::<f32>(&x, &[COUNT])?;
+                graph.submit(one, &TaskArgs::new().input(&x).output_existing(&x).scalar(5)).map(drop)
+            })
+            .unwrap();
         assert_eq!(first_and_last(&x), [5.0, 5.0]);
         x.release().unwrap();
     });
+}
+
+// CA-2
+#[test]
+#[ignore = "needs devices: cargo xtask hw-test --layer runtime"]
+fn a_kernel_that_spins_ends_with_the_deadline_of_the_run() {
+    let runtime = Runtime::start(Vendor::load(None).unwrap()).unwrap();
+    let device = LogicalDevice(at_least(1)[0]);
+    let device = Device::open(runtime, device, &VisibleDevices::from_env().unwrap()).unwrap();
+    let mut graphs = GraphDevice::new(&device).unwrap();
+    let spin = graphs.kernel(&kernel("spin"), "kernel_entry").unwrap();
+    let (x, y) = (floats(&device, 0.0), floats(&device, 1.0));
+    let mut run = |memory: &DeviceMemory| {
+        graphs.run(FrontEnd::Prebuilt, Deadline::after(Duration::from_secs(1)).unwrap(), |graph| {
+            let data = graph.import::<f32>(memory, &[COUNT])?;
+            graph.submit(Kernels::aic(spin), &TaskArgs::new().input(&data)).map(drop)
+        })
+    };
+    run(&y).unwrap();
+    let error = run(&x).unwrap_err().to_string();
+    assert!(error.contains("one of the 1 tasks") && error.contains("hw_runtime.rs"), "{error}");
+    // It has faulted: nothing is released on it.
+    device.abandon().unwrap();
+    drop((graphs, x, y, device));
+    runtime.finalise().unwrap();
 }

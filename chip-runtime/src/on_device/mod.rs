@@ -12,7 +12,7 @@
 //!   cores of one cluster at once, predicates, and WAIT and SIGNAL.
 //!
 //! ```no_run
-//! use chip_runtime::card::Card;
+//! use chip_runtime::on_device::GraphDevice;
 //! use chip_runtime::{Create, FrontEnd, Kernels, TaskArgs};
 //! use comm_hccl::{Device, DeviceMemory, LogicalDevice, Runtime, Vendor, VisibleDevices};
 //! use deadline::Deadline;
@@ -20,23 +20,23 @@
 //!
 //! let runtime = Runtime::start(Vendor::load(None)?)?;
 //! let device = Device::open(runtime, LogicalDevice(0), &VisibleDevices::from_env()?)?;
-//! let mut card = Card::new(&device)?;
-//! let scale = card.kernel("scale.o".as_ref(), "kernel_entry")?;
+//! let mut graphs = GraphDevice::new(&device)?;
+//! let scale = graphs.kernel("scale.o".as_ref(), "kernel_entry")?;
 //! let data = DeviceMemory::allocate(&device, 4096)?;
-//! card.run(FrontEnd::Prebuilt, Deadline::after(Duration::from_secs(10))?, |graph| {
+//! graphs.run(FrontEnd::Prebuilt, Deadline::after(Duration::from_secs(10))?, |graph| {
 //!     let data = graph.import::<f32>(&data, &[1024])?;
 //!     let args = TaskArgs::new().input(&data).output(Create::of::<f32>(&[1024])).scalar(2);
 //!     let twice = graph.submit(Kernels::aiv(scale), &args)?.outputs[0];
 //!     graph.submit(Kernels::aiv(scale), &TaskArgs::new().input(&twice).output_existing(&data).scalar(3))?;
 //!     Ok(())
 //! })?;
-//! card.close()?;
+//! graphs.close()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # What it does not do
 //! It bounds no vendor call but the kernels: who must not hang makes these calls on a thread or in a process that can be
-//! given up. It is not behind a Worker: there a graph on a card is refused.
+//! given up. It is not behind a Worker: there a graph on a device is refused.
 //!
 //! # Safety
 //! Launches kernels, which the user vouches for by naming their file; the graph keeps everything that they are given until
@@ -46,38 +46,38 @@
 mod error;
 mod graph;
 
-pub use error::CardError;
-pub use graph::CardGraph;
+pub use error::OnDeviceError;
+pub use graph::DeviceGraph;
 
 use crate::limits::{FrontEnd, Limits};
 use crate::task::{KernelId, Site};
 use comm_hccl::{Arguments, Device, Event, Generation, KernelBinary, LaunchSpec, Stream};
 use deadline::Deadline;
 use error::at_task;
-use graph::CardTask;
+use graph::DeviceTask;
 use std::collections::BTreeMap;
 use std::panic::Location;
 use std::path::Path;
 
 /// A device that runs prebuilt graphs.
 #[derive(Debug)]
-pub struct Card {
+pub struct GraphDevice {
     device: Device,
     /// That of cube kernels, then that of vector kernels.
     streams: [Stream; 2],
-    kernels: BTreeMap<KernelId, CardKernel>,
+    kernels: BTreeMap<KernelId, DeviceKernel>,
     clusters: u32,
 }
 
 #[derive(Debug)]
-struct CardKernel {
+struct DeviceKernel {
     binary: KernelBinary,
     symbol: String,
 }
 
-impl Card {
+impl GraphDevice {
     /// Makes the streams of a device.
-    pub fn new(device: &Device) -> Result<Self, CardError> {
+    pub fn new(device: &Device) -> Result<Self, OnDeviceError> {
         let platform = match device.generation() {
             Generation::A5 => "a5",
             Generation::A2a3 | Generation::Unknown => "a2a3",
@@ -91,11 +91,11 @@ impl Card {
     }
 
     /// Loads a kernel under the next free number.
-    pub fn kernel(&mut self, path: &Path, symbol: &str) -> Result<KernelId, CardError> {
+    pub fn kernel(&mut self, path: &Path, symbol: &str) -> Result<KernelId, OnDeviceError> {
         let binary = KernelBinary::load(&self.device, path, symbol)?;
         binary.kernel(symbol)?;
         let id = KernelId(self.kernels.len() as u32);
-        self.kernels.insert(id, CardKernel { binary, symbol: symbol.to_owned() });
+        self.kernels.insert(id, DeviceKernel { binary, symbol: symbol.to_owned() });
         Ok(id)
     }
 
@@ -105,13 +105,13 @@ impl Card {
         &mut self,
         front_end: FrontEnd,
         deadline: Deadline,
-        orchestration: impl FnOnce(&mut CardGraph<'_>) -> Result<T, CardError>,
-    ) -> Result<T, CardError> {
+        orchestration: impl FnOnce(&mut DeviceGraph<'_>) -> Result<T, OnDeviceError>,
+    ) -> Result<T, OnDeviceError> {
         if front_end != FrontEnd::Prebuilt {
-            return Err(CardError::FrontEnd { name: front_end.name() });
+            return Err(OnDeviceError::FrontEnd { name: front_end.name() });
         }
         let here = Site::of(Location::caller());
-        let mut graph = CardGraph::new(self);
+        let mut graph = DeviceGraph::new(self);
         let value = orchestration(&mut graph)?;
         let (tasks, memory) = graph.into_parts();
         let mut launched = Launched::default();
@@ -119,7 +119,7 @@ impl Card {
         // Whatever happened, nothing is freed that a kernel may still use.
         let ended = self.streams.iter().try_for_each(Stream::synchronize);
         queued?;
-        ended.map_err(|source| CardError::Run { tasks: tasks.len(), site: here, source })?;
+        ended.map_err(|source| OnDeviceError::Run { tasks: tasks.len(), site: here, source })?;
         launched.check(&tasks)?;
         launched.events.into_values().try_for_each(Event::release)?;
         drop(memory);
@@ -128,15 +128,19 @@ impl Card {
 
     fn launch_all(
         &self,
-        tasks: &[CardTask],
+        tasks: &[DeviceTask],
         deadline: Deadline,
         launched: &mut Launched,
-    ) -> Result<(), CardError> {
+    ) -> Result<(), OnDeviceError> {
         for (index, task) in tasks.iter().enumerate() {
             let Some((queue, kernel)) = task.launch else { continue };
             let here = at_task(index, task);
             if deadline.has_passed() {
-                return Err(CardError::TimedOut { limit: deadline.limit(), task: index, site: task.site });
+                return Err(OnDeviceError::TimedOut {
+                    limit: deadline.limit(),
+                    task: index,
+                    site: task.site,
+                });
             }
             let stream = &self.streams[queue as usize];
             // A stream keeps its order, so that the last task of the other one stands for those before it.
@@ -162,7 +166,7 @@ impl Card {
     }
 
     /// Releases kernels and streams, and returns the first error.
-    pub fn close(self) -> Result<(), CardError> {
+    pub fn close(self) -> Result<(), OnDeviceError> {
         let Self { streams, kernels, .. } = self;
         let kernels = kernels.into_values().map(|kernel| kernel.binary.release());
         let results: Vec<_> = kernels.chain(streams.into_iter().map(Stream::release)).collect();
@@ -179,15 +183,15 @@ struct Launched {
 
 impl Launched {
     /// Fails with the first task whose kernel says so in its slab.
-    fn check(&self, tasks: &[CardTask]) -> Result<(), CardError> {
+    fn check(&self, tasks: &[DeviceTask]) -> Result<(), OnDeviceError> {
         for (index, arguments) in &self.arguments {
             let task = &tasks[*index];
             for (count, error) in arguments.completions().map_err(at_task(*index, task))? {
                 if error != 0 {
-                    return Err(CardError::Kernel { task: *index, site: task.site, error });
+                    return Err(OnDeviceError::Kernel { task: *index, site: task.site, error });
                 }
                 if count != 0 {
-                    return Err(CardError::NotOnCard {
+                    return Err(OnDeviceError::NotOnDevice {
                         what: "a completion that waits for words",
                         site: task.site,
                     });

@@ -1,30 +1,30 @@
-//! Why a graph on a card failed.
+//! Why a graph on a device failed.
 
-use super::graph::CardTask;
+use super::graph::DeviceTask;
 use crate::error::RuntimeError;
 use crate::task::Site;
 use comm_hccl::DeviceError;
 use std::time::Duration;
 
-/// A failure of a graph on a card.
+/// A failure of a graph on a device.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum CardError {
+pub enum OnDeviceError {
     /// Another front end than the prebuilt one.
     #[error(
-        "the front end {name} submits tasks while others run, on the chip itself; a card is driven from the host, which runs \
+        "the front end {name} submits tasks while others run, on the chip itself; a device is driven from the host, which runs \
          prebuilt graphs: use the front end prebuilt, or a platform that simulates chips"
     )]
     FrontEnd {
         /// Its name.
         name: &'static str,
     },
-    /// Something that a host cannot do for a card.
+    /// Something that a host cannot do for a device.
     #[error(
-        "{what} (submitted at {site}) is not there on a card; leave it out, split the graph there, or use a platform that \
+        "{what} (submitted at {site}) is not there on a device; leave it out, split the graph there, or use a platform that \
          simulates chips"
     )]
-    NotOnCard {
+    NotOnDevice {
         /// What it is.
         what: &'static str,
         /// Where its task was submitted.
@@ -79,7 +79,7 @@ pub enum CardError {
 }
 
 /// An error of the device is that of this task.
-pub(super) fn at_task(index: usize, task: &CardTask) -> impl Fn(DeviceError) -> CardError + Copy {
+pub(super) fn at_task(index: usize, task: &DeviceTask) -> impl Fn(DeviceError) -> OnDeviceError + Copy {
     let site = task.site;
-    move |source| CardError::Task { task: index, site, source }
+    move |source| OnDeviceError::Task { task: index, site, source }
 }

@@ -1,6 +1,6 @@
-//! The graph of a card while it is built.
+//! The graph of a device while it is built.
 
-use super::{Card, CardError};
+use super::{GraphDevice, OnDeviceError};
 use crate::args::{TaskArgs, TensorArg};
 use crate::engine::{check, creates, existing, extent_of, output, room_of};
 use crate::error::{ArgumentError, ErrorKind, RuntimeError};
@@ -22,7 +22,7 @@ pub(super) enum Queue {
 
 /// A task of a graph.
 #[derive(Debug)]
-pub(super) struct CardTask {
+pub(super) struct DeviceTask {
     /// Its stream and kernel; none if it only orders others.
     pub(super) launch: Option<(Queue, KernelId)>,
     pub(super) tensors: Vec<TensorDesc>,
@@ -37,22 +37,22 @@ pub(super) struct CardTask {
     pub(super) is_awaited_elsewhere: bool,
 }
 
-/// A graph while it is built: see [`Card::run`].
+/// A graph while it is built: see [`GraphDevice::run`].
 #[derive(Debug)]
-pub struct CardGraph<'c> {
-    card: &'c Card,
-    tasks: Vec<CardTask>,
+pub struct DeviceGraph<'c> {
+    on: &'c GraphDevice,
+    tasks: Vec<DeviceTask>,
     map: TensorMap<usize>,
     given: Vec<Range<u64>>,
     memory: Vec<DeviceMemory>,
 }
 
-impl<'c> CardGraph<'c> {
-    pub(super) fn new(card: &'c Card) -> Self {
-        Self { card, tasks: Vec::new(), map: TensorMap::new(), given: Vec::new(), memory: Vec::new() }
+impl<'c> DeviceGraph<'c> {
+    pub(super) fn new(on: &'c GraphDevice) -> Self {
+        Self { on, tasks: Vec::new(), map: TensorMap::new(), given: Vec::new(), memory: Vec::new() }
     }
 
-    pub(super) fn into_parts(self) -> (Vec<CardTask>, Vec<DeviceMemory>) {
+    pub(super) fn into_parts(self) -> (Vec<DeviceTask>, Vec<DeviceMemory>) {
         (self.tasks, self.memory)
     }
 
@@ -61,7 +61,7 @@ impl<'c> CardGraph<'c> {
         &mut self,
         memory: &DeviceMemory,
         shape: &[u32],
-    ) -> Result<Tensor<T>, CardError> {
+    ) -> Result<Tensor<T>, OnDeviceError> {
         let size = memory.size() as u64;
         let desc = TensorDesc::builder(memory.addr(), size, T::DTYPE, shape).build();
         let desc = desc.map_err(|source| argument(ArgumentError::Tensor { index: 0, source }))?;
@@ -71,20 +71,23 @@ impl<'c> CardGraph<'c> {
 
     /// Submits a task that runs one kernel.
     #[track_caller]
-    pub fn submit(&mut self, kernels: Kernels, args: &TaskArgs) -> Result<Submitted, CardError> {
+    pub fn submit(&mut self, kernels: Kernels, args: &TaskArgs) -> Result<Submitted, OnDeviceError> {
         let site = Site::of(Location::caller());
         let mut lanes = kernels.lanes().into_iter().enumerate().filter_map(|(lane, id)| Some((lane, id?)));
         let Some((lane, kernel)) = lanes.next() else { return Err(argument(ArgumentError::NoKernel)) };
         if lanes.next().is_some() {
-            return Err(CardError::NotOnCard { what: "a task with several kernels on one cluster", site });
+            return Err(OnDeviceError::NotOnDevice {
+                what: "a task with several kernels on one cluster",
+                site,
+            });
         }
-        if !self.card.kernels.contains_key(&kernel) {
+        if !self.on.kernels.contains_key(&kernel) {
             return Err(argument(ArgumentError::UnknownKernel(kernel)));
         }
         let queue = if lane == 0 { Queue::Cube } else { Queue::Vector };
         let (have, cores) = match queue {
-            Queue::Cube => (self.card.clusters, "AIC"),
-            Queue::Vector => (2 * self.card.clusters, "AIV"),
+            Queue::Cube => (self.on.clusters, "AIC"),
+            Queue::Vector => (2 * self.on.clusters, "AIV"),
         };
         if args.sync_start && args.blocks > have {
             let (blocks, need) = (args.blocks, args.blocks);
@@ -95,7 +98,7 @@ impl<'c> CardGraph<'c> {
 
     /// Submits a task without a kernel, which only orders others.
     #[track_caller]
-    pub fn submit_dummy(&mut self, args: &TaskArgs) -> Result<Submitted, CardError> {
+    pub fn submit_dummy(&mut self, args: &TaskArgs) -> Result<Submitted, OnDeviceError> {
         self.enter(None, args, Site::of(Location::caller()))
     }
 
@@ -104,14 +107,14 @@ impl<'c> CardGraph<'c> {
         launch: Option<(Queue, KernelId)>,
         args: &TaskArgs,
         site: Site,
-    ) -> Result<Submitted, CardError> {
+    ) -> Result<Submitted, OnDeviceError> {
         let refused = [
             (args.predicate.is_some(), "a predicate"),
             (!args.waits.is_empty(), "a WAIT"),
             (!args.signals.is_empty(), "a SIGNAL"),
         ];
         if let Some((_, what)) = refused.into_iter().find(|(asked, _)| *asked) {
-            return Err(CardError::NotOnCard { what, site });
+            return Err(OnDeviceError::NotOnDevice { what, site });
         }
         let bytes = check(args)?;
         let index = self.tasks.len();
@@ -127,7 +130,7 @@ impl<'c> CardGraph<'c> {
         let tensors: Vec<TensorDesc> =
             args.tensors.iter().filter_map(|arg| existing(arg).or_else(|| made.next())).copied().collect();
         let found = self.infer(index, args, &tensors);
-        self.tasks.push(CardTask {
+        self.tasks.push(DeviceTask {
             launch,
             tensors,
             scalars: args.scalars.clone(),
@@ -141,7 +144,7 @@ impl<'c> CardGraph<'c> {
         Ok(Submitted { task, outputs })
     }
 
-    fn check_memory(&self, index: usize, desc: &TensorDesc) -> Result<(), CardError> {
+    fn check_memory(&self, index: usize, desc: &TensorDesc) -> Result<(), OnDeviceError> {
         let range = desc.addr..desc.addr + desc.size;
         let inside = |given: &Range<u64>| given.start <= range.start && range.end <= given.end;
         if range.is_empty() || self.given.iter().any(inside) {
@@ -156,11 +159,11 @@ impl<'c> CardGraph<'c> {
         args: &TaskArgs,
         bytes: u64,
         task: TaskId,
-    ) -> Result<Vec<TensorDesc>, CardError> {
+    ) -> Result<Vec<TensorDesc>, OnDeviceError> {
         if bytes == 0 {
             return Ok(Vec::new());
         }
-        let memory = DeviceMemory::allocate(&self.card.device, bytes as usize)?;
+        let memory = DeviceMemory::allocate(&self.on.device, bytes as usize)?;
         let (start, mut at) = (memory.addr().0, memory.addr().0);
         let mut outputs = Vec::new();
         for (index, create) in creates(args).enumerate() {
@@ -230,6 +233,6 @@ fn initial(create: &Create) -> Option<Vec<u8>> {
     Some(bytes.repeat(elements as usize))
 }
 
-fn argument(error: ArgumentError) -> CardError {
+fn argument(error: ArgumentError) -> OnDeviceError {
     RuntimeError::from(error).into()
 }

@@ -211,6 +211,30 @@ def test_wrong_arguments_are_refused_and_the_worker_goes_on(scale):
         worker.run(lambda orch: orch.submit_next_level(kernel, TaskArgs().add_input(x).add_output(x).add_scalar(1)))
 
 
+def test_a_closed_worker_and_a_forked_copy_are_refused():
+    worker = chipcomm.Worker(device_ids=[0])
+    function, x = worker.register(lambda task: task.tensor(0).fill(3)), worker.empty(2)
+    worker.init()
+    pid = os.fork()
+    if pid == 0:
+        status = 0
+        for call in [worker.init, worker.close, lambda: worker.empty(2), lambda: worker.run(lambda orch: None)]:
+            try:
+                call()
+                status = 1
+            except chipcomm.InvalidError as error:
+                status = status if "forked copy" in str(error) else 2
+        os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
+    worker.run(lambda orch: orch.submit_next_level(function, TaskArgs().add_output(x)))
+    worker.close()
+    worker.close()
+    for call in [lambda: worker.run(lambda orch: None), lambda: worker.copy_from(0, 4096, 4), lambda: worker.chip_contexts]:
+        with pytest.raises(chipcomm.InvalidError, match="init first"):
+            call()
+    assert x.tolist() == [3, 3]
+
+
 def test_fork_hooks_run_and_threads_of_the_program_do_no_harm():
     seen = []
     os.register_at_fork(before=lambda: seen.append("before"), after_in_child=lambda: seen.append("child"))

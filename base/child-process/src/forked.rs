@@ -90,6 +90,9 @@ mod tests {
         set_hook(Box::new(|_| _ = CALLED.fetch_add(1, Ordering::Relaxed)));
         drop(before_fork());
         let once = INSTALLED.load(Ordering::Relaxed);
+        let hook = take_hook();
+        assert_eq!(std::ptr::from_ref(&*hook).addr(), once, "not installed");
+        set_hook(hook);
         drop(before_fork());
         assert_eq!(INSTALLED.load(Ordering::Relaxed), once, "installed a second time");
         let _ = std::panic::catch_unwind(|| panic!("on purpose"));

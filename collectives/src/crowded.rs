@@ -42,7 +42,8 @@ impl<'c> Engine<'c> {
     fn needs_this_core(&self, blocked: &Blocked<'c>) -> bool {
         let here = self.note();
         let may_be_here = |rank: usize| [0, here].contains(&self.seen_on[rank]);
-        if blocked.call.is_none() {
+        let is_step = core::ptr::eq(blocked.word, self.progress.step_word(blocked.rank, blocked.at_least).0);
+        if !is_step {
             return may_be_here(blocked.rank);
         }
         let is_missing =

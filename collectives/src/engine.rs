@@ -9,6 +9,7 @@ use crate::pairs::Pairs;
 use crate::plan::Setting;
 use crate::registry;
 use crate::request::{CallText, Request, mix, record};
+use crate::schedule::Runner;
 use crate::started::Queue;
 use comm_context::comm::{CommError, HostWindows, Timeout, WordWait};
 use core::num::NonZeroU32;
@@ -51,6 +52,7 @@ pub(crate) struct Engine<'c> {
     chain: u32,
     pub(crate) queue: Queue,
     pub(crate) pairs: Pairs<'c>,
+    pub(crate) runner: Runner,
     broken: Option<Arc<CollError>>,
     /// Whether a progress thread works on started calls. Then a wait in another group need not.
     pub(crate) has_helper: bool,
@@ -183,7 +185,8 @@ impl<'c> Engine<'c> {
         let (nranks, table) = (setting.nranks, setting.table);
         let base = memory.base_word(me).load();
         Self {
-            progress: Progress::new((0..nranks).map(|rank| memory.progress(rank)), me, base),
+            progress: Progress::new((0..nranks).map(|rank| memory.progress(rank)), me, base)
+                .with_stamps((0..nranks).map(|rank| memory.stamp(rank))),
             halves: Halves::default(),
             setting,
             me,
@@ -200,6 +203,7 @@ impl<'c> Engine<'c> {
             chain: memory.layout.hash() as u32,
             queue: Queue::default(),
             pairs: Pairs::new(&memory, me),
+            runner: Runner::new(nranks),
             broken: None,
             has_helper: false,
             failed,
@@ -234,12 +238,32 @@ impl<'c> Engine<'c> {
     #[inline]
     pub(crate) fn begin(&mut self, request: &Request) -> (u64, u32) {
         let signature = request.signature(self.nranks());
+        let chain = mix(mix(u64::from(self.chain), signature.0), signature.1) as u32;
+        self.begin_on(chain, record(signature, chain, self.step))
+    }
+
+    /// The same with a record that was made. All ranks have the same chain afterwards where they make the same call.
+    #[inline]
+    pub(crate) fn begin_on(&mut self, chain: u32, record: [u64; RECORD_WORDS]) -> (u64, u32) {
         self.call += 1;
-        self.chain = mix(mix(u64::from(self.chain), signature.0), signature.1) as u32;
+        self.chain = chain;
         fault_point!("coll.begin");
-        self.records[self.me].write(self.call, record(signature, self.chain, self.step));
+        self.records[self.me].write(self.call, record);
         fault_point!("coll.recorded");
-        (self.call, self.chain)
+        (self.call, chain)
+    }
+
+    /// The hash over all calls so far.
+    #[inline]
+    pub(crate) fn chain(&self) -> u32 {
+        self.chain
+    }
+
+    /// Whether `rank` has call `number` on record with the same hash over all calls as this rank.
+    #[cold]
+    pub(crate) fn makes_the_same(&self, rank: usize, number: u64) -> bool {
+        let (mine, theirs) = (self.records[self.me].read(number), self.records[rank].read(number));
+        matches!((mine, theirs), (Some(mine), Some(theirs)) if mine[0] == theirs[0])
     }
 
     /// Runs a call to its end. Only where no started call is under way.

@@ -2,6 +2,7 @@
 
 use crate::element::{DType, Op};
 use crate::request::{CallText, Kind};
+use crate::schedule::PlanError;
 use comm_context::comm::CommError;
 use std::fmt;
 use std::sync::Arc;
@@ -14,6 +15,10 @@ pub enum CollError {
     /// An argument is wrong. No peer knows of the call, and the group is as it was.
     #[error(transparent)]
     Argument(#[from] BadArgument),
+
+    /// A schedule is refused. No peer knows of it, and the group is as it was.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
 
     /// Two ranks made different calls. The group is broken on all ranks.
     #[error(
@@ -164,9 +169,11 @@ impl CollError {
     /// The code of the error, as C and other processes see it; that of the first cause if the group was broken before.
     pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Argument(_) | Self::NoHostWindows | Self::Unsupported { .. } | Self::Forked => {
-                ErrorCode::Invalid
-            }
+            Self::Argument(_)
+            | Self::Plan(_)
+            | Self::NoHostWindows
+            | Self::Unsupported { .. }
+            | Self::Forked => ErrorCode::Invalid,
             Self::Mismatch { .. } | Self::Transfer { .. } | Self::Layout { .. } | Self::Table { .. } => {
                 ErrorCode::Mismatch
             }
@@ -192,6 +199,7 @@ impl CollError {
         matches!(
             self,
             Self::Argument(_)
+                | Self::Plan(_)
                 | Self::PoolFull { .. }
                 | Self::Forked
                 | Self::Poisoned
@@ -340,6 +348,40 @@ pub enum BadArgument {
     Table {
         /// What is wrong with it.
         text: String,
+    },
+
+    /// A plan is for another number of ranks.
+    #[error("the plan {name} is for {ranks} ranks, the group has {nranks}; make it for the group")]
+    PlanRanks {
+        /// The schedule.
+        name: String,
+        /// Its ranks.
+        ranks: usize,
+        /// The size of the group.
+        nranks: usize,
+    },
+
+    /// A plan combines and has no operation, or has one and does not combine, or cannot combine so.
+    #[error(
+        "the plan {name} takes an operation if and only if it combines, and avg only where every sum is added in one pass; \
+         take sum and divide"
+    )]
+    PlanOperation {
+        /// The schedule.
+        name: String,
+    },
+
+    /// A plan has more rooms than a half of the staging area can hold.
+    #[error(
+        "the plan {name} needs {rooms} rooms in a window, of which {most} fit; cut the tensor into fewer chunks"
+    )]
+    PlanRooms {
+        /// The schedule.
+        name: String,
+        /// What it needs.
+        rooms: u32,
+        /// What there is.
+        most: usize,
     },
 
     /// A pool that no window can hold.

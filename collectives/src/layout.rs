@@ -1,7 +1,7 @@
 //! What stands where in a rank's window. Kernels in other languages use the same offsets.
 
 use crate::table::Table;
-use mailbox_atomics::{PAIR_SLOTS, PairLines, PairTaken, ProgressWords, RecordRing};
+use mailbox_atomics::{PAIR_SLOTS, PairLines, PairTaken, ProgressWords, RecordRing, StampLine};
 use shared_memory::{FNV_OFFSET, PAGE, fnv1a};
 use std::ops::Range;
 
@@ -19,6 +19,8 @@ pub(crate) const TABLE_AT: usize = 1408;
 pub(crate) const FAULT_AT: usize = 1536;
 /// Words there.
 pub(crate) const FAULT_WORDS: usize = 44;
+/// The [`StampLine`] of plans.
+pub(crate) const STAMP_AT: usize = 1920;
 /// [`RecordRing`].
 pub(crate) const RECORDS_AT: usize = 2048;
 /// For each rank, [`PairLines`] of the messages to it and [`PairTaken`] of those from it.
@@ -34,7 +36,8 @@ pub(crate) const SLICE_ALIGN: usize = 128;
 const _: () = {
     assert!(size_of::<ProgressWords>() == 1280 && PROGRESS_AT + 1280 <= TABLE_AT);
     assert!(TABLE_AT + 4 * Table::WORDS <= FAULT_AT);
-    assert!(FAULT_AT + 8 * FAULT_WORDS <= RECORDS_AT);
+    assert!(FAULT_AT + 8 * FAULT_WORDS <= STAMP_AT);
+    assert!(size_of::<StampLine>() == 128 && STAMP_AT + 128 <= RECORDS_AT);
     assert!(size_of::<RecordRing>() == 2048 && RECORDS_AT + 2048 <= PAIRS_AT);
     assert!(size_of::<PairLines>() == TAKEN_IN_PAIR && TAKEN_IN_PAIR + size_of::<PairTaken>() == PAIR_BYTES);
 };

@@ -46,6 +46,9 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Schedules
+//! A schedule that was proved runs on the same windows: see [`schedule`].
+//!
 //! # Waiting
 //! A call polls for its peers for some microseconds without a lock, a clock or a system call. Then it waits through the communicator
 //! ([`HostWindows::wait_on`](comm_context::comm::HostWindows::wait_on)), which knows who is alive, when to yield and when to park. It wakes
@@ -79,6 +82,7 @@ mod raw;
 mod registry;
 mod request;
 mod requests;
+pub mod schedule;
 mod scope;
 mod split;
 mod started;
@@ -93,6 +97,7 @@ pub use layout::{group_bytes, group_hash};
 pub use options::Options;
 pub use registry::set_wait_hook;
 pub use request::{CallText, Kind, Request, Shared};
+pub use schedule::{Passing, Plan, PlanError, Sums};
 pub use scope::{Pending, Scope};
 pub use started::Ticket;
 pub use table::Table;

@@ -10,7 +10,7 @@ use crate::layout::{self, Layout};
 use crate::table::Table;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64};
-use mailbox_atomics::{PairLines, PairTaken, ProgressWords, RecordRing, WordU64};
+use mailbox_atomics::{PairLines, PairTaken, ProgressWords, RecordRing, StampLine, WordU64};
 use shared_memory::{PAGE, Shared};
 
 /// Where the windows of a group lie in this process.
@@ -64,6 +64,10 @@ impl Memory {
 
     pub(crate) fn progress<'m>(&self, rank: usize) -> &'m ProgressWords {
         self.words(rank, layout::PROGRESS_AT)
+    }
+
+    pub(crate) fn stamp<'m>(&self, rank: usize) -> &'m StampLine {
+        self.words(rank, layout::STAMP_AT)
     }
 
     pub(crate) fn records<'m>(&self, rank: usize) -> &'m RecordRing {

@@ -193,6 +193,9 @@ impl CallText {
     /// From the words of a record.
     pub(crate) fn of(words: &[u64]) -> Self {
         let (head, counts) = (words[1], words[2]);
+        if head as u8 == crate::schedule::RECORD_KIND {
+            return Self(crate::schedule::describe(words));
+        }
         let Some(kind) = Kind::from_code(head as u8) else {
             return Self(format!("an unknown call {:#x}", head & 0xff));
         };

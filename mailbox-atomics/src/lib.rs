@@ -116,7 +116,7 @@ pub use pair_ring::{PAIR_PAYLOAD_WORDS, PAIR_SLOTS, PairLines, PairReceiver, Pai
 pub use prefetch::prefetch_to_write;
 pub use progress::{
     Credit, Halves, INLINE_WORDS, Observed, PARK_LANES, PROGRESS_LINES, Progress, ProgressLine,
-    ProgressWords, Use,
+    ProgressWords, StampLine, Stamped, Use,
 };
 pub use records::{RECORD_WORDS, RECORDS, RecordRing};
 pub use seen::{SeenOn, keep_apart};

@@ -4,6 +4,8 @@
 //! sender's that goes with the slot. The words are relaxed atomics, published by the release store of the slot's number.
 
 use crate::listener::Listener;
+#[cfg(not(loom))]
+use crate::progress::STAMP;
 use crate::progress::{PAIR_LINES, PAIR_TAKEN, tag};
 use crate::sync::{AtomicU64, Ordering, Site, intact};
 use crate::word::WordU64;
@@ -37,7 +39,7 @@ pub struct PairTaken(WordU64);
 #[cfg(not(loom))]
 const _: () = {
     assert!(size_of::<PairLines>() == 128 * PAIR_SLOTS && size_of::<PairTaken>() == 128);
-    assert!(PAIR_LINES + PAIR_SLOTS as u32 <= PAIR_TAKEN);
+    assert!(PAIR_LINES + PAIR_SLOTS as u32 <= STAMP && STAMP < PAIR_TAKEN);
 };
 
 /// The sending side of a ring.

@@ -10,6 +10,10 @@
 //! Payload and label are relaxed atomics: the release store of the step number publishes them, and the acquire load of it orders
 //! their loads.
 
+mod stamps;
+
+pub use stamps::{StampLine, Stamped};
+
 use crate::listener::ParkFlag;
 use crate::prefetch::prefetch_to_write;
 use crate::sticky::StickyWord;
@@ -27,6 +31,7 @@ pub const PARK_LANES: usize = 2;
 const WORDS_PER_RANK: u32 = 16;
 const READ_UP_TO: u32 = 8;
 pub(crate) const PAIR_LINES: u32 = 9;
+pub(crate) const STAMP: u32 = 14;
 pub(crate) const PAIR_TAKEN: u32 = 15;
 
 /// One published step.
@@ -150,6 +155,8 @@ pub struct Progress<'a> {
     lines: [Use; PROGRESS_LINES],
     /// One bit for each word of ours that changed since the last [`notify`](Self::notify).
     changed: u32,
+    /// Of every rank, where there are any: see [`with_stamps`](Self::with_stamps).
+    stamps: Box<[&'a StampLine]>,
 }
 
 impl<'a> Progress<'a> {
@@ -170,6 +177,7 @@ impl<'a> Progress<'a> {
             least: base,
             lines: [Use::default(); PROGRESS_LINES],
             changed: 0,
+            stamps: Box::default(),
             ranks,
         }
     }
@@ -335,6 +343,7 @@ impl<'a> Progress<'a> {
         for word in bits(u64::from(words)) {
             match word as u32 {
                 READ_UP_TO => mine.read_up_to.step.wake_all(),
+                STAMP => self.stamps[self.me].wake_all(),
                 line => mine.lines[line as usize].step.wake_all(),
             }
         }
@@ -346,6 +355,7 @@ impl<'a> Progress<'a> {
         let mine = self.ranks[self.me];
         mine.read_up_to.gave_up.raise(NonZeroU32::MIN);
         mine.lines.iter().map(|line| &line.step).chain([&mine.read_up_to.step]).for_each(WordU64::wake_all);
+        self.stamps.get(self.me).into_iter().for_each(|line| line.wake_all());
     }
 
     /// The word with which a rank says that it has given up.

@@ -8,7 +8,7 @@ use crate::barrier::Place;
 use crate::dispatch_ring::{DoneNumber, SlotNumber};
 use crate::message_slot::MessageSlot;
 use crate::pair_ring::{PairLines, PairTaken};
-use crate::progress::ProgressWords;
+use crate::progress::{ProgressWords, StampLine};
 use crate::records::RecordRing;
 use crate::signal_words::SignalWords;
 use crate::sticky::StickyWord;
@@ -33,6 +33,8 @@ unsafe impl Shared for Place {}
 unsafe impl<const HEADER: usize, const PAYLOAD: usize> Shared for MessageSlot<HEADER, PAYLOAD> {}
 // SAFETY: `repr(C)` structs of atomic integers and words.
 unsafe impl Shared for ProgressWords {}
+// SAFETY: as above.
+unsafe impl Shared for StampLine {}
 // SAFETY: as above.
 unsafe impl Shared for RecordRing {}
 // SAFETY: as above.

@@ -44,11 +44,12 @@ pub(crate) const ROWS: &[Row] = &[
     row("comm-context", Only("worker-errors")).miri(),
     row("mailbox-atomics", Only("base")).miri(),
     row("ccl-schedule", Apart("")),
+    row("ipcq-sim", Apart("ccl-schedule")),
     row("rendezvous", Only("base, worker-errors, comm-context, mailbox-atomics")),
     row("comm-sim", Only("base, worker-errors, comm-context, mailbox-atomics, rendezvous")),
     row("comm-hccl", Only("base, worker-errors, comm-context, mailbox-atomics, rendezvous")),
     row("bootstrap-channel", Only("base, worker-errors, mailbox-atomics")),
-    row("collectives", Only("base, worker-errors, comm-context, mailbox-atomics")),
+    row("collectives", Only("base, worker-errors, comm-context, mailbox-atomics, ccl-schedule")),
     row("chipcomm-mpi", Only("shared-memory, comm-context, comm-sim, collectives")),
     row("chip-runtime", Only("base, worker-errors, comm-context, mailbox-atomics, comm-hccl")),
     row(
@@ -61,7 +62,6 @@ pub(crate) const ROWS: &[Row] = &[
             "base, worker-errors, comm-context, mailbox-atomics, bootstrap-channel, collectives, chip-runtime, chip-bootstrap",
         ),
     ),
-    row("ipcq-sim", Apart("ccl-schedule")),
     row("chipcomm-examples", Only("comm-sim, chip-runtime, worker-orch")),
     row("xtask", Apart("")),
 ];

@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::{Parser, ValueEnum};
-use collectives::{DType, Kind, Op};
+use collectives::{DType, Kind, Op, Passing};
 use std::path::PathBuf;
 
 /// Times of a collective call, beside what the memory allows and what other libraries take.
@@ -13,6 +13,13 @@ pub(crate) struct Args {
     /// Kind of call: all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, gather, scatter, barrier
     #[arg(long, default_value = "all_reduce", value_parser = kind)]
     pub(crate) kind: Kind,
+    /// Run this schedule as well, beside the call that does the same: a name of the library such as direct_one_shot or
+    /// ring_reduce_scatter_allgather, or a file NAME.json as `ipcq` dumps them. It is proved first, and refused if it is wrong
+    #[arg(long)]
+    pub(crate) schedule: Option<String>,
+    /// How the schedule passes data: reference, value, or value:SLOTS
+    #[arg(long, default_value = "reference", value_parser = crate::schedule::passing)]
+    pub(crate) passing: Passing,
     /// Type of the elements: f32, f64, f16, bf16, i8 … u64
     #[arg(long = "type", default_value = "f32", value_parser = dtype)]
     pub(crate) dtype: DType,
@@ -73,6 +80,9 @@ pub(crate) struct Args {
     /// Whether the rank's buffers lie in its window
     #[arg(long, hide = true)]
     pub(crate) window: bool,
+    /// Whether the rank runs the schedule, and not the call
+    #[arg(long, hide = true)]
+    pub(crate) run_schedule: bool,
 }
 
 /// What callers do between calls.

@@ -4,7 +4,8 @@
 //! Elements behind raw pointers; the callers pass buffers that have them.
 #![allow(unsafe_code)]
 
-use collectives::{DType, Kind, Op, bf16, f16};
+use ccl_schedule::{Cut, Expect};
+use collectives::{DType, Kind, Op, Plan, bf16, f16};
 
 /// Memory of this process that begins at a page.
 pub(crate) struct Pages(Vec<u8>);
@@ -108,6 +109,32 @@ impl Check {
         };
         // SAFETY: the caller's promise.
         (0..elements).filter(|at| unsafe { !holds(self.dtype, output, *at, expected(*at)) }).count() as u64
+    }
+}
+
+impl Check {
+    /// How many elements of a tensor that a plan left are wrong: all of every chunk of which its goal says what it holds.
+    ///
+    /// # Safety
+    /// `output` has the whole tensor.
+    pub(crate) unsafe fn wrong_of_plan(&self, plan: &Plan, output: *const u8) -> u64 {
+        let (rank, ranks) = (self.rank as u32, self.ranks as u32);
+        let cut =
+            Cut { elems: self.count as u64, chunks: plan.chunks(), elem_bytes: self.dtype.size() as u64 };
+        let mut wrong = 0;
+        for chunk in 0..plan.chunks() {
+            let start = cut.start(chunk) as usize;
+            for at in start..start + cut.len(chunk) as usize {
+                let expected = match plan.goal().expect(ranks, rank, chunk) {
+                    Expect::All => self.combined(at),
+                    Expect::One(of) => self.given(of as usize, at) as f64,
+                    Expect::Any => continue,
+                };
+                // SAFETY: the caller's promise.
+                wrong += u64::from(unsafe { !holds(self.dtype, output, at, expected) });
+            }
+        }
+        wrong
     }
 }
 

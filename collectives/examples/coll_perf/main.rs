@@ -12,6 +12,7 @@ mod limit;
 mod peers;
 mod plot;
 mod rank;
+mod schedule;
 mod table;
 
 use args::Args;
@@ -75,9 +76,16 @@ pub(crate) struct Contestant {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Ours,
+    Schedule,
     Limit,
     Mpi,
     Other,
+}
+
+impl Role {
+    pub(crate) fn is_ours(self) -> bool {
+        matches!(self, Self::Ours | Self::Schedule)
+    }
 }
 
 /// Everything that was measured.
@@ -105,7 +113,11 @@ fn main() -> ExitCode {
 
 /// As the command line asks for.
 fn whole(args: &Args) -> Outcome<()> {
-    let report = measure(args)?;
+    // A schedule that is wrong is refused here, before a rank is started.
+    let plan = schedule::plan(args)?;
+    let kind = plan.as_ref().map_or(Some(args.kind), |plan| schedule::kind(plan.goal()));
+    let args = &Args { kind: kind.unwrap_or(args.kind), ..args.clone() };
+    let report = measure(args, kind.is_some())?;
     print!("{}", table::text(args, &report));
     if let Some(path) = &args.report {
         std::fs::write(path, table::json(args, &report)?)?;
@@ -121,12 +133,13 @@ fn short(args: &Args) -> Outcome<()> {
     for (ranks, to, runs) in [(2, 16 << 20, 5), (4, 1 << 20, 3), (16, 1 << 20, 3)] {
         let runs = if args.quick { 1 } else { runs };
         let args = Args { ranks, from: 4, to, factor: 16, runs, patience: 20, ..args.clone() };
-        table::figures(&args, &measure(&args)?);
+        table::figures(&args, &measure(&args, true)?);
     }
     Ok(())
 }
 
-fn measure(args: &Args) -> Outcome<Report> {
+/// Measures the contestants; `calls` when there is a call of ours to measure.
+fn measure(args: &Args, calls: bool) -> Outcome<Report> {
     let folder = tempfile::tempdir()?;
     let peers = peers::find(args);
     let named = |name, role| Contestant { name, role, lines: Lines::default() };
@@ -134,6 +147,7 @@ fn measure(args: &Args) -> Outcome<Report> {
         named("ours, staged", Role::Ours),
         named("ours, in window", Role::Ours),
         named("limit", Role::Limit),
+        named("the schedule", Role::Schedule),
     ];
     contestants.extend(
         peers.iter().map(|peer| named(peer.name, if peer.is_mpi() { Role::Mpi } else { Role::Other })),
@@ -143,14 +157,20 @@ fn measure(args: &Args) -> Outcome<Report> {
         round_trips.push(limit::round_trip()?);
         for (at, contestant) in contestants.iter_mut().enumerate() {
             match contestant.role {
-                Role::Ours => contestant.lines.add(&ours(args, folder.path(), run, at == 1)?),
+                Role::Ours if calls => {
+                    contestant.lines.add(&ours(args, folder.path(), run, (at == 1).then_some("--window"))?)
+                }
+                Role::Schedule if args.schedule.is_some() => {
+                    contestant.lines.add(&ours(args, folder.path(), run, Some("--run-schedule"))?);
+                }
+                Role::Ours | Role::Schedule => {}
                 Role::Limit => {
                     for size in args.sizes().into_iter().filter(|_| peers::has_limit(args)) {
                         let us = limit::measure(size, args.mode)?;
                         contestant.lines.add(&format!("{size} in {us} {us} {us} 0"));
                     }
                 }
-                Role::Mpi | Role::Other => contestant.lines.add(&peers[at - 3].run(args)),
+                Role::Mpi | Role::Other => contestant.lines.add(&peers[at - 4].run(args)),
             }
         }
     }
@@ -159,8 +179,9 @@ fn measure(args: &Args) -> Outcome<Report> {
 }
 
 /// Starts this program once for each rank, as a shell would.
-fn ours(args: &Args, folder: &Path, run: u32, window: bool) -> Outcome<String> {
-    let (program, path) = (std::env::current_exe()?, folder.join(format!("ours-{run}-{window}")));
+fn ours(args: &Args, folder: &Path, run: u32, form: Option<&str>) -> Outcome<String> {
+    let name = format!("ours-{run}{}", form.unwrap_or_default());
+    let (program, path) = (std::env::current_exe()?, folder.join(name));
     let text = [
         ("--kind", args.kind.to_string()),
         ("--type", args.dtype.to_string()),
@@ -172,16 +193,19 @@ fn ours(args: &Args, folder: &Path, run: u32, window: bool) -> Outcome<String> {
         ("--ranks", args.ranks.to_string()),
         ("--warmup", args.warmup.to_string()),
         ("--iterations", args.iterations.to_string()),
+        ("--passing", schedule::name(args.passing)),
         ("--path", path.display().to_string()),
     ];
+    let file = args.schedule.iter().flat_map(|schedule| ["--schedule", schedule]);
     let output = tempfile::NamedTempFile::new()?;
     let ranks: Result<Vec<Child>, _> = (0..args.ranks)
         .map(|rank| {
             let mut command = Command::new(&program);
             command
                 .args(text.iter().flat_map(|(name, value)| [*name, value]))
-                .args(["--rank", &rank.to_string()]);
-            command.args(window.then_some("--window")).stdin(Stdio::null()).stdout(output.reopen()?).spawn()
+                .args(["--rank", &rank.to_string()])
+                .args(file.clone());
+            command.args(form).stdin(Stdio::null()).stdout(output.reopen()?).spawn()
         })
         .collect();
     let mut failed = false;

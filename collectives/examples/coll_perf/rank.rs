@@ -6,7 +6,8 @@
 
 use crate::args::{Args, Mode};
 use crate::data::{self, Check, Pages};
-use collectives::{Collectives, Kind, Op, Options, Request, Shared};
+use crate::schedule;
+use collectives::{Collectives, Kind, Op, Options, Plan, Request, Shared};
 use comm_context::comm::{Membership, Timeout};
 use comm_sim::SimComm;
 use std::time::Instant;
@@ -24,6 +25,7 @@ struct Rank<'a, 'c> {
     group: &'a Collectives<'c>,
     input: *mut u8,
     output: *mut u8,
+    plan: Option<Plan>,
 }
 
 /// Measures all sizes as rank `rank`; rank 0 prints them, as `collectives/bench/mpi.c` does.
@@ -41,7 +43,8 @@ pub(crate) fn run(args: &Args, rank: u32) -> Outcome<()> {
     };
     // SAFETY: both buffers have so many bytes.
     unsafe { [input, output].iter().for_each(|at| std::ptr::write_bytes(*at, 1, bytes - 64)) };
-    let rank = Rank { args, group: &group, input, output };
+    let plan = if args.run_schedule { schedule::plan(args)? } else { None };
+    let rank = Rank { args, group: &group, input, output, plan };
     for size in args.sizes() {
         for in_place in [false, true] {
             rank.measure(size, in_place)?;
@@ -55,11 +58,14 @@ impl Rank<'_, '_> {
     fn measure(&self, size: usize, in_place: bool) -> Outcome<()> {
         let (args, kind, ranks) = (self.args, self.args.kind, self.group.nranks());
         let possible = match kind {
+            _ if self.plan.is_some() => true,
             Kind::AllReduce | Kind::Reduce | Kind::AllGather => true,
             Kind::Broadcast => in_place,
             _ => !in_place,
         };
         let blocks = match kind {
+            // Every rank has the whole tensor.
+            _ if self.plan.is_some() => 1,
             Kind::AllGather | Kind::ReduceScatter | Kind::AllToAll | Kind::Gather | Kind::Scatter => ranks,
             _ => 1,
         };
@@ -134,6 +140,11 @@ impl Rank<'_, '_> {
         let args = self.args;
         let (input, output) = (self.input.wrapping_add(offset), self.output.wrapping_add(offset));
         let target = if in_place { input } else { output };
+        if let Some(plan) = &self.plan {
+            let op = plan.combines().then_some(args.op);
+            // SAFETY: see the head of the file.
+            return Ok(unsafe { self.group.run_plan_raw(plan, input, target, count, args.dtype, op) }?);
+        }
         // Of a collection in place, this rank's block lies where it belongs.
         let own = if in_place && args.kind == Kind::AllGather {
             self.group.rank() * count * args.dtype.size()
@@ -166,13 +177,17 @@ impl Rank<'_, '_> {
             ranks: self.group.nranks(),
             count,
         };
-        let collects = matches!(args.kind, Kind::AllGather | Kind::Gather);
+        let collects = self.plan.is_none() && matches!(args.kind, Kind::AllGather | Kind::Gather);
         let own = if collects && in_place { rank * count * args.dtype.size() } else { 0 };
         // SAFETY: see the head of the file.
         let wrong = unsafe {
             check.fill(self.input.wrapping_add(own), if collects { count } else { elements });
             self.call(count, in_place, 0)?;
-            check.wrong(if in_place { self.input } else { self.output })
+            let result = if in_place { self.input } else { self.output };
+            match &self.plan {
+                Some(plan) => check.wrong_of_plan(plan, result),
+                None => check.wrong(result),
+            }
         };
         let mut sum = [wrong];
         self.group.all_reduce(&mut sum, Op::Sum)?;

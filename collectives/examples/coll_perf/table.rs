@@ -53,8 +53,11 @@ pub(crate) fn text(args: &Args, report: &Report) -> String {
         report.round_trip(),
         report.round_trips.iter().map(|time| format!("{time:.2}")).collect::<Vec<_>>().join(" "),
     );
-    for contestant in report.contestants.iter().filter(|contestant| contestant.role == Role::Ours) {
-        let _ = writeln!(out, "\n# {}", contestant.name);
+    for contestant in report.contestants.iter().filter(|contestant| contestant.role.is_ours()) {
+        let schedule = args.schedule.iter().filter(|_| contestant.role == Role::Schedule);
+        let how: String =
+            schedule.map(|name| format!(" {name}, by {}", crate::schedule::name(args.passing))).collect();
+        let _ = writeln!(out, "\n# {}{how}", contestant.name);
         let half =
             format!("{:>9} {:>7} {:>7} {:>6} {:>9} {:>9}", "time", "algbw", "busbw", "#wrong", "p50", "p99");
         let _ =

@@ -4,8 +4,18 @@ use ccl_schedule::algo::{self, BuildError, Shape};
 use ccl_schedule::{CreditPoint, Method, Op, Program, prove, smallest_slots};
 
 /// A queue to every rank.
-const DIRECT: &[&str] =
-    &["direct_one_shot", "direct_two_shot", "broadcast", "reduce", "gather", "scatter", "all_to_all"];
+const DIRECT: &[&str] = &[
+    "direct_one_shot",
+    "direct_two_shot",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "all_to_all",
+    "direct_all_gather",
+    "direct_reduce_scatter",
+    "direct_reduce_two_shot",
+];
 
 const POINTS: [CreditPoint; 2] = [CreditPoint::Recv, CreditPoint::LastUse];
 

@@ -17,7 +17,13 @@ fn order(program: &dyn Program) -> Result<(), OrderError> {
 #[test]
 fn sc_7_direct_schedules_add_in_the_order_of_the_ranks() {
     for ranks in 1..=64 {
-        for name in ["direct_one_shot", "direct_two_shot", "reduce"] {
+        for name in [
+            "direct_one_shot",
+            "direct_two_shot",
+            "reduce",
+            "direct_reduce_scatter",
+            "direct_reduce_two_shot",
+        ] {
             order(&*build(name, ranks)).unwrap_or_else(|error| panic!("{name} of {ranks}: {error}"));
         }
     }

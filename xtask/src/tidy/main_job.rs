@@ -8,7 +8,7 @@ use crate::tidy::{Finding, Tree};
 /// The package of the main job.
 const PACKAGE: &str = "chipcomm-examples";
 /// As many as it needs today. A higher number here is a longer first run: say in the commit what it is for.
-const MOST: usize = 52;
+const MOST: usize = 53;
 
 pub(super) fn counted(tree: &Tree<'_>) -> Vec<Finding> {
     let args = ["tree", "--package", PACKAGE, "--edges", "normal,build", "--prefix", "none", "--no-dedupe"];

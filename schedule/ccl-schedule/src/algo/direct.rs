@@ -23,6 +23,12 @@ pub enum DirectKind {
     Scatter,
     /// Every rank sends a chunk to every other.
     AllToAll,
+    /// Every rank sends its chunk to everybody.
+    AllGather,
+    /// Every rank adds up its chunk of all.
+    ReduceScatter,
+    /// One rank collects the chunks that all have added up.
+    ReduceTwoShot,
 }
 
 /// A direct schedule for up to 64 ranks. Roots are rank 0.
@@ -56,6 +62,9 @@ impl Direct {
             DirectKind::Gather => "gather",
             DirectKind::Scatter => "scatter",
             DirectKind::AllToAll => "all_to_all",
+            DirectKind::AllGather => "direct_all_gather",
+            DirectKind::ReduceScatter => "direct_reduce_scatter",
+            DirectKind::ReduceTwoShot => "direct_reduce_two_shot",
         }
     }
 
@@ -100,7 +109,9 @@ impl Program for Direct {
         match self.kind {
             DirectKind::OneShot | DirectKind::TwoShot => Goal::AllReduce,
             DirectKind::Broadcast => Goal::Broadcast { root: 0 },
-            DirectKind::Reduce => Goal::Reduce { root: 0 },
+            DirectKind::Reduce | DirectKind::ReduceTwoShot => Goal::Reduce { root: 0 },
+            DirectKind::AllGather => Goal::AllGather { per_rank: 1 },
+            DirectKind::ReduceScatter => Goal::ReduceScatter { per_rank: 1 },
             DirectKind::Gather => Goal::Gather { root: 0, per_rank: 1 },
             DirectKind::Scatter => Goal::Scatter { root: 0, per_rank: 1 },
             DirectKind::AllToAll => Goal::AllToAll,
@@ -112,12 +123,19 @@ impl Program for Direct {
     fn chunks(&self) -> u32 {
         match self.kind {
             DirectKind::OneShot | DirectKind::Broadcast | DirectKind::Reduce => 1,
-            DirectKind::TwoShot | DirectKind::Gather | DirectKind::Scatter => self.ranks,
             DirectKind::AllToAll => self.ranks * self.ranks,
+            _ => self.ranks,
         }
     }
     fn scratch(&self) -> u32 {
-        u32::from(matches!(self.kind, DirectKind::OneShot | DirectKind::TwoShot | DirectKind::Reduce))
+        u32::from(matches!(
+            self.kind,
+            DirectKind::OneShot
+                | DirectKind::TwoShot
+                | DirectKind::Reduce
+                | DirectKind::ReduceScatter
+                | DirectKind::ReduceTwoShot
+        ))
     }
     fn dirs(&self) -> &[Dir] {
         &self.dirs
@@ -140,6 +158,25 @@ impl Program for Direct {
         match self.kind {
             DirectKind::OneShot if step < others => Some(self.send(rank, self.other(rank, step), 0)),
             DirectKind::OneShot => (step - others <= n).then(|| self.sum(rank, 0, step - others)),
+            DirectKind::AllGather if step < others => Some(self.send(rank, self.other(rank, step), rank)),
+            DirectKind::AllGather => (step < 2 * others).then(|| {
+                let from = self.other(rank, step - others);
+                self.recv(rank, from, from, Land::Copy)
+            }),
+            // The first half of two shots; then, for one rank, it collects.
+            DirectKind::ReduceScatter | DirectKind::ReduceTwoShot if step < others => {
+                let owner = self.other(rank, step);
+                Some(self.send(rank, owner, owner))
+            }
+            DirectKind::ReduceScatter | DirectKind::ReduceTwoShot if step <= others + n => {
+                Some(self.sum(rank, rank, step - others))
+            }
+            DirectKind::ReduceScatter => None,
+            DirectKind::ReduceTwoShot if rank == 0 => (step <= 2 * others + n).then(|| {
+                let owner = step - others - n;
+                self.recv(0, owner, owner, Land::Copy)
+            }),
+            DirectKind::ReduceTwoShot => (step == others + n + 1).then(|| self.send(rank, 0, rank)),
             DirectKind::TwoShot => match step {
                 s if s < others => {
                     let owner = self.other(rank, s);
@@ -176,7 +213,11 @@ impl Program for Direct {
     fn messages(&self) -> u64 {
         let (n, others) = (u64::from(self.ranks), u64::from(self.ranks - 1));
         match self.kind {
-            DirectKind::OneShot | DirectKind::AllToAll => n * others,
+            DirectKind::OneShot
+            | DirectKind::AllToAll
+            | DirectKind::AllGather
+            | DirectKind::ReduceScatter => n * others,
+            DirectKind::ReduceTwoShot => (n + 1) * others,
             DirectKind::TwoShot => 2 * n * others,
             _ => others,
         }

@@ -38,6 +38,9 @@ pub const NAMES: &[&[&str]] = &[
     &["gather"],
     &["scatter"],
     &["all_to_all"],
+    &["direct_all_gather"],
+    &["direct_reduce_scatter"],
+    &["direct_reduce_two_shot"],
 ];
 
 /// What an algorithm may need beside the number of ranks.
@@ -163,6 +166,9 @@ pub fn build(name: &str, ranks: u32, shape: &Shape) -> Result<Box<dyn Program>, 
         Some("gather") => direct(DirectKind::Gather),
         Some("scatter") => direct(DirectKind::Scatter),
         Some("all_to_all") => direct(DirectKind::AllToAll),
+        Some("direct_all_gather") => direct(DirectKind::AllGather),
+        Some("direct_reduce_scatter") => direct(DirectKind::ReduceScatter),
+        Some("direct_reduce_two_shot") => direct(DirectKind::ReduceTwoShot),
         _ => Err(BuildError::Unknown { name: name.to_owned() }),
     }
 }

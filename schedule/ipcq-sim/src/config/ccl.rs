@@ -553,7 +553,7 @@ fn expected(canonical: &str) -> Wires {
         "tree_allreduce" => Wires::Tree,
         "recursive_doubling" => Wires::Hypercube,
         "hierarchical" => Wires::Levels,
-        "direct_one_shot" | "direct_two_shot" => Wires::FullMesh,
+        name if name.starts_with("direct_") => Wires::FullMesh,
         "broadcast" | "reduce" | "gather" | "scatter" | "all_to_all" => Wires::FullMesh,
         _ => Wires::Ring1d,
     }

@@ -2,6 +2,7 @@
 
 use crate::task_id::TaskId;
 use comm_context::abi::TensorDesc;
+use comm_context::comm::Timeout;
 use std::ops::Range;
 use worker_errors::{ErrorCode, Failure};
 
@@ -41,12 +42,13 @@ pub struct Args {
     scalars: Vec<u64>,
     after: Vec<TaskId>,
     blocks: u32,
+    within: Option<Timeout>,
 }
 
 impl Default for Args {
     fn default() -> Self {
         let (tensors, accesses, scalars, after) = Default::default();
-        Self { tensors, accesses, scalars, after, blocks: 1 }
+        Self { tensors, accesses, scalars, after, blocks: 1, within: None }
     }
 }
 
@@ -95,6 +97,17 @@ impl Args {
     pub fn blocks(mut self, count: u32) -> Self {
         self.blocks = count;
         self
+    }
+
+    /// The task may take this long, from when it begins. One that takes longer ends its run as a run ends that takes too long: what waits
+    /// returns, and a process that does not come back is ended.
+    pub fn within(mut self, limit: Timeout) -> Self {
+        self.within = Some(limit);
+        self
+    }
+
+    pub(crate) fn limit(&self) -> Option<Timeout> {
+        self.within
     }
 
     /// The tensors.

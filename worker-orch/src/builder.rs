@@ -49,6 +49,7 @@ pub(crate) struct Settings {
     pub(crate) close_within: Timeout,
     pub(crate) trace: Option<TraceFile>,
     pub(crate) runs_in_flight: usize,
+    pub(crate) measured: bool,
 }
 
 impl Default for WorkerBuilder {
@@ -63,6 +64,7 @@ impl Default for WorkerBuilder {
             close_within: Timeout::new(std::time::Duration::from_secs(5)).unwrap_or_default(),
             trace: None,
             runs_in_flight: RUNS_IN_FLIGHT,
+            measured: false,
         };
         Self { settings, heap: None, init_within: None, run_within: None, checked: false }
     }
@@ -158,6 +160,12 @@ impl WorkerBuilder {
     /// How many runs of [`Worker::submit_run`] are in flight at most, 8 by default; with more the oldest is waited for.
     pub fn runs_in_flight(mut self, most: usize) -> Self {
         self.settings.runs_in_flight = most;
+        self
+    }
+
+    /// Measures when tasks run, for [`Worker::task`] and [`Worker::metrics`]. It costs three readings of the clock for each task.
+    pub fn measured(mut self) -> Self {
+        self.settings.measured = true;
         self
     }
 

@@ -64,6 +64,10 @@
 //! - **WO-18** When a run in flight fails, takes too long or has a closure that fails, no task of a run behind it begins any more, and each
 //!   handle says what became of its run. Those in front are not touched. The next run begins clean, and no failure goes untold.
 //! - **WO-19** A run that is [cancelled](Run::cancel) ends as a failed one does. Kernels that wait return, but none of a run in front of it.
+//! - **WO-20** [`Worker::task`] says what became of a task. One that is [cancelled](Worker::cancel_task) does not begin, or counts as
+//!   failed; one that takes longer than its [limit](Args::within) ends its run, whose error names it.
+//! - **WO-21** [`Worker::metrics`] counts for each child what it has finished and what waits for it, and in a Worker that is
+//!   [measured](WorkerBuilder::measured) how long it was busy and waited.
 //!
 //! # The order of tasks
 //! Each chip executes its tasks in the order of the submits. Between chips the order follows from memory: a task
@@ -253,6 +257,7 @@ mod graph_object;
 mod heap;
 mod host_buffer;
 mod log;
+mod metrics;
 mod parent;
 mod program;
 mod run_handle;
@@ -260,6 +265,7 @@ mod shared;
 mod signature;
 mod start;
 mod task_id;
+mod task_report;
 mod worker;
 
 pub use args::{Access, Args};
@@ -278,12 +284,14 @@ pub use comm_context::comm::{AddressSpace, ArgumentError, CommError, Membership,
 #[cfg(feature = "cxx")]
 pub use graph_object::GraphObject;
 pub use host_buffer::{Element, HostBuffer, flat_tensor};
+pub use metrics::{ChildMetrics, Metrics};
 pub use parent::{ChipMemory, Domain, DomainContext, Orchestrator};
 pub use program::{OrchestrationFn, Program, TaskFn};
 pub use run_handle::{Run, RunState};
 pub use signature::Signature;
 pub use start::{Start, serve_if_child};
 pub use task_id::TaskId;
+pub use task_report::{TaskReport, TaskState};
 pub use worker::Worker;
 pub use worker_errors::{ErrorCode, Failure, Report};
 

@@ -9,7 +9,7 @@ use crate::parent::{Call, ChipMemory, Ended, Orchestrator, Plan, TraceFile, Up, 
 use crate::program::{OrchestrationFn, Program, TaskFn};
 use crate::shared::{DEFAULT_SYMBOL, Programs, RunAbove};
 use crate::signature::Signature;
-use crate::task_id::RunId;
+use crate::task_id::{RunId, TaskId};
 use crate::{Start, Task};
 use chip_bootstrap::{ChipConfig, check_kernel};
 use comm_context::abi::DeviceAddr;
@@ -227,6 +227,7 @@ impl Worker {
             init_within: self.init_within,
             close_within: self.settings.close_within,
             trace: self.settings.trace.as_ref(),
+            measured: self.settings.measured,
             child_main: crate::child::main,
         };
         (plan, &mut self.up)
@@ -350,6 +351,21 @@ impl Worker {
         match self.up.as_mut().filter(|up| up.id() == run.worker) {
             Some(up) => up.result_of(run, ended),
             None => ended.get().cloned().unwrap_or(Ok(())),
+        }
+    }
+
+    pub(crate) fn up_now(&self, call: &'static str) -> Result<&Up, Failure> {
+        self.up.as_ref().ok_or_else(|| not_up(call))
+    }
+
+    /// What is up, when a task is of it.
+    pub(crate) fn up_of(&self, task: TaskId, call: &'static str) -> Result<&Up, Failure> {
+        let up = self.up_now(call)?;
+        match up.id() == task.run().worker {
+            true => Ok(up),
+            false => {
+                Err(invalid("this task is of another Worker, or from before its last init".to_owned(), call))
+            }
         }
     }
 

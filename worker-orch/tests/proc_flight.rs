@@ -6,7 +6,7 @@ mod support;
 use serial_test::serial;
 use std::time::Duration;
 use support::{builder, grouped, kernel, plain, secs, text};
-use worker_orch::{Access, Args, DType, ErrorCode, Failure, Run, RunState, Task, Timeout, Worker};
+use worker_orch::{Access, Args, DType, ErrorCode, Failure, Run, RunState, Task, TaskState, Timeout, Worker};
 
 fn add_one(task: &mut Task<'_>) -> Result<(), Failure> {
     let values: Vec<f32> = task.read::<f32>(0)?.iter().map(|value| value + 1.0).collect();
@@ -355,4 +355,189 @@ fn close_ends_what_is_in_flight_and_a_handle_of_another_worker_is_refused() {
     worker.close().unwrap();
     let closed = run.wait(&mut worker, secs(1)).unwrap_err();
     assert!(text(&closed).contains("the Worker was closed"), "{closed}");
+}
+
+// WO-20
+#[test]
+#[serial]
+fn a_task_says_what_became_of_it() {
+    let mut worker = builder(2).measured().build().unwrap();
+    let (hold, count) =
+        (worker.register_function("hold", await_word), worker.register_function("count", count));
+    let fails = worker.register_function("fails", fails_when_told);
+    let (gate, x) = (worker.host_buffer::<f32>(1).unwrap(), worker.host_buffer::<f32>(1).unwrap());
+    worker.init().unwrap();
+    let held = Args::new().tensor(&gate.tensor(), Access::Input);
+    let counted = Args::new().tensor(&x.tensor(), Access::InOut);
+    let ((first, second, failing, last), run) = worker
+        .submit_run(|orch| {
+            let first = orch.submit_next_level(hold, &held, 0)?;
+            let second = orch.submit_next_level(count, &counted, 0)?;
+            let failing = orch.submit_next_level(fails, &held, 0)?;
+            Ok((first, second, failing, orch.submit_next_level(count, &counted, 0)?))
+        })
+        .unwrap();
+    while worker.task(first).unwrap().state == TaskState::Waiting {
+        std::thread::yield_now();
+    }
+    assert_eq!(worker.task(first).unwrap().state, TaskState::Running);
+    assert_eq!(worker.task(second).unwrap().state, TaskState::Waiting);
+    gate.write(&[1.0]).unwrap();
+    assert!(run.wait(&mut worker, secs(60)).is_err());
+    let report = |task| worker.task(task).unwrap();
+    assert_eq!((report(first).state, report(second).state), (TaskState::Done, TaskState::Done));
+    assert!(report(first).took.unwrap() > report(second).took.unwrap(), "it was held");
+    assert_eq!((report(failing).state, report(last).state), (TaskState::Failed, TaskState::Cancelled));
+    assert!(text(&report(failing).failure.unwrap()).contains("on purpose"));
+    assert!(report(failing).took.is_some() && report(last).took.is_none() && report(last).failure.is_none());
+    // A later failure on the same chip takes its place.
+    assert!(worker.run(|orch| orch.submit_next_level(fails, &held, 0)).is_err());
+    assert_eq!(worker.task(first).unwrap_err().code, ErrorCode::Invalid);
+    worker.close().unwrap();
+    assert!(worker.task(first).is_err());
+    worker.init().unwrap();
+    assert!(worker.task(first).is_err() && worker.cancel_task(first).is_err());
+}
+
+// WO-20
+#[test]
+#[serial]
+fn a_cancelled_task_does_not_begin_and_fails_its_run() {
+    let mut worker = plain(2);
+    let (hold, count) =
+        (worker.register_function("hold", await_word), worker.register_function("count", count));
+    let (gate, x) = (worker.host_buffer::<f32>(1).unwrap(), worker.host_buffer::<f32>(1).unwrap());
+    worker.init().unwrap();
+    let held = Args::new().tensor(&gate.tensor(), Access::Input);
+    let counted = Args::new().tensor(&x.tensor(), Access::InOut);
+    let (first, front) = worker.submit_run(|orch| orch.submit_next_level(hold, &held, 0)).unwrap();
+    let (tasks, run) = worker
+        .submit_run(|orch| {
+            let all: Result<Vec<_>, _> = (0..3).map(|_| orch.submit_next_level(count, &counted, 0)).collect();
+            all
+        })
+        .unwrap();
+    // The later one first: the earlier one takes its place.
+    worker.cancel_task(tasks[2]).unwrap();
+    worker.cancel_task(tasks[1]).unwrap();
+    gate.write(&[1.0]).unwrap();
+    done(&front, &mut worker);
+    let failure = run.wait(&mut worker, secs(60)).unwrap_err();
+    assert!(text(&failure).contains("the task was cancelled by its caller"), "{failure}");
+    assert_eq!(x.to_vec(), [1.0], "the first of three ran");
+    let states: Vec<_> = tasks.iter().map(|task| worker.task(*task).unwrap().state).collect();
+    assert_eq!(states, [TaskState::Done, TaskState::Failed, TaskState::Cancelled]);
+    // What is over stays what it is; the next run begins clean.
+    worker.cancel_task(first).unwrap();
+    worker.run(|orch| orch.submit_next_level(count, &counted, 0)).unwrap();
+    // One that runs counts as failed when it is over.
+    gate.write(&[0.0]).unwrap();
+    let (running, run) = worker.submit_run(|orch| orch.submit_next_level(hold, &held, 1)).unwrap();
+    while worker.task(running).unwrap().state != TaskState::Running {
+        std::thread::yield_now();
+    }
+    worker.cancel_task(running).unwrap();
+    gate.write(&[1.0]).unwrap();
+    assert!(text(&run.wait(&mut worker, secs(60)).unwrap_err()).contains("cancelled by its caller"));
+    assert_eq!(worker.task(running).unwrap().state, TaskState::Failed);
+    worker.run(|orch| orch.submit_next_level(count, &counted, 1)).unwrap();
+    assert_eq!(x.to_vec(), [3.0]);
+}
+
+// WO-20
+#[test]
+#[serial]
+fn f07_a_task_beyond_its_own_limit_ends_its_run_and_is_named() {
+    let mut worker = plain(2);
+    let (hold, count) =
+        (worker.register_function("hold", await_word), worker.register_function("count", count));
+    let (gate, x) = (worker.host_buffer::<f32>(1).unwrap(), worker.host_buffer::<f32>(1).unwrap());
+    worker.init().unwrap();
+    let held = Args::new().tensor(&gate.tensor(), Access::Input);
+    let counted = Args::new().tensor(&x.tensor(), Access::InOut);
+    for round in 0..2 {
+        let limited = held.clone().within(short(50));
+        let failure = match round {
+            0 => worker.run(|orch| orch.submit_next_level(hold, &limited, 0)).unwrap_err(),
+            _ => {
+                let (_, run) = worker.submit_run(|orch| orch.submit_next_level(hold, &limited, 0)).unwrap();
+                run.wait(&mut worker, secs(60)).unwrap_err()
+            }
+        };
+        assert_eq!(failure.code, ErrorCode::TimedOut);
+        assert!(
+            text(&failure).contains("`hold`, task") && text(&failure).contains("limit of 50ms"),
+            "{failure}"
+        );
+        // WO-4
+        worker.run(|orch| orch.submit_next_level(count, &counted.clone().within(secs(60)), 0)).unwrap();
+    }
+    assert_eq!(x.to_vec(), [2.0]);
+    // The limit counts from when it begins: one that waits for another task longer than that is well.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(150));
+            gate.write(&[1.0]).unwrap();
+        });
+        let first = held.clone().tensor(&x.tensor(), Access::InOut);
+        worker
+            .run(|orch| {
+                orch.submit_next_level(hold, &first, 0)?;
+                orch.submit_next_level(count, &counted.clone().within(short(100)), 1)
+            })
+            .unwrap();
+    });
+    assert_eq!(x.to_vec(), [3.0]);
+}
+
+// WO-21
+#[test]
+#[serial]
+fn metrics_count_what_chips_did_and_how_long() {
+    let mut worker = builder(2).measured().build().unwrap();
+    let (hold, count) =
+        (worker.register_function("hold", await_word), worker.register_function("count", count));
+    let (gate, x) = (worker.host_buffer::<f32>(1).unwrap(), worker.host_buffer::<f32>(1).unwrap());
+    assert!(worker.metrics().is_err(), "it is not up");
+    worker.init().unwrap();
+    let memory = worker.chip_alloc(1, 64).unwrap();
+    worker.copy_to(1, memory.addr(), &[1; 64]).unwrap();
+    worker.copy_from(1, memory.addr(), &mut [0; 16]).unwrap();
+    let held = Args::new().tensor(&gate.tensor(), Access::Input).tensor(&x.tensor(), Access::InOut);
+    let counted = Args::new().tensor(&x.tensor(), Access::InOut);
+    let before = worker.metrics().unwrap();
+    let (_, first) = worker.submit_run(|orch| orch.submit_next_level(hold, &held, 0)).unwrap();
+    let (last, second) = worker.submit_run(|orch| orch.submit_next_level(count, &counted, 1)).unwrap();
+    // The first is in its task and the second waits for it, for at least so long.
+    let is_waiting = |worker: &Worker| worker.metrics().unwrap().children[1].activity.contains("waits for");
+    while !is_waiting(&worker) || !worker.metrics().unwrap().children[0].activity.starts_with("in `hold`") {
+        std::thread::yield_now();
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    let during = worker.metrics().unwrap();
+    assert_eq!(during.runs_in_flight, 2);
+    assert_eq!(during.children.iter().map(|chip| chip.queued).collect::<Vec<_>>(), [1, 1]);
+    gate.write(&[1.0]).unwrap();
+    done(&first, &mut worker);
+    done(&second, &mut worker);
+    assert_eq!(worker.task(last).unwrap().state, TaskState::Done);
+    let after = worker.metrics().unwrap();
+    let finished = |metrics: &worker_orch::Metrics, chip: usize| metrics.children[chip].finished;
+    for chip in 0..2 {
+        assert_eq!(finished(&after, chip) - finished(&before, chip), 1);
+        assert_eq!(after.children[chip].queued, 0);
+    }
+    let [held, waited] = [&after.children[0], &after.children[1]];
+    assert!(held.busy.unwrap() >= Duration::from_millis(15), "{after}");
+    assert!(waited.waiting.unwrap() >= Duration::from_millis(15), "it waited for the first: {after}");
+    assert_eq!((waited.bytes_to, waited.bytes_from, held.bytes_to), (64, 16, 0));
+    let text = after.to_string();
+    assert!(
+        text.contains("runs in flight: 0") && text.contains("chip 1 ") && text.contains("64 bytes to it"),
+        "{text}"
+    );
+    // Without measuring there are counts and no times.
+    let mut plain = plain(1);
+    plain.init().unwrap();
+    assert!(plain.metrics().unwrap().children[0].busy.is_none());
 }

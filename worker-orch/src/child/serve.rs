@@ -64,7 +64,8 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
             fault_point!("worker.child.shutdown");
             break;
         }
-        let tracing = block.parent().is_tracing();
+        let asks = block.parent().asks();
+        let received_ns = if asks.measured() { monotonic_ns() } else { 0 };
         let ready = if covers(failed_run, frame.run)
             || frame.kind == Some(Kind::Task) && block.parent().is_cancelled(frame.run)
         {
@@ -73,12 +74,19 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
             await_prerequisites(block, me, &frame, &spin)
         };
         fault_point!("worker.frame.ready");
-        if tracing {
-            block.record_start(me, seq, monotonic_ns());
+        let start_ns = if asks.measured() { monotonic_ns() } else { 0 };
+        if asks.measured() {
+            block.record_start(me, seq, start_ns);
         }
-        let outcome = ready.and_then(|()| execute(block, executor, &frame));
-        if tracing {
-            block.record_end(me, seq, monotonic_ns(), traced(&outcome));
+        let outcome = match ready {
+            Ok(()) if asks.tasks_cancelled() => execute_unless_cancelled(block, me, seq, executor, &frame),
+            Ok(()) => execute(block, executor, &frame),
+            Err(error) => Err(error),
+        };
+        if asks.measured() {
+            let end_ns = monotonic_ns();
+            block.record_end(me, seq, end_ns, traced(&outcome));
+            words.add_times(end_ns.saturating_sub(start_ns), start_ns.saturating_sub(received_ns));
         }
         fault_point!("worker.frame.executed");
         match outcome {
@@ -92,7 +100,7 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
                     TaskError::Failed(failure) => Some(failure),
                     TaskError::Followed => None,
                 };
-                block.record_failure(me, frame.run, frame.program, failure);
+                block.record_failure(me, frame.run, seq, frame.program, failure);
                 failed_run = frame.run;
                 // It cancels the run, so that others need not wait for what this child does not do. It may wait for them.
                 block.nudge_parent();
@@ -190,6 +198,28 @@ fn await_prerequisites(
         }
     }
     Ok(())
+}
+
+/// The same where tasks of this Worker were cancelled: one that is does not begin, and one that began before counts as failed.
+#[cold]
+fn execute_unless_cancelled(
+    block: &ControlBlock,
+    me: usize,
+    seq: u64,
+    executor: &mut dyn Executor,
+    frame: &ReceivedFrame,
+) -> Result<Vec<u8>, TaskError> {
+    let is_cancelled = || frame.kind == Some(Kind::Task) && block.is_task_cancelled(me, seq);
+    let cancelled = || {
+        fault_point!("worker.task.cancelled");
+        let text = "the task was cancelled by its caller";
+        TaskError::Failed(Failure::new(ErrorCode::Aborted, text))
+    };
+    if is_cancelled() {
+        return Err(cancelled());
+    }
+    let executed = execute(block, executor, frame);
+    if is_cancelled() { Err(cancelled()) } else { executed }
 }
 
 /// Executes a frame. A panic is a failure, and so is a run that was aborted or cancelled meanwhile (F46): the

@@ -42,6 +42,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) init_within: Timeout,
     pub(crate) close_within: Timeout,
     pub(crate) trace: Option<&'a TraceFile>,
+    /// Children record when their tasks ran.
+    pub(crate) measured: bool,
     /// What a forked child runs.
     pub(crate) child_main: ChildMain,
 }
@@ -138,7 +140,9 @@ pub(crate) fn bring_up(mut plan: Plan<'_>) -> Result<Up, Failure> {
     if let Some(trace) = &mut trace {
         plan.share_trace(trace);
     }
-    memory.block.parent().set_tracing(trace.is_some());
+    if trace.is_some() || plan.measured {
+        memory.block.parent().set_measured();
+    }
     let (processes, inherited) = match plan.start {
         Start::Fork => (fork_all(&mut plan, &memory, deadline, &all)?, Some(plan.programs.inherited())),
         Start::Exec => (spawn_all(&plan, &memory, &all)?, None),

@@ -37,7 +37,7 @@ impl Children {
     }
 
     /// What frame `seq` of `child` is, from its slot, which the parent wrote.
-    fn frame_words(&self, child: usize, seq: u64) -> String {
+    pub(super) fn frame_words(&self, child: usize, seq: u64) -> String {
         let known = self.handles.get(child).is_some_and(|handle| {
             // Later frames use the slot again.
             seq <= handle.ring.sent() && self.block.slot_number(child, seq).holds(seq)

@@ -105,7 +105,9 @@ impl Children {
             self.check_run()?;
             match self.wait_done(child, *end, first) {
                 Ok(done) => self.observe(child, done)?,
-                Err(WaitError::TimedOut { .. }) if !of_run.has_passed() => return Ok(Drained::NotYet),
+                Err(WaitError::TimedOut { .. }) if !of_run.has_passed() && self.over_limit().is_none() => {
+                    return Ok(Drained::NotYet);
+                }
                 Err(error) => return Err(self.interrupted(error)),
             }
         }
@@ -113,10 +115,12 @@ impl Children {
         Ok(Drained::Yes)
     }
 
-    /// Does what a wait does at each look: cancels what has failed. Says whether the oldest run has drained.
+    /// Does what a wait does at each look: cancels what has failed. Says whether the oldest run can be settled without a wait.
     pub(in crate::parent) fn look(&self) -> Drained {
         self.attend();
-        let over = |oldest: &InFlight| self.is_over(oldest) || self.find_death().is_some();
+        let too_long = |oldest: &InFlight| oldest.deadline.has_passed() || self.over_limit().is_some();
+        let over =
+            |oldest: &InFlight| self.is_over(oldest) || too_long(oldest) || self.find_death().is_some();
         if self.flight.front().is_none_or(over) { Drained::Yes } else { Drained::NotYet }
     }
 

@@ -5,7 +5,9 @@ mod awaited;
 mod close;
 mod failures;
 mod flight;
+mod limits;
 mod loss;
+mod metrics;
 mod replace;
 mod time_out;
 
@@ -24,6 +26,7 @@ use child_process::{Child, DeathThread};
 use chip_bootstrap::{ChipGroup, region_failure};
 use deadline::{Deadline, Death, Watch};
 use fault_points::fault_point;
+use limits::Limited;
 use loss::Loss;
 use mailbox_atomics::{DispatchSender, SpinBudget, Wait, WaitError};
 use std::collections::VecDeque;
@@ -50,6 +53,9 @@ pub(super) struct ChildHandle {
     ended: bool,
     /// Its slots have memory for long frames.
     has_tails: bool,
+    /// Bytes that were copied to it and from it.
+    bytes_to: u64,
+    bytes_from: u64,
 }
 
 impl ChildHandle {
@@ -98,6 +104,8 @@ pub(super) struct Children {
     named: Vec<NamedMemory>,
     /// The runs that were submitted and are not settled, oldest first.
     flight: VecDeque<InFlight>,
+    /// Tasks that have a limit of their own.
+    limits: Vec<Limited>,
 }
 
 impl Watch for Children {
@@ -134,6 +142,8 @@ impl Children {
             registered,
             ended: false,
             has_tails: false,
+            bytes_to: 0,
+            bytes_from: 0,
         };
         Self {
             deaths: None,
@@ -153,6 +163,7 @@ impl Children {
             trace: None,
             named: Vec::new(),
             flight: VecDeque::new(),
+            limits: Vec::new(),
         }
     }
 
@@ -398,7 +409,7 @@ impl Children {
         }
     }
 
-    fn wait_done(&self, child: usize, seq: u64, deadline: Deadline) -> Result<u64, WaitError> {
+    fn wait_done_until(&self, child: usize, seq: u64, deadline: Deadline) -> Result<u64, WaitError> {
         let mut parked = self.block.park_flag(self.block.children(), child);
         let wait = Wait::until(deadline).watching(self).spinning(&self.spin);
         let wait = wait.abort_on(self.block.parent().death_word());

@@ -28,10 +28,9 @@ impl Children {
         if let Some(death) = self.find_death() {
             return self.lose(self.death_of(death));
         }
-        let text = format!(
-            "not finished after {waited:.1?} of {limit:?}; what every process is doing:\n{}",
-            self.table()
-        );
+        let what =
+            self.over_limit().unwrap_or_else(|| format!("not finished after {waited:.1?} of {limit:?}"));
+        let text = format!("{what}; what every process is doing:\n{}", self.table());
         let noticed_ns = monotonic_ns();
         let failed = |text: String| Failure::new(ErrorCode::TimedOut, text).in_phase("run");
         if self.in_command {

@@ -238,6 +238,9 @@ impl<'w> Orchestrator<'w> {
             ..Frame::new(Kind::Task, self.run)
         };
         let seq = self.send_frame(to, &frame)?;
+        if let Some(limit) = args.limit() {
+            self.children.limit_task(to, seq, limit.get());
+        }
         if seq.is_multiple_of(RING) {
             self.children.poll_done();
             // A trace shows what is done as well.

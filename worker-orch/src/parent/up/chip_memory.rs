@@ -128,6 +128,7 @@ impl<'a> Memories<'a> {
         bytes: &[u8],
         call: CommandOf,
     ) -> Result<(), Failure> {
+        children.count_bytes(chip, bytes.len(), 0);
         if self.kind == ChipMemoryKind::Host {
             let (region, at) = self.region_of(children, to);
             fault_point!("worker.copy-to");
@@ -151,6 +152,7 @@ impl<'a> Memories<'a> {
         into: &mut [u8],
         call: CommandOf,
     ) -> Result<(), Failure> {
+        children.count_bytes(chip, 0, into.len());
         if self.kind == ChipMemoryKind::Host {
             let (region, at) = self.region_of(children, from);
             fault_point!("worker.copy-from");

@@ -4,6 +4,7 @@ mod allocations;
 mod chip_memory;
 mod in_flight;
 mod run;
+mod tasks;
 
 pub(crate) use chip_memory::Call;
 pub use chip_memory::ChipMemory;
@@ -17,6 +18,7 @@ use super::orchestrator::BaseGroup;
 use super::trace::Trace;
 use crate::chip_context::ChipContext;
 use crate::heap::Heap;
+use crate::metrics::Metrics;
 use crate::program::Program;
 use crate::shared::{Definition, Programs, RunAbove, first_of};
 use allocations::Allocations;
@@ -105,6 +107,10 @@ impl Up {
     pub(crate) fn chip_bytes(&self, chip: usize) -> Option<u64> {
         let window = self.contexts.get(chip)?.window_size as u64;
         Some(window + self.allocations.bytes_of(chip))
+    }
+
+    pub(crate) fn metrics(&self) -> Metrics {
+        self.children.metrics()
     }
 
     pub(super) fn set_pid(&mut self, chip: usize, pid: i32) {

@@ -24,7 +24,14 @@ pub(crate) enum FailedAt {
 impl ControlBlock {
     /// The child's side: keeps its failure in run `run`. `None` when the task was skipped because of another
     /// failure.
-    pub(crate) fn record_failure(&self, child: usize, run: u64, program: u32, failure: Option<&Failure>) {
+    pub(crate) fn record_failure(
+        &self,
+        child: usize,
+        run: u64,
+        seq: u64,
+        program: u32,
+        failure: Option<&Failure>,
+    ) {
         let words = self.child(child);
         let progress = &words.progress;
         match failure {
@@ -35,6 +42,7 @@ impl ControlBlock {
             None => progress.failed_at.store(FOLLOWED),
         }
         progress.failed_program.store(program);
+        progress.failed_seq.store(seq);
         words.parking.failed_run.store(run);
     }
 
@@ -45,6 +53,12 @@ impl ControlBlock {
             FOLLOWED => FailedAt::Followed,
             time => FailedAt::Time(time),
         })
+    }
+
+    /// The run of the failure that `child` recorded last, and the first task that it did not do.
+    pub(crate) fn failed_task(&self, child: usize) -> (u64, u64) {
+        let words = self.child(child);
+        (words.failed_run(), words.progress.failed_seq.load())
     }
 
     /// The number of the program whose failure `child` recorded last.
@@ -121,11 +135,12 @@ mod tests {
         let block = ControlBlock::create(1).unwrap();
         let failure = Failure::new(ErrorCode::Task, "no");
         assert_eq!(block.failed_at(0, 3), None);
-        block.record_failure(0, 3, 7, Some(&failure));
+        block.record_failure(0, 3, 9, 7, Some(&failure));
+        assert_eq!(block.failed_task(0), (3, 9));
         assert!(matches!(block.failed_at(0, 3), Some(FailedAt::Time(_))));
         assert_eq!((block.failed_program(0), block.failure(0)), (7, failure.clone()));
         assert_eq!(block.failed_at(0, 5), None);
-        block.record_failure(0, 5, 7, None);
+        block.record_failure(0, 5, 11, 7, None);
         assert_eq!(block.failed_at(0, 5), Some(FailedAt::Followed));
         block.record_exit_failure(0, &failure);
         assert_eq!(block.exit_failure(0), Some(failure));

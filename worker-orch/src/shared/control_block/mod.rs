@@ -15,7 +15,7 @@ use shared_memory::{PAGE, Region, RegionError};
 use std::num::NonZeroU32;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use words::{ChildWords, ParentWords, RunWords, TimeWords};
+use words::{CancelWords, ChildWords, ParentWords, RunWords, TimeWords};
 
 /// Slots in a ring: tasks that may be waiting at one child before a submit has to wait.
 pub(crate) const RING: u64 = 32;
@@ -24,6 +24,7 @@ const RUN_AT: usize = 512;
 const FLAGS_AT: usize = 1024;
 const CHILDREN_AT: usize = PAGE;
 const TIMES_AT: usize = 1024;
+const CANCEL_AT: usize = 2048;
 const FAILURE_AT: usize = PAGE;
 const ANSWER_AT: usize = 2 * PAGE;
 /// The first bytes of all slots stand together, and the rest of each elsewhere: most frames end in their first
@@ -40,7 +41,8 @@ pub(crate) const MAX_CHILDREN: usize = (CHILDREN_AT - FLAGS_AT) / 4 - 1;
 
 const _: () = {
     assert!(size_of::<ChildWords>() <= TIMES_AT);
-    assert!(TIMES_AT + RING as usize * size_of::<TimeWords>() <= FAILURE_AT);
+    assert!(TIMES_AT + RING as usize * size_of::<TimeWords>() <= CANCEL_AT);
+    assert!(CANCEL_AT + size_of::<CancelWords>() <= FAILURE_AT);
     assert!(FAILURE_AT + ANSWER_BYTES <= ANSWER_AT && ANSWER_AT + ANSWER_BYTES <= HEADS_AT);
     assert!(HEAD_BYTES.is_multiple_of(128));
     assert!(size_of::<ParentWords>() <= RUN_AT && RUN_AT + size_of::<RunWords>() <= FLAGS_AT);
@@ -158,6 +160,26 @@ impl ControlBlock {
         })
     }
 
+    fn cancel_words(&self, child: usize) -> &CancelWords {
+        inside(self.region.words(CHILDREN_AT + child * CHILD_BYTES + CANCEL_AT))
+    }
+
+    /// The parent's side: task `seq` of `child` counts as failed, and does not begin if it has not. Of several the earliest stays, since a child
+    /// skips what follows a failure.
+    pub(crate) fn cancel_task(&self, child: usize, seq: u64) {
+        let word = &self.cancel_words(child).task;
+        let pending = word.load();
+        if pending <= self.child(child).done() || seq < pending {
+            word.store(seq);
+        }
+        self.parent().set_tasks_cancelled();
+    }
+
+    /// The child's side: whether its task `seq` is cancelled.
+    pub(crate) fn is_task_cancelled(&self, child: usize, seq: u64) -> bool {
+        self.cancel_words(child).task.load() == seq
+    }
+
     /// The number at the start of the slot for task `seq`.
     pub(crate) fn slot_number(&self, child: usize, seq: u64) -> &SlotNumber {
         inside(self.region.words(head_at(child, seq)))
@@ -247,7 +269,7 @@ impl ControlBlock {
     /// its words until another process serves them.
     pub(crate) fn abandon(&self, child: usize, ring: &mut DispatchSender, run: u64) {
         let words = self.child(child);
-        self.record_failure(child, run, u32::MAX, None);
+        self.record_failure(child, run, words.done().saturating_add(1), u32::MAX, None);
         words.set_idle();
         self.flags()[child].store(0);
         ring.finish_for_ended(words.done_number(), self.listeners(child));

@@ -17,7 +17,8 @@ pub(crate) struct ParentWords {
     abort: StickyWord,
     shutdown: StickyWord,
     cancelled_run: WordU64,
-    trace: WordU32,
+    /// What children do besides with each task.
+    asks: WordU32,
     /// Written once, before there are children.
     cores: WordU32,
     /// Written by the parent's death thread alone.
@@ -78,13 +79,46 @@ impl ParentWords {
     }
 
     /// Children record when their tasks ran.
-    pub(crate) fn set_tracing(&self, on: bool) {
-        self.trace.store(on.into());
+    pub(crate) fn set_measured(&self) {
+        self.asks.store(self.asks.load() | MEASURED);
     }
 
-    pub(crate) fn is_tracing(&self) -> bool {
-        self.trace.load() != 0
+    /// From here on children look whether their task is cancelled.
+    pub(super) fn set_tasks_cancelled(&self) {
+        self.asks.store(self.asks.load() | TASKS_CANCELLED);
     }
+
+    /// What children do besides with each task.
+    #[inline]
+    pub(crate) fn asks(&self) -> Asks {
+        Asks(self.asks.load())
+    }
+}
+
+const MEASURED: u32 = 1;
+const TASKS_CANCELLED: u32 = 2;
+
+/// What a Worker asks of its children besides tasks; nothing, as a rule.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asks(u32);
+
+impl Asks {
+    /// To record when tasks run.
+    pub(crate) fn measured(self) -> bool {
+        self.0 & MEASURED != 0
+    }
+
+    /// To look whether a task is cancelled.
+    pub(crate) fn tasks_cancelled(self) -> bool {
+        self.0 & TASKS_CANCELLED != 0
+    }
+}
+
+/// Written by the parent for one child.
+#[repr(C, align(64))]
+pub(super) struct CancelWords {
+    /// The first task of its flight that is cancelled.
+    pub(super) task: WordU64,
 }
 
 /// Written by the parent with each run, on a cache line of its own: children read the other words with each
@@ -116,6 +150,8 @@ pub(super) struct ProgressWords {
     /// Bytes of the failure and of the last answer.
     pub(super) failure_len: WordU32,
     pub(super) answer_len: WordU32,
+    /// The task that failed or was skipped then.
+    pub(super) failed_seq: WordU64,
 }
 
 /// What the parent reads with every task that it sends. The child seldom writes it, so that both keep a copy of the line.
@@ -136,6 +172,9 @@ struct ActivityWords {
     since_ns: WordU64,
     /// The task of another child that it waits for, packed; 0 when none.
     need: WordU64,
+    /// In a Worker that is measured: how long it has been in tasks and commands, and how long they waited for others before.
+    busy_ns: WordU64,
+    waiting_ns: WordU64,
 }
 
 /// What a child says that it is doing.
@@ -179,7 +218,23 @@ impl ChildWords {
 
     /// The task waits for one of another child: `None` when it does not any more.
     pub(crate) fn set_need(&self, need: Option<Prerequisite>) {
+        if need.is_none() {
+            // Now it begins.
+            self.activity.since_ns.store(coarse_monotonic_ns());
+        }
         self.activity.need.store(need.map_or(0, Prerequisite::pack));
+    }
+
+    /// The child's side: it has been busy and waiting for so long more.
+    pub(crate) fn add_times(&self, busy_ns: u64, waiting_ns: u64) {
+        let words = &self.activity;
+        words.busy_ns.store(words.busy_ns.load().saturating_add(busy_ns));
+        words.waiting_ns.store(words.waiting_ns.load().saturating_add(waiting_ns));
+    }
+
+    /// How long the child has been busy and waiting, in nanoseconds. Its claim.
+    pub(crate) fn times(&self) -> (u64, u64) {
+        (self.activity.busy_ns.load(), self.activity.waiting_ns.load())
     }
 
     /// The child's side: the number of the task that it is in.
@@ -223,3 +278,5 @@ unsafe impl Shared for RunWords {}
 unsafe impl Shared for ChildWords {}
 // SAFETY: as above.
 unsafe impl Shared for TimeWords {}
+// SAFETY: as above.
+unsafe impl Shared for CancelWords {}

@@ -72,6 +72,15 @@ pub(crate) struct Args {
     /// One run: shows that it works, not how fast
     #[arg(long)]
     pub(crate) quick: bool,
+    /// Print what `ipcq-sim` predicts for the memory of this machine beside what is measured
+    #[arg(long)]
+    pub(crate) predict: bool,
+    /// The topology of a prediction, as `ipcq calibrate` writes it; measured first where there is none
+    #[arg(long, value_name = "FILE", requires = "predict")]
+    pub(crate) topology: Option<PathBuf>,
+    /// Find the sizes at which algorithms give way to each other on this machine, and write them as a table for groups
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tune: Option<PathBuf>,
     /// This process is a rank of the run at `--path`
     #[arg(long, hide = true, requires = "path")]
     pub(crate) rank: Option<u32>,

@@ -11,9 +11,12 @@ mod data;
 mod limit;
 mod peers;
 mod plot;
+mod predict;
 mod rank;
 mod schedule;
 mod table;
+mod trial;
+mod tune;
 
 use args::Args;
 use clap::Parser;
@@ -100,6 +103,7 @@ fn main() -> ExitCode {
     let done = match args.rank {
         Some(rank) => rank::run(&args, rank),
         None if args.json => short(&args),
+        None if args.tune.is_some() || args.predict => other(&args),
         None => whole(&args),
     };
     match done {
@@ -108,6 +112,14 @@ fn main() -> ExitCode {
             eprintln!("coll_perf: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Predictions, and tables.
+fn other(args: &Args) -> Outcome<()> {
+    match &args.tune {
+        Some(file) => tune::write(args, file),
+        None => predict::print(args),
     }
 }
 
@@ -135,7 +147,7 @@ fn short(args: &Args) -> Outcome<()> {
         let args = Args { ranks, from: 4, to, factor: 16, runs, patience: 20, ..args.clone() };
         table::figures(&args, &measure(&args, true)?);
     }
-    Ok(())
+    predict::figures(args)
 }
 
 /// Measures the contestants; `calls` when there is a call of ours to measure.

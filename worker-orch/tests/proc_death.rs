@@ -18,6 +18,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serial_test::serial;
 use shared_memory::Region;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::{builder, children_of, grouped, kernel, plain, secs, text, traces};
 use worker_orch::{Access, Args, ChipConfig, ErrorCode, Failure, Orchestrator, Program, Task, Worker};
@@ -121,16 +122,28 @@ fn barrier(task: &mut Task<'_>) -> Result<(), Failure> {
 #[serial]
 fn f46_functions_that_wait_in_the_communicator_for_a_failed_task_return() {
     let mut worker = grouped(3, 16);
-    let (barrier, refuse, nothing) = (
-        worker.register_function("barrier", barrier),
-        worker.register_function("refuse", refuse),
-        worker.register_function("nothing", nothing),
-    );
+    // The task fails when the others are about to wait: one that comes later would not begin at all.
+    let began = Arc::new(Region::create("began", 4096).unwrap());
+    let begins = Arc::clone(&began);
+    let wait = worker.register_closure("wait", move |task| {
+        begins.words::<WordU32>(64 * task.scalar(0)? as usize).unwrap().store_and_wake(1);
+        barrier(task)
+    });
+    let refuse = worker.register_closure("refuse", move |task| {
+        for chip in [0, 2] {
+            let word = began.words::<WordU32>(64 * chip).unwrap();
+            Wait::until(far()).on(word, None, |value| (value == 1).then_some(())).unwrap();
+        }
+        refuse(task)
+    });
+    let (wait, refuse) = (wait.unwrap(), refuse.unwrap());
+    let (barrier, nothing) =
+        (worker.register_function("barrier", barrier), worker.register_function("nothing", nothing));
     worker.init().unwrap();
     let started = Instant::now();
     let reported = worker.run(|orch| {
-        orch.submit_next_level(barrier, &Args::new(), 0)?;
-        orch.submit_next_level(barrier, &Args::new(), 2)?;
+        orch.submit_next_level(wait, &Args::new().scalar(0), 0)?;
+        orch.submit_next_level(wait, &Args::new().scalar(2), 2)?;
         orch.submit_next_level(refuse, &Args::new(), 1)
     });
     let reported = text(&reported.unwrap_err());

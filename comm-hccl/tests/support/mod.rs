@@ -132,6 +132,7 @@ pub(crate) fn excused(function: &str) -> &'static [Kind] {
         "aclrtUnmapMem" => &[Kind::Mapping, Kind::Reservation],
         "aclrtReleaseMemAddress" => &[Kind::Reservation],
         "aclrtIpcMemClose" => &[Kind::IpcKey, Kind::IpcImport],
+        "aclrtDestroyEvent" => &[Kind::Event],
         "aclrtDestroyStream" => &[Kind::Stream],
         "aclrtBinaryUnLoad" => &[Kind::Binary],
         "HcclCommDestroy" => &[Kind::Communicator],

@@ -67,6 +67,7 @@ fn use_device(device: &Device, rank: u32) -> Result<(), Box<dyn Error>> {
     let mut socket = other_rank();
     let stream = Stream::create(device)?;
     run_kernel(device, &stream)?;
+    order_streams(device, &stream)?;
     // Both are ready before either waits for the other inside the vendor's code.
     try_swap(&mut socket, &[1])?;
     let root = if rank == 0 { Some(RootInfo::open(device)?) } else { None };
@@ -106,6 +107,20 @@ fn run_kernel(device: &Device, stream: &Stream) -> Result<(), Box<dyn Error>> {
         memory.release()?;
     }
     Ok(())
+}
+
+/// One stream waits for what another has done.
+fn order_streams(device: &Device, stream: &Stream) -> Result<(), Box<dyn Error>> {
+    let second = Stream::create(device)?;
+    for _ in 0..2 {
+        let event = Event::create(device)?;
+        event.record(stream)?;
+        event.block(&second)?;
+        second.synchronize()?;
+        assert!(event.is_complete()?, "what waited for it is done");
+        event.release()?;
+    }
+    Ok(second.release()?)
 }
 
 /// One window of each rank, opened by the other, written and read, released.

@@ -1,6 +1,8 @@
 //! The loop of a child: take the next frame, wait for what it needs, execute it, publish that it is done.
 
-use crate::shared::{BODY_AT, ControlBlock, Kind, Outcome, ReceivedFrame, SLOT_BYTES, covers, used};
+use crate::shared::{
+    BODY_AT, ControlBlock, Kind, Outcome, ParentWords, ReceivedFrame, SLOT_BYTES, covers, used,
+};
 use deadline::{Deadline, LONGEST_WAIT, monotonic_ns};
 use fault_points::fault_point;
 use mailbox_atomics::{DispatchReceiver, SpinBudget, Wait, WaitError};
@@ -46,12 +48,11 @@ pub(super) enum Ended {
 /// watches nothing.
 pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor) -> Ended {
     let spin = SpinBudget::for_parties_on(block.children() + 1, block.parent().cores());
-    let words = block.child(me);
+    let (words, parent) = (block.child(me), block.parent());
     let mut slot = vec![0; SLOT_BYTES];
     let mut frame = ReceivedFrame::default();
     // It goes on where a process in its place that was ended stopped.
-    let mut ring =
-        DispatchReceiver::new(words.done_number(), words.slot_flag(), block.parent().shutdown_word());
+    let mut ring = DispatchReceiver::new(words.done_number(), words.slot_flag(), parent.shutdown_word());
     // The last run of which this child recorded a failure. It is not read back from the control block: the
     // parent polls that cache line, and its owner would have to fetch it.
     let mut failed_run = words.failed_run();
@@ -64,10 +65,10 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
             fault_point!("worker.child.shutdown");
             break;
         }
-        let asks = block.parent().asks();
+        let asks = parent.asks();
         let received_ns = if asks.measured() { monotonic_ns() } else { 0 };
         let ready = if covers(failed_run, frame.run)
-            || frame.kind == Some(Kind::Task) && block.parent().is_cancelled(frame.run)
+            || frame.kind == Some(Kind::Task) && parent.is_cancelled(frame.run)
         {
             Err(TaskError::Followed)
         } else {
@@ -80,9 +81,10 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
         }
         let outcome = match ready {
             Ok(()) if asks.tasks_cancelled() => execute_unless_cancelled(block, me, seq, executor, &frame),
-            Ok(()) => execute(block, executor, &frame),
+            Ok(()) => execute(parent, executor, &frame),
             Err(error) => Err(error),
         };
+        let outcome = outcome.map_err(|error| cause(block, me, seq, &frame, error));
         if asks.measured() {
             let end_ns = monotonic_ns();
             block.record_end(me, seq, end_ns, traced(&outcome));
@@ -210,22 +212,31 @@ fn execute_unless_cancelled(
     frame: &ReceivedFrame,
 ) -> Result<Vec<u8>, TaskError> {
     let is_cancelled = || frame.kind == Some(Kind::Task) && block.is_task_cancelled(me, seq);
-    let cancelled = || {
-        fault_point!("worker.task.cancelled");
-        let text = "the task was cancelled by its caller";
-        TaskError::Failed(Failure::new(ErrorCode::Aborted, text))
-    };
     if is_cancelled() {
-        return Err(cancelled());
+        return Err(TaskError::Followed);
     }
-    let executed = execute(block, executor, frame);
-    if is_cancelled() { Err(cancelled()) } else { executed }
+    let executed = execute(block.parent(), executor, frame);
+    if is_cancelled() { Err(TaskError::Followed) } else { executed }
+}
+
+/// A task that ended because it is cancelled itself does not follow another failure: it is the failure. The parent cancels the task before
+/// it cancels the run, so who sees the run cancelled sees that too.
+#[cold]
+fn cause(block: &ControlBlock, me: usize, seq: u64, frame: &ReceivedFrame, error: TaskError) -> TaskError {
+    match error {
+        TaskError::Followed if frame.kind == Some(Kind::Task) && block.is_task_cancelled(me, seq) => {
+            fault_point!("worker.task.cancelled");
+            let text = "the task was cancelled by its caller";
+            TaskError::Failed(Failure::new(ErrorCode::Aborted, text))
+        }
+        error => error,
+    }
 }
 
 /// Executes a frame. A panic is a failure, and so is a run that was aborted or cancelled meanwhile (F46): the
 /// task may have returned only because its wait ended, and its results cannot be trusted.
 fn execute(
-    block: &ControlBlock,
+    parent: &ParentWords,
     executor: &mut dyn Executor,
     frame: &ReceivedFrame,
 ) -> Result<Vec<u8>, TaskError> {
@@ -239,7 +250,6 @@ fn execute(
         Err(Failure::new(ErrorCode::Panic, format!("the task panicked: {text}")))
     });
     let answer = executed.map_err(TaskError::Failed)?;
-    let parent = block.parent();
     if parent.is_aborted() || frame.kind == Some(Kind::Task) && parent.is_cancelled(frame.run) {
         return Err(TaskError::Followed);
     }

@@ -201,24 +201,15 @@ impl<'a> Frame<'a> {
     pub(crate) fn write(&self, mut put: impl FnMut(usize, &[u8])) -> Result<(), Failure> {
         let (tensors_at, end) = (self.tensors_at(), self.len());
         if end > SLOT_BYTES {
-            return Err(Failure::new(
-                ErrorCode::Invalid,
-                format!(
-                    "a command of {end} bytes does not fit into a slot of {SLOT_BYTES}; use shorter names and paths"
-                ),
-            ));
+            return Err(too_long(end));
         }
-        let mut head = [0_u8; 24];
-        head[..8].copy_from_slice(&self.run.to_le_bytes());
-        head[8..12].copy_from_slice(&self.program.to_le_bytes());
-        head[12] = self.kind as u8;
-        head[13] = self.collectives;
-        head[14..16].copy_from_slice(&(self.prerequisites.len() as u16).to_le_bytes());
-        head[16..18].copy_from_slice(&(self.tensors.len() as u16).to_le_bytes());
-        head[18..20].copy_from_slice(&(self.scalars.len() as u16).to_le_bytes());
-        head[20..22].copy_from_slice(&(self.blob.len() as u16).to_le_bytes());
-        head[22..24].copy_from_slice(&(self.blocks as u16).to_le_bytes());
-        put(8, &head);
+        // Whole words: the copy reads words, and one that was put together from bytes would keep it waiting.
+        let four = |parts: [u16; 4]| u64::from_le_bytes(bytemuck::cast(parts.map(u16::to_le_bytes)));
+        let what = u16::from_le_bytes([self.kind as u8, self.collectives]);
+        let word = u64::from(self.program) | u64::from(what) << 32 | (self.prerequisites.len() as u64) << 48;
+        let counts = [self.tensors.len(), self.scalars.len(), self.blob.len(), self.blocks as usize];
+        let head = [self.run, word, four(counts.map(|count| count as u16))].map(u64::to_le);
+        put(8, bytemuck::cast_slice(&head));
         let mut at = BODY_AT;
         for word in self.prerequisites.iter().map(|need| need.pack()) {
             put(at, &word.to_le_bytes());
@@ -236,6 +227,14 @@ impl<'a> Frame<'a> {
         }
         Ok(())
     }
+}
+
+#[cold]
+fn too_long(bytes: usize) -> Failure {
+    let text = format!(
+        "a command of {bytes} bytes does not fit into a slot of {SLOT_BYTES}; use shorter names and paths"
+    );
+    Failure::new(ErrorCode::Invalid, text)
 }
 
 /// A frame that was read. Its vectors are reused for the next one.

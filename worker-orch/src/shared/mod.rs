@@ -17,7 +17,7 @@ mod spans;
 pub(crate) use child_context::{ChildContext, ChildMain, ChipRole, LOST, NOT_UP, Role, RunAbove};
 pub(crate) use chip_launch::ChipLaunch;
 pub(crate) use control_block::{
-    Activity, ControlBlock, FailedAt, HEAD_BYTES, MAX_CHILDREN, Outcome, RING, Times,
+    Activity, ControlBlock, FailedAt, HEAD_BYTES, MAX_CHILDREN, Outcome, ParentWords, RING, Times,
 };
 pub(crate) use definition::{DEFAULT_SYMBOL, Definition};
 pub(crate) use frame::{

@@ -217,15 +217,16 @@ impl Children {
     }
 
     /// The same, and when the current run has timed out.
+    #[inline]
     fn check_run(&self) -> Result<(), Failure> {
-        match (&self.loss, &self.timed_out) {
-            (None, None) => Ok(()),
-            (_, timed_out) => {
-                self.check()?;
-                let timed_out = timed_out.as_ref().filter(|timed_out| covers(timed_out.run, self.run));
-                timed_out.map_or(Ok(()), |timed_out| Err(timed_out.failure.clone()))
-            }
-        }
+        if self.loss.is_none() && self.timed_out.is_none() { Ok(()) } else { self.check_lost_run() }
+    }
+
+    #[cold]
+    fn check_lost_run(&self) -> Result<(), Failure> {
+        self.check()?;
+        let timed_out = self.timed_out.as_ref().filter(|timed_out| covers(timed_out.run, self.run));
+        timed_out.map_or(Ok(()), |timed_out| Err(timed_out.failure.clone()))
     }
 
     /// What was lost, as the call that noticed it reported it.
@@ -312,24 +313,47 @@ impl Children {
             self.chips_stay = Some(IN_A_GROUP);
         }
         if let Some(before) = self.handles[child].ring.blocked_by() {
-            self.await_done(child, before, deadline)?;
+            self.await_room(child, before, deadline)?;
         }
+        if self.trace.is_some() {
+            self.trace_frame(child, seq, frame);
+        }
+        if frame.len() > HEAD_BYTES {
+            self.reserve_tails(child)?;
+        }
+        let (block, handle) = (&self.block, &mut self.handles[child]);
+        frame.write(|at, bytes| block.write_slot(child, seq, at, bytes))?;
+        fault_point!("worker.send.written");
+        // Together with the notification, which cannot fail: a frame that counts as sent is one that the
+        // child finishes.
+        handle.ring.publish(block.slot_number(child, seq), block.child(child).slot_flag());
+        fault_point!("worker.send.notified");
+        Ok(seq)
+    }
+
+    // What few frames need is apart, or it would make the way of each one longer.
+
+    #[inline(never)]
+    fn await_room(&mut self, child: usize, before: u64, deadline: Deadline) -> Result<(), Failure> {
+        self.await_done(child, before, deadline)
+    }
+
+    #[cold]
+    fn trace_frame(&mut self, child: usize, seq: u64, frame: &Frame<'_>) {
         if let Some(trace) = &mut self.trace {
             trace.collect(&self.block, &self.programs, child, self.handles[child].ring.known_done());
             trace.expect(child, seq, frame);
         }
-        if frame.len() > HEAD_BYTES && !self.handles[child].has_tails {
+    }
+
+    #[inline(never)]
+    fn reserve_tails(&mut self, child: usize) -> Result<(), Failure> {
+        let handle = &mut self.handles[child];
+        if !handle.has_tails {
             self.block.reserve_tails(child).map_err(|error| region_failure(&error).in_phase("submit"))?;
-            self.handles[child].has_tails = true;
+            handle.has_tails = true;
         }
-        frame.write(|at, bytes| self.block.write_slot(child, seq, at, bytes))?;
-        fault_point!("worker.send.written");
-        // Together with the notification, which cannot fail: a frame that counts as sent is one that the
-        // child finishes.
-        let (slot, parked) = (self.block.slot_number(child, seq), self.block.child(child).slot_flag());
-        self.handles[child].ring.publish(slot, parked);
-        fault_point!("worker.send.notified");
-        Ok(seq)
+        Ok(())
     }
 
     /// Refuses a program that is unknown, or whose function the children do not have.
@@ -342,6 +366,7 @@ impl Children {
     }
 
     /// Tells a child which programs were registered and unregistered since it was last told.
+    #[inline]
     pub(super) fn register(
         &mut self,
         child: usize,
@@ -352,6 +377,17 @@ impl Children {
         if self.handles[child].registered == programs.changes().len() {
             return Ok(());
         }
+        self.register_all(child, programs, run, deadline)
+    }
+
+    #[cold]
+    fn register_all(
+        &mut self,
+        child: usize,
+        programs: &Programs,
+        run: u64,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
         for definition in &programs.definitions()[self.programs.len()..] {
             self.programs.push(definition.name());
         }

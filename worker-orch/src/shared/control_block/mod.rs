@@ -7,7 +7,7 @@ mod failures;
 mod words;
 
 pub(crate) use failures::{ANSWER_BYTES, FailedAt};
-pub(crate) use words::Activity;
+pub(crate) use words::{Activity, ParentWords};
 
 use super::frame::SLOT_BYTES;
 use mailbox_atomics::{DispatchSender, Listener, ParkFlag, SignalWords, SlotNumber, WordU32, usable_cores};
@@ -15,7 +15,7 @@ use shared_memory::{PAGE, Region, RegionError};
 use std::num::NonZeroU32;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use words::{CancelWords, ChildWords, ParentWords, RunWords, TimeWords};
+use words::{CancelWords, ChildWords, RunWords, TimeWords};
 
 /// Slots in a ring: tasks that may be waiting at one child before a submit has to wait.
 pub(crate) const RING: u64 = 32;

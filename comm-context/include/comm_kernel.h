@@ -134,8 +134,9 @@ inline void pause() {
 #endif
 }
 
-/* So often a wait yields the core before it counts as slow: most of a millisecond. */
-constexpr int kSlow = 1024;
+/* So often a wait yields the core before it counts as slow: some microseconds. On a loaded machine, where each yield
+ * takes milliseconds, that is still long before anybody asks what a kernel waits for. */
+constexpr int kSlow = 16;
 
 /* Records what this rank's kernel waits for, or with a null word that it does not any more. */
 inline void record_wait(const CommContext *ctx, const void *word, uint64_t seen, uint64_t wanted, uint64_t writer) {

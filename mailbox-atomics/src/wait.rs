@@ -63,6 +63,7 @@ pub struct Wait<'a> {
 
 impl<'a> Wait<'a> {
     /// Waits until `deadline` at the longest.
+    #[inline]
     pub fn until(deadline: Deadline) -> Self {
         Self {
             deadline,
@@ -76,12 +77,14 @@ impl<'a> Wait<'a> {
     }
 
     /// Ends with [`WaitError::PeerDied`] when a watched process is gone.
+    #[inline]
     pub fn watching(mut self, watch: &'a dyn Watch) -> Self {
         self.watch = Some(watch);
         self.polling_every(POLL_INTERVAL)
     }
 
     /// Ends with [`WaitError::Aborted`] when `abort` is raised.
+    #[inline]
     pub fn abort_on(mut self, abort: &'a StickyWord) -> Self {
         self.abort = Some(abort);
         self.polling_every(POLL_INTERVAL)
@@ -96,6 +99,7 @@ impl<'a> Wait<'a> {
 
     /// Spins before it parks, as long as `budget` finds it worthwhile. Without a budget it parks at
     /// once.
+    #[inline]
     pub fn spinning(mut self, budget: &'a SpinBudget) -> Self {
         self.spin = Some(budget);
         self
@@ -109,6 +113,7 @@ impl<'a> Wait<'a> {
 
     /// Checks again at least once in `interval`, for writers that may change the word without waking
     /// anybody. The shortest interval counts.
+    #[inline]
     pub fn polling_every(mut self, interval: Duration) -> Self {
         self.poll_interval = Some(self.poll_interval.map_or(interval, |shorter| shorter.min(interval)));
         self

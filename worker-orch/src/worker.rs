@@ -235,12 +235,22 @@ impl Worker {
 
     /// The Worker must be up and have lost nobody. Children that did not come back from a run get another process.
     fn up(&mut self, call: &'static str) -> Result<(&mut Up, &Programs), Failure> {
-        if let (plan, Some(up)) = self.plan() {
+        if let Some(up) = &self.up {
             up.check()?;
-            replace_ended(plan, up)?;
+            if up.has_ended_children() {
+                self.replace_ended()?;
+            }
         }
         let Self { up, programs, .. } = self;
         Ok((up.as_mut().ok_or_else(|| not_up(call))?, programs))
+    }
+
+    #[cold]
+    fn replace_ended(&mut self) -> Result<(), Failure> {
+        match self.plan() {
+            (plan, Some(up)) => replace_ended(plan, up),
+            (_, None) => Ok(()),
+        }
     }
 
     /// What was lost, if a child process died or cannot be replaced.

@@ -29,10 +29,16 @@ impl Children {
 
     /// Waits until `child` says that it has finished frame `seq`. A task of the first run that is not over that takes longer than its
     /// limit ends the wait as the deadline does.
+    #[inline]
     pub(super) fn wait_done(&self, child: usize, seq: u64, deadline: Deadline) -> Result<u64, WaitError> {
         if self.limits.is_empty() {
             return self.wait_done_until(child, seq, deadline);
         }
+        self.wait_done_or_limit(child, seq, deadline)
+    }
+
+    #[inline(never)]
+    fn wait_done_or_limit(&self, child: usize, seq: u64, deadline: Deadline) -> Result<u64, WaitError> {
         loop {
             let look = Deadline::after(LOOK_EVERY).unwrap_or(deadline);
             let first = if look.monotonic_ns() < deadline.monotonic_ns() { look } else { deadline };

@@ -102,6 +102,8 @@ pub(super) struct Children {
     trace: Option<Trace>,
     /// Memory of chips that has a name.
     named: Vec<NamedMemory>,
+    /// The program that was last found fit to run, and after how many changes of programs.
+    fit: Option<(Program, usize)>,
     /// The runs that were submitted and are not settled, oldest first.
     flight: VecDeque<InFlight>,
     /// Tasks that have a limit of their own.
@@ -162,6 +164,7 @@ impl Children {
             programs: programs.definitions().iter().map(Definition::name).collect(),
             trace: None,
             named: Vec::new(),
+            fit: None,
             flight: VecDeque::new(),
             limits: Vec::new(),
         }
@@ -357,7 +360,20 @@ impl Children {
     }
 
     /// Refuses a program that is unknown, or whose function the children do not have.
-    pub(super) fn check_program(&self, programs: &Programs, program: Program) -> Result<(), Failure> {
+    #[inline]
+    pub(super) fn check_program(&mut self, programs: &Programs, program: Program) -> Result<(), Failure> {
+        // As the one before, as a rule.
+        let fit = Some((program, programs.changes().len()));
+        if self.fit == fit {
+            return Ok(());
+        }
+        self.check_other_program(programs, program)?;
+        self.fit = fit;
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn check_other_program(&self, programs: &Programs, program: Program) -> Result<(), Failure> {
         programs.get(program)?;
         match &self.inherited {
             Some(inherited) => programs.check_inherited(program, inherited),
@@ -445,6 +461,7 @@ impl Children {
         }
     }
 
+    #[inline]
     fn wait_done_until(&self, child: usize, seq: u64, deadline: Deadline) -> Result<u64, WaitError> {
         let mut parked = self.block.park_flag(self.block.children(), child);
         let wait = Wait::until(deadline).watching(self).spinning(&self.spin);
@@ -453,6 +470,7 @@ impl Children {
     }
 
     /// `child` says that it has finished frame `done`.
+    #[inline]
     fn observe(&mut self, child: usize, done: u64) -> Result<(), Failure> {
         let handle = &mut self.handles[child];
         handle.seen_failed_run = self.block.child(child).failed_run();
@@ -463,6 +481,7 @@ impl Children {
     }
 
     /// Waits until `child` has finished everything that it was sent.
+    #[inline]
     pub(super) fn await_all_of(&mut self, child: usize, deadline: Deadline) -> Result<(), Failure> {
         self.await_done(child, self.handles[child].ring.sent(), deadline)
     }

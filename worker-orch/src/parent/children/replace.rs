@@ -33,6 +33,10 @@ impl Children {
         (0..self.len()).filter(|child| self.handles[*child].ended).collect()
     }
 
+    pub(in crate::parent) fn has_ended(&self) -> bool {
+        self.handles.iter().any(|handle| handle.ended)
+    }
+
     /// `process` serves in the place of a child that was ended. It has all programs.
     pub(in crate::parent) fn replace(&mut self, child: usize, process: Child, programs: &Programs) {
         let handle = &mut self.handles[child];

@@ -48,8 +48,6 @@ pub struct Orchestrator<'w> {
     needs: Vec<Prerequisite>,
     failed: Option<Failure>,
     next_sub: usize,
-    /// The last program that was found fit: programs do not change during a run.
-    fit: Option<Program>,
 }
 
 impl<'w> Orchestrator<'w> {
@@ -79,7 +77,6 @@ impl<'w> Orchestrator<'w> {
             needs: Vec::new(),
             failed: None,
             next_sub: 0,
-            fit: None,
         }
     }
 
@@ -207,18 +204,9 @@ impl<'w> Orchestrator<'w> {
         if let Some(first) = &self.failed {
             return Err(first.clone());
         }
-        if self.fit != Some(program) {
-            self.check_program(program)?;
-        }
+        self.children.check_program(self.programs, program).map_err(|failure| failure.in_phase("submit"))?;
         self.children.register(to, self.programs, self.run, self.deadline)?;
         self.check_child(to)
-    }
-
-    #[inline(never)]
-    fn check_program(&mut self, program: Program) -> Result<(), Failure> {
-        self.children.check_program(self.programs, program).map_err(|failure| failure.in_phase("submit"))?;
-        self.fit = Some(program);
-        Ok(())
     }
 
     /// What graphs that are submitted together have in common: a number, and the ranks of their chips.

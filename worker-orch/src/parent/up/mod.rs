@@ -90,6 +90,11 @@ impl Up {
         self.children.check()
     }
 
+    /// Whether a child did not come back from a run and has no process.
+    pub(crate) fn has_ended_children(&self) -> bool {
+        self.children.has_ended()
+    }
+
     /// What was lost, as the call that noticed it reported it.
     pub(crate) fn loss(&self) -> Option<&Failure> {
         self.children.loss()

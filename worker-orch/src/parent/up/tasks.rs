@@ -45,7 +45,8 @@ impl Up {
             return Ok(());
         }
         self.children.block().cancel_task(usize::from(at.child), at.seq);
-        // After the word: a task that began before that must be found running here.
+        // A task that began before the word is running by now, and ends with its run. One that begins in the very moment of the first call of
+        // a Worker may be seen by neither side, since nothing orders the two stores before the two loads: it then runs to its end.
         if self.task(task)?.state == TaskState::Running {
             self.children.cancel_from(task.run().run);
         }

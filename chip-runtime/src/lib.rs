@@ -73,6 +73,7 @@ pub mod signals;
 mod task;
 mod tensor;
 mod tensor_map;
+mod trace;
 
 pub use args::{Compare, Predicate, TaskArgs, TensorArg};
 pub use buffer::Buffer;
@@ -86,3 +87,4 @@ pub use record::{Recording, SignalRecord, Span, TaskRecord, WaitRecord};
 pub use runtime::Runtime;
 pub use task::{KernelId, Kernels, Site, Submitted, TaskId};
 pub use tensor::{Create, Element, Tensor};
+pub use trace::{TraceProcess, TraceWriter};

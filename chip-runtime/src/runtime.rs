@@ -80,6 +80,11 @@ impl Runtime {
         self.records = true;
     }
 
+    /// A copy of what was recorded of the last run.
+    pub fn recording(&self) -> Option<Recording> {
+        self.engine.recording()
+    }
+
     /// What was recorded of the last run.
     pub fn take_recording(&mut self) -> Option<Recording> {
         self.engine.take_recording()

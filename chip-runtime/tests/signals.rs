@@ -3,7 +3,9 @@
 mod common;
 
 use chip_runtime::signals::{Domain, Signal, SignalOp, Signaller, Signals, Wait};
-use chip_runtime::{Buffer, FrontEnd, KernelId, Kernels, Limits, Runtime, RuntimeError, TaskArgs};
+use chip_runtime::{
+    Buffer, FrontEnd, KernelId, Kernels, Limits, Runtime, RuntimeError, TaskArgs, TraceProcess, TraceWriter,
+};
 use common::soon;
 use std::sync::Arc;
 use std::thread;
@@ -57,10 +59,11 @@ fn two_chips_take_turns() {
                     recording.waits().iter().all(|wait| wait.met_ns.is_some_and(|met| met >= wait.armed_ns))
                 );
                 let mut events = Vec::new();
-                recording.write_events(&mut events, me, "chip", 0).unwrap();
+                let process = TraceProcess { pid: me, name: "chip", group: "pair", origin_ns: 0 };
+                TraceWriter::new(&mut events, process).unwrap().add(&recording).unwrap();
                 let events = String::from_utf8(events).unwrap();
                 // The last signal to the other chip, as both name it.
-                let arrow = |to: u32, value: u32| format!("\"id\":\"0.{to}.0.{value}\"");
+                let arrow = |to: u32, value: u32| format!("\"id\":\"pair.base.{to}.0.{value}\"");
                 assert!(
                     events.contains(&arrow(1 - me, ROUNDS)) && events.contains(&arrow(me, ROUNDS - 1)),
                     "{events}"

@@ -1,10 +1,53 @@
 //! Collectives as graphs on the chips: tasks that wait for signals of peers, and signal them, without the parent in between.
 
+use crate::cli::{Arguments, Flag, usage};
+use crate::exit::Error;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use worker_orch::runtime::signals::{Domain, NamedBuffer, Signal, SignalOp, Signaller, Wait};
 use worker_orch::runtime::{FrontEnd, KernelId, Kernels, Limits, RuntimeError, TaskArgs};
 use worker_orch::{DType, DeviceAddr, ErrorCode, Failure, Graphs, Task, TensorDesc, flat_tensor};
+
+/// The flag of the picture of a graph.
+pub const DOT_FLAG: Flag = Flag::with_value(
+    "dot",
+    "FILE",
+    "Write a chip's first graph to this file, for Graphviz; one file for each chip with {rank} in its name",
+);
+
+/// How a program runs its graphs.
+#[derive(Clone, Debug)]
+pub struct GraphOptions {
+    /// Who builds them, and when their tasks run.
+    pub front_end: FrontEnd,
+    /// How large the runtime is: as large as the platform.
+    pub limits: Limits,
+    /// Where the first graph goes as text for `dot`, if anywhere.
+    pub dot: Option<PathBuf>,
+}
+
+impl GraphOptions {
+    /// Reads `--runtime`, `--dot` and the name of the platform. `None` without `--runtime`.
+    pub fn read(arguments: &Arguments) -> Result<Option<Self>, Error> {
+        arguments.requires("dot", "runtime")?;
+        let front_end = arguments.value_with("runtime", |name| {
+            FrontEnd::by_name(name).ok_or_else(|| "write prebuilt, explicit or inferred".to_owned())
+        })?;
+        front_end.map(|front_end| Self::of(front_end, arguments)).transpose()
+    }
+
+    /// The same with this front end.
+    pub fn of(front_end: FrontEnd, arguments: &Arguments) -> Result<Self, Error> {
+        let platform = arguments.value::<String>("platform")?.unwrap_or_default();
+        let dot = arguments.path("dot");
+        if let Some(file) = &dot {
+            let first = file.to_string_lossy().replace("{rank}", "0");
+            let created = std::fs::File::create(&first);
+            created.map_err(|error| usage(format!("--dot {first}: {error}")))?;
+        }
+        Ok(Self { front_end, limits: Limits::of_platform(&platform), dot })
+    }
+}
 
 /// Where the data and the signals of a chip's window are for graphs.
 pub struct Peers {
@@ -89,17 +132,12 @@ impl Peers {
 const COPY: KernelId = KernelId(0);
 const ADD: KernelId = KernelId(1);
 
-/// Where the graph of rank 0 goes as text for `dot`, if anywhere.
-pub type DotFile = Option<PathBuf>;
-
 /// The sum of all chips' inputs on one of them, as a graph: what [`register_graph`](worker_orch::Worker::register_graph) takes.
 ///
 /// The arguments are those of the kernel `treduce.cpp`. The root copies its input to the output and adds that of each peer as soon as
 /// it is there.
 pub fn reduce(
-    front_end: FrontEnd,
-    limits: Limits,
-    dot: DotFile,
+    GraphOptions { front_end, limits, dot }: GraphOptions,
 ) -> impl Fn(&mut Task<'_>) -> Result<(), Failure> + Send + Sync + 'static {
     // Every chip has a copy of its own, and counts alike.
     let rounds = AtomicU32::new(0);
@@ -139,13 +177,6 @@ pub fn reduce(
             }
             Ok(())
         })?;
-        match (&dot, graphs.runtime().take_recording()) {
-            (Some(file), Some(recording)) if peers.rank == root && round == 1 => {
-                let written = std::fs::write(file, recording.dot());
-                written
-                    .map_err(|error| Failure::new(ErrorCode::System, format!("{}: {error}", file.display())))
-            }
-            _ => Ok(()),
-        }
+        dot.as_ref().filter(|_| round == 1).map_or(Ok(()), |file| graphs.write_dot(file, root))
     }
 }

@@ -38,7 +38,7 @@ impl<'a> Job<'a> {
         }
         let report = Report {
             program,
-            platform: options.platform.to_string(),
+            platform: options.platform_name.clone(),
             count,
             iters: options.iters.get(),
             chips: Vec::new(),

@@ -27,7 +27,7 @@ pub use collective::{
 pub use devices::Devices;
 pub use exit::{Error, Outcome, main, print_line};
 pub use golden::{Checked, UNTOUCHED, slack_of_sum};
-pub use graphs::{DotFile, Peers, reduce};
+pub use graphs::{DOT_FLAG, GraphOptions, Peers, reduce};
 pub use job::Job;
 pub use kernel_args::{ARGS_FLAGS, KernelArg, KernelArgs};
 pub use options::{DEFAULT_SYMBOL, FLAGS, KERNEL_NOTE, KernelFile, Options, Style, at_least_one};

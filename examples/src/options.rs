@@ -10,7 +10,7 @@ use worker_orch::{ChipMemoryKind, Platform, Timeout};
 
 /// The flags behind [`Options`].
 pub const FLAGS: &[Flag] = &[
-    Flag::with_value("platform", "NAME", "What the chips are: sim, a2a3 or a5 [default: sim]").short('p'),
+    Flag::with_value("platform", "NAME", "What the chips are: sim, a2a3sim or a5sim (8, 24 or 36 clusters for graphs), a2a3 or a5 [default: sim]").short('p'),
     Flag::with_value(
         "devices",
         "LIST",
@@ -66,6 +66,8 @@ repository, compile it with
 pub struct Options {
     /// What the chips are.
     pub platform: Platform,
+    /// The name that it was given by.
+    pub platform_name: String,
     /// Chips to use.
     pub devices: Option<Devices>,
     /// How many iterations.
@@ -100,6 +102,7 @@ impl Options {
     pub fn read(arguments: &Arguments) -> Result<Self, Error> {
         Ok(Self {
             platform: arguments.value("platform")?.unwrap_or(Platform::Sim),
+            platform_name: arguments.value("platform")?.unwrap_or_else(|| Platform::Sim.to_string()),
             devices: arguments.value("devices")?,
             iters: arguments.value_with("iters", at_least_one)?.unwrap_or(NonZeroU32::MIN),
             count: arguments.value_with("count", at_least_one)?,

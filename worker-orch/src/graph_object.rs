@@ -26,6 +26,9 @@ pub struct GraphObject {
     pub front_end: FrontEnd,
     /// How large the runtime is.
     pub limits: Limits,
+    /// Where the graph of the first task goes, for Graphviz: see [`Graphs::write_dot`](crate::Graphs::write_dot). Without `{rank}` in
+    /// its name it is that of rank 0.
+    pub dot: Option<PathBuf>,
 }
 
 /// What a chip has loaded.
@@ -44,6 +47,7 @@ impl GraphObject {
     fn run(&self, task: &mut Task<'_>, loaded: &OnceLock<Result<Loaded, Failure>>) -> Result<(), Failure> {
         let tensors: Vec<TensorArg> = task.tensors().iter().map(|tensor| TensorArg::InOut(*tensor)).collect();
         let scalars = task.scalars().to_vec();
+        let dot = self.dot.as_ref().filter(|_| loaded.get().is_none());
         let loaded = loaded.get_or_init(|| self.load()).as_ref().map_err(Failure::clone)?;
         let mut graphs = task.graphs(&self.limits)?;
         for (id, name, kernel) in &loaded.kernels {
@@ -51,7 +55,13 @@ impl GraphObject {
             // SAFETY: see the top of the file.
             unsafe { graphs.runtime().set_raw_kernel(*id, name, move |args| kernel.call(args)) };
         }
-        graphs.run(self.front_end, |graph| loaded.orchestration.call(graph, &tensors, &scalars))
+        if dot.is_some() {
+            graphs.runtime().record();
+        }
+        let ran = graphs.run(self.front_end, |graph| loaded.orchestration.call(graph, &tensors, &scalars));
+        // Also of a graph that failed, as far as it was built.
+        let drawn = dot.map_or(Ok(()), |file| graphs.write_dot(file, 0));
+        ran.and(drawn)
     }
 
     fn load(&self) -> Result<Loaded, Failure> {

@@ -390,7 +390,13 @@ impl State {
         if self.recording.is_some() {
             let names: Vec<_> =
                 kernels.iter().flatten().map(|kernel| super::state::kernel_names(*kernel).1).collect();
-            let record = TaskRecord { kernels: names.join(" + "), blocks: args.blocks, site: Some(site) };
+            let record = TaskRecord {
+                kernels: names.join(" + "),
+                blocks: args.blocks,
+                site: Some(site),
+                waits: args.waits.to_vec(),
+                signals: args.signals.to_vec(),
+            };
             self.recording.iter_mut().for_each(|recording| recording.task(task, record.clone()));
         }
         for before in &args.after {

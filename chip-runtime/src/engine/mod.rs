@@ -206,6 +206,10 @@ impl Engine {
         self.lock().error.clone()
     }
 
+    pub(crate) fn recording(&self) -> Option<Recording> {
+        self.lock().recording.as_deref().cloned()
+    }
+
     pub(crate) fn take_recording(&self) -> Option<Recording> {
         self.lock().recording.take().map(|recording| *recording)
     }

@@ -216,9 +216,10 @@ impl State {
                 Ok(armed) => {
                     slot.unmet += u32::from(armed);
                     if let Some(recording) = &mut self.recording {
-                        let (rank, now) = (self.poller.signals().rank(), monotonic_ns());
-                        let met_ns = (!armed).then_some(now);
-                        recording.wait(WaitRecord { task, wait: *wait, rank, armed_ns: now, met_ns });
+                        let (signals, armed_ns) = (self.poller.signals(), monotonic_ns());
+                        let (rank, window) = (signals.rank(), signals.table().name(wait.domain).into());
+                        let met_ns = (!armed).then_some(armed_ns);
+                        recording.wait(WaitRecord { task, wait: *wait, window, rank, armed_ns, met_ns });
                     }
                 }
                 Err(error) => failed = Some(error),
@@ -316,7 +317,8 @@ impl State {
             // SAFETY: found at the submit by the poller's signals, in this run: no domain is released meanwhile.
             let value = unsafe { target.send(signal.op) };
             if let Some(recording) = &mut self.recording {
-                recording.signal(SignalRecord { task, signal: *signal, to: target.to, value });
+                let window = self.poller.signals().table().name(signal.domain).into();
+                recording.signal(SignalRecord { task, signal: *signal, window, to: target.to, value });
             }
         }
     }

@@ -39,6 +39,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use deadline::Deadline;
 use mailbox_atomics::{Placement, SignalWords, SpinBudget, WordU32, keep_apart};
 use shared_memory::{PAGE, Region};
+use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 /// A window that ranks share.
@@ -63,6 +64,17 @@ pub struct Wait {
     pub from: Signaller,
 }
 
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { domain, offset, at_least, from } = self;
+        write!(f, "waits for word {offset:#x} ≥ {at_least}")?;
+        if let Signaller::Rank(rank) = from {
+            write!(f, " from rank {rank}")?;
+        }
+        if *domain == Domain::BASE { Ok(()) } else { write!(f, " of domain {}", domain.0) }
+    }
+}
+
 /// Who signals a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signaller {
@@ -83,6 +95,17 @@ pub struct Signal {
     pub offset: u64,
     /// How.
     pub op: SignalOp,
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { domain, rank, offset, op } = self;
+        match op {
+            SignalOp::Add(by) => write!(f, "signals rank {rank}: word {offset:#x} + {by}")?,
+            SignalOp::Set(value) => write!(f, "signals rank {rank}: word {offset:#x} = {value}")?,
+        }
+        if *domain == Domain::BASE { Ok(()) } else { write!(f, " of domain {}", domain.0) }
+    }
 }
 
 /// How a signal changes its word.
@@ -327,8 +350,8 @@ impl Placement for Signals {
     }
 }
 
-impl std::fmt::Debug for Signals {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Signals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Signals")
             .field("rank", &self.rank)
             .field("nranks", &self.nranks)

@@ -1,12 +1,12 @@
 //! Runs a user's own orchestration, a C++ shared object, as a graph on each chip.
 
 use chipcomm_examples::{
-    Arguments, CommandLine, Error, FLAGS, Flag, Job, KernelFile, Options, Outcome, counted, main as run,
-    print_line, usage,
+    Arguments, CommandLine, DOT_FLAG, Error, FLAGS, Flag, GraphOptions, Job, KernelFile, Options, Outcome,
+    counted, main as run, print_line, usage,
 };
 use std::path::PathBuf;
 use std::process::ExitCode;
-use worker_orch::runtime::{FrontEnd, Limits};
+use worker_orch::runtime::FrontEnd;
 use worker_orch::{
     Access, Args, ChipConfig, DType, DeviceAddr, Failure, GraphObject, HostBuffer, Membership, TensorDesc,
     Worker, flat_tensor,
@@ -30,6 +30,7 @@ const LINE: CommandLine = CommandLine {
             )
             .repeated(),
             Flag::with_value("scalar", "VALUE", "One more scalar: a number, or ctx for the address of the CommContext").repeated(),
+            DOT_FLAG,
             Flag::with_value("abi", "NAME", "The layouts that it was compiled for [default: pto2-2026-08]"),
         ],
     ],
@@ -134,9 +135,6 @@ fn kernel(text: &str) -> Result<(u32, PathBuf, Option<String>), String> {
 }
 
 fn graph(arguments: &Arguments) -> Result<GraphObject, Error> {
-    let front_end = arguments.value_with("runtime", |name| {
-        FrontEnd::by_name(name).ok_or_else(|| "write prebuilt, explicit or inferred".to_owned())
-    })?;
     let file = arguments.value_with("orchestration", |text| {
         let (file, entry) = match text.rsplit_once(':') {
             Some((file, entry)) if !PathBuf::from(text).exists() => {
@@ -150,12 +148,15 @@ fn graph(arguments: &Arguments) -> Result<GraphObject, Error> {
     let (file, entry) = file.ok_or_else(|| usage("name your orchestration with --orchestration"))?;
     let kernels = arguments.values_with("kernel", kernel)?.into_iter();
     let kernels = kernels.map(|(id, file, symbol)| Ok((id, absolute(file)?, symbol)));
+    let options = if arguments.has("runtime") { GraphOptions::read(arguments)? } else { None };
+    let options = options.map_or_else(|| GraphOptions::of(FrontEnd::Inferred, arguments), Ok)?;
     Ok(GraphObject {
         orchestration: (absolute(file)?, entry),
         abi: arguments.value("abi")?.unwrap_or_else(|| "pto2-2026-08".to_owned()),
         kernels: kernels.collect::<Result<_, Error>>()?,
-        front_end: front_end.unwrap_or(FrontEnd::Inferred),
-        limits: Limits::default(),
+        front_end: options.front_end,
+        limits: options.limits,
+        dot: options.dot.map(absolute).transpose()?,
     })
 }
 

@@ -13,13 +13,13 @@
 //! partial sums of peers and signal them, and the parent does nothing between start and end. Both ways are run and timed.
 
 use chipcomm_examples::{
-    CommandLine, Error, FLAGS, Flag, Job, KERNEL_NOTE, Options, Peers, Rows, SIGNAL_BYTES, Style, UNTOUCHED,
-    data_len, main as run, print_line, rows_that_fit, usage, window_bytes,
+    CommandLine, DOT_FLAG, Error, FLAGS, Flag, GraphOptions, Job, KERNEL_NOTE, Options, Peers, Rows,
+    SIGNAL_BYTES, Style, UNTOUCHED, data_len, main as run, print_line, rows_that_fit, usage, window_bytes,
 };
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use worker_orch::runtime::{Block, Create, FrontEnd, KernelId, KernelResult, Kernels, Limits, TaskArgs};
+use worker_orch::runtime::{Block, Create, KernelId, KernelResult, Kernels, TaskArgs};
 use worker_orch::{
     Access, Args, ChipConfig, DType, DeviceAddr, ErrorCode, Failure, Membership, Orchestrator, Program, Task,
     TensorDesc,
@@ -30,11 +30,14 @@ const LINE: CommandLine = CommandLine {
     about: "Linear, AllReduce, FFN on two to eight chips; each has 16 of the layer's columns, or --count",
     flags: &[
         FLAGS,
-        &[Flag::with_value(
-            "runtime",
-            "NAME",
-            "Also as one graph on each chip: prebuilt, explicit or inferred; prints the time of both ways",
-        )],
+        &[
+            Flag::with_value(
+                "runtime",
+                "NAME",
+                "Also as one graph on each chip: prebuilt, explicit or inferred; prints the time of both ways",
+            ),
+            DOT_FLAG,
+        ],
     ],
     examples: "Example: a layer spread over four chips\n  cargo run --release --bin tp_ffn -- -d 0-3 --iters 100",
     notes: &[KERNEL_NOTE, "It takes the place of allreduce in the layer; the other kernels stay."],
@@ -121,12 +124,14 @@ fn product(block: &Block<'_>, last: fn(f32) -> f32) -> KernelResult {
 }
 
 /// The whole layer once, as a graph of each chip. Tensors: x, w, v, out; scalars: where "partial" and "signals" are in the window.
-fn layer_graph(front_end: FrontEnd) -> impl Fn(&mut Task<'_>) -> Result<(), Failure> + Send + Sync + 'static {
+fn layer_graph(
+    GraphOptions { front_end, limits, dot }: GraphOptions,
+) -> impl Fn(&mut Task<'_>) -> Result<(), Failure> + Send + Sync + 'static {
     // Every chip has a copy of its own, and counts alike.
     let rounds = AtomicU32::new(0);
     move |task| {
         let (partial, signals) = (task.scalar(0)?, task.scalar(1)?);
-        let mut graphs = task.graphs(&Limits::default())?;
+        let mut graphs = task.graphs(&limits)?;
         // Relaxed: only this thread uses it.
         let round = rounds.fetch_add(1, Ordering::Relaxed) + 1;
         if round == 1 {
@@ -138,6 +143,9 @@ fn layer_graph(front_end: FrontEnd) -> impl Fn(&mut Task<'_>) -> Result<(), Fail
                 sum.iter_mut().zip(&theirs).for_each(|(sum, theirs)| *sum += theirs);
                 Ok(block.write(2, &sum)?)
             });
+            if dot.is_some() {
+                runtime.record();
+            }
         }
         let peers = Peers::new(&graphs, partial, signals, TOKENS * HIDDEN, round)?;
         let mine = matrix(DeviceAddr(partial), TOKENS, HIDDEN)?;
@@ -163,7 +171,8 @@ fn layer_graph(front_end: FrontEnd) -> impl Fn(&mut Task<'_>) -> Result<(), Fail
             }
             let ffn = TaskArgs::new().input(&sum).input(&v).output_existing(&out).after(last);
             graph.submit(Kernels::aic(FFN), &ffn).map(drop)
-        })
+        })?;
+        dot.as_ref().filter(|_| round == 1).map_or(Ok(()), |file| graphs.write_dot(file, 0))
     }
 }
 
@@ -267,10 +276,8 @@ fn main() -> ExitCode {
 
         let mut job = Job::new(LINE.program, &options, devices, count)?;
         let mut worker = job.worker().sub_workers(1).build().map_err(Error::before_start)?;
-        let front_end = arguments.value_with("runtime", |name| {
-            FrontEnd::by_name(name).ok_or_else(|| "write prebuilt, explicit or inferred".to_owned())
-        })?;
-        let graph = front_end.map(|front_end| worker.register_graph("layer", layer_graph(front_end)));
+        let graph = GraphOptions::read(arguments)?;
+        let graph = graph.map(|options| worker.register_graph("layer", layer_graph(options)));
         let programs = Programs {
             graph: graph.transpose().map_err(Error::before_start)?,
             linear: job.own_kernel(&mut worker, "tp_ffn", "linear")?,

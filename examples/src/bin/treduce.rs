@@ -3,11 +3,10 @@
 //! Rank r's input is `i + 100 r`. The kernel is `kernels/treduce.cpp`.
 
 use chipcomm_examples::{
-    ARGS_FLAGS, Collective, CommandLine, FLAGS, Flag, GraphOf, KERNEL_NOTE, Windows, reduce, sum_of_inputs,
-    usage,
+    ARGS_FLAGS, Collective, CommandLine, DOT_FLAG, FLAGS, Flag, GraphOf, GraphOptions, KERNEL_NOTE, Windows,
+    reduce, sum_of_inputs, usage,
 };
 use std::process::ExitCode;
-use worker_orch::runtime::{FrontEnd, Limits};
 
 const LINE: CommandLine = CommandLine {
     program: "treduce",
@@ -23,11 +22,7 @@ const LINE: CommandLine = CommandLine {
                 "As a graph of tasks on each chip, with signals between them, in place of the kernel: prebuilt, explicit or \
                  inferred; host_build_graph, aicpu_build_graph and tensormap_and_ringbuffer are the same",
             ),
-            Flag::with_value(
-                "dot",
-                "FILE",
-                "With --runtime: write the root's graph to this file, for Graphviz",
-            ),
+            DOT_FLAG,
         ],
     ],
     examples: "Example: the sum of four chips on the last\n  cargo run --release --bin treduce -- -d 0-3 --root 3\n\
@@ -42,14 +37,8 @@ fn main() -> ExitCode {
         if root >= n {
             return Err(usage(format!("--root {root}: the ranks are 0 to {}", n - 1)));
         }
-        let dot = arguments.path("dot");
-        let front_end = arguments.value_with("runtime", |name| {
-            FrontEnd::by_name(name).ok_or_else(|| "write prebuilt, explicit or inferred".to_owned())
-        })?;
-        let graph = front_end.map(|front_end| -> GraphOf {
-            Box::new(move |worker| {
-                worker.register_graph("treduce", reduce(front_end, Limits::default(), dot.clone()))
-            })
+        let graph = GraphOptions::read(arguments)?.map(|options| -> GraphOf {
+            Box::new(move |worker| worker.register_graph("treduce", reduce(options.clone())))
         });
         Ok(Collective {
             windows: Windows::OfChips,

@@ -7,7 +7,7 @@ use super::heaps::in_heap;
 use super::loaded::{Loaded, LoadedPrograms, cannot_run};
 use super::serve::{Executor, malformed};
 use super::task::Task;
-use crate::shared::{ChildContext, ControlBlock, Kind, ReceivedFrame};
+use crate::shared::{ChildContext, ChipTrace, ControlBlock, Kind, ReceivedFrame};
 use chip_bootstrap::{Buffer, Chip, Entry, region_failure};
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::{AllocationId, DomainSpec, Membership};
@@ -45,6 +45,7 @@ impl<'a> ChipExecutor<'a> {
         context: &ChildContext<'a>,
         base: Option<(Entry, Membership)>,
         checked: Checked,
+        trace: Option<&ChipTrace>,
     ) -> Result<Self, Failure> {
         let mut checks = Checks::default();
         if checked == Checked::Yes {
@@ -57,7 +58,7 @@ impl<'a> ChipExecutor<'a> {
         }
         Ok(Self {
             collectives: ChipCollectives::default(),
-            graphs: ChipGraphs::default(),
+            graphs: ChipGraphs::new(trace),
             chip,
             programs: LoadedPrograms::new(context),
             heaps: context.heaps,
@@ -70,8 +71,9 @@ impl<'a> ChipExecutor<'a> {
 
     pub(super) fn tear_down(mut self) -> Result<(), Failure> {
         self.collectives = ChipCollectives::default();
-        self.graphs = ChipGraphs::default();
-        Ok(self.chip.tear_down()?)
+        let traced = std::mem::take(&mut self.graphs).write_trace();
+        self.chip.tear_down()?;
+        traced
     }
 
     fn run(&mut self, frame: &ReceivedFrame) -> Result<(), Failure> {

@@ -112,6 +112,8 @@ fn serve(spec: &LaunchSpec, channels: &ChannelSet, attached: &Attached, function
             chips: launch.chips,
             group: chip.group.as_ref(),
             within: launch.within,
+            // Closures, and so graphs, are there after a fork only.
+            trace: None,
         }),
         _ => Role::SubWorker,
     };

@@ -6,9 +6,10 @@
 //! processes share, to which there are no Rust references.
 #![allow(unsafe_code)]
 
+use super::graph_trace::GraphTrace;
 use super::heaps::in_heap;
 use super::serve::malformed;
-use crate::shared::ControlBlock;
+use crate::shared::{ChipTrace, ControlBlock};
 use chip_bootstrap::Chip;
 use chip_runtime::signals::{SignalError, Signals};
 use chip_runtime::{ErrorKind, FrontEnd, Graph, Limits, Runtime, RuntimeError};
@@ -17,6 +18,7 @@ use comm_context::comm::AllocationId;
 use deadline::Deadline;
 use fault_points::fault_point;
 use shared_memory::Region;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use worker_errors::{ErrorCode, Failure};
@@ -24,12 +26,16 @@ use worker_errors::{ErrorCode, Failure};
 /// How long before the end of the Worker's run that of a graph is.
 const MARGIN: Duration = Duration::from_millis(100);
 
+/// What stands for the rank in names of files.
+const RANK: &str = "{rank}";
+
 /// The runtime of a chip's process, made with its first graph, and the domains that graphs may signal in.
 #[derive(Default)]
 pub(super) struct ChipGraphs {
     runtime: Option<Runtime>,
     signals: Option<Connected>,
     domains: Vec<(AllocationId, DeviceAddr, Vec<u32>)>,
+    trace: Option<GraphTrace>,
 }
 
 struct Connected {
@@ -55,6 +61,15 @@ impl Session {
 }
 
 impl ChipGraphs {
+    pub(super) fn new(trace: Option<&ChipTrace>) -> Self {
+        Self { trace: trace.cloned().map(GraphTrace::new), ..Self::default() }
+    }
+
+    /// Ends the runtime, and writes what its cores did if there is a trace.
+    pub(super) fn write_trace(self) -> Result<(), Failure> {
+        self.trace.map_or(Ok(()), |trace| trace.write())
+    }
+
     pub(super) fn add_domain(&mut self, id: AllocationId, context: DeviceAddr, ranks: &[u32]) {
         self.domains.push((id, context, ranks.to_vec()));
     }
@@ -108,6 +123,7 @@ pub struct Graphs<'t> {
     deadline: Deadline,
     session: Session,
     runs: u64,
+    trace: Option<&'t mut GraphTrace>,
 }
 
 impl<'t> Graphs<'t> {
@@ -136,7 +152,11 @@ impl<'t> Graphs<'t> {
         }
         let Some(runtime) = &mut graphs.runtime else { return Err(malformed()) };
         runtime.connect(signals.clone());
-        Ok(Self { runtime, signals, chip, tensors, heaps, deadline, session, runs: 0 })
+        let trace = graphs.trace.as_mut();
+        if trace.is_some() {
+            runtime.record();
+        }
+        Ok(Self { runtime, signals, chip, tensors, heaps, deadline, session, runs: 0, trace })
     }
 
     /// The runtime, to register kernels with.
@@ -178,6 +198,9 @@ impl<'t> Graphs<'t> {
             orchestration(graph)
         });
         fault_point!("worker.graph.ended");
+        if let (Some(trace), Some(recording)) = (&mut self.trace, self.runtime.recording()) {
+            trace.add(recording);
+        }
         ended.map_err(|error| {
             if matches!(error.kind, ErrorKind::TimedOut { .. }) && !self.runtime.is_running() {
                 // It waited for a chip whose kernel may not have returned: the failure of that one is to be the first.
@@ -185,6 +208,22 @@ impl<'t> Graphs<'t> {
             }
             graph_failure(&error)
         })
+    }
+
+    /// Writes the graph of the last run to a file, for Graphviz; the runtime must [record](Runtime::record) it. `{rank}` in the
+    /// file's name is the chip's rank; without it, only chip `shown` writes.
+    pub fn write_dot(&self, file: &Path, shown: u32) -> Result<(), Failure> {
+        let rank = self.signals.rank();
+        let name = file.to_string_lossy();
+        if rank != shown && !name.contains(RANK) {
+            return Ok(());
+        }
+        let name = name.replace(RANK, &rank.to_string());
+        let failed = |text: String| Failure::new(ErrorCode::System, text).in_phase("graph");
+        let recording = self.runtime.recording().ok_or_else(|| {
+            failed(format!("{name}: the run was not recorded; call `record` of the runtime before it"))
+        })?;
+        std::fs::write(&name, recording.dot()).map_err(|error| failed(format!("{name}: {error}")))
     }
 
     /// Memory that graphs may use, as descriptors of bytes.

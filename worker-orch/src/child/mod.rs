@@ -12,6 +12,7 @@ mod check;
 mod chip;
 mod collectives;
 mod exec;
+mod graph_trace;
 mod graphs;
 mod heaps;
 mod host;

@@ -53,7 +53,7 @@ fn chip_main(context: &ChildContext<'_>, role: &ChipRole<'_>) -> i32 {
     // A panic, of a collective command or of the loop itself, ends the process and drops nothing: leaving the group
     // would wait for peers that wait for the end of this process, and devices for those that have their memory open.
     let checked = if role.config.is_guarded() { Checked::Yes } else { Checked::No };
-    let executor = match ChipExecutor::new(chip, context, entry.zip(me), checked) {
+    let executor = match ChipExecutor::new(chip, context, entry.zip(me), checked, role.trace) {
         Ok(executor) => executor,
         Err(failure) => return exit_code(context, Err(failure)),
     };

@@ -13,7 +13,7 @@ use super::up::Up;
 use crate::chip_context::ChipContext;
 use crate::heap::Heap;
 use crate::log;
-use crate::shared::{ChildMain, ControlBlock, MAX_CHILDREN, Programs};
+use crate::shared::{ChildMain, ChipTrace, ControlBlock, MAX_CHILDREN, Programs};
 use crate::{Start, Worker};
 use bootstrap_channel::{ChannelSet, Success};
 use chip_bootstrap::{ChipConfig, ChipGroup, ChipMemoryKind, Platform, region_failure};
@@ -74,15 +74,21 @@ impl Plan<'_> {
         self.heaps_above.iter().chain([self.heap.region()]).cloned().collect()
     }
 
-    /// Has the Workers below write their tasks into the same file.
-    fn share_trace(&mut self, trace: &mut Trace) {
-        let Some(file) = trace.file().cloned() else { return };
-        let parts = self.workers.iter_mut().filter_map(|(name, worker)| {
+    /// Has the Workers below write their tasks into the same file, and the chips, whose parts are returned, what their cores did.
+    fn share_trace(&mut self, trace: &mut Trace) -> Vec<ChipTrace> {
+        let Some(file) = trace.file().cloned() else { return Vec::new() };
+        let chips = self.chip_traces(&file);
+        let workers = self.workers.iter_mut().filter_map(|(name, worker)| {
             let part = file.part(name);
             let path = part.path().to_owned();
             worker.set_trace_part(part).then_some(path)
         });
-        trace.set_parts(parts.collect());
+        trace.set_parts(chips.iter().map(|chip| chip.path.clone()).chain(workers).collect());
+        chips
+    }
+
+    fn chip_traces(&self, file: &TraceFile) -> Vec<ChipTrace> {
+        (0..self.chips.len()).map(|chip| file.chip_part(chip)).collect()
     }
 
     fn up(&self, children: Children, contexts: Vec<ChipContext>, heaps: &[Arc<Region>]) -> Up {
@@ -100,6 +106,8 @@ pub(super) struct Memory {
     pub(super) block: Arc<ControlBlock>,
     pub(super) group: Option<ChipGroup>,
     pub(super) heaps: Vec<Arc<Region>>,
+    /// Where each chip writes what its cores did; empty without a trace.
+    pub(super) chip_traces: Vec<ChipTrace>,
 }
 
 impl Memory {
@@ -116,7 +124,7 @@ impl Memory {
             }
         };
         fault_point!("worker.init.group");
-        Ok(Self { names, channels, block, group, heaps: plan.heaps() })
+        Ok(Self { names, channels, block, group, heaps: plan.heaps(), chip_traces: Vec::new() })
     }
 }
 
@@ -134,11 +142,11 @@ pub(crate) fn bring_up(mut plan: Plan<'_>) -> Result<Up, Failure> {
     }
     let deadline = Deadline::after(plan.init_within.get())
         .map_err(|error| Failure::new(ErrorCode::Invalid, error.to_string()))?;
-    let memory = Memory::new(&plan, names)?;
+    let mut memory = Memory::new(&plan, names)?;
     let all: Vec<usize> = (0..memory.names.len()).collect();
     let mut trace = Trace::wanted(plan.trace, memory.names.len());
     if let Some(trace) = &mut trace {
-        plan.share_trace(trace);
+        memory.chip_traces = plan.share_trace(trace);
     }
     if trace.is_some() || plan.measured {
         memory.block.parent().set_measured();
@@ -148,7 +156,7 @@ pub(crate) fn bring_up(mut plan: Plan<'_>) -> Result<Up, Failure> {
         Start::Exec => (spawn_all(&plan, &memory, &all)?, None),
     };
     fault_point!("worker.init.started");
-    let Memory { names, channels, block, group, heaps } = memory;
+    let Memory { names, channels, block, group, heaps, .. } = memory;
     let mut children = Children::new(block, processes, group, plan.ranks(), plan.programs, inherited);
     let progress = Progress::new(&children, &channels);
     let gathered = channels.gather(&Wait::until(deadline).watching(&progress));
@@ -189,7 +197,8 @@ pub(crate) fn replace_ended(mut plan: Plan<'_>, up: &mut Up) -> Result<(), Failu
     let names = plan.child_names();
     let channels = channels(names.len())?;
     let (block, group) = (children.shared_block(), children.group().cloned());
-    let memory = Memory { names, channels, block, group, heaps: plan.heaps() };
+    let chip_traces = children.trace_file().map_or_else(Vec::new, |file| plan.chip_traces(file));
+    let memory = Memory { names, channels, block, group, heaps: plan.heaps(), chip_traces };
     let processes = match plan.start {
         Start::Fork => fork_all(&mut plan, &memory, deadline, &ended)?,
         Start::Exec => spawn_all(&plan, &memory, &ended)?,

@@ -54,6 +54,7 @@ pub(super) fn fork_all(
                 chips,
                 group: memory.group.as_ref(),
                 within: plan.init_within,
+                trace: memory.chip_traces.get(chip),
             }),
             below if below < chips + workers => Role::Worker {
                 worker: &mut plan.workers[below - chips].1,

@@ -7,6 +7,7 @@ use chip_bootstrap::{ChipConfig, ChipGroup, Platform};
 use comm_context::comm::Timeout;
 use deadline::Deadline;
 use shared_memory::Region;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The exit code of a child that could not be brought up; the reason is on its channel.
@@ -62,6 +63,20 @@ pub(crate) struct ChipRole<'a> {
     pub(crate) chips: usize,
     pub(crate) group: Option<&'a ChipGroup>,
     pub(crate) within: Timeout,
+    /// Where it writes what its cores did.
+    pub(crate) trace: Option<&'a ChipTrace>,
+}
+
+/// A chip's part of a trace: what its cores did in graphs.
+#[derive(Clone, Debug)]
+pub(crate) struct ChipTrace {
+    pub(crate) path: PathBuf,
+    /// Its name in the file.
+    pub(crate) name: String,
+    /// The name of its Worker in the file.
+    pub(crate) group: String,
+    /// Time 0 of the file, on the monotonic clock.
+    pub(crate) origin_ns: u64,
 }
 
 /// A child's process from bring-up to its end; the result is its exit code.

@@ -14,7 +14,7 @@ mod programs;
 mod run_number;
 mod spans;
 
-pub(crate) use child_context::{ChildContext, ChildMain, ChipRole, LOST, NOT_UP, Role, RunAbove};
+pub(crate) use child_context::{ChildContext, ChildMain, ChipRole, ChipTrace, LOST, NOT_UP, Role, RunAbove};
 pub(crate) use chip_launch::ChipLaunch;
 pub(crate) use control_block::{
     Activity, ControlBlock, FailedAt, HEAD_BYTES, MAX_CHILDREN, Outcome, ParentWords, RING, Times,

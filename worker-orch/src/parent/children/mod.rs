@@ -16,7 +16,7 @@ pub(super) use failures::death_code;
 pub(crate) use flight::Ended;
 pub(super) use flight::{Drained, InFlight};
 
-use super::trace::Trace;
+use super::trace::{Trace, TraceFile};
 use crate::program::Program;
 use crate::shared::{
     ControlBlock, Definition, Frame, HEAD_BYTES, Inherited, Kind, Prerequisite, Programs, RING, RunAbove,
@@ -208,6 +208,10 @@ impl Children {
         if let Some(trace) = &mut self.trace {
             trace.set_needs(child, needs);
         }
+    }
+
+    pub(super) fn trace_file(&self) -> Option<&TraceFile> {
+        self.trace.as_ref().and_then(Trace::file)
     }
 
     pub(super) fn take_trace(&mut self) -> Option<Trace> {

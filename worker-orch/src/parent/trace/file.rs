@@ -1,10 +1,11 @@
 //! The trace as a file: a process for each Worker, in it a track for each child.
 //!
 //! A Worker of Workers has one file for all levels. Each Worker below it writes its events to a part beside the file
-//! when it ends; the one above puts the parts into its own file, or part, and removes them.
+//! when it ends, and so does each chip that ran graphs, with what its cores did; the one above puts the parts into its own
+//! file, or part, and removes them.
 
 use super::{Span, Trace, What};
-use crate::shared::{Outcome, Times};
+use crate::shared::{ChipTrace, Outcome, Times};
 use deadline::monotonic_ns;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -55,6 +56,13 @@ impl TraceFile {
         let _ = std::fs::remove_file(&path);
         let name = self.part_of.iter().map(String::as_str).chain([name]).collect::<Vec<_>>().join(", ");
         Self { path, part_of: Some(name), origin_ns: self.origin_ns, parts: Vec::new() }
+    }
+
+    /// The part of a chip, for what its cores did.
+    pub(in crate::parent) fn chip_part(&self, chip: usize) -> ChipTrace {
+        let Self { path, part_of, origin_ns, .. } = self.part(&format!("chip {chip}"));
+        let group = self.part_of.clone().unwrap_or_default();
+        ChipTrace { path, name: format!("cores of {}", part_of.unwrap_or_default()), group, origin_ns }
     }
 
     /// Microseconds of the file.

@@ -48,6 +48,7 @@ fn output(kernel: KernelId) -> (Kernels, TaskArgs) {
 }
 
 /// CR-1, CR-3
+// F88
 #[test]
 fn a_scope_that_fills_its_ring_is_reported_at_once() {
     for front_end in FrontEnd::ALL {
@@ -64,6 +65,7 @@ fn a_scope_that_fills_its_ring_is_reported_at_once() {
 }
 
 /// CR-1, CR-3
+// F88
 #[test]
 fn a_scope_that_fills_its_heap_is_reported_at_once() {
     for front_end in FrontEnd::ALL {

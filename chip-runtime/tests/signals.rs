@@ -93,6 +93,7 @@ fn a_wait_outside_the_window_and_a_signal_to_nobody_are_refused() {
 }
 
 /// Chips that wait for each other for ever learn it, and not only when their time is over.
+// F87
 #[test]
 fn chips_that_wait_for_each_other_are_found() {
     let chips = Signals::in_process(2, 4096).unwrap();

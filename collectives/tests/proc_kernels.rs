@@ -242,6 +242,7 @@ fn the_layout_is_the_same_in_rust_and_in_the_header() {
 }
 
 // CO-3, CO-12
+// F85
 #[test]
 fn a_kernel_that_makes_another_call_is_an_error_on_both_sides() {
     let kernel = load(c"kernel_entry");

@@ -164,6 +164,7 @@ fn mismatch(comm: &SimComm, case: &Case, before: u64) -> Result<(), String> {
 }
 
 // CO-3, CO-5, CO-6
+// F85
 #[test]
 fn different_calls_are_an_error_that_names_both_on_every_rank() {
     for case in CASES {

@@ -169,6 +169,7 @@ fn calls_have_the_bits_of_their_plans() {
 }
 
 // CO-3, PL-4
+// F85
 #[test]
 fn ranks_that_run_different_plans_name_both() {
     let run = |group: &Collectives<'_>, which: usize| {

@@ -43,6 +43,11 @@ struct Readme;
 #[doc = include_str!("../../docs/coming-from-simpler.md")]
 struct ComingFromSimpler;
 
+/// The program of the guide to kernels, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide-first-kernel.md")]
+struct GuideFirstKernel;
+
 /// `1 chip`, `2 chips`.
 pub fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })

@@ -174,7 +174,9 @@ impl WorkerBuilder {
         let Settings { level, start, devices, platform, .. } = &self.settings;
         let bad = |text: String| Failure::new(ErrorCode::Invalid, text).in_phase("build");
         if *level < CHIP_LEVEL {
-            return Err(bad(format!("there is no level {level}; levels start at {CHIP_LEVEL}")));
+            return Err(bad(format!(
+                "there is no level {level}; a Worker of chips has level {CHIP_LEVEL}, one of Workers a higher one"
+            )));
         }
         if *level > CHIP_LEVEL && !devices.is_empty() {
             let text = "a Worker of Workers has no devices of its own; give them to the Workers below it";
@@ -190,7 +192,9 @@ impl WorkerBuilder {
         }
         for (index, device) in devices.iter().enumerate() {
             if *device < 0 || devices[..index].contains(device) {
-                return Err(bad(format!("device {device} is negative or named twice")));
+                return Err(bad(format!(
+                    "device {device} is negative or named twice; name each device once, from 0"
+                )));
             }
         }
         let from_env = || Timeout::from_env(Timeout::ENV).map_err(|error| bad(error.to_string()));

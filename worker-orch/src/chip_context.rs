@@ -63,7 +63,10 @@ impl ChipBuffer {
             PartKind::Buffer { dtype, count } => flat_tensor(self.addr, dtype, count),
             PartKind::Region { .. } => Err(Failure::new(
                 ErrorCode::Invalid,
-                format!("`{}` is a region of bytes and not a tensor", self.name),
+                format!(
+                    "`{}` is a region of bytes and not a tensor; use its address, or declare a buffer",
+                    self.name
+                ),
             )),
         }
     }

@@ -63,7 +63,11 @@ impl<T: Element> HostBuffer<T> {
     /// Copies `elements` in, from the start.
     pub fn write(&self, elements: &[T]) -> Result<(), Failure> {
         if elements.len() > self.len {
-            let text = format!("{} elements do not fit into a host buffer of {}", elements.len(), self.len);
+            let text = format!(
+                "{} elements do not fit into a host buffer of {}; write fewer, or make it longer",
+                elements.len(),
+                self.len
+            );
             return Err(Failure::new(ErrorCode::Invalid, text));
         }
         self.piece.write(0, bytemuck::cast_slice(elements))

@@ -299,3 +299,8 @@ pub use worker_errors::{ErrorCode, Failure, Report};
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/guide-collectives.md")]
 struct GuideCollectives;
+
+/// The programs of the guide to graphs, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide-graphs.md")]
+struct GuideGraphs;

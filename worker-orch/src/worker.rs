@@ -64,7 +64,7 @@ impl Worker {
         let given: Vec<i32> = chips.iter().map(ChipConfig::device).collect();
         if given != self.settings.devices {
             let text = format!(
-                "the configurations are for devices {given:?}, the Worker has {:?}",
+                "the configurations are for devices {given:?}, the Worker has {:?}; give one for each, in that order",
                 self.settings.devices
             );
             return Err(invalid(text, "configure_chips"));
@@ -89,7 +89,7 @@ impl Worker {
         child.must_be_down("add_worker")?;
         if self.settings.level <= CHIP_LEVEL || child.settings.level >= self.settings.level {
             let text = format!(
-                "a Worker of level {} cannot be under one of level {}",
+                "a Worker of level {} cannot be under one of level {}; put it under one of a higher level",
                 child.settings.level, self.settings.level
             );
             return Err(invalid(text, "add_worker"));
@@ -312,7 +312,8 @@ impl Worker {
     pub fn chip_bytes(&self, chip: usize) -> Result<u64, Failure> {
         let up = self.up.as_ref().ok_or_else(|| not_up("chip_bytes"))?;
         up.chip_bytes(chip).ok_or_else(|| {
-            let text = format!("there is no chip {chip}; this Worker has {}", up.contexts().len());
+            let text =
+                format!("there is no chip {chip}; this Worker has {}, counted from 0", up.contexts().len());
             invalid(text, "chip_bytes")
         })
     }
@@ -374,7 +375,7 @@ impl Worker {
         match up.id() == task.run().worker {
             true => Ok(up),
             false => {
-                Err(invalid("this task is of another Worker, or from before its last init".to_owned(), call))
+                Err(invalid("this task is of another Worker, or from before its last init; ask the one that it was submitted to".to_owned(), call))
             }
         }
     }

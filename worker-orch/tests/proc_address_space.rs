@@ -44,7 +44,11 @@ fn f75_addresses_that_were_asked_for_name_the_limit_and_who_asked() {
         let refused = WorkerBuilder::default().heap_space(space("16G")).build().map(drop).unwrap_err();
         assert_eq!(refused.code, ErrorCode::OutOfMemory);
         let refused = text(&refused);
-        for word in ["CHIPCOMM_HEAP_SPACE", "17179869184 bytes", "`ulimit -v`: 4294967296 bytes"] {
+        for word in [
+            "no addresses for host buffers; CHIPCOMM_HEAP_SPACE",
+            "17179869184 bytes",
+            "`ulimit -v`: 4294967296 bytes",
+        ] {
             assert!(refused.contains(word), "{refused}");
         }
         WorkerBuilder::default().heap_space(space("64M")).window_space(space("64M")).build().unwrap();

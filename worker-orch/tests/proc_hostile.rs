@@ -417,11 +417,17 @@ fn f29_a_chip_that_claims_more_than_it_was_sent_is_not_believed() {
     let reported = worker.run(|orch| orch.submit_next_level(overclaim, &Args::new(), HOSTILE)).unwrap_err();
     assert_eq!(reported.code, ErrorCode::Protocol, "{reported}");
     assert!(
-        text(&reported).contains("chip 1 (pid ") && text(&reported).contains("1000 tasks of"),
+        text(&reported).contains("chip 1 (pid ")
+            && text(&reported).contains("claims to have finished ")
+            && text(&reported).contains("1000 tasks of"),
         "{reported}"
     );
     let again = worker.run(|_| Ok(())).unwrap_err();
-    assert!(text(&again).contains("1000 tasks of") && text(&again).contains("initialised again"), "{again}");
+    assert!(
+        text(&again).contains("1000 tasks of")
+            && text(&again).contains("a process of this Worker said what cannot be"),
+        "{again}"
+    );
     drop(worker);
     assert_eq!(traces(), before);
 }

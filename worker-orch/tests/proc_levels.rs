@@ -76,6 +76,7 @@ fn f72_a_death_below_a_nested_worker_is_told_at_once_with_the_chain_of_levels() 
         rest = &rest[at + level.len()..];
     }
     assert!(rest.contains("killed by SIGKILL") && rest.contains("`die`"), "{reported}");
+    assert!(reported.to_string().contains("lost a process below it"), "{reported}");
     assert!(top.run(|_| Ok(())).is_err(), "the Worker has lost processes");
     top.close().unwrap();
     assert!(children_of(std::process::id()).is_empty());

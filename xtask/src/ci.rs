@@ -1,5 +1,6 @@
 //! `cargo xtask ci`: the lanes that must hold before a change lands. Adding one is a row in [`LANES`].
 
+mod guides;
 mod layer;
 mod licences;
 mod loom;
@@ -55,7 +56,7 @@ const LANES: &[Lane<'_>] = &[
     Lane { name: "mpi", about: "MPI programs with the drop-in, by real launchers", run: &mpi::lane },
     Lane { name: "python", about: "the wheel builds and its tests pass", run: &python::lane },
     Lane { name: "torch", about: "the torch backend's tests", run: &python::torch_lane },
-    Lane { name: "readme", about: "the README's commands run", run: &readme::lane },
+    Lane { name: "readme", about: "the commands of the README and of the guides run", run: &readme::lane },
     Lane { name: "alone", about: "each library builds without the others' features", run: &alone },
     Lane {
         name: "packages",

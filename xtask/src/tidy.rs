@@ -4,6 +4,7 @@
 
 mod docs;
 mod edges;
+mod errors;
 mod failures;
 mod headers;
 mod invariants;
@@ -47,6 +48,7 @@ const RULES: &[Rule] = &[
     Rule { name: "headers in step", check: headers::in_step },
     Rule { name: "invariants", check: invariants::defined_once_and_cited },
     Rule { name: "failure classes", check: failures::in_step },
+    Rule { name: "error texts", check: errors::in_step },
     Rule { name: "vendor calls", check: vendor_calls::in_step },
     Rule { name: "words", check: words::plain },
     Rule { name: "commands in texts", check: texts::commands },
@@ -123,8 +125,8 @@ impl<'a> Tree<'a> {
 
 /// By the end of the name, and the scripts of CI, which have none.
 fn is_text(path: &Path) -> bool {
-    const ENDS: [&str; 13] =
-        ["rs", "toml", "md", "h", "hpp", "c", "cc", "cpp", "py", "sh", "yaml", "yml", "json"];
+    const ENDS: [&str; 14] =
+        ["rs", "toml", "md", "svg", "h", "hpp", "c", "cc", "cpp", "py", "sh", "yaml", "yml", "json"];
     let end = path.extension().and_then(|end| end.to_str());
     let folder = path.parent().and_then(Path::file_name);
     end.is_some_and(|end| ENDS.contains(&end)) || folder.is_some_and(|name| name == ".ci")

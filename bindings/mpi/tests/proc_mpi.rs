@@ -67,6 +67,7 @@ fn calls_from_fortran_are_taken_with_both_modules() {
 }
 
 // CM-2
+// F91
 #[test]
 #[ignore = "slow: cargo xtask ci mpi"]
 fn messages_go_on_while_a_rank_waits_in_a_call() {
@@ -109,6 +110,7 @@ fn a_killed_rank_ends_the_job_as_the_launcher_does_it() {
 }
 
 // CM-6
+// F90
 #[test]
 #[ignore = "slow: cargo xtask ci mpi"]
 fn where_one_rank_declines_all_calls_are_passed_on() {

@@ -92,6 +92,7 @@ fn an_orchestration_reads_what_its_tasks_wrote() {
     assert_eq!(out.to_vec().unwrap(), [2.0, 4.0, 2.0, 2.0]);
 }
 
+// F89
 #[test]
 fn only_an_object_of_the_known_version_with_its_functions_is_loaded() {
     let path = object("graphs.cpp", "-DOWN");

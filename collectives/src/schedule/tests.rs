@@ -37,6 +37,7 @@ fn every_schedule_of_the_library_has_a_plan_or_is_refused_by_the_prover() {
 }
 
 /// Every plan with one instruction left out. Some waits of a ring are implied by later ones; everything else is needed.
+// F86
 #[test]
 fn a_plan_without_one_of_its_instructions_is_found() {
     for (name, passing) in [
@@ -148,6 +149,7 @@ fn listed(program: &dyn Program, change: impl Fn(u32, Vec<Op>) -> Vec<Op>) -> Li
 }
 
 // PL-1
+// F86
 #[test]
 fn a_schedule_with_one_operation_dropped_doubled_or_misdirected_is_refused_at_every_rank_count() {
     let moves = |op: &Op| !matches!(op, Op::Copy { .. } | Op::Store { .. });

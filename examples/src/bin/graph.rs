@@ -239,8 +239,8 @@ fn main() -> ExitCode {
         }
         drop(places);
         worker.close()?;
-        let times = options.iters.get();
-        print_line(format_args!("graph: ran {times} times on {}", counted(n, "chip")))?;
+        let times = counted(options.iters.get() as usize, "time");
+        print_line(format_args!("graph: ran {times} on {}", counted(n, "chip")))?;
         Ok(Outcome::Right)
     })
 }

@@ -173,7 +173,10 @@ impl<'t> Graphs<'t> {
     pub fn tensor(&self, index: usize) -> Result<TensorDesc, Failure> {
         let have = self.tensors.len();
         self.tensors.get(index).copied().ok_or_else(|| {
-            Failure::new(ErrorCode::Invalid, format!("there is no tensor {index}; the task has {have}"))
+            Failure::new(
+                ErrorCode::Invalid,
+                format!("there is no tensor {index}; the task has {have}, counted from 0"),
+            )
         })
     }
 
@@ -233,7 +236,7 @@ impl<'t> Graphs<'t> {
             let in_heap = in_heap(self.heaps, tensor.addr, tensor.size as usize).is_some();
             if !in_heap && !self.signals.table().holds(tensor.addr, tensor.size) {
                 let text = format!(
-                    "tensor {index} lies neither in a host buffer nor in a window of chip {}",
+                    "tensor {index} lies neither in a host buffer nor in a window of chip {}; pass one of host_buffer or of a domain",
                     self.chip.device_id()
                 );
                 return Err(Failure::new(ErrorCode::Invalid, text).in_phase("graph"));

@@ -90,7 +90,10 @@ impl<'a> Task<'a> {
     pub fn scalar(&self, index: usize) -> Result<u64, Failure> {
         let have = self.scalars.len();
         self.scalars.get(index).copied().ok_or_else(|| {
-            Failure::new(ErrorCode::Invalid, format!("there is no scalar {index}; the task has {have}"))
+            Failure::new(
+                ErrorCode::Invalid,
+                format!("there is no scalar {index}; the task has {have}, counted from 0"),
+            )
         })
     }
 
@@ -116,7 +119,10 @@ impl<'a> Task<'a> {
     pub fn write<T: Element>(&self, index: usize, elements: &[T]) -> Result<(), Failure> {
         let (addr, count) = self.contiguous::<T>(index)?;
         if elements.len() > count {
-            let text = format!("{} elements do not fit into tensor {index} of {count}", elements.len());
+            let text = format!(
+                "{} elements do not fit into tensor {index} of {count}; write fewer, or pass a longer one",
+                elements.len()
+            );
             return Err(Failure::new(ErrorCode::Invalid, text));
         }
         let bytes = bytemuck::cast_slice(elements);
@@ -128,10 +134,9 @@ impl<'a> Task<'a> {
 
     fn contiguous<T: Element>(&self, index: usize) -> Result<(u64, usize), Failure> {
         let bad = |text: String| Failure::new(ErrorCode::Invalid, text);
-        let tensor = self
-            .tensors
-            .get(index)
-            .ok_or_else(|| bad(format!("there is no tensor {index}; the task has {}", self.tensors.len())))?;
+        let tensor = self.tensors.get(index).ok_or_else(|| {
+            bad(format!("there is no tensor {index}; the task has {}, counted from 0", self.tensors.len()))
+        })?;
         let dtype = tensor.dtype().map_err(|error| bad(error.to_string()))?;
         if dtype != T::DTYPE {
             return Err(bad(format!(
@@ -147,7 +152,7 @@ impl<'a> Task<'a> {
     }
 
     fn window(&self) -> Result<&Chip, Failure> {
-        let text = "the address is neither in a host buffer nor in a window of this chip";
+        let text = "the address is neither in a host buffer nor in a window of this chip; pass a tensor of host_buffer or of a domain";
         self.chip.as_deref().ok_or_else(|| Failure::new(ErrorCode::Invalid, text))
     }
 }

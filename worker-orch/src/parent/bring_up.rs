@@ -137,7 +137,10 @@ pub(crate) fn bring_up(mut plan: Plan<'_>) -> Result<Up, Failure> {
         return Ok(plan.up(children, Vec::new(), &[]));
     }
     if names.len() > MAX_CHILDREN {
-        let text = format!("{} processes are asked for; the most is {MAX_CHILDREN}", names.len());
+        let text = format!(
+            "{} processes are asked for; the most is {MAX_CHILDREN}: use fewer chips and sub-workers",
+            names.len()
+        );
         return Err(Failure::new(ErrorCode::Invalid, text).in_phase("init"));
     }
     let deadline = Deadline::after(plan.init_within.get())

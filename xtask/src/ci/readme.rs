@@ -1,11 +1,12 @@
-//! The `readme` lane: the README's own `cargo run` commands, as a newcomer would type them.
+//! The `readme` lane: the README's own `cargo run` commands, as a newcomer would type them, and the guides.
 
 use anyhow::{Context, Result};
 
 use crate::cargo::cargo;
+use crate::ci::guides;
 use crate::lane::{Outcome, Report, Setting};
 
-/// Runs every `cargo run` line of the README's code blocks.
+/// Runs every `cargo run` line of the README's code blocks, and follows the guides.
 pub(super) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
     let file = setting.ws.root.join("README.md");
     let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -15,7 +16,8 @@ pub(super) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
         failure = failure.or(ended.failure.map(|why| format!("`cargo {}`: {why}", words.join(" "))));
         count += 1;
     }
-    Ok(Outcome::Ran(Report::checks(count, "command", failure)))
+    let (typed, wrong) = guides::follow(setting)?;
+    Ok(Outcome::Ran(Report::checks(count + typed, "command", failure.or(wrong))))
 }
 
 /// What follows `cargo` in lines that begin with `cargo run`, where a `#` begins a comment. Commands for a

@@ -73,7 +73,10 @@ pub(super) fn files(tree: &Tree<'_>) -> Vec<Finding> {
     const CODE: [&str; 5] = [".rs", ".h", ".c", ".cpp", ".toml"];
     let is_file = |word: &&str| {
         let name = word.chars().all(|c| c.is_alphanumeric() || "/-_.".contains(c));
-        name && word.contains('/') && CODE.iter().any(|end| word.ends_with(end))
+        // Below `target` is what a guide has its reader write.
+        name && word.contains('/')
+            && !word.starts_with("target/")
+            && CODE.iter().any(|end| word.ends_with(end))
     };
     let exists = |word: &str| {
         let end = format!("/{word}");

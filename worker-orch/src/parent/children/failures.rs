@@ -125,8 +125,20 @@ impl Children {
             let text = format!("{} (pid {}) lost a process below it, {when}", handle.name, death.pid);
             return Failure::new(below.code, text).in_process(death.pid as u32).caused_by(below);
         }
-        let text = format!("{} (pid {}) died: {how}, {when}", handle.name, death.pid);
+        let text = format!("{} (pid {}) died: {how}, {when}{}", handle.name, death.pid, advice(how));
         Failure::new(death_code(how), text).in_process(death.pid as u32)
+    }
+}
+
+/// What the caller does next, where the signal says something about that.
+fn advice(how: HowDied) -> &'static str {
+    use nix::libc::{SIGBUS, SIGKILL, SIGSEGV};
+    match how {
+        HowDied::Signalled(SIGBUS | SIGSEGV) => "; run it with CHIPCOMM_CHECK=1, or look at it with gdb",
+        HowDied::Signalled(SIGKILL) => {
+            "; somebody killed it, or the system was out of memory: see the system's log"
+        }
+        _ => "",
     }
 }
 

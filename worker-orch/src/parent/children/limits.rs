@@ -67,6 +67,9 @@ impl Children {
         let child = usize::from(task.child);
         let program = self.frame_words(child, task.seq);
         let name = &self.handles[child].name;
-        Some(format!("{program}, task {} of {name}, takes longer than its limit of {limit:?}", task.seq))
+        Some(format!(
+            "{program}, task {} of {name}, takes longer than its limit of {limit:?}; give it more with Args::within",
+            task.seq
+        ))
     }
 }

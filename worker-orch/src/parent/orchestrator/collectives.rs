@@ -83,7 +83,10 @@ impl Orchestrator<'_> {
         let bad = |text: String| Failure::new(ErrorCode::Invalid, text).in_phase("collectives");
         self.check_members(chips).map_err(bad)?;
         let id = self.base.groups.free_id();
-        let id = id.ok_or_else(|| bad("there are collectives of 255 groups of chips already".to_owned()))?;
+        let id = id.ok_or_else(|| {
+            bad("there are collectives of 255 groups of chips already; use these, or close the Worker"
+                .to_owned())
+        })?;
         self.join_all()?;
         self.settle(chips)?;
         fault_point!("worker.collectives.sending");

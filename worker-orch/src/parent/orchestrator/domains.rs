@@ -143,7 +143,10 @@ impl Orchestrator<'_> {
         let span = log::span(|| tracing::debug_span!("release_domain", name = domain.name()));
         let _entered = span.enter();
         let Some(at) = self.domains.live.iter().position(|live| live.id == domain.id) else {
-            let text = format!("domain `{}` is of another run, or was released before", domain.name());
+            let text = format!(
+                "domain `{}` is of another run, or was released before; it ends with its run",
+                domain.name()
+            );
             return Err(Failure::new(ErrorCode::Invalid, text).in_phase("release_domain"));
         };
         let chips = self.domains.live[at].chips.clone();
@@ -294,7 +297,10 @@ impl Orchestrator<'_> {
             return Err("name at least one chip".to_owned());
         }
         if self.children.ranks().len() != self.chips() {
-            return Err("only the chips of this Worker itself can communicate".to_owned());
+            return Err(
+                "only the chips of this Worker itself can communicate; do it in the Worker that has them"
+                    .to_owned(),
+            );
         }
         for (index, chip) in chips.iter().enumerate() {
             if *chip >= self.chips() || chips[..index].contains(chip) {

@@ -194,7 +194,7 @@ impl<'w> Orchestrator<'w> {
 
     #[cold]
     fn no_chip(&self, chip: usize, phase: &'static str) -> Failure {
-        let text = format!("there is no chip {chip}; this Worker has {}", self.next_level);
+        let text = format!("there is no chip {chip}; this Worker has {}, counted from 0", self.next_level);
         Failure::new(ErrorCode::Invalid, text).in_phase(phase)
     }
 

@@ -179,7 +179,10 @@ impl<'a> Memories<'a> {
     ) -> Result<(), Failure> {
         let chips = self.contexts.len();
         if chip >= chips {
-            return Err(invalid(format!("there is no chip {chip}; this Worker has {chips}"), name));
+            return Err(invalid(
+                format!("there is no chip {chip}; this Worker has {chips}, counted from 0"),
+                name,
+            ));
         }
         let range = addr.checked_add(len as u64).map(|end| addr.0..end.0);
         let is_of = |chip: usize| {
@@ -189,7 +192,9 @@ impl<'a> Memories<'a> {
             return Ok(());
         }
         let text = match (0..chips).find(|other| is_of(*other)) {
-            Some(other) => format!("{len} bytes at {addr} belong to chip {other}, not to chip {chip}"),
+            Some(other) => {
+                format!("{len} bytes at {addr} belong to chip {other}, not to chip {chip}; name that chip")
+            }
             None => format!(
                 "{len} bytes at {addr} are not inside memory or the window of chip {chip}; memory that was freed, or \
                  allocated before the last init, is gone, and host memory is reached through its HostBuffer"

@@ -168,6 +168,10 @@ fn write_trace(trace: &Trace, names: &[String], programs: &Programs) -> Result<(
     let program =
         |number| programs.get(Program::from_number(number)).map_or_else(|_| "?".to_owned(), Definition::name);
     trace.write(names, program).map_err(|error| {
-        Failure::new(ErrorCode::System, format!("the trace could not be written: {error}")).in_phase("close")
+        Failure::new(
+            ErrorCode::System,
+            format!("the trace could not be written: {error}; see that its folder exists and has room"),
+        )
+        .in_phase("close")
     })
 }

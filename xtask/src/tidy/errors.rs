@@ -1,0 +1,287 @@
+//! docs/errors.md and the sources in step. A section `## crate` lists the texts of that crate's errors: each row has a text, with
+//! `…` for what is filled in, and the test that provokes it. A text is what an `#[error]` says, and every other string of four words
+//! or more outside of tests; a row of one that is not an error by itself says what it is instead of a test.
+
+use std::collections::BTreeSet;
+
+use crate::tidy::{Finding, Tree, numbered, tests_begin};
+
+const FILE: &str = "docs/errors.md";
+/// How the second cell begins where no test stands in it.
+const INSTEAD: [&str; 3] = ["part of ", "not an error: ", "not provoked: "];
+/// A string with fewer words is a name or a fragment.
+const WORDS: usize = 4;
+/// Characters that a test and a text have in common.
+const COMMON: usize = 8;
+/// The longest piece of a text that is found in a test has more characters than a comma and a word such as `at`.
+const SHORTEST: usize = 4;
+/// What stands before a string that is for the reader of the source.
+const FOR_READERS: [&str; 12] = [
+    "expect(",
+    "assert!(",
+    "assert_eq!(",
+    "panic!(",
+    "unreachable!(",
+    "reason = ",
+    "must_use = ",
+    "debug!(",
+    "info!(",
+    "warn!(",
+    "trace!(",
+    "error!(",
+];
+
+struct Row<'t> {
+    at: usize,
+    of: &'t str,
+    text: String,
+    by: &'t str,
+}
+
+pub(super) fn in_step(tree: &Tree<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let rows = rows(tree.text(FILE));
+    for of in rows.iter().map(|row| row.of).collect::<BTreeSet<_>>() {
+        let Some(member) = tree.ws.member(of) else {
+            findings.push(format!("{FILE}: `{of}` is not a crate"));
+            continue;
+        };
+        let listed: BTreeSet<&str> =
+            rows.iter().filter(|row| row.of == of).map(|row| row.text.as_str()).collect();
+        let mut found = BTreeSet::new();
+        for (path, text) in tree.under(&format!("{}/src", member.dir), ".rs") {
+            let test_file = path.ends_with("/tests.rs") || path.contains("/tests/");
+            let end = if test_file { 0 } else { tests_begin(path, text) };
+            for (at, said) in error_texts(&text[..end]) {
+                if !listed.contains(said.as_str()) {
+                    findings.push(format!("{path}:{at}: not in {FILE}: | {} | `test` |", escaped(&said)));
+                }
+                found.insert(said);
+            }
+        }
+        let gone = rows.iter().filter(|row| row.of == of && !found.contains(&row.text));
+        findings.extend(gone.map(|row| format!("{FILE}:{}: {of} does not say this: {}", row.at, row.text)));
+    }
+    for row in rows.iter().filter(|row| !INSTEAD.iter().any(|start| row.by.starts_with(start))) {
+        if let Some(why) = not_provoked(tree, row) {
+            findings.push(format!("{FILE}:{}: {why}", row.at));
+        }
+    }
+    findings
+}
+
+/// Why no test provokes the text of this row and compares it.
+fn not_provoked(tree: &Tree<'_>, row: &Row<'_>) -> Option<String> {
+    let Some(name) = row.by.strip_prefix('`').and_then(|name| name.strip_suffix('`')) else {
+        return Some(format!("name the test in backticks, or begin with one of {INSTEAD:?}"));
+    };
+    let declared = format!("fn {name}(");
+    let mut files = tree
+        .rust()
+        .filter_map(|(path, text)| Some(&text[tests_begin(path, text)..]).filter(|t| t.contains(&declared)));
+    let Some(first) = files.next() else { return Some(format!("there is no test {name}")) };
+    let compares = |tests: &str| strings(tests).iter().any(|(_, _, said)| shares(&plain(said), &row.text));
+    let compared = compares(first) || files.any(compares);
+    (!compared).then(|| format!("no string of {name}'s file is in this text"))
+}
+
+/// Whether a string of a test is a piece of a text, or has the longest piece of it.
+fn shares(said: &str, text: &str) -> bool {
+    let trim = |piece: &str| piece.trim_matches([' ', ';', ':', ',', '`', '(', ')']).to_owned();
+    let pieces: Vec<&str> = text.split('…').collect();
+    let longest = pieces.iter().map(|piece| trim(piece)).max_by_key(|piece| piece.chars().count());
+    let of_text = said
+        .split('…')
+        .map(trim)
+        .any(|piece| piece.chars().count() >= COMMON && pieces.iter().any(|whole| whole.contains(&piece)));
+    of_text || longest.is_some_and(|longest| longest.chars().count() >= SHORTEST && said.contains(&longest))
+}
+
+fn rows(text: &str) -> Vec<Row<'_>> {
+    let (mut of, mut rows) = ("", Vec::new());
+    for (at, line) in numbered(text) {
+        if let Some(name) = line.strip_prefix("## ") {
+            of = name.trim();
+        }
+        let cells = line.strip_prefix("| ").and_then(|line| line.strip_suffix(" |"));
+        let Some((said, by)) = cells.and_then(|cells| cells.rsplit_once(" | ")) else { continue };
+        if said != "text" && !of.is_empty() {
+            rows.push(Row { at, of, text: said.replace("\\|", "|"), by });
+        }
+    }
+    rows
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('|', "\\|")
+}
+
+/// The texts of errors in a source, with their lines.
+fn error_texts(source: &str) -> Vec<(usize, String)> {
+    let mut texts = Vec::new();
+    for (start, at, said) in strings(source) {
+        let before = source[..start].trim_end();
+        if FOR_READERS.iter().any(|mark| before.ends_with(mark.trim_end())) {
+            continue;
+        }
+        let of_error = before.ends_with("#[error(");
+        let text = plain(&said);
+        let words = text.split(' ').filter(|word| word.chars().any(char::is_alphabetic)).count();
+        let all_words = text.split_whitespace().count();
+        if (of_error && words > 0) || (all_words >= WORDS && words > 1) {
+            texts.push((at, text));
+        }
+    }
+    texts
+}
+
+/// A string as it is listed: `…` for what is filled in, and one space where there are several.
+fn plain(said: &str) -> String {
+    let mut text = String::new();
+    let mut chars = said.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '{' | '}' if chars.peek() == Some(&c) => {
+                chars.next();
+                text.push(c);
+            }
+            '{' => {
+                chars.by_ref().find(|c| *c == '}');
+                text.push('…');
+            }
+            c => text.push(c),
+        }
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The strings of a source: where each starts, its line, and what it says.
+fn strings(source: &str) -> Vec<(usize, usize, String)> {
+    let (bytes, mut found) = (source.as_bytes(), Vec::new());
+    let (mut at, mut line) = (0, 1);
+    while at < bytes.len() {
+        let rest = &source[at..];
+        let (start, first) = (at, line);
+        if rest.starts_with("//") {
+            at += rest.find('\n').unwrap_or(rest.len());
+            continue;
+        }
+        let word_before = at > 0 && (bytes[at - 1].is_ascii_alphanumeric() || bytes[at - 1] == b'_');
+        if let Some((open, close)) = (!word_before).then(|| raw(rest)).flatten() {
+            let inside = &rest[open..];
+            let end = inside.find(&close).unwrap_or(inside.len());
+            found.push((start, first, inside[..end].to_owned()));
+            let whole = (open + end + close.len()).min(rest.len());
+            line += rest[..whole].matches('\n').count();
+            at += whole;
+        } else if rest.starts_with('"') {
+            let (said, whole) = quoted(rest);
+            found.push((start, first, said));
+            line += rest[..whole].matches('\n').count();
+            at += whole;
+        } else if rest.starts_with('\'') {
+            // A character, or else a lifetime.
+            let mut chars = rest.char_indices().skip(1);
+            let escape = chars.next().is_some_and(|(_, c)| c == '\\');
+            let close = if escape {
+                rest[2..].find('\'').map(|end| end + 3).filter(|end| *end < 13)
+            } else {
+                chars.next().filter(|(_, c)| *c == '\'').map(|(end, _)| end + 1)
+            };
+            at += close.unwrap_or(1).max(1);
+            // `'\''` ends one later.
+            if rest.starts_with(r"'\''") {
+                at = start + 4;
+            }
+        } else {
+            line += usize::from(bytes[at] == b'\n');
+            at += rest.chars().next().map_or(1, char::len_utf8);
+        }
+    }
+    found
+}
+
+/// Length of the opening of a raw string, and its closing.
+fn raw(rest: &str) -> Option<(usize, String)> {
+    let after = rest.strip_prefix("br").or_else(|| rest.strip_prefix('r'))?;
+    let marks = after.len() - after.trim_start_matches('#').len();
+    after[marks..]
+        .starts_with('"')
+        .then(|| (rest.len() - after.len() + marks + 1, format!("\"{}", "#".repeat(marks))))
+}
+
+/// What a string in quotes says, and its length in the source.
+fn quoted(rest: &str) -> (String, usize) {
+    let (mut said, mut chars) = (String::new(), rest.char_indices().skip(1).peekable());
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => return (said, at + 1),
+            '\\' => match chars.next() {
+                Some((_, '\n')) => while chars.next_if(|(_, c)| c.is_whitespace()).is_some() {},
+                Some((_, 'n' | 't' | 'r')) => said.push(' '),
+                Some((_, c)) => said.push(c),
+                None => {}
+            },
+            c => said.push(c),
+        }
+    }
+    (said, rest.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::tests::findings;
+
+    const SOURCE: (&str, &str) = (
+        "a/src/error.rs",
+        "/// Not \"this comment at all\".\nenum Error<'a> {\n#[error(\"{what} is null\")] Null,\n#[error(\n\"a tensor of {} bytes does \\\n   not fit \\\"here\\\"\")] Large, }\n\
+         fn f() { g('\"'); h(\"short one\").expect(\"it is always there, you know\"); let text = format!(\"there is no chip {x}; ask for one\"); }\n\
+         #[cfg(test)]\nmod tests { const A: &str = \"not a text of an error\"; }\n",
+    );
+    const TEST: (&str, &str) = (
+        "a/tests/errors.rs",
+        "#[test]\nfn all_of_them() { said(\"input is null\"); said(\"bytes does not fit\"); said(\"there is no chip 7; ask\"); }",
+    );
+    const DOC: &str = "# Errors\n\n## a\n\n| text | provoked by |\n|---|---|\n| … is null | `all_of_them` |\n\
+        | a tensor of … bytes does not fit \"here\" | `all_of_them` |\n| there is no chip …; ask for one | `all_of_them` |\n";
+
+    fn found(doc: &str) -> Vec<Finding> {
+        findings(&[(FILE, doc), SOURCE, TEST], in_step)
+    }
+
+    #[test]
+    fn a_list_that_has_every_text_and_its_test_passes() {
+        assert_eq!(found(DOC), Vec::<String>::new());
+        let instead =
+            DOC.replace("chip …; ask for one | `all_of_them`", "chip …; ask for one | part of another");
+        assert_eq!(found(&instead), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_text_that_is_missing_or_gone_is_found() {
+        let line = "| there is no chip …; ask for one | `all_of_them` |\n";
+        assert_eq!(
+            found(&DOC.replace(line, "")),
+            ["a/src/error.rs:8: not in docs/errors.md: | there is no chip …; ask for one | `test` |"]
+        );
+        assert_eq!(
+            found(&DOC.replace("no chip …; ask", "no chip …, ask"))[1],
+            "docs/errors.md:9: a does not say this: there is no chip …, ask for one"
+        );
+        assert_eq!(found(&DOC.replace("## a", "## b")), ["docs/errors.md: `b` is not a crate"]);
+    }
+
+    #[test]
+    fn a_test_that_is_not_there_or_compares_nothing_is_found() {
+        assert_eq!(
+            found(&DOC.replace("one | `all_of_them`", "one | `none_of_them`")),
+            ["docs/errors.md:9: there is no test none_of_them"]
+        );
+        assert!(found(&DOC.replace("one | `all_of_them`", "one | all_of_them"))[0].contains("in backticks"));
+        let test =
+            (TEST.0, "#[test]\nfn all_of_them() { said(\"input is null\"); said(\"bytes does not fit\"); }");
+        let found = findings(&[(FILE, DOC), SOURCE, test], in_step);
+        assert_eq!(found, ["docs/errors.md:9: no string of all_of_them's file is in this text"]);
+    }
+}

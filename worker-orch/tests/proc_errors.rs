@@ -122,7 +122,7 @@ fn calls_at_the_wrong_time() {
         run.wait(&mut other, secs(9)),
         "in wait: invalid argument: this run is of another Worker; give the call the Worker that it was submitted to",
     );
-    run.wait(&mut worker, secs(30)).unwrap();
+    assert_eq!(run.wait(&mut worker, secs(30)).unwrap(), worker_orch::RunState::Done);
     let (_, left) = worker.submit_run(|orch| orch.submit_next_level(program, &Args::new(), 0)).unwrap();
     worker.close().unwrap();
     says(
@@ -228,7 +228,7 @@ fn submits_that_are_refused() {
         "in submit: invalid argument: this Worker has no sub-workers; ask for some with `.sub_workers(n)`",
     );
     says(
-        worker.run(|orch| orch.submit_sub_group(program, &[none.clone()])),
+        worker.run(|orch| orch.submit_sub_group(program, std::slice::from_ref(&none))),
         "in submit: invalid argument: a group of 1 tasks on 0 sub-workers, which run one task each at the same time; \
          ask for more with `.sub_workers(n)`, or submit them one by one",
     );

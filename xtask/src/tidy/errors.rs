@@ -1,5 +1,6 @@
 //! docs/errors.md and the sources in step. A section `## crate` lists the texts of that crate's errors: each row has a text, with
-//! `…` for what is filled in, and the test that provokes it. A text is what an `#[error]` says, and every other string of four words
+//! `…` for what is filled in, and the test that provokes it: a
+//! function in Rust, or a program in C. A text is what an `#[error]` says, and every other string of four words
 //! or more outside of tests; a row of one that is not an error by itself says what it is instead of a test.
 
 use std::collections::BTreeSet;
@@ -75,6 +76,13 @@ fn not_provoked(tree: &Tree<'_>, row: &Row<'_>) -> Option<String> {
     let Some(name) = row.by.strip_prefix('`').and_then(|name| name.strip_suffix('`')) else {
         return Some(format!("name the test in backticks, or begin with one of {INSTEAD:?}"));
     };
+    if name.ends_with(".c") || name.ends_with(".cpp") {
+        let end = format!("/tests/c/{name}");
+        let file = tree.files.iter().find(|(path, _)| path.ends_with(&end));
+        let Some((_, text)) = file else { return Some(format!("there is no test {name}")) };
+        let compared = strings(text).iter().any(|(_, _, said)| shares(&plain(said), &row.text));
+        return (!compared).then(|| format!("no string of {name} is in this text"));
+    }
     let declared = format!("fn {name}(");
     let mut files = tree
         .rust()

@@ -271,7 +271,7 @@ mod tests {
         let line = "| there is no chip …; ask for one | `all_of_them` |\n";
         assert_eq!(
             found(&DOC.replace(line, "")),
-            ["a/src/error.rs:8: not in docs/errors.md: | there is no chip …; ask for one | `test` |"]
+            ["a/src/error.rs:7: not in docs/errors.md: | there is no chip …; ask for one | `test` |"]
         );
         assert_eq!(
             found(&DOC.replace("no chip …; ask", "no chip …, ask"))[1],

@@ -91,6 +91,12 @@ pub enum Site {
     RecordsInARing,
     /// A rank that has read wakes those that wait for it to have read.
     ReadingNotifies,
+    /// The label of a stamp is there before the stamp.
+    LabelBeforeStamp,
+    /// A stamp wakes those that wait for it.
+    StampNotifies,
+    /// A stamp says that what came before its piece was read, not the piece.
+    StampIsNoCredit,
     /// The fence between announcing a demand and looking at the others'.
     DemandFence,
     /// A signal notifies its chip.

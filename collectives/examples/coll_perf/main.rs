@@ -33,6 +33,9 @@ pub(crate) struct Line {
     p50_us: f64,
     p99_us: f64,
     wrong: u64,
+    /// Of a schedule: how much more than the call that does the same, measured in turns with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    over_us: Option<f64>,
 }
 
 /// All runs of a contestant, by size and whether the call was in place.
@@ -45,8 +48,9 @@ impl Lines {
             let words: Vec<&str> = line.split_whitespace().collect();
             let [size, place, numbers @ ..] = words.as_slice() else { continue };
             let numbers: Vec<f64> = numbers.iter().filter_map(|word| word.parse().ok()).collect();
-            if let (Ok(size), [time_us, p50_us, p99_us, wrong]) = (size.parse(), numbers.as_slice()) {
-                let line = Line { time_us: *time_us, p50_us: *p50_us, p99_us: *p99_us, wrong: *wrong as u64 };
+            if let (Ok(size), [time_us, p50_us, p99_us, wrong, over @ ..]) = (size.parse(), numbers.as_slice()) {
+                let (time_us, p50_us, p99_us, over_us) = (*time_us, *p50_us, *p99_us, over.first().copied());
+                let line = Line { time_us, p50_us, p99_us, wrong: *wrong as u64, over_us };
                 self.0.entry((size, *place == "in")).or_default().push(line);
             }
         }
@@ -56,6 +60,12 @@ impl Lines {
     pub(crate) fn median(&self, at: (usize, bool), pick: fn(&Line) -> f64) -> Option<f64> {
         let all = self.0.get(&at)?;
         Some(all.iter().map(pick).collect::<bench_support::Samples>().median())
+    }
+
+    /// The median of what a schedule takes more than its call.
+    pub(crate) fn over(&self, at: (usize, bool)) -> Option<f64> {
+        let all: Vec<f64> = self.0.get(&at)?.iter().filter_map(|line| line.over_us).collect();
+        (!all.is_empty()).then(|| all.into_iter().collect::<bench_support::Samples>().median())
     }
 
     /// The largest time of a run.

@@ -56,21 +56,12 @@ pub(crate) fn run(args: &Args, rank: u32) -> Outcome<()> {
 
 impl Rank<'_, '_> {
     fn measure(&self, size: usize, in_place: bool) -> Outcome<()> {
-        let (args, kind, ranks) = (self.args, self.args.kind, self.group.nranks());
-        let possible = match kind {
-            _ if self.plan.is_some() => true,
-            Kind::AllReduce | Kind::Reduce | Kind::AllGather => true,
-            Kind::Broadcast => in_place,
-            _ => !in_place,
-        };
-        let blocks = match kind {
-            // Every rank has the whole tensor.
-            _ if self.plan.is_some() => 1,
-            Kind::AllGather | Kind::ReduceScatter | Kind::AllToAll | Kind::Gather | Kind::Scatter => ranks,
-            _ => 1,
-        };
+        let (args, kind) = (self.args, self.args.kind);
+        // Of a plan every rank has the whole tensor.
+        let blocks = if self.plan.is_some() { Some(1) } else { self.blocks(in_place) };
+        let Some(blocks) = blocks else { return Ok(()) };
         let count = size / args.dtype.size() / blocks;
-        if !possible || (count == 0 && kind != Kind::Barrier) {
+        if count == 0 && kind != Kind::Barrier {
             return Ok(());
         }
         let wrong = self.check(count, count * blocks, in_place)?;
@@ -87,7 +78,7 @@ impl Rank<'_, '_> {
                 // SAFETY: see the head of the file.
                 data::write(unsafe { std::slice::from_raw_parts_mut(self.input.cast(), words) }, round);
             }
-            self.call(count, in_place, offset)?;
+            self.call(self.plan.as_ref(), count, in_place, offset)?;
             if dirty {
                 // SAFETY: as above.
                 data::read(unsafe { std::slice::from_raw_parts(result.cast(), words) });
@@ -127,20 +118,68 @@ impl Rank<'_, '_> {
             one(round)?;
             singles.push(started.elapsed().as_nanos() as f64 - alone);
         }
+        let over = self.over_the_call(size, in_place, rounds)?;
         if self.group.rank() == 0 {
             let [times, singles] = [times, singles].map(bench_support::Samples::from_iter);
             let place = if in_place { "in" } else { "out" };
             let [time, p50, p99] = [times.median(), singles.median(), singles.p99()].map(|ns| ns / 1e3);
-            println!("{size} {place} {time:.4} {p50:.4} {p99:.4} {wrong}");
+            let over = over.map_or(String::new(), |ns| format!(" {:.4}", ns / 1e3));
+            println!("{size} {place} {time:.4} {p50:.4} {p99:.4} {wrong}{over}");
         }
         Ok(())
     }
 
-    fn call(&self, count: usize, in_place: bool, offset: usize) -> Outcome<()> {
+    /// How many blocks of a call's count make the size, one for each rank or only one; `None` where the call is not made this way.
+    fn blocks(&self, in_place: bool) -> Option<usize> {
+        let ranks = self.group.nranks();
+        match self.args.kind {
+            Kind::AllReduce | Kind::Reduce => Some(1),
+            Kind::AllGather => Some(ranks),
+            Kind::Broadcast => in_place.then_some(1),
+            Kind::ReduceScatter | Kind::AllToAll | Kind::Gather | Kind::Scatter => {
+                (!in_place).then_some(ranks)
+            }
+            _ => (!in_place).then_some(1),
+        }
+    }
+
+    /// How many nanoseconds the plan takes more than the call that does the same, measured in turns.
+    fn over_the_call(&self, size: usize, in_place: bool, rounds: u64) -> Outcome<Option<f64>> {
+        let Some(plan) = self.plan.as_ref().filter(|plan| schedule::kind(plan.goal()) == Some(self.args.kind))
+        else {
+            return Ok(None);
+        };
+        let Some(blocks) = self.blocks(in_place) else { return Ok(None) };
+        let (whole, words) = (size / self.args.dtype.size(), size / 4);
+        let result = if in_place { self.input } else { self.output };
+        let batch = |plan: Option<&Plan>, count: usize| -> Outcome<f64> {
+            self.group.barrier()?;
+            let started = Instant::now();
+            for round in 0..rounds {
+                if self.args.mode == Mode::Dirty {
+                    // SAFETY: see the head of the file.
+                    data::write(unsafe { std::slice::from_raw_parts_mut(self.input.cast(), words) }, round);
+                }
+                self.call(plan, count, in_place, 0)?;
+                if self.args.mode == Mode::Dirty {
+                    // SAFETY: as above.
+                    data::read(unsafe { std::slice::from_raw_parts(result.cast(), words) });
+                }
+            }
+            self.slowest(started.elapsed().as_nanos() as f64 / rounds as f64)
+        };
+        let mut over = Vec::new();
+        for _ in 0..2 * BATCHES {
+            over.push(batch(Some(plan), whole)? - batch(None, whole / blocks)?);
+        }
+        Ok(Some(over.into_iter().collect::<bench_support::Samples>().median()))
+    }
+
+    fn call(&self, plan: Option<&Plan>, count: usize, in_place: bool, offset: usize) -> Outcome<()> {
         let args = self.args;
         let (input, output) = (self.input.wrapping_add(offset), self.output.wrapping_add(offset));
         let target = if in_place { input } else { output };
-        if let Some(plan) = &self.plan {
+        if let Some(plan) = plan {
             let op = plan.combines().then_some(args.op);
             // SAFETY: see the head of the file.
             return Ok(unsafe { self.group.run_plan_raw(plan, input, target, count, args.dtype, op) }?);
@@ -182,7 +221,7 @@ impl Rank<'_, '_> {
         // SAFETY: see the head of the file.
         let wrong = unsafe {
             check.fill(self.input.wrapping_add(own), if collects { count } else { elements });
-            self.call(count, in_place, 0)?;
+            self.call(self.plan.as_ref(), count, in_place, 0)?;
             let result = if in_place { self.input } else { self.output };
             match &self.plan {
                 Some(plan) => check.wrong_of_plan(plan, result),

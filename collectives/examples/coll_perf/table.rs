@@ -75,6 +75,7 @@ pub(crate) fn text(args: &Args, report: &Report) -> String {
                 row[1]
             );
         }
+        over_the_call(args, contestant, &mut out);
     }
     compare(args, report, &mut out);
     out
@@ -97,6 +98,20 @@ fn half_row(args: &Args, contestant: &Contestant, at: (usize, bool)) -> String {
         us(p50),
         us(p99)
     )
+}
+
+/// What a schedule takes more than the call that does the same, where there is one.
+fn over_the_call(args: &Args, contestant: &Contestant, out: &mut String) {
+    for size in args.sizes() {
+        let over = [(false, "out of place"), (true, "in place")].map(|(in_place, place)| {
+            let over = contestant.lines.over((size, in_place))?;
+            Some(format!("{:+.0} ns {place}", 1e3 * over))
+        });
+        let over: Vec<String> = over.into_iter().flatten().collect();
+        if !over.is_empty() {
+            let _ = writeln!(out, "# over the call in turns: {:>8} {}", readable(size), over.join(", "));
+        }
+    }
 }
 
 /// Everybody side by side.

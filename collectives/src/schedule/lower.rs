@@ -23,8 +23,16 @@ struct Held {
     /// `None`: nothing yet.
     place: Option<Place>,
     chunk: u32,
+    /// The room of this rank's window that has a copy of it, where it was lent.
+    copied: Option<u32>,
     /// The loan, where it was lent by a message.
     loan: Option<usize>,
+}
+
+impl Held {
+    fn at(place: Option<Place>, chunk: u32) -> Self {
+        Self { place, chunk, copied: None, loan: None }
+    }
 }
 
 /// A room of a window that was lent to a reader, which has finished at an event of its own.
@@ -123,7 +131,7 @@ impl<'p> Lowering<'p> {
             let first = |tile: u32| {
                 let given = tile < chunks && program.goal().contributes(nranks, rank, tile);
                 let chunk = if tile < chunks { tile } else { NONE };
-                Held { place: given.then_some(Place::Input(tile)), chunk, loan: None }
+                Held::at(given.then_some(Place::Input(tile)), chunk)
             };
             ranks.push(Rank {
                 acts,
@@ -270,7 +278,7 @@ impl<'p> Lowering<'p> {
         match from {
             Src::Tile(tile) => self.ranks[rank].tiles[tile as usize],
             Src::Held(channel, _) => {
-                self.queues[channel].held.unwrap_or(Held { place: None, chunk: NONE, loan: None })
+                self.queues[channel].held.unwrap_or(Held::at(None, NONE))
             }
         }
     }
@@ -302,23 +310,27 @@ impl<'p> Lowering<'p> {
                 },
                 // Lent on: the reader goes to the rank that wrote it.
                 (Passing::Reference, _, Place::Window { rank: owner, room }) => (usize::from(owner), room),
-                (Passing::Reference, Src::Tile(tile), _) => {
-                    let room = self.home(rank, tile);
-                    if !self.claim(rank, room) {
-                        return Went::Stopped;
+                (Passing::Reference, Src::Tile(tile), _) => match data.copied {
+                    Some(room) => (rank, room),
+                    None => {
+                        let room = self.home(rank, tile);
+                        if !self.claim(rank, room) {
+                            return Went::Stopped;
+                        }
+                        let to = Place::Window { rank: rank as u8, room };
+                        self.emit(rank, Instr::Copy { from: place, to, chunk: data.chunk });
+                        // The others read the copy; this rank goes on with what it has.
+                        self.ranks[rank].tiles[tile as usize].copied = Some(room);
+                        (rank, room)
                     }
-                    let to = Place::Window { rank: rank as u8, room };
-                    self.emit(rank, Instr::Copy { from: place, to, chunk: data.chunk });
-                    self.ranks[rank].tiles[tile as usize].place = Some(to);
-                    (rank, room)
-                }
+                },
                 (Passing::Reference, ..) => unreachable!("what a channel holds lies in a window"),
             };
             self.loans.push(Loan { reader, read: None });
             let loan = self.loans.len() - 1;
             self.ranks[lent.0].rooms[lent.1 as usize].push(loan);
-            data.place = Some(Place::Window { rank: lent.0 as u8, room: lent.1 });
-            data.loan = Some(loan);
+            let place = Place::Window { rank: lent.0 as u8, room: lent.1 };
+            data = Held { loan: Some(loan), ..Held::at(Some(place), data.chunk) };
         }
         self.release(rank, from);
         let (event, clock) = (self.event(rank), self.clock(rank));
@@ -468,7 +480,7 @@ impl<'p> Lowering<'p> {
         if is_chunk {
             self.ranks[rank].in_output[tile as usize] = targets.contains(&Place::Output(tile));
         }
-        self.ranks[rank].tiles[tile as usize] = Held { place: Some(targets[0]), chunk, loan: None };
+        self.ranks[rank].tiles[tile as usize] = Held::at(Some(targets[0]), chunk);
         for loan in pending.loans {
             self.end_loan(rank, Some(loan));
         }

@@ -123,6 +123,7 @@ struct Here<'a> {
 struct Under {
     number: u64,
     chain: u32,
+    note: u16,
     clock: Clock,
 }
 
@@ -151,35 +152,46 @@ impl Engine<'_> {
 
     fn run_plan(&mut self, plan: &Plan, job: &Job) -> Result<(), CollError> {
         let key = (plan.inner.hash, job.count, job.dtype.size());
-        let known = self.runner.sizes.iter().position(|sizes| sizes.key == key);
-        let sizes = match known {
-            Some(at) => self.runner.sizes.swap_remove(at),
-            None => {
-                let half = self.memory.layout.half;
-                let sizes = Sizes::new(plan, key.1, key.2, &self.setting);
-                sizes.ok_or_else(|| BadArgument::PlanRooms {
-                    name: plan.name().to_owned(),
-                    rooms: plan.inner.rooms,
-                    most: half / ALIGN,
-                })?
-            }
+        // Out of the engine, so that the call can use both.
+        let mut all = core::mem::take(&mut self.runner.sizes);
+        let known = match all.iter().position(|sizes| sizes.key == key) {
+            Some(at) => Ok(at),
+            None => self.new_sizes(plan, key, &mut all),
         };
+        let ran = known.and_then(|at| {
+            all.swap(0, at);
+            self.pieces(plan, job, &all[0]).map_err(|error| self.give_up(error))
+        });
+        self.runner.sizes = all;
+        ran
+    }
+
+    /// Cuts a tensor of a size that is not known, and makes room for it.
+    #[cold]
+    fn new_sizes(
+        &mut self,
+        plan: &Plan,
+        key: (u64, usize, usize),
+        all: &mut Vec<Sizes>,
+    ) -> Result<usize, CollError> {
+        let sizes = Sizes::new(plan, key.1, key.2, &self.setting).ok_or_else(|| BadArgument::PlanRooms {
+            name: plan.name().to_owned(),
+            rooms: plan.inner.rooms,
+            most: self.memory.layout.half / ALIGN,
+        })?;
         let privates = plan.inner.codes[self.me].privates as usize * sizes.stride;
         if self.runner.privates.len() < privates {
             self.runner.privates.resize(privates, 0);
         }
-        let ran = self.pieces(plan, job, &sizes);
-        self.runner.sizes.truncate(REMEMBERED - 1);
-        self.runner.sizes.insert(0, sizes);
-        ran.map_err(|error| self.give_up(error))
+        all.truncate(REMEMBERED - 1);
+        all.push(sizes);
+        Ok(all.len() - 1)
     }
 
     fn pieces(&mut self, plan: &Plan, job: &Job, sizes: &Sizes) -> Result<(), CollError> {
         let (number, chain) = self.begin_plan(plan, job);
         let privates = self.runner.privates.as_mut_ptr();
-        let mut under = Under { number, chain, clock: Clock::default() };
-        let note = self.note();
-        self.progress.label_stamps(chain, note);
+        let mut under = Under { number, chain, note: self.note(), clock: Clock::default() };
         for piece in 0..sizes.pieces {
             let (step, half) = (self.step + 1, Halves::of(self.piece));
             self.wait_free(self.halves.last_use(half), number, &mut under.clock)?;
@@ -214,7 +226,7 @@ impl Engine<'_> {
             match *instr {
                 Instr::Publish => {
                     stamp += 1;
-                    self.progress.publish_stamp(stamp);
+                    self.progress.publish_stamp(stamp, under.chain, under.note);
                     fault_point!("coll.published");
                 }
                 Instr::Wait { rank, stamp } => {
@@ -305,8 +317,7 @@ impl Engine<'_> {
             }
             self.runner.seen[rank] = found.stamp;
             self.seen_on[rank] = found.note;
-            // It came to this piece, so it has finished with all before.
-            self.progress.has_read(rank, self.step);
+            self.progress.came_to(rank, self.step + 1);
         }
         Ok(())
     }

@@ -1,12 +1,12 @@
 //! Stamps: a count for each rank of what it has done, for protocols in which ranks do different things.
 //!
 //! A step is something that all ranks count alike. A stamp is a rank's own count; whoever waits for one knows from a plan that all
-//! share what it means. Beside it stands a label with the hash of the call. It is written before the first stamp of a call, so that whoever
-//! sees a stamp sees the label of its call, or of a later one.
+//! share what it means. Beside it stands a label with the hash of the call. It is written right before the stamp, so that whoever
+//! sees a stamp sees the label of its call, or of a later one, and one who polls does not take the line away between the two.
 
 use super::{Progress, STAMP, tag};
 use crate::prefetch::prefetch_to_write;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, Site, intact};
 use crate::word::WordU64;
 use core::num::NonZeroU32;
 
@@ -47,20 +47,23 @@ impl<'a> Progress<'a> {
         Self { stamps, ..self }
     }
 
-    /// Says to which call this rank's stamps belong from now on.
+    /// Stores this rank's stamp, with the hash of the call that it belongs to and a note. Everything done before is visible to whoever
+    /// sees it. Wakes nobody; see [`notify`](Self::notify).
     #[inline]
-    pub fn label_stamps(&mut self, hash: u32, note: u16) {
-        let label = u64::from(hash) << 32 | u64::from(note);
-        // Relaxed: published by the next stamp.
-        self.stamps[self.me].label.store(label, Ordering::Relaxed);
-    }
-
-    /// Stores this rank's stamp. Everything done before is visible to whoever sees it. Wakes nobody; see
-    /// [`notify`](Self::notify).
-    #[inline]
-    pub fn publish_stamp(&mut self, stamp: u64) {
-        self.stamps[self.me].stamp.store(stamp);
-        self.changed |= 1 << STAMP;
+    pub fn publish_stamp(&mut self, stamp: u64, hash: u32, note: u16) {
+        let (line, label) = (self.stamps[self.me], u64::from(hash) << 32 | u64::from(note));
+        if intact(Site::LabelBeforeStamp) {
+            // Relaxed: published by the stamp.
+            line.label.store(label, Ordering::Relaxed);
+        }
+        line.stamp.store(stamp);
+        if !intact(Site::LabelBeforeStamp) {
+            // Relaxed: what the mutant does wrong is to come late.
+            line.label.store(label, Ordering::Relaxed);
+        }
+        if intact(Site::StampNotifies) {
+            self.changed |= 1 << STAMP;
+        }
     }
 
     /// Asks for this rank's stamp, which the others have read, so that publishing it takes no longer than a store.
@@ -84,9 +87,10 @@ impl<'a> Progress<'a> {
         (&self.stamps[rank].stamp, tag(rank, STAMP))
     }
 
-    /// Remembers that `rank` has certainly finished reading everything up to `step`: what it did since says so.
+    /// Remembers that `rank` has come to `step`: it has finished reading everything before, and nothing else is certain.
     #[inline]
-    pub fn has_read(&mut self, rank: usize, step: u64) {
-        self.raise_bound(rank, step);
+    pub fn came_to(&mut self, rank: usize, step: u64) {
+        let before = if intact(Site::StampIsNoCredit) { step - 1 } else { step };
+        self.raise_bound(rank, before);
     }
 }

@@ -42,6 +42,8 @@
 //!   sees what the signalling chip wrote before.
 //! - **MA-19** [`prove`] finds chips stuck only when none of them is busy, none has a signal that it has not looked at, and so
 //!   none will ever signal again.
+//! - **MA-21** A rank that sees a [stamp](StampLine) sees what its writer did before it, and the label of that call or of a later
+//!   one. That a rank has come to a piece says that it has read everything before the piece, and not the piece.
 //!
 //! The mutants in `tests/loom_*` break the real code clause by clause; each must be rejected.
 //!

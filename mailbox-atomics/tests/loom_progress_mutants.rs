@@ -49,5 +49,13 @@ mutants! {
     mutant_reading_wakes_nobody: ReadingNotifies breaks check reading_wakes_whoever_waits_for_it with "deadlock";
     mutant_no_fence_before_the_check_for_parked_ranks: NotifyFence breaks check reading_wakes_whoever_waits_for_it with "deadlock";
     mutant_sender_does_not_check_its_slot: WriterChecksReaders breaks check_bounded a_pair_ring_carries_messages_in_order with "another message";
+    mutant_relaxed_publish_of_a_stamp: PublishStore breaks check a_stamp_carries_what_was_done_before_it with "Causality violation";
+    mutant_relaxed_load_of_a_stamp: ObserveLoad breaks check a_stamp_carries_what_was_done_before_it with "Causality violation";
+    mutant_stamp_wakes_nobody: StampNotifies breaks check a_stamp_carries_what_was_done_before_it with "deadlock";
+    mutant_no_fence_behind_a_stamp: NotifyFence breaks check a_stamp_carries_what_was_done_before_it with "deadlock";
+    mutant_label_behind_its_stamp: LabelBeforeStamp breaks check_bounded a_stamp_has_the_label_of_its_call_or_of_a_later_one with "the label of an earlier call";
+    mutant_single_half_of_a_plan: TwoHalves breaks check_bounded pieces_of_a_plan_are_not_overwritten_while_they_are_read with "the piece of another step";
+    mutant_stamp_taken_as_credit: StampIsNoCredit breaks check_bounded a_stamp_gives_no_credit_for_its_own_piece with "Causality violation";
+    mutant_writer_of_a_plan_does_not_check: WriterChecksReaders breaks check_bounded a_stamp_gives_no_credit_for_its_own_piece with "Causality violation";
     mutant_receiver_wakes_nobody: ReadingNotifies breaks check_bounded a_pair_ring_carries_messages_in_order with "deadlock";
 }

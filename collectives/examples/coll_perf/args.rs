@@ -92,6 +92,9 @@ pub(crate) struct Args {
     /// Whether the rank runs the schedule, and not the call
     #[arg(long, hide = true)]
     pub(crate) run_schedule: bool,
+    /// Whether it also runs the call that does the same, in turns with the schedule
+    #[arg(long, hide = true)]
+    pub(crate) in_turns: bool,
 }
 
 /// What callers do between calls.

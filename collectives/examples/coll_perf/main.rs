@@ -48,7 +48,9 @@ impl Lines {
             let words: Vec<&str> = line.split_whitespace().collect();
             let [size, place, numbers @ ..] = words.as_slice() else { continue };
             let numbers: Vec<f64> = numbers.iter().filter_map(|word| word.parse().ok()).collect();
-            if let (Ok(size), [time_us, p50_us, p99_us, wrong, over @ ..]) = (size.parse(), numbers.as_slice()) {
+            if let (Ok(size), [time_us, p50_us, p99_us, wrong, over @ ..]) =
+                (size.parse(), numbers.as_slice())
+            {
                 let (time_us, p50_us, p99_us, over_us) = (*time_us, *p50_us, *p99_us, over.first().copied());
                 let line = Line { time_us, p50_us, p99_us, wrong: *wrong as u64, over_us };
                 self.0.entry((size, *place == "in")).or_default().push(line);
@@ -180,10 +182,11 @@ fn measure(args: &Args, calls: bool) -> Outcome<Report> {
         for (at, contestant) in contestants.iter_mut().enumerate() {
             match contestant.role {
                 Role::Ours if calls => {
-                    contestant.lines.add(&ours(args, folder.path(), run, (at == 1).then_some("--window"))?)
+                    let form: &[&str] = if at == 1 { &["--window"] } else { &[] };
+                    contestant.lines.add(&ours(args, folder.path(), run, form)?);
                 }
                 Role::Schedule if args.schedule.is_some() => {
-                    contestant.lines.add(&ours(args, folder.path(), run, Some("--run-schedule"))?);
+                    contestant.lines.add(&ours(args, folder.path(), run, &["--run-schedule", "--in-turns"])?);
                 }
                 Role::Ours | Role::Schedule => {}
                 Role::Limit => {
@@ -201,8 +204,8 @@ fn measure(args: &Args, calls: bool) -> Outcome<Report> {
 }
 
 /// Starts this program once for each rank, as a shell would.
-fn ours(args: &Args, folder: &Path, run: u32, form: Option<&str>) -> Outcome<String> {
-    let name = format!("ours-{run}{}", form.unwrap_or_default());
+fn ours(args: &Args, folder: &Path, run: u32, form: &[&str]) -> Outcome<String> {
+    let name = format!("ours-{run}{}", form.concat());
     let (program, path) = (std::env::current_exe()?, folder.join(name));
     let text = [
         ("--kind", args.kind.to_string()),

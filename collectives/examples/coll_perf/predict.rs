@@ -1,12 +1,14 @@
 //! What `ipcq-sim` predicts for an all-reduce on the memory of this machine, beside what it takes.
 //!
-//! The topology comes from a file of `ipcq calibrate`, or is measured first. The calls are out of place and staged.
+//! The topology comes from a file of `ipcq calibrate`, or is measured first. The calls are out of place and staged. Below stand the schedules
+//! of the library, run as plans.
 
 use crate::args::{Args, Mode};
 use crate::trial::{Times, Trial, table};
-use crate::{Outcome, table as tables};
+use crate::{Outcome, schedule, table as tables};
 use bench_support::Figure;
-use collectives::Kind;
+use ccl_schedule::{Goal, algo};
+use collectives::{Kind, Passing, Plan, Table};
 use ipcq_sim::calibrate::calibrate;
 use ipcq_sim::config::{DType, Fabric, Settings, Topology, TopologyFile};
 use ipcq_sim::engine::Engine;
@@ -58,12 +60,12 @@ fn predict(args: &Args, topology: &Topology, name: &str) -> Outcome<Times> {
     Ok(times)
 }
 
-fn compare(args: &Args) -> Outcome<Vec<Compared>> {
-    let topology = topology(args)?;
+fn compare(args: &Args, topology: &Topology) -> Outcome<Vec<Compared>> {
     let entry = one_shot_entry(args.ranks);
     let of = |name, limit| -> Outcome<Compared> {
-        let trial = Trial { kind: Kind::AllReduce, window: false, table: table(&[(entry, limit)])? };
-        Ok(Compared { name, predicted: predict(args, &topology, name)?, measured: trial.measure(args)? })
+        let table = table(&[(entry, limit)])?;
+        let trial = Trial { kind: Kind::AllReduce, window: false, table, schedule: None };
+        Ok(Compared { name, predicted: predict(args, topology, name)?, measured: trial.measure(args)? })
     };
     Ok(vec![of("direct_one_shot", u32::MAX)?, of("direct_two_shot", 0)?])
 }
@@ -86,7 +88,8 @@ fn error_of(predicted: f64, measured: f64) -> f64 {
 /// Prints a table.
 pub(crate) fn print(args: &Args) -> Outcome<()> {
     let args = &Args { mode: Mode::Dirty, from: args.from.max(64), ..args.clone() };
-    let all = compare(args)?;
+    let topology = topology(args)?;
+    let all = compare(args, &topology)?;
     println!("# all_reduce f32, {} ranks, staged, out of place: predicted and measured, us", args.ranks);
     print!("#{:>9}", "size");
     all.iter().for_each(|one| print!(" | {:>27}", one.name));
@@ -113,13 +116,42 @@ pub(crate) fn print(args: &Args) -> Outcome<()> {
     println!(
         "# largest error from 64 KiB on: {worst:.0} %; the prediction chooses the fastest for {agree} of {sizes} sizes"
     );
+    print_library(args, &topology)
+}
+
+/// How the plan of a schedule of the library passes data here: by reference, or by value where that would wait forever; `None` where there
+/// is none for so many ranks.
+fn passing(name: &str, ranks: u32) -> Option<(Passing, Goal)> {
+    let ways = [Passing::Reference, Passing::Value { slots: 4 }];
+    ways.into_iter().find_map(|way| Some((way, Plan::named(name, ranks, way).ok()?.goal())))
+}
+
+/// Prints a table of all schedules of the library, each run as a plan. They stage and add as the prediction has it, and wait more often.
+fn print_library(args: &Args, topology: &Topology) -> Outcome<()> {
+    let args = &Args { from: args.from.max(4 << 10), factor: 16, ..args.clone() };
+    println!("\n# schedules of the library as plans, {} ranks: predicted and measured, us", args.ranks);
+    print!("#{:>30} {:>10}", "schedule", "by");
+    args.sizes().into_iter().for_each(|size| print!(" | {:>27}", tables::readable(size)));
+    println!();
+    for names in algo::NAMES {
+        let Some((way, goal)) = passing(names[0], args.ranks) else { continue };
+        let kind = schedule::kind(goal).unwrap_or(Kind::AllReduce);
+        let trial = Trial { kind, window: false, table: Table::DEFAULT, schedule: Some((names[0], way)) };
+        let (predicted, measured) = (predict(args, topology, names[0])?, trial.measure(args)?);
+        print!("{:>31} {:>10}", names[0], schedule::name(way));
+        for ((_, predicted), (_, measured)) in predicted.iter().zip(&measured) {
+            let error = error_of(*predicted, *measured);
+            print!(" | {predicted:>9.1} {measured:>9.1} {error:>+6.0}%");
+        }
+        println!();
+    }
     Ok(())
 }
 
 /// Prints figures for `cargo xtask bench`: the prediction, held against the measurement.
 pub(crate) fn figures(args: &Args) -> Outcome<()> {
     let args = Args { ranks: 2, from: HOLDS_FROM, to: 16 << 20, factor: 16, runs: 3, ..args.clone() };
-    for one in compare(&args)? {
+    for one in compare(&args, &topology(&args)?)? {
         for ((size, value), (_, measured)) in one.predicted.iter().zip(&one.measured) {
             let case = format!("predicted {} {}, 2 ranks", one.name, tables::readable(*size));
             let figure = Figure {

@@ -145,7 +145,8 @@ impl Rank<'_, '_> {
 
     /// How many nanoseconds the plan takes more than the call that does the same, measured in turns.
     fn over_the_call(&self, size: usize, in_place: bool, rounds: u64) -> Outcome<Option<f64>> {
-        let Some(plan) = self.plan.as_ref().filter(|plan| schedule::kind(plan.goal()) == Some(self.args.kind))
+        let Some(plan) =
+            self.plan.as_ref().filter(|plan| schedule::kind(plan.goal()) == Some(self.args.kind))
         else {
             return Ok(None);
         };

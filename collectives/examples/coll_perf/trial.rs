@@ -1,21 +1,23 @@
-//! One form of a call, by a table of its own: what predictions are held against, and what tables are tuned by.
+//! One form of a call, by a table of its own, or a schedule: what predictions are held against, and what tables are tuned by.
 
 use crate::args::Args;
-use crate::{Lines, Outcome};
-use collectives::{Kind, Table};
+use crate::{Lines, Outcome, schedule};
+use collectives::{Kind, Passing, Table};
 use std::process::{Child, Command, Stdio};
 
 /// Microseconds of a call for each of some sizes.
 pub(crate) type Times = Vec<(usize, f64)>;
 
-/// A call by a table.
-pub(crate) struct Trial {
+/// A call by a table, or a schedule.
+pub(crate) struct Trial<'a> {
     pub(crate) kind: Kind,
     pub(crate) window: bool,
     pub(crate) table: Table,
+    /// Instead of the call, the schedule of this name, and how it passes data.
+    pub(crate) schedule: Option<(&'a str, Passing)>,
 }
 
-impl Trial {
+impl Trial<'_> {
     /// Measures the sizes of the command line, as often as it says.
     pub(crate) fn measure(&self, args: &Args) -> Outcome<Times> {
         let mut lines = Lines::default();
@@ -23,7 +25,7 @@ impl Trial {
             lines.add(&self.once(args)?);
         }
         // A broadcast has one buffer.
-        let in_place = self.kind == Kind::Broadcast;
+        let in_place = self.kind == Kind::Broadcast && self.schedule.is_none();
         let time = |size| Some((size, lines.median((size, in_place), |line| line.time_us)?));
         Ok(args.sizes().into_iter().filter_map(time).collect())
     }
@@ -42,12 +44,17 @@ impl Trial {
             ("--ranks", args.ranks.to_string()),
             ("--path", path.display().to_string()),
         ];
+        let schedule = self.schedule.map(|(name, passing)| {
+            let passing = schedule::name(passing);
+            ["--run-schedule", "--schedule", name, "--passing", &passing].map(str::to_owned)
+        });
         let output = tempfile::NamedTempFile::new()?;
         let start = |rank: u32| {
             let mut command = Command::new(&program);
             command
                 .args(text.iter().flat_map(|(name, value)| [*name, value]))
-                .args(self.window.then_some("--window"));
+                .args(self.window.then_some("--window"))
+                .args(schedule.iter().flatten());
             command.args(["--rank", &rank.to_string()]).env(Table::VARIABLE, &file);
             command.stdin(Stdio::null()).stdout(output.reopen()?).spawn()
         };

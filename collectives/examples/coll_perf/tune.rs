@@ -65,7 +65,8 @@ pub(crate) fn write(args: &Args, file: &Path) -> Outcome<()> {
 
 fn value(args: &Args, entry: &Entry) -> Outcome<u32> {
     let measure = |args: &Args, value: u32| {
-        let trial = Trial { kind: entry.kind, window: entry.window, table: table(&[(entry.name, value)])? };
+        let table = table(&[(entry.name, value)])?;
+        let trial = Trial { kind: entry.kind, window: entry.window, table, schedule: None };
         trial.measure(args)
     };
     let between = |one: u32, other: u32, [from, to]: [usize; 2]| {

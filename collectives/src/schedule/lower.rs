@@ -277,9 +277,7 @@ impl<'p> Lowering<'p> {
     fn held(&self, rank: usize, from: Src) -> Held {
         match from {
             Src::Tile(tile) => self.ranks[rank].tiles[tile as usize],
-            Src::Held(channel, _) => {
-                self.queues[channel].held.unwrap_or(Held::at(None, NONE))
-            }
+            Src::Held(channel, _) => self.queues[channel].held.unwrap_or(Held::at(None, NONE)),
         }
     }
 

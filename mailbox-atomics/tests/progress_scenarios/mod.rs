@@ -3,13 +3,17 @@
 //! Budget: every scenario ends within a minute in a release build. Those of two ranks that exchange several pieces, and those of three
 //! ranks, explore all schedules with at most [`PREEMPTIONS`] forced switches.
 
+mod stamps;
+
+pub use stamps::*;
+
 use deadline::Deadline;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 use mailbox_atomics::{
     Credit, Halves, Observed, PROGRESS_LINES, PairLines, PairReceiver, PairSender, PairTaken, ParkFlag,
-    Progress, ProgressWords, RecordRing, Use, Wait, WordU32,
+    Progress, ProgressWords, RecordRing, StampLine, Use, Wait, WordU32,
 };
 use std::time::Duration;
 
@@ -51,6 +55,7 @@ impl Piece {
 #[derive(Default)]
 struct Rank {
     words: ProgressWords,
+    stamp: StampLine,
     records: RecordRing,
     halves: [Piece; 2],
 }
@@ -71,7 +76,8 @@ struct Side<'a> {
 
 impl<'a> Side<'a> {
     fn new(ranks: &'a [Rank], me: usize) -> Self {
-        let progress = Progress::new(ranks.iter().map(|rank| &rank.words), me, 0);
+        let progress = Progress::new(ranks.iter().map(|rank| &rank.words), me, 0)
+            .with_stamps(ranks.iter().map(|rank| &rank.stamp));
         Self { progress, halves: Halves::default(), ranks, me }
     }
 

@@ -34,6 +34,11 @@ const SLOW: &[(&str, &str, &str)] = &[
     ("comm-hccl-c", "proc_c_api", "a_program_in_c_makes_collective_calls_on_the_double"),
     ("chip-runtime", "random_graphs", "large_random_graphs_give_what_their_tasks_give_one_after_the_other"),
     ("collectives", "proc_kernels", "kernels_and_ranks_in_rust_make_one_group_with_the_same_bits"),
+    (
+        "collectives",
+        "proc_coll_perf",
+        "a_schedule_of_the_library_or_of_a_file_runs_and_a_wrong_one_is_refused",
+    ),
     ("collectives", "proc_random_plans", "a_thousand_random_schedules_and_cuts_give_what_their_replay_gives"),
 ];
 

@@ -1,0 +1,85 @@
+//! `coll_perf --schedule` as a user starts it: a schedule of the library, one from a file, and what is refused.
+#![allow(missing_docs)]
+
+use ccl_schedule::algo::{self, Shape};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The program. Cargo builds no example for a test, so the test asks for it.
+fn program() -> PathBuf {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--quiet", "--package", "collectives", "--example", "coll_perf"]);
+    cargo.arg("--message-format=json").current_dir(env!("CARGO_MANIFEST_DIR")).stderr(Stdio::inherit());
+    let output = cargo.output().unwrap();
+    assert!(output.status.success(), "{cargo:?}: {}", output.status);
+    let report = String::from_utf8_lossy(&output.stdout);
+    let path = report.split('"').rfind(|word| word.ends_with("/examples/coll_perf"));
+    path.unwrap_or_else(|| panic!("cargo reports no coll_perf: {report}")).into()
+}
+
+/// Runs it with one small size. Returns whether it succeeded, and what it printed.
+fn run(program: &Path, schedule: &Path, more: &[&str]) -> (bool, String, String) {
+    let args = ["--alone", "--quick", "--from", "1K", "--to", "1K", "--warmup", "1", "--iterations", "3"];
+    let output =
+        Command::new(program).args(args).arg("--schedule").arg(schedule).args(more).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.success(), text(output.stdout), text(output.stderr))
+}
+
+/// The row of the schedule: it ran, and no element was wrong in either place.
+fn ran(program: &Path, schedule: &Path, more: &[&str]) {
+    let (success, stdout, stderr) = run(program, schedule, more);
+    assert!(success, "{stdout}\n{stderr}");
+    let of_schedule = stdout.split("# the schedule").nth(1).unwrap_or_else(|| panic!("{stdout}"));
+    let row = of_schedule.lines().find(|line| line.trim_start().starts_with("1024 ")).unwrap();
+    let wrong = row.split('|').skip(1).map(|half| half.split_whitespace().nth(3).unwrap().to_owned());
+    assert_eq!(wrong.collect::<Vec<_>>(), ["0", "0"], "{stdout}");
+}
+
+/// A schedule of the library as a file.
+fn dumped(folder: &Path, name: &str, ranks: u32) -> PathBuf {
+    let program = algo::build(name, ranks, &Shape { window: 4, ..Shape::default() }).unwrap();
+    let mut text = Vec::new();
+    ccl_schedule::dump(&*program, &mut text).unwrap();
+    let file = folder.join(format!("{name}.json"));
+    std::fs::write(&file, text).unwrap();
+    file
+}
+
+// PL-1, PL-2
+#[test]
+#[ignore = "slow: cargo xtask ci slow"]
+fn a_schedule_of_the_library_or_of_a_file_runs_and_a_wrong_one_is_refused() {
+    let (program, folder) = (program(), tempfile::tempdir().unwrap());
+    ran(&program, Path::new("ring_reduce_scatter_allgather"), &[]);
+    let tree = dumped(folder.path(), "tree_allreduce", 3);
+    ran(&program, &tree, &["--ranks", "3", "--passing", "value:2"]);
+
+    // One send is left out: the sentence is the prover's.
+    let broken = dumped(folder.path(), "direct_one_shot", 2);
+    let text = std::fs::read_to_string(&broken).unwrap();
+    let mut schedule: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let ops = schedule["programs"][1].as_array_mut().unwrap();
+    let at = ops.iter().position(|op| op["op"] == "send").unwrap();
+    ops.remove(at);
+    schedule["messages"] = (schedule["messages"].as_u64().unwrap() - 1).into();
+    std::fs::write(&broken, schedule.to_string()).unwrap();
+    let loaded = ipcq_sim::schedule_file::load(&broken).unwrap();
+    let sentence = ccl_schedule::prove_by_reference(&loaded).unwrap_err().to_string();
+
+    let (empty, missing) = (folder.path().join("empty.json"), folder.path().join("missing.json"));
+    std::fs::write(&empty, "{}").unwrap();
+    let ring = dumped(folder.path(), "ring_accumulate", 4);
+    let unknown = Path::new("rnig");
+    for (schedule, parts) in [
+        (broken.as_path(), ["direct_one_shot", &sentence]),
+        (&missing, ["missing.json: cannot be read", "No such file"]),
+        (&empty, ["empty.json", "missing field"]),
+        (unknown, ["unknown algorithm", "ring_accumulate"]),
+        (&ring, ["for 4 ranks", "--ranks 4"]),
+    ] {
+        let (success, stdout, stderr) = run(&program, schedule, &["--ranks", "2"]);
+        let told = parts.iter().all(|part| stderr.contains(part));
+        assert!(!success && stdout.is_empty() && told, "{}: {stdout}\n{stderr}", schedule.display());
+    }
+}

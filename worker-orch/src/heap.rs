@@ -145,9 +145,18 @@ impl Heap {
         self.free_dropped(&mut state);
     }
 
+    /// Frees everything that was dropped: nothing that may use it is under way.
+    pub(crate) fn free_all_dropped(&self) {
+        self.free_dropped_until(&mut self.lock(), u64::MAX);
+    }
+
     fn free_dropped(&self, state: &mut HeapState) {
         // Relaxed: see the field.
-        let over = self.over.load(Ordering::Relaxed);
+        self.free_dropped_until(state, self.over.load(Ordering::Relaxed));
+    }
+
+    /// Frees what was dropped in runs up to `over`.
+    fn free_dropped_until(&self, state: &mut HeapState, over: u64) {
         let HeapState { arena, dropped, live } = state;
         dropped.retain(|(run, pages)| {
             let in_use = *run > over;

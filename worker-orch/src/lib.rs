@@ -68,6 +68,10 @@
 //!   failed; one that takes longer than its [limit](Args::within) ends its run, whose error names it.
 //! - **WO-21** [`Worker::metrics`] counts for each child what it has finished and what waits for it, and in a Worker that is
 //!   [measured](WorkerBuilder::measured) how long it was busy and waited.
+//! - **WO-22** When a [scope](Orchestrator::scope) of a run returns, the tasks that were submitted before are done, what was dropped is free, and the
+//!   domains made in it are released.
+//! - **WO-23** A buffer of a domain that is [staged](DomainStaging) holds the bytes of the host before a task can reach it, and they are on the host when the
+//!   domain is released, unless the run failed.
 //!
 //! # The order of tasks
 //! Each chip executes its tasks in the order of the submits. Between chips the order follows from memory: a task
@@ -285,7 +289,7 @@ pub use comm_context::comm::{AddressSpace, ArgumentError, CommError, Membership,
 pub use graph_object::GraphObject;
 pub use host_buffer::{Element, HostBuffer, flat_tensor};
 pub use metrics::{ChildMetrics, Metrics};
-pub use parent::{ChipMemory, Domain, DomainContext, Orchestrator};
+pub use parent::{ChipMemory, Domain, DomainContext, DomainStaging, Orchestrator};
 pub use program::{OrchestrationFn, Program, TaskFn};
 pub use run_handle::{Run, RunState};
 pub use signature::Signature;

@@ -95,8 +95,20 @@ impl Worker {
             return Err(invalid(text, "add_worker"));
         }
         child.inherit_heaps(&[self.heap.region().clone()]);
+        child.inherit_heaps(&self.heaps_above);
         self.workers.push((format!("worker {}", self.workers.len()), child));
         Ok(())
+    }
+
+    /// The Worker that the call number `number` of [`add_worker`](Self::add_worker) put under this one, to configure it and to register programs
+    /// with it. Before [`init`](Self::init), which starts a process with it: what is up is reached by the tasks of an orchestration.
+    pub fn nested(&mut self, number: usize) -> Result<&mut Self, Failure> {
+        self.must_be_down("nested")?;
+        let workers = self.workers.len();
+        let found = self.workers.get_mut(number).map(|(_, child)| child);
+        found.ok_or_else(|| {
+            invalid(format!("there is no Worker {number} under this one; it has {workers}"), "nested")
+        })
     }
 
     fn inherit_heaps(&mut self, heaps: &[Arc<Region>]) {
@@ -203,6 +215,7 @@ impl Worker {
     /// is cleaned up again; then it may be called again.
     pub fn init(&mut self) -> Result<(), Failure> {
         self.must_be_down("init")?;
+        self.workers.iter().try_for_each(|(_, child)| child.must_be_down("init"))?;
         let (level, chips) = (self.settings.level, self.chips.len());
         let span = log::span(|| tracing::info_span!("init", level, chips));
         let _entered = span.enter();
@@ -459,7 +472,8 @@ fn check_group(chips: &[ChipConfig]) -> Result<(), Failure> {
         return Ok(());
     }
     let text = format!(
-        "the chips' ranks are {ranks:?}; give all {0} chips a communicator of {0} ranks, each rank once, or none",
+        "the chips' ranks are {ranks:?}; give all {0} chips a communicator of {0} ranks, each rank once, or none: \
+         a group is of the chips of one Worker",
         chips.len()
     );
     Err(invalid(text, "configure_chips"))

@@ -447,6 +447,68 @@ fn a_cancelled_task_does_not_begin_and_fails_its_run() {
 // WO-20
 #[test]
 #[serial]
+fn a_task_that_waits_for_another_chip_does_not_begin_when_it_is_cancelled() {
+    let mut worker = plain(2);
+    let (hold, count) =
+        (worker.register_function("hold", await_word), worker.register_function("count", count));
+    let (gate, x) = (worker.host_buffer::<f32>(1).unwrap(), worker.host_buffer::<f32>(1).unwrap());
+    worker.init().unwrap();
+    let held = Args::new().tensor(&gate.tensor(), Access::Input);
+    let counted = Args::new().tensor(&x.tensor(), Access::InOut);
+    let ([first, second], run) = worker
+        .submit_run(|orch| {
+            let first = orch.submit_next_level(hold, &held, 0)?;
+            Ok([first, orch.submit_next_level(count, &counted.after(&[first]), 1)?])
+        })
+        .unwrap();
+    // Chip 1 has the task and waits for chip 0 when the first task of this Worker is cancelled.
+    while !worker.metrics().unwrap().children[1].activity.contains("waits for") {
+        std::thread::yield_now();
+    }
+    worker.cancel_task(second).unwrap();
+    assert_eq!(worker.task(second).unwrap().state, TaskState::Waiting);
+    gate.write(&[1.0]).unwrap();
+    assert!(text(&run.wait(&mut worker, secs(60)).unwrap_err()).contains("cancelled by its caller"));
+    assert_eq!(x.to_vec(), [0.0]);
+    let states = [first, second].map(|task| worker.task(task).unwrap().state);
+    assert_eq!(states, [TaskState::Done, TaskState::Failed]);
+}
+
+/// Waits for peers that do not come.
+const ALONE: &str = r#"
+#include "comm_kernel.h"
+extern "C" void kernel_entry(int64_t *args) {
+    (void)!comm_phase_barrier(comm_pointer<CommContext>(args[0]), comm_pointer<CommPhaseBarrier>(args[1]));
+}
+"#;
+
+// WO-20
+#[test]
+#[serial]
+fn a_kernel_that_is_cancelled_as_it_begins_returns() {
+    let folder = tempfile::tempdir().unwrap();
+    let so = kernel(folder.path(), "alone", ALONE);
+    for _ in 0..8 {
+        let mut worker = grouped(2, 16);
+        let alone = worker.register_kernel(&so).unwrap();
+        worker.init().unwrap();
+        let chip = worker.chip_contexts().unwrap()[1].clone();
+        let args = Args::new().scalar(chip.device_ctx.0).scalar(chip.buffer("barrier").unwrap().addr.0);
+        for round in 0..25 {
+            let (task, run) = worker.submit_run(|orch| orch.submit_next_level(alone, &args, 1)).unwrap();
+            (0..round * 40).for_each(|_| std::hint::spin_loop());
+            worker.cancel_task(task).unwrap();
+            let failure = run.wait(&mut worker, secs(60)).unwrap_err();
+            assert!(text(&failure).contains("the task was cancelled by its caller"), "{round}: {failure}");
+            assert_eq!(worker.task(task).unwrap().state, TaskState::Failed);
+        }
+        worker.close().unwrap();
+    }
+}
+
+// WO-20
+#[test]
+#[serial]
 fn f07_a_task_beyond_its_own_limit_ends_its_run_and_is_named() {
     let mut worker = plain(2);
     let (hold, count) =
@@ -488,6 +550,51 @@ fn f07_a_task_beyond_its_own_limit_ends_its_run_and_is_named() {
             .unwrap();
     });
     assert_eq!(x.to_vec(), [3.0]);
+}
+
+/// Reads the layout that the control block says it has, by the code of `comm-inspect`.
+#[test]
+#[serial]
+fn f44_a_running_worker_can_be_inspected_from_outside() {
+    let mut worker = builder(2).sub_workers(1).build().unwrap();
+    let (hold, count) =
+        (worker.register_function("hold", await_word), worker.register_function("count", count));
+    let (gate, x) = (worker.host_buffer::<f32>(1).unwrap(), worker.host_buffer::<f32>(1).unwrap());
+    let own = std::process::id();
+    assert_eq!(comm_sim::workers_of(own).unwrap(), Vec::<String>::new());
+    worker.init().unwrap();
+    let pids = support::children_of(own);
+    let line = |name: &str, pid: u32, doing: &str| {
+        let tables = comm_sim::workers_of(own).unwrap();
+        assert_eq!(tables.len(), 1, "{tables:?}");
+        assert!(tables[0].starts_with(&format!("Worker of process {own}:\n")), "{tables:?}");
+        let begin = format!("  {name:<12} pid {pid:<8} ");
+        let line = tables[0].lines().find(|line| line.starts_with(&begin));
+        line.unwrap_or_else(|| panic!("{begin:?} in {tables:?}")).contains(doing)
+    };
+    assert!(line("chip 1", pids[1], "idle, 0 of 0 done") && line("sub-worker 0", pids[2], "idle"));
+    let held = Args::new().tensor(&gate.tensor(), Access::Input);
+    let counted = Args::new().tensor(&x.tensor(), Access::InOut);
+    let (_, run) = worker
+        .submit_run(|orch| {
+            let first = orch.submit_next_level(hold, &held, 0)?;
+            (0..3).try_for_each(|_| orch.submit_next_level(count, &counted, 1).map(drop))?;
+            orch.submit_next_level(count, &counted.after(&[first]), 1)
+        })
+        .unwrap();
+    // From the parent, and the same from a child.
+    while !line("chip 0", pids[0], "in task 1 for ")
+        || !line("chip 1", pids[1], "waits for task 1 of chip 0 before, 3 of 4 done")
+    {
+        std::thread::yield_now();
+    }
+    assert_eq!(comm_sim::workers_of(pids[2]).unwrap().len(), 1);
+    gate.write(&[1.0]).unwrap();
+    done(&run, &mut worker);
+    assert!(line("chip 1", pids[1], "idle, 4 of 4 done"));
+    worker.close().unwrap();
+    assert_eq!(comm_sim::workers_of(own).unwrap(), Vec::<String>::new());
+    assert!(comm_sim::workers_of(u32::MAX - 1).is_err());
 }
 
 // WO-21

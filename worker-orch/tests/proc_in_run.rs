@@ -1,4 +1,5 @@
-//! What an orchestration does with memory inside a run: copies, allocations, domains that end early; and groups of sub-workers.
+//! What an orchestration does with memory inside a run: copies, allocations, scopes, staging, domains that end early; and groups of
+//! sub-workers.
 #![allow(missing_docs)]
 
 mod support;
@@ -6,7 +7,7 @@ mod support;
 use comm_context::abi::DType;
 use serial_test::serial;
 use support::{builder, form_group, plain, text};
-use worker_orch::{Access, Args, CollectivesOptions, ErrorCode, Failure, Op, Task};
+use worker_orch::{Access, Args, CollectivesOptions, DomainStaging, ErrorCode, Failure, Op, RunState, Task};
 
 fn double(task: &mut Task<'_>) -> Result<(), Failure> {
     let x = task.read::<f32>(0)?;
@@ -148,6 +149,141 @@ fn a_domain_that_is_released_early_makes_room_for_the_next() {
             .unwrap();
         worker.close().unwrap();
     }
+}
+
+// WO-22
+/// Host buffers, chip memory and domains of a scope make room for those of the next.
+#[test]
+#[serial]
+fn what_is_dropped_in_a_scope_is_free_at_its_end() {
+    for checked in [false, true] {
+        let plain = builder(2).sub_workers(1);
+        let mut worker = if checked { plain.checked() } else { plain }.build().unwrap();
+        let double = worker.register_function("double", double);
+        let x = worker.host_buffer::<f32>(4).unwrap();
+        x.write(&[1.0; 4]).unwrap();
+        worker.init().unwrap();
+        let step = |from: &_, to: &_| Args::new().tensor(from, Access::Input).tensor(to, Access::Output);
+        let places = worker
+            .run(|orch| {
+                let mut places = Vec::new();
+                for _ in 0..3 {
+                    places.push(orch.scope(|orch| {
+                        let between = orch.host_buffer::<f32>(4)?.tensor();
+                        orch.submit_next_level(double, &step(&x.tensor(), &between), 0)?;
+                        orch.submit_sub(double, &step(&between, &x.tensor()))?;
+                        let memory = orch.chip_alloc(1, 64)?;
+                        orch.copy_to(1, memory.addr(), &[7; 64])?;
+                        let domain =
+                            orch.allocate_domain("pair", &[0, 1], 4096, &[("x", DType::Float32, 4)])?;
+                        orch.scope(|orch| orch.allocate_domain("inner", &[1], 4096, &[]).map(drop))?;
+                        assert!(orch.domains().eq(["pair"]), "the inner one ended with its scope");
+                        Ok((between.addr, memory.addr(), domain.contexts()[0].window_base))
+                    })?);
+                    assert_eq!(orch.domains().count(), 0);
+                }
+                // Without a scope it is kept until the run is over.
+                let kept =
+                    [orch.host_buffer::<f32>(4)?.tensor().addr, orch.host_buffer::<f32>(4)?.tensor().addr];
+                assert_ne!(kept[0], kept[1]);
+                Ok(places)
+            })
+            .unwrap();
+        assert_eq!(x.to_vec(), [64.0; 4], "every task of a scope was done before the next");
+        assert!(places.iter().all(|place| *place == places[0]), "{places:?}");
+        worker.close().unwrap();
+    }
+}
+
+#[test]
+#[serial]
+fn a_scope_that_fails_fails_its_run_and_the_next_is_clean() {
+    let mut worker = plain(2);
+    let (double, fails) =
+        (worker.register_function("double", double), worker.register_function("fails", fails));
+    worker.init().unwrap();
+    let x = worker.host_buffer::<f32>(4).unwrap();
+    let args = Args::new().tensor(&x.tensor(), Access::InOut);
+    for task_fails in [true, false] {
+        let ended = worker.run(|orch| {
+            let ended = orch.scope(|orch| {
+                orch.allocate_domain("pair", &[0, 1], 4096, &[])?;
+                match task_fails {
+                    true => orch.submit_next_level(fails, &Args::new(), 1).map(drop),
+                    false => Err(Failure::new(ErrorCode::Task, "on purpose")),
+                }
+            });
+            assert!(ended.is_err());
+            ended
+        });
+        assert!(text(&ended.unwrap_err()).contains("on purpose"));
+        worker.run(|orch| orch.scope(|orch| orch.submit_next_level(double, &args, 0))).unwrap();
+    }
+    worker.close().unwrap();
+}
+
+// WO-23
+/// Inputs are there before the first task, outputs on the host when the domain is released, early or with its run.
+#[test]
+#[serial]
+fn buffers_of_a_domain_are_staged_from_the_host_and_back() {
+    let mut worker = plain(3);
+    let (double, fails) =
+        (worker.register_function("double", double), worker.register_function("fails", fails));
+    worker.init().unwrap();
+    let host = [(); 4].map(|()| worker.host_buffer::<f32>(16).unwrap());
+    let [x, y, back_x, back_y] = &host;
+    let staging = DomainStaging::new()
+        .load_from(0, "x", &x.span())
+        .load_from(1, "y", &y.span())
+        .store_to(0, "x", &back_x.span())
+        .store_to(1, "y", &back_y.span());
+    let buffers = [("x", DType::Float32, 16), ("y", DType::Float32, 16)];
+    for (round, early) in [false, true, true, false].into_iter().enumerate() {
+        x.write(&[round as f32; 16]).unwrap();
+        y.write(&[10.0 + round as f32; 16]).unwrap();
+        worker
+            .run(|orch| {
+                let pair = orch.allocate_domain_staged("pair", &[2, 0], 4096, &buffers, &staging)?;
+                for (member, name) in pair.contexts().iter().zip(["x", "y"]) {
+                    let args = Args::new().tensor(&member.buffer(name)?.tensor()?, Access::InOut);
+                    orch.submit_next_level(double, &args, member.chip)?;
+                }
+                if early {
+                    orch.release_domain(&pair)?;
+                    assert_eq!(back_x.to_vec(), [2.0 * round as f32; 16]);
+                }
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(back_x.to_vec(), [2.0 * round as f32; 16]);
+        assert_eq!(back_y.to_vec(), [20.0 + 2.0 * round as f32; 16]);
+    }
+    // In flight: on the host when the run is over.
+    x.write(&[50.0; 16]).unwrap();
+    let (_, run) = worker
+        .submit_run(|orch| orch.allocate_domain_staged("pair", &[2, 0], 4096, &buffers, &staging).map(drop))
+        .unwrap();
+    assert_eq!(run.wait(&mut worker, support::secs(60)).unwrap(), RunState::Done);
+    assert_eq!(back_x.to_vec(), [50.0; 16]);
+    // After a failure nothing is copied back.
+    x.write(&[99.0; 16]).unwrap();
+    let failed = worker.run(|orch| {
+        orch.allocate_domain_staged("pair", &[2, 0], 4096, &buffers, &staging)?;
+        orch.submit_next_level(fails, &Args::new(), 1)
+    });
+    assert!(failed.is_err());
+    assert_eq!(back_x.to_vec(), [50.0; 16]);
+    worker
+        .run(|orch| {
+            let wrong = DomainStaging::new().store_to(2, "x", &back_x.span());
+            let refused = orch.allocate_domain_staged("pair", &[2, 0], 4096, &buffers, &wrong).unwrap_err();
+            assert!(text(&refused).contains("domain `pair`: there is no rank 2"), "{refused}");
+            assert_eq!(orch.domains().count(), 0);
+            Ok(())
+        })
+        .unwrap();
+    worker.close().unwrap();
 }
 
 fn pid(task: &mut Task<'_>) -> Result<(), Failure> {

@@ -56,6 +56,8 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
     // The last run of which this child recorded a failure. It is not read back from the control block: the
     // parent polls that cache line, and its owner would have to fetch it.
     let mut failed_run = words.failed_run();
+    // Decided before there are children.
+    let measured = parent.asks().measured();
     let Ok(mut idle) = Deadline::after(LONGEST_WAIT) else { return Ended::Shutdown };
     while let Some(seq) = next_frame(block, me, &mut ring, &mut idle, &spin) {
         words.set_busy(seq);
@@ -65,8 +67,7 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
             fault_point!("worker.child.shutdown");
             break;
         }
-        let asks = parent.asks();
-        let received_ns = if asks.measured() { monotonic_ns() } else { 0 };
+        let received_ns = if measured { monotonic_ns() } else { 0 };
         let ready = if covers(failed_run, frame.run)
             || frame.kind == Some(Kind::Task) && parent.is_cancelled(frame.run)
         {
@@ -75,17 +76,22 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
             await_prerequisites(block, me, &frame, &spin)
         };
         fault_point!("worker.frame.ready");
-        let start_ns = if asks.measured() { monotonic_ns() } else { 0 };
-        if asks.measured() {
+        let start_ns = if measured { monotonic_ns() } else { 0 };
+        if measured {
             block.record_start(me, seq, start_ns);
         }
+        // A task that is cancelled does not begin, and one that began before counts as failed.
+        let is_cancelled = || frame.kind == Some(Kind::Task) && block.is_task_cancelled(me, seq);
         let outcome = match ready {
-            Ok(()) if asks.tasks_cancelled() => execute_unless_cancelled(block, me, seq, executor, &frame),
-            Ok(()) => execute(parent, executor, &frame),
+            Ok(()) if is_cancelled() => Err(TaskError::Followed),
+            Ok(()) => {
+                let executed = execute(parent, executor, &frame);
+                if is_cancelled() { Err(TaskError::Followed) } else { executed }
+            }
             Err(error) => Err(error),
         };
         let outcome = outcome.map_err(|error| cause(block, me, seq, &frame, error));
-        if asks.measured() {
+        if measured {
             let end_ns = monotonic_ns();
             block.record_end(me, seq, end_ns, traced(&outcome));
             words.add_times(end_ns.saturating_sub(start_ns), start_ns.saturating_sub(received_ns));
@@ -200,23 +206,6 @@ fn await_prerequisites(
         }
     }
     Ok(())
-}
-
-/// The same where tasks of this Worker were cancelled: one that is does not begin, and one that began before counts as failed.
-#[cold]
-fn execute_unless_cancelled(
-    block: &ControlBlock,
-    me: usize,
-    seq: u64,
-    executor: &mut dyn Executor,
-    frame: &ReceivedFrame,
-) -> Result<Vec<u8>, TaskError> {
-    let is_cancelled = || frame.kind == Some(Kind::Task) && block.is_task_cancelled(me, seq);
-    if is_cancelled() {
-        return Err(TaskError::Followed);
-    }
-    let executed = execute(block.parent(), executor, frame);
-    if is_cancelled() { Err(TaskError::Followed) } else { executed }
 }
 
 /// A task that ended because it is cancelled itself does not follow another failure: it is the failure. The parent cancels the task before

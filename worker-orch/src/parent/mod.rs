@@ -22,7 +22,7 @@ mod up;
 
 pub(crate) use bring_up::{Plan, bring_up, replace_ended};
 pub(crate) use children::Ended;
-pub use orchestrator::{Domain, DomainContext, Orchestrator};
+pub use orchestrator::{Domain, DomainContext, DomainStaging, Orchestrator};
 pub(crate) use trace::TraceFile;
 pub use up::ChipMemory;
 pub(crate) use up::{Call, Up};

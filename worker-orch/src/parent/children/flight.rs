@@ -166,10 +166,13 @@ impl Children {
         failed.filter(|failed| covers(*failed, self.run)).min()
     }
 
-    /// Once a task has failed, those that wait for it return.
-    pub(super) fn attend(&self) {
+    /// Once a task has failed, those that wait for it return, and so does one that was cancelled after it had begun.
+    pub(in crate::parent) fn attend(&self) {
         if let Some(first) = self.must_cancel() {
             self.cancel_from(first);
+        }
+        if let Some(run) = self.block.begun_though_cancelled().filter(|_| !self.in_command) {
+            self.cancel_from(run);
         }
         // A run that was cancelled while others were in front of it.
         let cancelled = self.block.parent().cancelled_run();

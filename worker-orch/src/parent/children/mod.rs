@@ -135,6 +135,9 @@ impl Children {
         inherited: Option<Inherited>,
     ) -> Self {
         let registered = programs.changes().len();
+        for (child, (name, process)) in processes.iter().enumerate() {
+            block.set_about(child, process.pid(), name);
+        }
         let spin = SpinBudget::for_parties_on(processes.len() + 1, block.parent().cores());
         let handle = |(name, process)| ChildHandle {
             name,

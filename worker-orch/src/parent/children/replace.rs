@@ -40,6 +40,7 @@ impl Children {
     /// `process` serves in the place of a child that was ended. It has all programs.
     pub(in crate::parent) fn replace(&mut self, child: usize, process: Child, programs: &Programs) {
         let handle = &mut self.handles[child];
+        self.block.set_about(child, process.pid(), &handle.name);
         handle.process = process;
         handle.ended = false;
         handle.registered = programs.changes().len();

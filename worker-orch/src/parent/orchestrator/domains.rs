@@ -2,6 +2,7 @@
 
 use super::Orchestrator;
 use super::collectives::{Groups, RunEnd};
+use super::staging::{DomainStaging, Stored};
 use crate::chip_context::ChipBuffer;
 use crate::log;
 use crate::parent::children::NamedMemory;
@@ -18,6 +19,11 @@ use worker_errors::{ErrorCode, Failure};
 
 /// How long the release of domains may take after a run that used up its own time.
 const CLEAN_UP: Duration = Duration::from_secs(2);
+
+/// Why Workers do not form a group.
+const OF_ONE_WORKER: &str = "these are Workers, and chips of several Workers cannot form a group: the memory that chips share is made \
+                             by their Worker, which starts no other process with it; give all devices of this host to one Worker \
+                             of level 3, or form a group in each Worker, in its orchestration";
 
 /// The group of all chips, which domains are made of.
 #[derive(Debug)]
@@ -51,6 +57,8 @@ struct Live {
     chips: Vec<usize>,
     /// The window of each chip, by the chip's number.
     windows: Vec<(usize, Range<u64>)>,
+    /// What is copied to the host before its release.
+    stores: Vec<Stored>,
 }
 
 impl Domains {
@@ -129,12 +137,32 @@ impl Orchestrator<'_> {
         window_size: usize,
         buffers: &[(&str, DType, usize)],
     ) -> Result<Domain, Failure> {
+        self.allocate_domain_staged(name, chips, window_size, buffers, &DomainStaging::new())
+    }
+
+    /// [Makes a domain](Self::allocate_domain) whose buffers are filled from host memory before this returns, and copied to host memory when the
+    /// domain is released, early or with its run. After a run that failed nothing is copied.
+    pub fn allocate_domain_staged(
+        &mut self,
+        name: &str,
+        chips: &[usize],
+        window_size: usize,
+        buffers: &[(&str, DType, usize)],
+        staging: &DomainStaging,
+    ) -> Result<Domain, Failure> {
         let span = log::span(|| tracing::debug_span!("allocate_domain", name, ?chips, window_size));
         let _entered = span.enter();
         let (offsets, window_size) = self.check_domain(name, chips, window_size, buffers)?;
+        staging.check(chips.len(), buffers).map_err(|text| refused(name, &text))?;
         self.join_all()?;
         self.settle(chips)?;
-        self.collectively(chips, |orch| orch.allocate(name, chips, window_size, buffers, &offsets))
+        let domain =
+            self.collectively(chips, |orch| orch.allocate(name, chips, window_size, buffers, &offsets))?;
+        let stores = self.load(&domain, staging)?;
+        if let Some(live) = self.domains.live.last_mut() {
+            live.stores = stores;
+        }
+        Ok(domain)
     }
 
     /// Releases a domain before the run is over: waits for the earlier tasks of its chips, then frees its windows on all of them. A task
@@ -149,18 +177,37 @@ impl Orchestrator<'_> {
             );
             return Err(Failure::new(ErrorCode::Invalid, text).in_phase("release_domain"));
         };
+        self.release_live(at)
+    }
+
+    fn release_live(&mut self, at: usize) -> Result<(), Failure> {
         let chips = self.domains.live[at].chips.clone();
         self.settle(&chips)?;
-        self.domains.live.remove(at);
+        let stores = std::mem::take(&mut self.domains.live[at].stores);
+        self.store(&stores)?;
+        let Live { id, name, .. } = self.domains.live.remove(at);
         fault_point!("worker.domain.early-release");
         self.collectively(&chips, |orch| {
-            orch.close_collectives_of(domain.name())?;
+            orch.close_collectives_of(&name)?;
             for chip in &chips {
-                let frame = Frame { scalars: &[domain.id], ..Frame::new(Kind::ReleaseDomain, orch.run) };
+                let frame = Frame { scalars: &[id], ..Frame::new(Kind::ReleaseDomain, orch.run) };
                 orch.children.send(*chip, &frame, orch.deadline)?;
             }
             orch.settle(&chips)
         })
+    }
+
+    /// The number of the last domain that was made.
+    pub(super) fn last_domain(&self) -> u64 {
+        self.base.next_id
+    }
+
+    /// Releases this run's domains that were made after domain number `before`, the last first.
+    pub(super) fn release_domains_after(&mut self, before: u64) -> Result<(), Failure> {
+        while let Some(at) = self.domains.live.iter().rposition(|live| live.id > before) {
+            self.release_live(at)?;
+        }
+        Ok(())
     }
 
     /// The names of this run's domains that are not released, in the order in which they were made.
@@ -216,6 +263,7 @@ impl Orchestrator<'_> {
             name: name.to_owned(),
             chips: chips.to_vec(),
             windows: Vec::new(),
+            stores: Vec::new(),
         });
         let mut contexts = Vec::with_capacity(chips.len());
         for (position, (chip, seq)) in chips.iter().zip(sent).enumerate() {
@@ -273,9 +321,7 @@ impl Orchestrator<'_> {
         window_size: usize,
         buffers: &[(&str, DType, usize)],
     ) -> Result<(Vec<usize>, usize), Failure> {
-        let bad = |text: String| {
-            Failure::new(ErrorCode::Invalid, format!("domain `{name}`: {text}")).in_phase("allocate_domain")
-        };
+        let bad = |text: String| refused(name, &text);
         if window_size == 0 {
             return Err(bad("ask for a window of at least one byte".to_owned()));
         }
@@ -297,10 +343,7 @@ impl Orchestrator<'_> {
             return Err("name at least one chip".to_owned());
         }
         if self.children.ranks().len() != self.chips() {
-            return Err(
-                "only the chips of this Worker itself can communicate; do it in the Worker that has them"
-                    .to_owned(),
-            );
+            return Err(OF_ONE_WORKER.to_owned());
         }
         for (index, chip) in chips.iter().enumerate() {
             if *chip >= self.chips() || chips[..index].contains(chip) {
@@ -355,6 +398,10 @@ impl Orchestrator<'_> {
             // The run took too long, and its chips have come back: its domains are released all the same.
             self.deadline = Deadline::after(CLEAN_UP).unwrap_or(self.deadline);
         }
+        let stored = match end {
+            RunEnd::Succeeded => live.iter().try_for_each(|live| self.store(&live.stores)),
+            RunEnd::Failed => Ok(()),
+        };
         self.children.begin_clean_up(clean_up);
         let mut drained = self.close_collectives(clean_up, end);
         for (id, chip) in live.iter().flat_map(|live| live.chips.iter().map(|chip| (live.id, chip))) {
@@ -364,6 +411,11 @@ impl Orchestrator<'_> {
         drained = drained.and_then(|()| self.children.drain(self.deadline));
         self.children.forget_domains();
         self.children.end_command();
-        self.problems_after(clean_up, drained).into_result()
+        self.problems_after(clean_up, drained).into_result().and(stored)
     }
+}
+
+/// Why there is no such domain.
+fn refused(name: &str, text: &str) -> Failure {
+    Failure::new(ErrorCode::Invalid, format!("domain `{name}`: {text}")).in_phase("allocate_domain")
 }

@@ -1,15 +1,75 @@
-//! Memory of chips inside a run.
+//! Memory inside a run: of chips and of the host, and scopes that end it.
 
 use super::Orchestrator;
 use crate::args::Access;
+use crate::chip_context::ChipContext;
+use crate::host_buffer::{Element, HostBuffer};
 use crate::parent::up::{ChipMemory, CommandOf};
 use comm_context::abi::DeviceAddr;
 use fault_points::fault_point;
 use worker_errors::Failure;
 
-impl Orchestrator<'_> {
+impl<'w> Orchestrator<'w> {
+    /// The chips of this Worker; none where it is a Worker of Workers. An orchestration finds its chips' windows and buffers here.
+    pub fn chip_contexts(&self) -> &'w [ChipContext] {
+        self.memories.contexts()
+    }
+
+    /// Makes a host buffer, as [`Worker::host_buffer`](crate::Worker::host_buffer) does, for what passes from one task to another. When it is
+    /// dropped during the run, it is freed after the run, or at the end of a [scope](Self::scope).
+    pub fn host_buffer<T: Element>(&self, len: usize) -> Result<HostBuffer<T>, Failure> {
+        HostBuffer::new(self.memories.heap(), len)
+    }
+
+    /// Submits tasks with memory that ends before the run does: when this returns, all tasks that were submitted before are done, host buffers and
+    /// chip memory that were dropped are free, and the domains that `body` made are released. So a long run needs no more memory than the
+    /// largest of its scopes.
+    ///
+    /// Scopes may be inside each other. A tensor of memory that was dropped in a scope must not be used after it. When `body` or a task
+    /// fails, the memory is freed with the run.
+    ///
+    /// ```
+    /// use worker_orch::{Access, Args, Failure, Task, Worker};
+    ///
+    /// fn add_one(task: &mut Task<'_>) -> Result<(), Failure> {
+    ///     task.write(1, &task.read::<f32>(0)?.iter().map(|x| x + 1.0).collect::<Vec<_>>())
+    /// }
+    ///
+    /// let mut worker = Worker::builder().devices(&[0, 1]).build()?;
+    /// let add_one = worker.register_function("add_one", add_one);
+    /// let x = worker.host_buffer::<f32>(4)?;
+    /// worker.init()?;
+    /// let step = |from: &_, to: &_| Args::new().tensor(from, Access::Input).tensor(to, Access::Output);
+    /// worker.run(|orch| {
+    ///     for _ in 0..3 {
+    ///         orch.scope(|orch| {
+    ///             let between = orch.host_buffer::<f32>(4)?.tensor();
+    ///             orch.submit_next_level(add_one, &step(&x.tensor(), &between), 0)?;
+    ///             orch.submit_next_level(add_one, &step(&between, &x.tensor()), 1)
+    ///         })?;
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!(x.to_vec(), [6.0; 4]);
+    /// # Ok::<_, Failure>(())
+    /// ```
+    pub fn scope<T>(&mut self, body: impl FnOnce(&mut Self) -> Result<T, Failure>) -> Result<T, Failure> {
+        let before = self.last_domain();
+        let value = body(self)?;
+        self.still_well()?;
+        fault_point!("worker.scope.end");
+        let all: Vec<usize> = (0..self.children.len()).collect();
+        self.settle(&all)?;
+        self.release_domains_after(before)?;
+        fault_point!("worker.scope.free");
+        self.memories.heap().free_all_dropped();
+        let call = self.command_of("scope");
+        self.memories.free_dropped(self.children, call)?;
+        Ok(value)
+    }
+
     /// Allocates memory on a chip, as [`Worker::chip_alloc`](crate::Worker::chip_alloc) does. When it is dropped during the run, it is freed
-    /// after the run.
+    /// after the run, or at the end of a [scope](Self::scope).
     pub fn chip_alloc(&mut self, chip: usize, bytes: usize) -> Result<ChipMemory, Failure> {
         self.still_well()?;
         let call = self.command_of("chip_alloc");
@@ -64,7 +124,7 @@ impl Orchestrator<'_> {
         Ok(self.command_of(name))
     }
 
-    fn command_of(&self, name: &'static str) -> CommandOf {
+    pub(super) fn command_of(&self, name: &'static str) -> CommandOf {
         CommandOf { run: self.run, deadline: self.deadline, name }
     }
 

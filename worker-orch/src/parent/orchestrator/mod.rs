@@ -5,10 +5,12 @@ mod collectives;
 mod domains;
 mod memory;
 mod order;
+mod staging;
 
 pub(super) use collectives::RunEnd;
 pub(super) use domains::{BaseGroup, Domains};
 pub use domains::{Domain, DomainContext};
+pub use staging::DomainStaging;
 
 use super::address_spaces::AddressSpaces;
 use super::children::Children;

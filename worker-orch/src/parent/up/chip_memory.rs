@@ -87,6 +87,26 @@ impl<'a> Memories<'a> {
         self.spaces
     }
 
+    pub(in crate::parent) fn contexts(self) -> &'a [ChipContext] {
+        self.contexts
+    }
+
+    pub(in crate::parent) fn heap(self) -> &'a Arc<Heap> {
+        self.heap
+    }
+
+    /// Frees memory on devices that users have dropped. Nothing may be under way that uses it.
+    pub(in crate::parent) fn free_dropped(
+        self,
+        children: &mut Children,
+        call: CommandOf,
+    ) -> Result<(), Failure> {
+        self.allocations
+            .take_dropped()
+            .into_iter()
+            .try_for_each(|(chip, addr)| self.command(children, chip, Kind::Free, &[addr], call).map(drop))
+    }
+
     pub(in crate::parent) fn chip_alloc(
         self,
         children: &mut Children,
@@ -285,11 +305,8 @@ impl Up {
         if self.chip_memory == ChipMemoryKind::Host {
             return Ok(());
         }
-        for (chip, addr) in self.allocations.take_dropped() {
-            let (memories, children, command) = self.parts("chip_free", deadline);
-            memories.command(children, chip, Kind::Free, &[addr], command)?;
-        }
-        Ok(())
+        let (memories, children, command) = self.parts("chip_free", deadline);
+        memories.free_dropped(children, command)
     }
 
     fn command(&mut self, call: Call) -> Result<(Memories<'_>, &mut Children, CommandOf), Failure> {

@@ -44,12 +44,9 @@ impl Up {
         if !matches!(self.task(task)?.state, TaskState::Waiting | TaskState::Running) {
             return Ok(());
         }
-        self.children.block().cancel_task(usize::from(at.child), at.seq);
-        // A task that began before the word is running by now, and ends with its run. One that begins in the very moment of the first call of
-        // a Worker may be seen by neither side, since nothing orders the two stores before the two loads: it then runs to its end.
-        if self.task(task)?.state == TaskState::Running {
-            self.children.cancel_from(task.run().run);
-        }
+        self.children.block().cancel_task(usize::from(at.child), task.run().run, at.seq);
+        // A task that has begun ends with its run. What is missed here, the next wait finds.
+        self.children.attend();
         Ok(())
     }
 }

@@ -15,16 +15,21 @@ use shared_memory::{PAGE, Region, RegionError};
 use std::num::NonZeroU32;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use words::{CancelWords, ChildWords, RunWords, TimeWords};
+use words::{
+    ACTIVITY_AT, AboutWords, CancelWords, ChildWords, DONE_AT, LegendWords, MAGIC, NAME_BYTES, RunWords,
+    TimeWords, VERSION,
+};
 
 /// Slots in a ring: tasks that may be waiting at one child before a submit has to wait.
 pub(crate) const RING: u64 = 32;
 
+const LEGEND_AT: usize = 256;
 const RUN_AT: usize = 512;
 const FLAGS_AT: usize = 1024;
 const CHILDREN_AT: usize = PAGE;
 const TIMES_AT: usize = 1024;
 const CANCEL_AT: usize = 2048;
+const ABOUT_AT: usize = 2176;
 const FAILURE_AT: usize = PAGE;
 const ANSWER_AT: usize = 2 * PAGE;
 /// The first bytes of all slots stand together, and the rest of each elsewhere: most frames end in their first
@@ -42,10 +47,12 @@ pub(crate) const MAX_CHILDREN: usize = (CHILDREN_AT - FLAGS_AT) / 4 - 1;
 const _: () = {
     assert!(size_of::<ChildWords>() <= TIMES_AT);
     assert!(TIMES_AT + RING as usize * size_of::<TimeWords>() <= CANCEL_AT);
-    assert!(CANCEL_AT + size_of::<CancelWords>() <= FAILURE_AT);
+    assert!(CANCEL_AT + size_of::<CancelWords>() <= ABOUT_AT);
+    assert!(ABOUT_AT + size_of::<AboutWords>() + NAME_BYTES <= FAILURE_AT);
     assert!(FAILURE_AT + ANSWER_BYTES <= ANSWER_AT && ANSWER_AT + ANSWER_BYTES <= HEADS_AT);
     assert!(HEAD_BYTES.is_multiple_of(128));
-    assert!(size_of::<ParentWords>() <= RUN_AT && RUN_AT + size_of::<RunWords>() <= FLAGS_AT);
+    assert!(size_of::<ParentWords>() <= LEGEND_AT && LEGEND_AT + size_of::<LegendWords>() <= RUN_AT);
+    assert!(RUN_AT + size_of::<RunWords>() <= FLAGS_AT);
 };
 
 /// The name of the memory in errors and in `/proc`.
@@ -82,7 +89,41 @@ impl ControlBlock {
         region.reserve(0..tails_at(children, 0))?;
         let block = Self { region, children };
         block.parent().set_cores(usable_cores());
+        block.write_legend();
         Ok(block)
+    }
+
+    /// Where the words are that those see who look from outside.
+    fn write_legend(&self) {
+        let legend: &LegendWords = inside(self.region.words(LEGEND_AT));
+        legend.version.store(VERSION);
+        legend.parent_pid.store(std::process::id());
+        for (word, value) in [
+            (&legend.children, self.children),
+            (&legend.children_at, CHILDREN_AT),
+            (&legend.child_bytes, CHILD_BYTES),
+            (&legend.about_at, ABOUT_AT),
+            (&legend.done_at, DONE_AT),
+            (&legend.activity_at, ACTIVITY_AT),
+            (&legend.slots_at, HEADS_AT),
+            (&legend.slot_bytes, HEAD_BYTES),
+            (&legend.slots, RING as usize),
+        ] {
+            // Offsets in a page or a few, and at most a page of flags of children.
+            word.store(value as u32);
+        }
+        legend.magic.store(MAGIC);
+    }
+
+    /// The parent's side: which process `child` is, and its name, for those who look from outside.
+    pub(crate) fn set_about(&self, child: usize, pid: i32, name: &str) {
+        let at = CHILDREN_AT + child * CHILD_BYTES + ABOUT_AT;
+        let mut bytes = [0; NAME_BYTES];
+        // A zero stays at the end.
+        bytes[..NAME_BYTES - 1].iter_mut().zip(name.bytes()).for_each(|(to, from)| *to = from);
+        inside(self.region.write(at + size_of::<AboutWords>(), &bytes));
+        let about: &AboutWords = inside(self.region.words(at));
+        about.pid.store(pid as u32);
     }
 
     /// The control block of `children` children that the parent passed on.
@@ -164,20 +205,38 @@ impl ControlBlock {
         inside(self.region.words(CHILDREN_AT + child * CHILD_BYTES + CANCEL_AT))
     }
 
-    /// The parent's side: task `seq` of `child` counts as failed, and does not begin if it has not. Of several the earliest stays, since a child
-    /// skips what follows a failure.
-    pub(crate) fn cancel_task(&self, child: usize, seq: u64) {
-        let word = &self.cancel_words(child).task;
-        let pending = word.load();
+    /// The parent's side: task `seq` of `child`, of `run`, counts as failed, and does not begin if it has not. Of several the earliest stays,
+    /// since a child skips what follows a failure.
+    pub(crate) fn cancel_task(&self, child: usize, run: u64, seq: u64) {
+        let words = self.cancel_words(child);
+        let pending = words.task.load();
         if pending <= self.child(child).done() || seq < pending {
-            word.store(seq);
+            words.run.store(run);
+            words.task.store(seq);
         }
         self.parent().set_tasks_cancelled();
     }
 
     /// The child's side: whether its task `seq` is cancelled.
+    #[inline]
     pub(crate) fn is_task_cancelled(&self, child: usize, seq: u64) -> bool {
-        self.cancel_words(child).task.load() == seq
+        self.parent().asks().tasks_cancelled() && self.cancel_words(child).task.load() == seq
+    }
+
+    /// The parent's side: the run of a task that was cancelled and that its child is in all the same. Nothing orders the store with which a task
+    /// begins before the child's look at the cancelled task, nor the parent's store of that before its look at what the child does: both may
+    /// miss the other, so the parent looks again while it waits.
+    pub(crate) fn begun_though_cancelled(&self) -> Option<u64> {
+        if !self.parent().asks().tasks_cancelled() {
+            return None;
+        }
+        let of_child = |child: usize| {
+            let (task, run) = (self.cancel_words(child).task.load(), self.cancel_words(child).run.load());
+            let begun =
+                matches!(self.child(child).activity(), Activity::Task { seq, need: None, .. } if seq == task);
+            Some(run).filter(|run| begun && !self.parent().is_cancelled(*run))
+        };
+        (0..self.children).filter_map(of_child).min()
     }
 
     /// The number at the start of the slot for task `seq`.
@@ -324,6 +383,8 @@ fn outside(error: &RegionError) -> ! {
 
 #[cfg(test)]
 mod tests {
+    use super::super::frame::Prerequisite;
+    use super::super::run_number::first_of;
     use super::*;
 
     #[test]
@@ -334,6 +395,27 @@ mod tests {
         let same = ControlBlock::attach(fd(), 2).unwrap();
         same.child(1).set_busy(7);
         assert!(matches!(block.child(1).activity(), Activity::Task { seq: 7, .. }));
+    }
+
+    #[test]
+    fn a_cancelled_task_that_began_unseen_is_found_until_its_run_is_cancelled() {
+        let block = ControlBlock::create(2).unwrap();
+        let run = first_of(3);
+        block.child(1).set_busy(7);
+        assert_eq!((block.is_task_cancelled(1, 7), block.begun_though_cancelled()), (false, None));
+        block.cancel_task(1, run, 7);
+        assert!(block.is_task_cancelled(1, 7) && !block.is_task_cancelled(0, 7));
+        assert_eq!(block.begun_though_cancelled(), Some(run));
+        // Before it begins it finds out by itself.
+        let need = Prerequisite { child: 0, seq: 1 };
+        block.child(1).set_need(Some(need));
+        assert_eq!(block.begun_though_cancelled(), None);
+        block.child(1).set_need(None);
+        block.child(1).set_busy(8);
+        assert_eq!(block.begun_though_cancelled(), None, "that one is another task");
+        block.child(1).set_busy(7);
+        block.parent().cancel_run(run);
+        assert_eq!(block.begun_though_cancelled(), None);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::super::run_number::covers;
 use deadline::coarse_monotonic_ns;
 use mailbox_atomics::{DoneNumber, StickyWord, WordU32, WordU64};
 use shared_memory::Shared;
+use std::mem::offset_of;
 use std::num::NonZeroU32;
 
 /// Written by the parent.
@@ -119,7 +120,46 @@ impl Asks {
 pub(super) struct CancelWords {
     /// The first task of its flight that is cancelled.
     pub(super) task: WordU64,
+    /// The run of that task.
+    pub(super) run: WordU64,
 }
+
+/// Written by the parent for those who look at a running Worker from outside, such as `comm-inspect`: where the words are that they show. Another
+/// layout has another version.
+#[repr(C, align(128))]
+pub(super) struct LegendWords {
+    pub(super) magic: WordU64,
+    pub(super) version: WordU32,
+    pub(super) parent_pid: WordU32,
+    pub(super) children: WordU32,
+    /// Where the first child's part is, and how far it is from one to the next.
+    pub(super) children_at: WordU32,
+    pub(super) child_bytes: WordU32,
+    /// In a child's part: its process and name, the number of its last finished frame, what it does, and its slots.
+    pub(super) about_at: WordU32,
+    pub(super) done_at: WordU32,
+    pub(super) activity_at: WordU32,
+    pub(super) slots_at: WordU32,
+    pub(super) slot_bytes: WordU32,
+    pub(super) slots: WordU32,
+}
+
+/// `CHIPWORK`.
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"CHIPWORK");
+pub(super) const VERSION: u32 = 1;
+
+/// Written by the parent about one child. Its name follows, in bytes and with a zero behind it.
+#[repr(C)]
+pub(super) struct AboutWords {
+    pub(super) pid: WordU32,
+}
+
+/// Bytes of a child's name.
+pub(super) const NAME_BYTES: usize = 28;
+
+/// Where a child says in its words how far it is, and what it does: the task, since when, and for what it waits.
+pub(super) const DONE_AT: usize = offset_of!(ChildWords, progress) + offset_of!(ProgressWords, done);
+pub(super) const ACTIVITY_AT: usize = offset_of!(ChildWords, activity) + offset_of!(ActivityWords, seq);
 
 /// Written by the parent with each run, on a cache line of its own: children read the other words with each
 /// task.
@@ -280,3 +320,7 @@ unsafe impl Shared for ChildWords {}
 unsafe impl Shared for TimeWords {}
 // SAFETY: as above.
 unsafe impl Shared for CancelWords {}
+// SAFETY: as above.
+unsafe impl Shared for LegendWords {}
+// SAFETY: as above.
+unsafe impl Shared for AboutWords {}

@@ -39,7 +39,7 @@
 //!
 //! # Inspecting a run
 //! `cargo run -p comm-sim --bin comm-inspect -- PATH|PID` shows which ranks have come to a rendezvous, or the phase of
-//! every rank of a process's groups.
+//! every rank of a process's groups, and what every child of a Worker does.
 //!
 //! # What it does not do
 //! It does not start processes and does not run kernels. It does not keep ranks of one user from writing into each other's
@@ -51,6 +51,7 @@ mod host_windows;
 mod kernel_wait;
 mod message;
 mod space;
+mod workers;
 
 pub use comm::SimComm;
 pub use comm_context::abi::{AbiError, CommContext, CommWait, DeviceAddr};
@@ -60,3 +61,4 @@ pub use comm_context::comm::{
 };
 pub use kernel_wait::kernel_wait;
 pub use rendezvous::{Launched, LauncherError, Prepared, Ticket, from_launcher};
+pub use workers::workers_of;

@@ -6,6 +6,7 @@ mod support;
 use comm_context::comm::{Communicator, Membership};
 use comm_sim::SimComm;
 use serial_test::serial;
+use shared_memory::Region;
 use std::process::Command;
 use std::time::Duration;
 use support::{Entry, far, rendezvous_path, secs};
@@ -55,7 +56,46 @@ fn f44_a_rendezvous_and_a_group_can_be_inspected() {
     drop(first);
 }
 
+/// The layout of version 1, as a Worker of two children writes it; worker-orch tests the same with a real one.
 #[test]
+#[serial]
+fn f44_the_memory_of_a_worker_can_be_inspected() {
+    let region = Region::create("chipcomm-worker", 3 * 4096).unwrap();
+    let pid = std::process::id();
+    let put = |at: usize, word: u64| region.write(at, &word.to_le_bytes()).unwrap();
+    let legend = [1, pid, 2, 4096, 4096, 2176, 0, 256, 3072, 128, 8].map(u32::to_le_bytes).concat();
+    region.write(264, &legend).unwrap();
+    let own = pid.to_string();
+    assert!(inspect(&own).2.contains("or a Worker"), "without its magic it is none");
+    put(256, u64::from_le_bytes(*b"CHIPWORK"));
+    let (code, out, _) = inspect(&own);
+    assert!(code == Some(0) && out.matches("not started yet").count() == 2, "{out}");
+    for (at, name) in [(4096, "chip 0"), (8192, "chip 1")] {
+        put(at + 2176, 4711);
+        region.write(at + 2180, name.as_bytes()).unwrap();
+        // Of eight frames the last is number 9.
+        (2..10).for_each(|number| put(at + 3072 + (number % 8) * 128, number as u64));
+        put(at, 6);
+    }
+    // Chip 1 waits for task 3 of chip 0, before its task 7; and for somebody who is not there.
+    put(8192 + 256, 7);
+    for (need, word) in
+        [(3, "waits for task 3 of chip 0 before"), (9 << 48, "task 0 of ? before"), (u64::MAX, "?")]
+    {
+        put(8192 + 256 + 16, need);
+        let (_, out, _) = inspect(&own);
+        assert!(
+            out.contains(&format!("Worker of process {pid}:\n  chip 0       pid 4711     idle, 6 of 9 done")),
+            "{out}"
+        );
+        assert!(out.contains("chip 1       pid 4711     in task 7 for ") && out.contains(word), "{out}");
+    }
+    region.write(264, &2_u32.to_le_bytes()).unwrap();
+    assert_eq!(inspect(&own).0, Some(1), "another version");
+}
+
+#[test]
+#[serial]
 fn wrong_use_is_explained() {
     for (wrong, code, word) in [
         ("", 2, "comm-inspect PATH"),

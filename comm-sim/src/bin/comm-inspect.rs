@@ -1,5 +1,5 @@
 //! `comm-inspect PATH | PID`: which ranks have come to the rendezvous at a path, or the ranks of the groups that a process
-//! belongs to.
+//! belongs to and the children of its Workers.
 
 use comm_context::comm::Timeout;
 use std::path::Path;
@@ -8,7 +8,8 @@ use std::time::Duration;
 
 const HELP: &str = "\
 comm-inspect PATH   which ranks have come to the rendezvous at PATH, and which are missing
-comm-inspect PID    the groups that the process PID is a rank of: every rank, its phase, and since when
+comm-inspect PID    the groups that the process PID is a rank of: every rank, its phase, and since when;
+                    and its Workers, and the one that it is a child of: what every child does, and since when
 
 Write a path that looks like a number as ./123. Exit status: 0 found, 1 nothing found, 2 wrong use.";
 
@@ -39,19 +40,22 @@ fn main() -> ExitCode {
 }
 
 fn groups(pid: u32) -> Result<String, String> {
-    let tables = rendezvous::groups_of(pid).map_err(|error| match error.kind() {
+    let words = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::NotFound => format!("there is no process {pid}"),
         std::io::ErrorKind::PermissionDenied => {
             format!("process {pid} belongs to another user; run this as that user")
         }
         _ => format!("cannot inspect process {pid}: {error}"),
-    })?;
-    if tables.is_empty() {
-        return Err(format!("process {pid} does not belong to a group: it has not joined yet, or has left"));
+    };
+    let groups = rendezvous::groups_of(pid).map_err(words)?;
+    let workers = comm_sim::workers_of(pid).map_err(words)?;
+    if groups.is_empty() && workers.is_empty() {
+        let text = "does not belong to a group or a Worker: it has not joined yet, or has left";
+        return Err(format!("process {pid} {text}"));
     }
-    let number = |at: usize| if tables.len() == 1 { String::new() } else { format!(" {}", at + 1) };
+    let number = |at: usize| if groups.len() == 1 { String::new() } else { format!(" {}", at + 1) };
     let group = |(at, table): (usize, &String)| format!("group{} of process {pid}:\n{table}", number(at));
-    Ok(tables.iter().enumerate().map(group).collect())
+    Ok(groups.iter().enumerate().map(group).chain(workers.iter().cloned()).collect())
 }
 
 fn rendezvous_at(path: &Path) -> Result<String, String> {

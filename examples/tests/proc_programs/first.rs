@@ -16,6 +16,38 @@ fn a_function_a_kernel_and_a_collective_print_what_they_computed() {
     prints("hello_staged", &[], "chip 1 has the sum, from 300 to 1065");
 }
 
+/// Three tensors and two scalars, as the kernel of simpler's example takes them: behind the floats of the scratch are its signals.
+const ONE_PHASE: &str = r#"
+#include "sum_ranks.h"
+COMM_KERNEL void kernel_entry(int64_t *args) {
+    const auto input = comm_tensor<const float>(args[0]);
+    float *mine = comm_tensor<float>(args[2]).data;
+    const auto *ctx = comm_pointer<const CommContext>(args[4]);
+    auto *signals = reinterpret_cast<int32_t *>(mine + input.count);
+    comm_copy(mine, input.data, input.count);
+    for (int peer = 0; peer < args[3]; ++peer) comm_notify(ctx, CommRemotePtr(ctx, signals, peer) + ctx->rankId, 1);
+    for (int peer = 0; peer < args[3]; ++peer) {
+        if (!comm_wait(ctx, signals + peer, 1)) return;
+    }
+    sum_ranks(ctx, comm_tensor<float>(args[1]).data, mine, input.count);
+}
+"#;
+
+#[test]
+fn the_program_of_the_page_for_users_of_simpler_is_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let kernel = compile(folder.path(), "onephase", ONE_PHASE);
+    let ended = run("ported", &[kernel.to_str().unwrap()]);
+    assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""), "{}", ended.out);
+    // It compares the sums itself, and a kernel that does not sum is found.
+    let nothing = compile(folder.path(), "nothing", "extern \"C\" void kernel_entry(long *) {}\n");
+    let ended = run("ported", &[nothing.to_str().unwrap()]);
+    assert!(ended.code != Some(0) && ended.err.contains("rank 0"), "{}", ended.err);
+    let page = include_str!("../../../docs/coming-from-simpler.md");
+    let (_, program) = include_str!("../../first/ported.rs").split_once("\n\n").unwrap();
+    assert!(page.contains(program), "the page shows another program than the one that runs");
+}
+
 #[test]
 fn a_kernel_of_the_user_runs_too() {
     let folder = tempfile::tempdir().unwrap();

@@ -20,6 +20,7 @@ pub(crate) fn program(name: &str) -> &'static str {
         "hello" => env!("CARGO_BIN_EXE_hello"),
         "hello_kernel" => env!("CARGO_BIN_EXE_hello_kernel"),
         "hello_staged" => env!("CARGO_BIN_EXE_hello_staged"),
+        "ported" => env!("CARGO_BIN_EXE_ported"),
         "hello_collective" => env!("CARGO_BIN_EXE_hello_collective"),
         "independent_ranks" => env!("CARGO_BIN_EXE_independent_ranks"),
         _ => panic!("there is no program {name}"),

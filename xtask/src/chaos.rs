@@ -16,6 +16,9 @@ use crate::workspace::Workspace;
 /// Which cases to run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    /// Only the cases of this scenario
+    #[arg(long, value_name = "NAME")]
+    scenario: Option<String>,
     /// Only so many cases, spread over all scenarios and areas; otherwise every one
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     points: Option<u32>,
@@ -29,7 +32,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "J", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     jobs: u32,
     /// Only this case, as a failure prints it
-    #[arg(long, value_name = "CASE", value_parser = shape, conflicts_with_all = ["points", "minutes"])]
+    #[arg(long, value_name = "CASE", value_parser = shape, conflicts_with_all = ["scenario", "points", "minutes"])]
     case: Option<String>,
     /// One JSON object for each case, and one with the totals
     #[arg(long)]
@@ -48,7 +51,8 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
 
 /// A sample of the cases as a lane.
 pub(crate) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
-    let args = Args { points: Some(SAMPLE), seed: 1, minutes: None, jobs: 4, case: None, json: false };
+    let (points, seed, jobs) = (Some(SAMPLE), 1, 4);
+    let args = Args { scenario: None, points, seed, minutes: None, jobs, case: None, json: false };
     let mut program = build(setting.ws, setting.console)?;
     Ok(Outcome::Ran(report(setting.console.run(program.args(args.passed_on()))?)))
 }
@@ -62,6 +66,7 @@ impl Args {
             number("--seed", Some(self.seed)),
             number("--minutes", self.minutes.map(u64::from)),
             number("--jobs", Some(self.jobs.into())),
+            self.scenario.clone().map(|name| ["--scenario".to_owned(), name]),
             self.case.clone().map(|case| ["--case".to_owned(), case]),
         ];
         let flags = numbers.into_iter().flatten().flatten();
@@ -133,9 +138,11 @@ mod tests {
 
     #[test]
     fn flags_are_passed_on() {
-        let args = Args { points: Some(9), seed: 2, minutes: None, jobs: 3, case: None, json: true };
-        assert_eq!(args.passed_on().join(" "), "sweep --points 9 --seed 2 --jobs 3 --json");
-        let args = Args { case: Some("fork:a=kill".to_owned()), points: None, json: false, ..args };
+        let (scenario, points) = (Some("flight".to_owned()), Some(9));
+        let args = Args { scenario, points, seed: 2, minutes: None, jobs: 3, case: None, json: true };
+        assert_eq!(args.passed_on().join(" "), "sweep --points 9 --seed 2 --jobs 3 --scenario flight --json");
+        let args =
+            Args { scenario: None, case: Some("fork:a=kill".to_owned()), points: None, json: false, ..args };
         assert_eq!(args.passed_on().join(" "), "sweep --seed 2 --jobs 3 --case fork:a=kill");
     }
 

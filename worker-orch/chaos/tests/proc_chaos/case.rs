@@ -18,6 +18,8 @@ pub(crate) enum Scenario {
     Plain,
     /// The same on the vendor double.
     Double,
+    /// Runs in flight, what is cancelled, and memory that ends inside a run.
+    Flight,
     /// A Worker of Workers.
     Levels,
     /// Ranks that rendezvous at a path, without a Worker.
@@ -25,7 +27,8 @@ pub(crate) enum Scenario {
 }
 
 impl Scenario {
-    const ALL: [Self; 6] = [Self::Fork, Self::Exec, Self::Plain, Self::Double, Self::Levels, Self::Ranks];
+    const ALL: [Self; 7] =
+        [Self::Fork, Self::Exec, Self::Plain, Self::Double, Self::Flight, Self::Levels, Self::Ranks];
 
     /// Those that can run: the double must have been built.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
@@ -39,6 +42,7 @@ impl Scenario {
             Self::Exec => "exec",
             Self::Plain => "plain",
             Self::Double => "double",
+            Self::Flight => "flight",
             Self::Levels => "levels",
             Self::Ranks => "ranks",
         }

@@ -18,6 +18,7 @@
 
 mod case;
 mod chips;
+mod flight;
 mod harness;
 mod levels;
 mod log;
@@ -33,6 +34,7 @@ mod watch;
 
 use case::{PARENT, Scenario};
 use chips::Chips;
+use flight::Flight;
 use levels::Levels;
 use plain::Plain;
 use rounds::Limits;
@@ -92,6 +94,7 @@ fn run_scenario(scenario: Scenario, limits: Limits, report: &Path) -> Result<(),
         Scenario::Double => {
             rounds::two_rounds(limits, &|log, limits| Plain::build(Platform::A2a3, limits, log))
         }
+        Scenario::Flight => rounds::two_rounds(limits, &|log, limits| Flight::build(limits, log)),
         Scenario::Levels => rounds::two_rounds(limits, &|log, limits| Levels::build(limits, log)),
         Scenario::Ranks => ranks::two_rounds(limits),
     };

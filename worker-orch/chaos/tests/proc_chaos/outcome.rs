@@ -298,6 +298,7 @@ fn names(scenario: Scenario, rank: Option<u32>) -> Vec<String> {
             vec![format!("worker {}", child / 100 - 1), format!("chip {}", child % 100)]
         }
         (Scenario::Levels, Some(child)) => vec![format!("worker {child}")],
+        (Scenario::Flight, Some(child)) if child >= 2 => vec![format!("sub-worker {}", child - 2)],
         (Scenario::Fork | Scenario::Exec, Some(3)) => vec!["sub-worker 0".to_owned()],
         (_, Some(chip)) => vec![format!("chip {chip}")],
     }

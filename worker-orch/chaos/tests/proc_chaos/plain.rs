@@ -6,7 +6,7 @@ use crate::log::CallLog;
 use crate::rounds::{Limits, WorkerScenario};
 use comm_context::abi::DType;
 use comm_context::comm::Timeout;
-use worker_orch::{Access, Args, Failure, Platform, Program, Worker};
+use worker_orch::{Access, Args, DomainStaging, Failure, Platform, Program, Worker};
 
 const COUNT: usize = 16;
 
@@ -41,7 +41,20 @@ impl Plain {
 
     fn run(&mut self) -> Result<(), Failure> {
         let Self { worker, add } = self;
+        let (there, back) = (worker.host_buffer::<f32>(COUNT)?, worker.host_buffer::<f32>(COUNT)?);
+        there.write(&[2.0; COUNT])?;
+        let staging = DomainStaging::new().load_from(0, "x", &there.span()).store_to(0, "x", &back.span());
         worker.run(|orch| {
+            orch.scope(|orch| {
+                let x = [("x", DType::Float32, COUNT)];
+                let staged = orch.allocate_domain_staged("staged", &[1, 0], 4096, &x, &staging)?;
+                let member = &staged.contexts()[0];
+                let args = Args::new().tensor(&member.buffer("x")?.tensor()?, Access::InOut).scalar(1);
+                orch.submit_next_level(*add, &args, member.chip)?;
+                let memory = orch.chip_alloc(1, 64)?;
+                orch.copy_to(1, memory.addr(), &[7; 64])
+            })?;
+            expect("what was staged back", &back.to_vec(), &[3.0; COUNT])?;
             let domain = orch.allocate_domain("both", &[0, 1], 4096, &[("x", DType::Float32, COUNT)])?;
             for member in domain.contexts() {
                 let x = member.buffer("x")?.tensor()?;

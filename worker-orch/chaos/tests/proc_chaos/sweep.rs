@@ -1,6 +1,6 @@
 //! A sweep: many cases, in an order that a seed chooses, and their totals held to the contract.
 
-use crate::case::Case;
+use crate::case::{Case, Scenario};
 use crate::runner::{Runner, names_in};
 use std::cell::Cell;
 use std::io::{IsTerminal, Write};
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use worker_chaos::{Kind, Outcome, Totals, spread};
 
 const USAGE: &str =
-    "proc_chaos sweep [--points N] [--seed S] [--minutes M] [--jobs J] [--json] | --case CASE [--json]
+    "proc_chaos sweep [--scenario NAME] [--points N] [--seed S] [--minutes M] [--jobs J] [--json] | --case CASE [--json]
+  --scenario NAME  only the cases of this scenario
   --points N   only so many cases, spread over all scenarios and areas
   --seed S     which cases come first, and which are chosen with --points (1)
   --minutes M  start no case after so many minutes
@@ -23,6 +24,7 @@ const LOG_EVERY: Duration = Duration::from_secs(30);
 
 #[derive(Debug, PartialEq)]
 struct Options {
+    scenario: Option<String>,
     points: Option<usize>,
     seed: u64,
     minutes: Option<u64>,
@@ -53,7 +55,7 @@ fn sweep(options: &Options) -> Result<Option<String>, String> {
     let cases = match &options.case {
         Some(case) => vec![case.clone()],
         None => {
-            let mut cases = spread(runner.cases(None)?, options.seed);
+            let mut cases = spread(runner.cases(options.scenario.as_deref())?, options.seed);
             cases.truncate(options.points.unwrap_or(usize::MAX));
             cases
         }
@@ -123,7 +125,8 @@ impl Progress {
 }
 
 fn parse(args: &[&str]) -> Result<Options, String> {
-    let mut options = Options { points: None, seed: 1, minutes: None, jobs: 4, case: None, json: false };
+    let mut options =
+        Options { scenario: None, points: None, seed: 1, minutes: None, jobs: 4, case: None, json: false };
     let mut args = args.iter().copied();
     while let Some(name) = args.next() {
         if name == "--json" {
@@ -134,6 +137,10 @@ fn parse(args: &[&str]) -> Result<Options, String> {
         let refused = || format!("{name} {value} is out of range or unknown\n{USAGE}");
         let number = |most: u64| value.parse().ok().filter(|number| (1..=most).contains(number));
         match name {
+            "--scenario" => {
+                value.parse::<Scenario>().map_err(|problem| format!("{problem}\n{USAGE}"))?;
+                options.scenario = Some(value.to_owned());
+            }
             "--points" => options.points = Some(number(u64::from(u32::MAX)).ok_or_else(refused)? as usize),
             "--seed" => options.seed = value.parse().map_err(|_| refused())?,
             "--minutes" => options.minutes = Some(number(10_000).ok_or_else(refused)?),
@@ -146,8 +153,8 @@ fn parse(args: &[&str]) -> Result<Options, String> {
         }
     }
     match options.case {
-        Some(_) if options.points.is_some() || options.minutes.is_some() => {
-            Err(format!("--case runs one case, without --points and --minutes\n{USAGE}"))
+        Some(_) if options.points.is_some() || options.minutes.is_some() || options.scenario.is_some() => {
+            Err(format!("--case runs one case, without --scenario, --points and --minutes\n{USAGE}"))
         }
         _ => Ok(options),
     }

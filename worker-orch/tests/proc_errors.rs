@@ -71,7 +71,7 @@ fn a_worker_that_cannot_be() {
         plain(2)
             .configure_chips(vec![ChipConfig::new(0).communicator(member).window(64), ChipConfig::new(1)]),
         "in configure_chips: invalid argument: the chips' ranks are [0]; give all 2 chips a communicator of 2 ranks, \
-         each rank once, or none",
+         each rank once, or none: a group is of the chips of one Worker",
     );
     says(
         builder(1).sub_workers(100_000).build().unwrap().init(),
@@ -319,8 +319,9 @@ fn domains_and_collectives_that_cannot_be() {
     above.init().unwrap();
     says(
         above.run(|orch| orch.allocate_domain("above", &[0], 64, &[])),
-        "in allocate_domain: invalid argument: domain `above`: only the chips of this Worker itself can communicate; \
-         do it in the Worker that has them",
+        "in allocate_domain: invalid argument: domain `above`: these are Workers, and chips of several Workers cannot form \
+         a group: the memory that chips share is made by their Worker, which starts no other process with it; give all \
+         devices of this host to one Worker of level 3, or form a group in each Worker, in its orchestration",
     );
     above.close().unwrap();
 }

@@ -145,11 +145,8 @@ impl Rank<'_, '_> {
 
     /// How many nanoseconds the plan takes more than the call that does the same, measured in turns.
     fn over_the_call(&self, size: usize, in_place: bool, rounds: u64) -> Outcome<Option<f64>> {
-        let Some(plan) =
-            self.plan.as_ref().filter(|plan| schedule::kind(plan.goal()) == Some(self.args.kind))
-        else {
-            return Ok(None);
-        };
+        let same = |plan: &&Plan| self.args.in_turns && schedule::kind(plan.goal()) == Some(self.args.kind);
+        let Some(plan) = self.plan.as_ref().filter(same) else { return Ok(None) };
         let Some(blocks) = self.blocks(in_place) else { return Ok(None) };
         let (whole, words) = (size / self.args.dtype.size(), size / 4);
         let result = if in_place { self.input } else { self.output };

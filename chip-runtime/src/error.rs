@@ -145,13 +145,30 @@ pub enum ErrorKind {
         after: TaskId,
     },
     /// The deadline passed.
-    #[error("the graph did not end in {limit:?}: {table}")]
+    #[error("the graph did not end within {limit:?}: {table}")]
     TimedOut {
         /// What it was given.
         limit: Duration,
         /// What ran and what waited.
         table: String,
     },
+    /// The orchestration neither returned nor called its graph before the deadline. Only who owns its process can end it.
+    #[error(
+        "the orchestration has not returned in {limit:?}{}; code that does not return cannot be stopped, its process \
+         can: {table}",
+        last_text(*.submitted)
+    )]
+    NotReturned {
+        /// What it was given.
+        limit: Duration,
+        /// How many tasks it submitted. The error is at the last of them.
+        submitted: u64,
+        /// What ran and what waited.
+        table: String,
+    },
+    /// A panic that no kernel and no orchestration caused.
+    #[error("the runtime panicked, please report it: {0}")]
+    Panicked(String),
     /// A kernel of an earlier run has not returned.
     #[error("a kernel of an earlier run has not returned, so the runtime cannot be used: {table}")]
     StillRunning {
@@ -304,7 +321,12 @@ impl RuntimeError {
             SyncStart { .. } => 7,
             DataAccess(_) => 8,
             Reported { .. } | Orchestration(_) | Kernel { .. } => 9,
-            NothingCompletes { .. } | TimedOut { .. } | StillRunning { .. } | System { .. } => 100,
+            NothingCompletes { .. }
+            | TimedOut { .. }
+            | NotReturned { .. }
+            | Panicked(_)
+            | StillRunning { .. }
+            | System { .. } => 100,
             Signal { code, .. } => *code,
         }
     }
@@ -353,6 +375,13 @@ impl fmt::Display for RuntimeError {
 }
 
 impl std::error::Error for RuntimeError {}
+
+fn last_text(submitted: u64) -> String {
+    match submitted {
+        0 => " and has submitted nothing".to_owned(),
+        _ => format!(", and this is the last of {submitted} tasks that it submitted"),
+    }
+}
 
 fn cycle_text(cycle: &[TaskId]) -> String {
     if cycle.is_empty() {

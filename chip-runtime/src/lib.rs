@@ -52,8 +52,9 @@
 //! ```
 //!
 //! # What it does not do
-//! It starts no process and opens no device. It does not stop a kernel that does not return: who owns the process
-//! replaces it. An orchestration that neither returns nor calls its graph is not stopped either.
+//! It starts no process and opens no device. It stops neither a kernel that does not return nor an orchestration that
+//! neither returns nor calls its graph: who owns the process replaces it, as a Worker does. It learns of the first from
+//! the error of the run and [`Runtime::is_running`], of the second by [`Runtime::on_overdue`].
 
 mod args;
 mod buffer;

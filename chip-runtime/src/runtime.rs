@@ -114,7 +114,27 @@ impl Runtime {
         let built = built.unwrap_or_else(|panic| {
             Err(RuntimeError::from(ErrorKind::Orchestration(panic_text(&*panic))).at_site(Some(here)))
         });
-        self.engine.end(built, deadline)
+        let ended = catch_unwind(AssertUnwindSafe(|| self.engine.end(built, deadline)));
+        // What the graph used must be given back all the same.
+        ended.unwrap_or_else(|panic| {
+            self.engine.end(Err(ErrorKind::Panicked(panic_text(&*panic)).into()), deadline)
+        })
+    }
+
+    /// Waits until the kernels of the last run have returned; false when the deadline has passed before. After a run that
+    /// ended in time they have.
+    pub fn await_kernels(&mut self, deadline: Deadline) -> bool {
+        self.engine.await_kernels(deadline)
+    }
+
+    /// From the next run on, `tell` is called, by a thread of the runtime, when the deadline of a run has passed and its
+    /// orchestration neither returned nor called its graph. For a process that another one can replace: the error names the
+    /// task that was submitted last, and its place.
+    pub fn on_overdue(
+        &mut self,
+        tell: impl Fn(RuntimeError) + Send + Sync + 'static,
+    ) -> Result<(), RuntimeError> {
+        self.engine.on_overdue(Arc::new(tell))
     }
 }
 

@@ -311,3 +311,43 @@ fn a_kernel_writes_only_what_its_task_names_as_written() {
     assert!(error.to_string().contains("only reads this tensor"), "{error}");
     assert_eq!(data.to_vec().unwrap(), [1]);
 }
+
+/// CR-4: somebody learns of an orchestration that does not come back, with what it submitted last.
+#[test]
+fn an_orchestration_that_never_returns_is_told_with_its_last_task() {
+    let (mut runtime, add_one) = small();
+    let (told, errors) = std::sync::mpsc::channel();
+    let told = std::sync::Mutex::new(told);
+    runtime.on_overdue(move |error| told.lock().unwrap().send(error).unwrap()).unwrap();
+    // One that returns in time is not told, also when one that may take longer is waited for.
+    for limit in [60_000, 30, 20] {
+        let limit = Deadline::after(Duration::from_millis(limit)).unwrap();
+        runtime.run(FrontEnd::Inferred, limit, |_| Ok(())).unwrap();
+    }
+    for tasks in [0, 3] {
+        let short = Deadline::after(Duration::from_millis(50)).unwrap();
+        let mut data = Buffer::of(&[0i32]);
+        let error = runtime
+            .run(FrontEnd::Inferred, short, |graph| {
+                let data = graph.import(&mut data)?;
+                for _ in 0..tasks {
+                    graph.submit(Kernels::aiv(add_one), &TaskArgs::new().inout(&data))?;
+                }
+                // Until somebody knows; for ever, if nobody does.
+                let told = errors.recv().unwrap();
+                assert!(graph.is_failed());
+                Err::<(), _>(told)
+            })
+            .unwrap_err();
+        assert_eq!(error.code(), 100);
+        let text = error.to_string();
+        assert!(text.contains("the orchestration has not returned in 50ms"), "{text}");
+        assert!(error.at.site.is_some_and(|site| site.file.ends_with("bad_input.rs")), "{error:?}");
+        match tasks {
+            0 => assert!(text.contains("has submitted nothing") && error.at.task.is_none(), "{text}"),
+            _ => assert!(text.contains("task 0.2: ") && text.contains("last of 3 tasks"), "{text}"),
+        }
+    }
+    assert!(errors.try_recv().is_err());
+    runtime.run(FrontEnd::Inferred, soon(), |graph| graph.submit_dummy(&TaskArgs::new()).map(drop)).unwrap();
+}

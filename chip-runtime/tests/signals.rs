@@ -117,3 +117,120 @@ fn chips_that_wait_for_each_other_are_found() {
 fn a_completion_waits_for_the_words_that_a_kernel_names() {
     common::raw::completion_waits();
 }
+
+/// Runs a graph on each of `n` chips, with these front ends in turns, and returns how they ended.
+fn together(
+    n: u32,
+    front_ends: &[FrontEnd],
+    tasks: impl Fn(u32) -> Vec<TaskArgs> + Sync,
+) -> Vec<Result<i64, RuntimeError>> {
+    let chips = Signals::in_process(n, 4096).unwrap();
+    let members: Vec<u32> = (0..n).collect();
+    let play = |me: u32| {
+        let (mut runtime, add) = chip(&chips[me as usize]);
+        let mut data = Buffer::of(&[0i64]);
+        runtime.session(1, &members);
+        let front_end = front_ends[me as usize % front_ends.len()];
+        runtime.run(front_end, soon(), |graph| {
+            let data = graph.import(&mut data)?;
+            tasks(me)
+                .into_iter()
+                .try_for_each(|args| graph.submit(Kernels::aiv(add), &args.inout(&data).scalar(1)).map(drop))
+        })?;
+        Ok(data.to_vec().unwrap()[0])
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = members.iter().map(|me| scope.spawn(move || play(*me))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// A wait of a prebuilt graph for a word that the graph of the other rank signals nowhere is refused before anything of it
+/// has run, whichever chip is the first.
+#[test]
+fn a_prebuilt_graph_that_waits_for_what_nobody_signals_is_refused() {
+    for n in 2..=4u32 {
+        for waits in 0..n {
+            let from = (waits + 1) % n;
+            let ended = together(n, &[FrontEnd::Prebuilt], |me| {
+                let first = TaskArgs::new().signal(signal((me + 1) % n, 0));
+                // What everybody signals to the next, and on one chip a word that nobody signals.
+                let mut all = vec![first, TaskArgs::new().wait(wait(0, 1, (me + n - 1) % n))];
+                all.extend((me == waits).then(|| TaskArgs::new().wait(wait(8, 1, from))));
+                all
+            });
+            for (me, ended) in ended.into_iter().enumerate() {
+                if me as u32 != waits {
+                    // The one that needs a signal of the chip that was refused learns it, the others are done.
+                    assert!(matches!(&ended, Ok(2)) || ended.is_err_and(|error| error.code() == 103));
+                    continue;
+                }
+                let error = ended.unwrap_err();
+                let text = error.to_string();
+                assert_eq!(error.code(), 101, "{text}");
+                let parts = [
+                    "task 0.2",
+                    "kernel 0 `add`",
+                    "word 0x8 of window `base`",
+                    "the graph of that rank never",
+                ];
+                assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+                assert!(text.contains(&format!("rank {from}")) && text.contains("signals.rs:"), "{text}");
+            }
+        }
+    }
+}
+
+/// What a graph that is built while it runs will signal is not known, and a graph that fails says nothing.
+#[test]
+fn a_graph_that_does_not_know_its_signals_is_believed() {
+    let fits =
+        |me: u32| vec![TaskArgs::new().wait(wait(0, u32::from(me == 1), 1 - me)).signal(signal(1 - me, 0))];
+    for other in FrontEnd::ALL {
+        for order in [[FrontEnd::Prebuilt, other], [other, FrontEnd::Prebuilt]] {
+            let ended = together(2, &order, fits);
+            assert!(ended.iter().all(|ended| matches!(ended, Ok(1))), "{order:?}: {ended:?}");
+        }
+    }
+    let ended = together(2, &[FrontEnd::Prebuilt], |me| match me {
+        0 => fits(0),
+        _ => vec![TaskArgs::new().wait(wait(4096, 1, 0))],
+    });
+    assert!(ended.iter().any(|ended| ended.as_ref().is_err_and(|error| error.code() == 101)), "{ended:?}");
+    // The first task of chip 0 waits for nothing, so that it may have ended well.
+    let more = together(2, &[FrontEnd::Prebuilt, FrontEnd::Inferred], |me| match me {
+        0 => vec![TaskArgs::new().wait(wait(8, 1, 1))],
+        _ => vec![TaskArgs::new()],
+    });
+    assert!(more[0].as_ref().is_err_and(|error| error.code() == 103), "the proof finds it: {more:?}");
+}
+
+/// A graph that waits for itself, for a chip outside of its session, and one that signals more words than fit.
+#[test]
+fn waits_for_itself_for_strangers_and_of_large_graphs() {
+    let own = |declared: bool| {
+        together(1, &[FrontEnd::Prebuilt], |_| {
+            let mut all = vec![TaskArgs::new().wait(wait(16, 1, 0))];
+            all.extend(declared.then(|| TaskArgs::new().signal(signal(0, 16))));
+            all
+        })
+    };
+    // Both tasks use the buffer, so that the one that waits comes first: never met, but declared.
+    assert!(own(true)[0].as_ref().is_err_and(|error| error.code() == 103));
+    assert!(own(false)[0].as_ref().is_err_and(|error| error.code() == 101));
+
+    let chips = Signals::in_process(3, 4096).unwrap();
+    let (mut runtime, add) = chip(&chips[0]);
+    runtime.session(1, &[0, 1]);
+    let run = runtime.run(FrontEnd::Prebuilt, soon(), |graph| {
+        graph.submit(Kernels::aiv(add), &TaskArgs::new().wait(wait(0, 1, 2))).map(drop)
+    });
+    let error = run.unwrap_err();
+    assert!(error.code() == 101 && error.to_string().contains("runs no graph of this session"), "{error}");
+
+    let many = together(2, &[FrontEnd::Prebuilt], |me| {
+        let all = (0..600).map(|word| TaskArgs::new().signal(signal(1 - me, 4 * word)));
+        all.chain([TaskArgs::new().wait(wait(4 * 599, 1, 1 - me))]).collect()
+    });
+    assert!(many.iter().all(|ended| matches!(ended, Ok(601))), "{many:?}");
+}

@@ -122,6 +122,13 @@ impl SignalWords {
         self.standing.stuck.load() == session
     }
 
+    /// What the chip waits for if it is quiet in `session`, nothing if it has finished; `None` while it may do something. For the
+    /// text of an error.
+    pub fn waits(&self, session: u64) -> Option<Vec<PublishedWait>> {
+        let quiet = self.look(session)?;
+        self.is_still(&quiet).then_some(quiet.waits)
+    }
+
     /// What a quiet chip of `session` published; `None` while it may still do something.
     fn look(&self, session: u64) -> Option<Quiet> {
         let standing = &self.standing;
@@ -274,6 +281,7 @@ mod tests {
         assert_eq!(stuck.iter().map(|quiet| quiet.waits[0]).collect::<Vec<_>>(), [wait_for(1), wait_for(0)]);
         chips[1].notify();
         assert_eq!(prove(chips.iter(), 5), None, "a signal that its owner has not seen");
+        assert_eq!((chips[1].waits(5), chips[1].waits(4)), (Some(vec![wait_for(0)]), None));
         waiting(&mut two, 0);
         assert!(prove(chips.iter(), 5).is_some());
         two.stir();

@@ -22,6 +22,7 @@ use crate::tensor::Create;
 use crate::tensor_map::{Extent, Use};
 use comm_context::abi::{AbiError, DType, DeviceAddr, NO_OWNER, TensorDesc};
 use deadline::{Deadline, coarse_monotonic_ns};
+use fault_points::fault_point;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -51,11 +52,13 @@ impl Engine {
     ) -> Result<Submitted, RuntimeError> {
         let here = |error: RuntimeError| error.at_site(Some(site));
         let bytes = check(args).map_err(here)?;
+        fault_point!("graph.submit");
         let mut state = self.lock_unfailed(deadline)?;
         let ring = (state.scopes.len() - 1).min(RINGS - 1);
         let kernels = state.kernels_of(work, args).map_err(here)?;
         state = self.make_room(state, ring, bytes, deadline).map_err(here)?;
         let (task, outputs) = state.enter(ring, bytes, kernels, args, site).map_err(here)?;
+        fault_point!("graph.entered");
         let fills = outputs.iter().zip(creates(args)).any(|(_, create)| create.initial.is_some());
         if fills {
             drop(state);
@@ -128,6 +131,7 @@ impl Engine {
         if state.scopes.len() <= 1 {
             return Err(ErrorKind::NoScope.into());
         }
+        fault_point!("graph.scope.end");
         state.close_scope();
         let wakes = state.leave();
         drop(state);
@@ -141,6 +145,7 @@ impl Engine {
         if !state.exists(task) {
             return Err(ArgumentError::UnknownTask(task).into());
         }
+        fault_point!("graph.publish");
         if state.rings[task.ring()].holds(task.local()) {
             state.publish(task);
         }
@@ -354,6 +359,7 @@ impl State {
         slot.holds = 1;
         slot.scope_open = true;
         slot.site = Some(site);
+        self.last = Some((task, site));
         slot.heap_end = heap_end;
         slot.memory = start..start + bytes;
         slot.predicate = args.predicate.map(Box::new);

@@ -11,6 +11,7 @@ use crate::orchestration::lane::{self, ClusterStates};
 use comm_context::abi::{
     CompletionEntry, DeviceAddr, KERNEL_ARGS, KERNEL_COMPLETIONS, KERNEL_LOCAL_CONTEXT_ARG, KernelContexts,
 };
+use fault_points::fault_point;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -59,7 +60,9 @@ impl Scratch {
                     scalars,
                     writable: launch.writable,
                 };
-                catch_unwind(AssertUnwindSafe(|| function(&block).map_err(|error| error.to_string())))
+                catch_unwind(AssertUnwindSafe(|| {
+                    called(|| function(&block).map_err(|error| error.to_string()))
+                }))
             }
             Code::Entry(entry) => {
                 let addresses = tensors.iter().map(|tensor| std::ptr::from_ref(tensor) as i64);
@@ -73,7 +76,7 @@ impl Scratch {
                 contexts.global.sub_block_id = i32::from(launch.core.lane == Lane::Aiv1);
                 lane::enter(cluster, u32::from(launch.core.lane == Lane::Aiv1));
                 let args = self.args.as_mut_ptr();
-                catch_unwind(AssertUnwindSafe(|| entry(args)))
+                catch_unwind(AssertUnwindSafe(|| called(|| entry(args))))
             }
         };
         let mut result = ended.unwrap_or_else(|panic| Err(format!("it panicked: {}", panic_text(&*panic))));
@@ -97,6 +100,14 @@ impl Scratch {
         }
         Outcome { result, completions }
     }
+}
+
+/// Calls a kernel.
+fn called(kernel: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    fault_point!("graph.kernel.begin");
+    let returned = kernel();
+    fault_point!("graph.kernel.returned");
+    returned
 }
 
 /// What a panic says.

@@ -1,7 +1,9 @@
 //! The engine: tasks in slots, ready ones on cores, all under one mutex that is held for a moment only.
 
 mod build;
+mod exchange;
 mod launch;
+mod overdue;
 mod places;
 mod ready;
 mod slots;
@@ -22,7 +24,9 @@ use crate::record::Recording;
 use crate::signals::{Poller, Signals};
 use crate::task::{KernelId, Site};
 use deadline::Deadline;
+use fault_points::fault_point;
 use mailbox_atomics::{ParkFlag, SpinBudget, Wait, WordU32};
+use overdue::Overdue;
 use places::{BuilderPlacement, Places};
 use state::{Goal, Scope, State};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,6 +50,7 @@ pub(crate) struct Engine {
     builder_parked: WordU32,
     builder_spins: SpinBudget,
     placement: BuilderPlacement,
+    overdue: Overdue,
     handles: Mutex<Vec<JoinHandle<()>>>,
     /// What the kernels of each cluster keep.
     clusters: Vec<Arc<ClusterStates>>,
@@ -64,6 +69,7 @@ impl Engine {
             builder_parked: WordU32::new(0),
             builder_spins: SpinBudget::for_parties(2),
             placement: BuilderPlacement(places.clone()),
+            overdue: Overdue::default(),
             handles: Mutex::default(),
             clusters: (0..limits.clusters).map(|_| Arc::default()).collect(),
         })
@@ -106,6 +112,7 @@ impl Engine {
         deadline: Deadline,
     ) -> Result<(), RuntimeError> {
         self.placement.publish_builder();
+        fault_point!("graph.begin");
         let mut state = self.lock();
         if state.running > 0 {
             return Err(ErrorKind::StillRunning { table: state.table() }.into());
@@ -114,9 +121,17 @@ impl Engine {
         state.front_end = front_end;
         (state.building, state.over) = (true, false);
         state.poller.begin(session.number, &session.members, deadline);
+        if front_end != FrontEnd::Prebuilt {
+            state.poller.declare_any();
+        }
         state.recording = recording.map(Box::new);
         let tasks = state.spare.pop().unwrap_or_default();
         state.scopes.push(Scope { mode: ScopeMode::Auto, site: Some(site), tasks });
+        let must_look = state.orchestrating.begin(deadline);
+        drop(state);
+        if must_look {
+            self.call_overdue();
+        }
         Ok(())
     }
 
@@ -127,6 +142,7 @@ impl Engine {
         goal: Goal,
         deadline: Deadline,
     ) -> Result<MutexGuard<'e, State>, RuntimeError> {
+        fault_point!("graph.builder.waits");
         state.goal = Some(goal);
         state.building = false;
         let mut flag = ParkFlag::new(&self.builder_parked);
@@ -165,12 +181,18 @@ impl Engine {
         deadline: Deadline,
     ) -> Result<T, RuntimeError> {
         let mut state = self.lock();
+        state.orchestrating.end();
+        fault_point!("graph.built");
         let built = built.and_then(|value| state.close_outer().map(|()| value));
         if let Err(error) = &built {
             state.fail(error.clone());
         }
+        if state.error.is_none() && state.front_end == FrontEnd::Prebuilt {
+            state = self.exchange(state, deadline);
+        }
         if state.error.is_none() && !state.front_end.publishes_at_submit() {
             state.publish_all();
+            fault_point!("graph.published");
         }
         if state.live == 0 && state.error.is_none() {
             state.after_run();
@@ -189,12 +211,26 @@ impl Engine {
             state.fail(error.clone());
         }
         state.after_run();
+        fault_point!("graph.over");
         // A failure of a task comes before one of the orchestration that followed from it.
         result.and(built)
     }
 
     pub(crate) fn is_running(&self) -> bool {
         self.lock().running > 0
+    }
+
+    /// Waits until the kernels of a run that has ended have returned. False when they have not by the deadline.
+    pub(crate) fn await_kernels(self: &Arc<Self>, deadline: Deadline) -> bool {
+        let state = self.lock();
+        if state.running == 0 {
+            return true;
+        }
+        // The run has failed, or its kernels would have ended before it.
+        drop(self.wait_for(state, Goal::End, deadline));
+        let mut state = self.lock();
+        state.building = false;
+        state.running == 0
     }
 
     /// The graph has failed outside of the engine.
@@ -222,6 +258,7 @@ impl Engine {
         let running = state.running;
         drop(state);
         self.wake(wakes);
+        self.call_overdue();
         let handles = std::mem::take(&mut *self.handles.lock().unwrap_or_else(PoisonError::into_inner));
         if running == 0 {
             handles.into_iter().for_each(|handle| drop(handle.join()));

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use super::launch::Outcome;
+use super::overdue::Orchestrating;
 use super::ready::{Cores, Launch, Ready};
 use super::slots::{Ring, Shape, Slot, Stage};
 use super::threads::{Threads, Wakes};
@@ -19,6 +20,7 @@ use crate::signals::{Pause, Poller, SignalError, Signals};
 use crate::task::{KernelId, Site, TaskId};
 use crate::tensor_map::{Extent, TensorMap, Use};
 use deadline::{coarse_monotonic_ns, monotonic_ns};
+use fault_points::fault_point;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -81,6 +83,9 @@ pub(super) struct State {
     pub(super) building: bool,
     /// Whether the run has ended.
     pub(super) over: bool,
+    pub(super) orchestrating: Orchestrating,
+    /// The task that was submitted last, and where.
+    pub(super) last: Option<(TaskId, Site)>,
     pub(super) threads: Threads,
     /// By number. A kernel that was replaced stays in `replaced`: a core may still run it.
     pub(super) kernels: BTreeMap<KernelId, Arc<Kernel>>,
@@ -124,6 +129,8 @@ impl State {
             goal: None,
             building: false,
             over: true,
+            orchestrating: Orchestrating::default(),
+            last: None,
             threads,
             kernels: BTreeMap::new(),
             replaced: Vec::new(),
@@ -143,9 +150,10 @@ impl State {
         self.rings.iter_mut().for_each(Ring::clear);
         self.map.clear();
         self.scopes.clear();
+        self.ending.clear();
         self.ready.give_up();
         (self.live, self.edges, self.seq, self.backward) = (0, 0, 0, false);
-        (self.error, self.goal) = (None, None);
+        (self.error, self.goal, self.last) = (None, None, None);
         self.release_imports();
     }
 
@@ -208,6 +216,7 @@ impl State {
 
     /// Arms the waits of a task that waits for nothing else: there are never more than can be met next.
     fn arm(&mut self, task: TaskId) {
+        fault_point!("graph.wait.arming");
         let slot = self.rings[task.ring()].slot_mut(task.local());
         slot.armed = true;
         let mut failed = None;
@@ -240,6 +249,7 @@ impl State {
         let mut met = Vec::new();
         let pause = self.poller.poll(quiet, &mut met);
         for task in met {
+            fault_point!("graph.wait.met");
             if let Some(recording) = &mut self.recording {
                 recording.met(task, monotonic_ns());
             }
@@ -294,6 +304,7 @@ impl State {
             if !self.slot(task).signals.is_empty() && self.error.is_none() {
                 self.send_signals(task);
             }
+            fault_point!("graph.task.ended");
             let slot = self.slot_mut(task);
             slot.stage = Stage::Done;
             let fanout = std::mem::take(&mut slot.fanout);
@@ -314,12 +325,14 @@ impl State {
 
     fn send_signals(&mut self, task: TaskId) {
         for (signal, target) in &self.rings[task.ring()].slot(task.local()).signals {
+            fault_point!("graph.signal.sending");
             // SAFETY: found at the submit by the poller's signals, in this run: no domain is released meanwhile.
             let value = unsafe { target.send(signal.op) };
             if let Some(recording) = &mut self.recording {
                 let window = self.poller.signals().table().name(signal.domain).into();
                 recording.signal(SignalRecord { task, signal: *signal, window, to: target.to, value });
             }
+            fault_point!("graph.signal.sent");
         }
     }
 
@@ -346,6 +359,7 @@ impl State {
         self.ended += 1;
         self.running_on[launch.core.index()] = None;
         self.cores.release(launch.core);
+        fault_point!("graph.kernel.finished");
         if let (Some(recording), Some(span)) = (&mut self.recording, span) {
             recording.span(span);
         }
@@ -363,7 +377,10 @@ impl State {
             // SAFETY: the kernel promises that its words stay; a kernel that names others is outside of the contract of
             // `set_raw_kernel`.
             match unsafe { self.poller.arm_completion(launch.task, entry) } {
-                Ok(armed) => self.slot_mut(launch.task).unfinished += u32::from(armed),
+                Ok(armed) => {
+                    self.slot_mut(launch.task).unfinished += u32::from(armed);
+                    fault_point!("graph.completion.armed");
+                }
                 Err(error) => {
                     let at = At { kernel: Some(kernel_names(launch.kernel)), ..self.at(launch.task) };
                     self.fail(RuntimeError { at, ..error.into() });

@@ -9,13 +9,14 @@
 //! Relaxed accesses are to numbers that bound a cost, and order nothing.
 
 use super::Engine;
-use super::launch::{Outcome, Scratch};
+use super::launch::{Outcome, Scratch, panic_text};
 use super::places::{MOST_SPINNING, Places};
 use super::state::State;
 use crate::error::ErrorKind;
 use crate::record::Span;
 use deadline::{Deadline, LONGEST_WAIT, monotonic_ns};
 use mailbox_atomics::{AllowedCores, CpuQuota, Listener, ParkFlag, Wait, WordU32};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -243,11 +244,24 @@ impl Engine {
         }
     }
 
-    /// The life of a core thread.
+    /// The life of a core thread. A panic in it, which is not one of a kernel, ends the graph and not the thread.
     fn serve(self: Arc<Self>, me: usize) {
         let mut scratch = Scratch::new();
+        self.lock().threads.coming -= 1;
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.take_launches(me, &mut scratch))) {
+            let mut state = self.lock();
+            if state.threads.watcher == Watcher::Thread(me) {
+                state.threads.watcher = Watcher::Nobody;
+            }
+            state.fail(ErrorKind::Panicked(panic_text(&*panic)).into());
+            let wakes = state.leave();
+            drop(state);
+            self.wake(wakes);
+        }
+    }
+
+    fn take_launches(self: &Arc<Self>, me: usize, scratch: &mut Scratch) {
         let mut state = self.lock();
-        state.threads.coming -= 1;
         while !state.threads.shut_down {
             if state.threads.watcher == Watcher::Wanted && state.nothing_must_start() {
                 state = self.watch(state, me);

@@ -30,7 +30,7 @@ impl StuckWait {
         [self.task.0, pair(self.domain.0, self.from), self.offset, pair(self.have, self.want)]
     }
 
-    fn decode(rank: u32, wait: &PublishedWait) -> Self {
+    pub(super) fn decode(rank: u32, wait: &PublishedWait) -> Self {
         let [task, place, offset, values] = *wait;
         let (high, low) = (|word: u64| (word >> 32) as u32, |word: u64| word as u32);
         let (domain, from) = (Domain(high(place)), low(place));

@@ -39,6 +39,22 @@ pub enum SignalError {
         /// Where it would be.
         at: u64,
     },
+    /// A prebuilt graph waits for a word that the graph of the rank which it names does not signal.
+    #[error(
+        "it waits for rank {from} to signal word {offset:#x} of window `{window}`, and {} never does; add the signal there, or \
+         name `Unknown` as who signals if that is a kernel or the host",
+        if *.has_graph { "the graph of that rank" } else { "that rank, which runs no graph of this session," }
+    )]
+    NobodySignals {
+        /// The rank of the communicator.
+        from: u32,
+        /// The window's name.
+        window: String,
+        /// Where the word is in it.
+        offset: u64,
+        /// Whether that rank runs a graph of the session.
+        has_graph: bool,
+    },
     /// A buffer that nobody named.
     #[error("the window has no buffer `{name}`; it has {known:?}")]
     NoSuchBuffer {
@@ -72,7 +88,7 @@ pub enum SignalError {
         waits: String,
     },
     /// The deadline passed.
-    #[error("no signal came in {limit:?}: {waits}")]
+    #[error("no signal came within {limit:?}: {waits}")]
     TimedOut {
         /// How long it was.
         limit: Duration,

@@ -21,6 +21,7 @@
 #![allow(unsafe_code)]
 
 mod deadlock;
+mod declared;
 mod error;
 mod poller;
 mod table;
@@ -28,6 +29,7 @@ mod table;
 mod tests;
 
 pub use deadlock::{Deadlock, StuckWait};
+pub(crate) use declared::Exchange;
 pub use error::SignalError;
 pub use poller::{Pause, Poller};
 pub use table::{NamedBuffer, RemoteAddressTable};
@@ -37,8 +39,9 @@ use comm_context::comm::{CommError, Communicator, Timeout};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use deadline::Deadline;
+use fault_points::fault_point;
 use mailbox_atomics::{Placement, SignalWords, SpinBudget, WordU32, keep_apart};
-use shared_memory::{PAGE, Region};
+use shared_memory::{PAGE, Region, Shared};
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
@@ -141,6 +144,7 @@ impl Resolved {
                 value
             }
         };
+        fault_point!("graph.signal.added");
         doorbell.notify();
         now
     }
@@ -166,6 +170,7 @@ impl Target<'_> {
 pub struct Signals {
     words: Arc<Region>,
     words_at: usize,
+    declared_at: usize,
     rank: u32,
     nranks: u32,
     /// Who knows which peers live; none in one process.
@@ -179,7 +184,7 @@ pub struct Signals {
 impl Signals {
     /// Bytes that the words of a group take.
     pub const fn words_bytes(nranks: usize) -> usize {
-        nranks * size_of::<SignalWords>()
+        nranks * (size_of::<SignalWords>() + declared::BYTES)
     }
 
     /// A chip without peers or window.
@@ -231,9 +236,11 @@ impl Signals {
     ) -> Result<Arc<Self>, SignalError> {
         let checked = words.word_slice::<SignalWords>(words_at, nranks as usize);
         checked.map_err(|error| SignalError::Memory(error.to_string()))?;
+        // What they declare stands behind all of them.
+        let declared_at = words_at + nranks as usize * size_of::<SignalWords>();
         let (table, spin) = (RwLock::new(table), SpinBudget::for_parties(nranks as usize));
         let moved = AtomicU64::new(0);
-        Ok(Arc::new(Self { words, words_at, rank, nranks, comm, table, spin, moved }))
+        Ok(Arc::new(Self { words, words_at, declared_at, rank, nranks, comm, table, spin, moved }))
     }
 
     /// This chip's rank.
@@ -325,9 +332,21 @@ impl Signals {
     /// Waits until this chip is notified, `ready` says so, or the pause is over. One thread at a time.
     pub fn sleep(&self, pause: &Pause, ready: impl FnMut() -> bool) {
         let Ok(words) = self.words(self.rank) else { return };
-        let wait = mailbox_atomics::Wait::until(Deadline::since(pause.now_ns, pause.pause));
+        let wait = self.patiently(Deadline::since(pause.now_ns, pause.pause));
         // How it ends does not matter: the next poll looks at everything.
-        let _ = words.sleep(pause.seen, &wait.spinning(&self.spin).placed_by(self), ready);
+        let _ = words.sleep(pause.seen, &wait, ready);
+    }
+
+    /// A wait that spins while processors are to spare.
+    fn patiently(&self, until: Deadline) -> mailbox_atomics::Wait<'_> {
+        mailbox_atomics::Wait::until(until).spinning(&self.spin).placed_by(self)
+    }
+
+    /// A part of what `rank` declares.
+    fn shared<T: Shared>(&self, rank: u32, at: usize) -> Result<&T, SignalError> {
+        let at = self.declared_at + rank as usize * declared::BYTES + at;
+        let known = (rank < self.nranks).then(|| self.words.words(at).ok()).flatten();
+        known.ok_or(SignalError::NoSuchRank { rank, nranks: self.nranks })
     }
 
     pub(crate) fn words(&self, rank: u32) -> Result<&SignalWords, SignalError> {

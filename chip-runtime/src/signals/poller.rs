@@ -12,6 +12,7 @@ use comm_context::abi::CompletionEntry;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU32;
 use deadline::{Deadline, monotonic_ns};
+use fault_points::fault_point;
 use mailbox_atomics::{POLL_INTERVAL, Stander, WordU32, prove};
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,11 +67,13 @@ impl Armed {
 /// A wait is armed, then met, or the run ends: with a peer's death, a cancel, the deadline, or a proved deadlock.
 #[derive(Debug)]
 pub struct Poller {
-    signals: Arc<Signals>,
+    pub(super) signals: Arc<Signals>,
     armed: Vec<Armed>,
-    session: u64,
+    pub(super) session: u64,
     /// The chips of the session: ranks of the communicator.
-    members: Vec<u32>,
+    pub(super) members: Vec<u32>,
+    /// The others know what the graph of this session signals.
+    pub(super) declared: bool,
     deadline: Option<Deadline>,
     /// The count of the doorbell up to which all words were found short; this chip says that it is quiet.
     rested: Option<u32>,
@@ -88,6 +91,7 @@ impl Poller {
             armed: Vec::new(),
             session: 0,
             members: Vec::new(),
+            declared: true,
             deadline: None,
             rested: None,
             pause: SHORTEST_PAUSE,
@@ -106,7 +110,7 @@ impl Poller {
     pub fn begin(&mut self, session: u64, members: &[u32], deadline: Deadline) {
         self.members = members.to_vec();
         (self.session, self.deadline) = (session, Some(deadline));
-        (self.next_check_ns, self.is_stuck) = (0, false);
+        (self.next_check_ns, self.is_stuck, self.declared) = (0, false, false);
         self.armed.clear();
         self.stir();
     }
@@ -115,6 +119,7 @@ impl Poller {
     pub fn end(&mut self) {
         self.armed.clear();
         self.rested = None;
+        self.declare_any();
         if let Ok(words) = self.signals.words(self.signals.rank) {
             Stander::new(words, self.session).end();
         }
@@ -176,7 +181,34 @@ impl Poller {
         if self.armed.len() > IN_A_TEXT {
             text.push(format!("{} more waits", self.armed.len() - IN_A_TEXT));
         }
+        text.extend(self.others());
         text.join("; ")
+    }
+
+    /// What the chips say that are waited for, and those that these wait for.
+    fn others(&self) -> Vec<String> {
+        let mut ranks: Vec<u32> = Vec::new();
+        let add = |ranks: &mut Vec<u32>, rank: u32| {
+            if rank != self.signals.rank && !ranks.contains(&rank) {
+                ranks.push(rank);
+            }
+        };
+        self.armed.iter().filter_map(|armed| armed.from).for_each(|rank| add(&mut ranks, rank));
+        let mut text = Vec::new();
+        let mut at = 0;
+        while let Some(&rank) = ranks.get(at) {
+            at += 1;
+            match self.signals.words(rank).ok().and_then(|words| words.waits(self.session)) {
+                None => text.push(format!("rank {rank} runs something, or has not begun")),
+                Some(waits) if waits.is_empty() => text.push(format!("rank {rank} has ended")),
+                Some(waits) => {
+                    let wait = StuckWait::decode(rank, &waits[0]);
+                    add(&mut ranks, wait.from);
+                    text.push(wait.to_string());
+                }
+            }
+        }
+        text
     }
 
     fn describe(&self, armed: &Armed) -> String {
@@ -248,6 +280,7 @@ impl Poller {
     /// Publishes that only signals of the armed waits can make this chip go on.
     fn rest(&mut self) {
         let Ok(words) = self.signals.words(self.signals.rank) else { return };
+        fault_point!("graph.poll.resting");
         let (armed, rank) = (&self.armed, self.signals.rank);
         let mut is_quiet = false;
         let seen = Stander::new(words, self.session).rest(|waits| {
@@ -263,6 +296,7 @@ impl Poller {
             is_quiet
         });
         self.rested = is_quiet.then_some(seen);
+        fault_point!("graph.poll.rested");
     }
 
     /// What ends the run though no wait is met.
@@ -270,6 +304,7 @@ impl Poller {
         if self.armed.is_empty() {
             return Ok(());
         }
+        fault_point!("graph.poll.check");
         let everybody = || (0..self.signals.nranks).collect::<Vec<u32>>();
         let needed: Option<Vec<u32>> = self.armed.iter().map(|armed| armed.from).collect();
         self.signals.check_ranks(&needed.unwrap_or_else(everybody)).map_err(|error| match error {
@@ -300,7 +335,9 @@ impl Poller {
         let is_first = first.is_some_and(|first| self.members[first] == self.signals.rank);
         let Some(deadlock) = Deadlock::of(&self.members, &quiet).filter(|_| is_first) else { return Ok(()) };
         let words = self.signals.words(self.signals.rank)?;
+        fault_point!("graph.deadlock.proved");
         Stander::new(words, self.session).say_stuck();
+        fault_point!("graph.deadlock.told");
         Err(SignalError::Deadlock(deadlock))
     }
 }

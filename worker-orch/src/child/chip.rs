@@ -2,7 +2,7 @@
 
 use super::check::Checks;
 use super::collectives::ChipCollectives;
-use super::graphs::{ChipGraphs, GraphParts};
+use super::graphs::{ChipGraphs, GraphParts, TaskPlace};
 use super::heaps::in_heap;
 use super::loaded::{Loaded, LoadedPrograms, cannot_run};
 use super::serve::{Executor, malformed};
@@ -31,7 +31,7 @@ pub(super) struct ChipExecutor<'a> {
     chip: Chip,
     programs: LoadedPrograms<'a>,
     heaps: &'a [Arc<Region>],
-    block: &'a ControlBlock,
+    block: &'a Arc<ControlBlock>,
     base: Option<(Entry, Membership)>,
     checks: Checks,
     number: usize,
@@ -93,11 +93,16 @@ impl<'a> ChipExecutor<'a> {
                 function(&mut Task::on_chip(frame, self.heaps, &mut self.chip, &self.collectives))
             }
             Loaded::Closure(closure) => {
-                let parts = GraphParts { graphs: &mut self.graphs, block: self.block, session: &frame.blob };
+                let seq = self.block.child(self.number).task_number();
+                let place = TaskPlace { child: self.number, run: frame.run, seq, program: frame.program };
+                let (graphs, block) = (&mut self.graphs, self.block);
+                let parts = GraphParts { graphs, block, session: &frame.blob, task: place };
                 let task = Task::on_chip(frame, self.heaps, &mut self.chip, &self.collectives);
                 // The parent sends a session to graphs only.
                 let parts = Some(parts).filter(|parts| !parts.session.is_empty());
-                closure(&mut task.with_graphs(parts))
+                let runs_graphs = parts.is_some();
+                let returned = closure(&mut task.with_graphs(parts));
+                if runs_graphs { self.graphs.returned(returned) } else { returned }
             }
             Loaded::Orchestration(_) => Err(cannot_run("an orchestration", "a chip")),
         };
@@ -207,7 +212,12 @@ impl Executor for ChipExecutor<'_> {
         }
     }
 
+    fn was_recorded(&mut self) -> bool {
+        self.graphs.was_recorded()
+    }
+
     fn not_done(&mut self) {
         self.collectives.give_up();
+        self.graphs.await_kernels();
     }
 }

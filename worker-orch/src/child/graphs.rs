@@ -15,11 +15,11 @@ use chip_runtime::signals::{SignalError, Signals};
 use chip_runtime::{ErrorKind, FrontEnd, Graph, Limits, Runtime, RuntimeError};
 use comm_context::abi::{DeviceAddr, TensorDesc};
 use comm_context::comm::AllocationId;
-use deadline::Deadline;
+use deadline::{Deadline, LONGEST_WAIT};
 use fault_points::fault_point;
 use shared_memory::Region;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use worker_errors::{ErrorCode, Failure};
 
@@ -36,6 +36,33 @@ pub(super) struct ChipGraphs {
     signals: Option<Connected>,
     domains: Vec<(AllocationId, DeviceAddr, Vec<u32>)>,
     trace: Option<GraphTrace>,
+    late: Arc<Mutex<Late>>,
+    /// The failure of the last task is on record, by the thread that noticed it.
+    is_recorded: bool,
+}
+
+/// Whether the function of a task has not returned when its time is over. Its failure is recorded then by the thread that
+/// notices, and otherwise by the one that serves: whoever has this first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Late {
+    #[default]
+    No,
+    /// The task of this number runs graphs, and its failure is not on record.
+    Runs(u64),
+    Recorded,
+}
+
+fn lock(late: &Mutex<Late>) -> MutexGuard<'_, Late> {
+    late.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A task as its failure is recorded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TaskPlace {
+    pub(super) child: usize,
+    pub(super) run: u64,
+    pub(super) seq: u64,
+    pub(super) program: u32,
 }
 
 struct Connected {
@@ -81,6 +108,32 @@ impl ChipGraphs {
         self.domains.retain(|(known, ..)| *known != id);
     }
 
+    /// The function of a task with graphs has returned. One that was late has failed, and so has one that left a kernel behind.
+    pub(super) fn returned(&mut self, returned: Result<(), Failure>) -> Result<(), Failure> {
+        self.is_recorded = std::mem::take(&mut *lock(&self.late)) == Late::Recorded;
+        let late = |text| Err(Failure::new(ErrorCode::TimedOut, text).in_phase("graph"));
+        if self.is_recorded {
+            return late("the orchestration returned after its time was over");
+        }
+        if returned.is_ok() && self.runtime.as_ref().is_some_and(Runtime::is_running) {
+            return late("a kernel of a graph that has failed has not returned");
+        }
+        returned
+    }
+
+    pub(super) fn was_recorded(&mut self) -> bool {
+        std::mem::take(&mut self.is_recorded)
+    }
+
+    /// Waits for kernels that have not returned. If they never do, the parent ends this process with the run.
+    pub(super) fn await_kernels(&mut self) {
+        let Some(runtime) = &mut self.runtime else { return };
+        while runtime.is_running() {
+            let Ok(long) = Deadline::after(LONGEST_WAIT) else { return };
+            runtime.await_kernels(long);
+        }
+    }
+
     /// This chip's end of the signals, with the domains that it has now.
     fn signals(&mut self, chip: &Chip, block: &ControlBlock) -> Result<Arc<Signals>, SignalError> {
         let comm = chip.shared_comm();
@@ -106,8 +159,9 @@ impl ChipGraphs {
 /// What the task of a graph has besides its arguments.
 pub(super) struct GraphParts<'a> {
     pub(super) graphs: &'a mut ChipGraphs,
-    pub(super) block: &'a ControlBlock,
+    pub(super) block: &'a Arc<ControlBlock>,
     pub(super) session: &'a [u8],
+    pub(super) task: TaskPlace,
 }
 
 /// Runs graphs of tasks on the cores of the chip: what the closure of [`register_graph`](crate::Worker::register_graph) gets from
@@ -139,7 +193,7 @@ impl<'t> Graphs<'t> {
                         inferred are for platforms that simulate chips";
             return Err(Failure::new(ErrorCode::Invalid, text).in_phase("graph"));
         }
-        let GraphParts { graphs, block, session } = parts;
+        let GraphParts { graphs, block, session, task } = parts;
         let session = Session::decode(session).ok_or_else(malformed)?;
         let deadline = Deadline::at_monotonic_ns(block.run_deadline());
         let deadline = deadline.map_err(|late| Failure::new(ErrorCode::TimedOut, late.to_string()))?;
@@ -152,6 +206,19 @@ impl<'t> Graphs<'t> {
         }
         let Some(runtime) = &mut graphs.runtime else { return Err(malformed()) };
         runtime.connect(signals.clone());
+        *lock(&graphs.late) = Late::Runs(task.seq);
+        let (late, shared) = (graphs.late.clone(), block.clone());
+        let told = runtime.on_overdue(move |error| {
+            let mut late = lock(&late);
+            if *late == Late::Runs(task.seq) {
+                let failure = graph_failure(&error);
+                shared.record_failure(task.child, task.run, task.seq, task.program, Some(&failure));
+                *late = Late::Recorded;
+                fault_point!("worker.graph.overdue");
+                shared.nudge_parent();
+            }
+        });
+        told.map_err(|error| graph_failure(&error))?;
         let trace = graphs.trace.as_mut();
         if trace.is_some() {
             runtime.record();
@@ -182,6 +249,7 @@ impl<'t> Graphs<'t> {
 
     /// Runs a graph to its end, which is at the latest that of the Worker's run. It may use the task's tensors, and all windows of this
     /// chip and its peers.
+    #[track_caller]
     pub fn run<T>(
         &mut self,
         front_end: FrontEnd,
@@ -205,11 +273,21 @@ impl<'t> Graphs<'t> {
             trace.add(recording);
         }
         ended.map_err(|error| {
-            if matches!(error.kind, ErrorKind::TimedOut { .. }) && !self.runtime.is_running() {
+            let is_late = matches!(
+                error.kind,
+                ErrorKind::TimedOut { .. } | ErrorKind::Signal { cause: ErrorCode::TimedOut, .. }
+            );
+            let mut failure = graph_failure(&error);
+            if is_late && self.runtime.is_running() {
+                failure.message += "; a kernel that does not return cannot be stopped: unless it does, the process of this chip \
+                                    ends with the run";
+                return failure;
+            }
+            if is_late {
                 // It waited for a chip whose kernel may not have returned: the failure of that one is to be the first.
                 std::thread::sleep(MARGIN.min(self.deadline.limit() / 10) / 2);
             }
-            graph_failure(&error)
+            failure
         })
     }
 
@@ -251,7 +329,8 @@ impl<'t> Graphs<'t> {
 /// A failure of a graph as that of its task.
 pub(super) fn graph_failure(error: &RuntimeError) -> Failure {
     let code = match &error.kind {
-        ErrorKind::TimedOut { .. } => ErrorCode::TimedOut,
+        ErrorKind::TimedOut { .. } | ErrorKind::NotReturned { .. } => ErrorCode::TimedOut,
+        ErrorKind::Panicked(_) => ErrorCode::Panic,
         ErrorKind::Signal { cause, .. } => *cause,
         ErrorKind::Argument(_) | ErrorKind::Limit { .. } => ErrorCode::Invalid,
         _ => ErrorCode::Task,

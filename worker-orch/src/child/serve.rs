@@ -21,6 +21,11 @@ pub(super) trait Executor {
         false
     }
 
+    /// After a failure: whether another thread has recorded it. It says so once.
+    fn was_recorded(&mut self) -> bool {
+        false
+    }
+
     /// A frame failed or was skipped, which is on record by now: others that wait for what it would have done need not.
     fn not_done(&mut self) {}
 }
@@ -108,7 +113,9 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
                     TaskError::Failed(failure) => Some(failure),
                     TaskError::Followed => None,
                 };
-                block.record_failure(me, frame.run, seq, frame.program, failure);
+                if !executor.was_recorded() {
+                    block.record_failure(me, frame.run, seq, frame.program, failure);
+                }
                 failed_run = frame.run;
                 // It cancels the run, so that others need not wait for what this child does not do. It may wait for them.
                 block.nudge_parent();

@@ -53,9 +53,9 @@ impl<'a> Task<'a> {
             let text = "this task runs no graphs: register its closure with `register_graph`";
             Failure::new(ErrorCode::Invalid, text).in_phase("graph")
         };
-        let GraphParts { graphs, block, session } = self.graphs.as_mut().ok_or_else(none)?;
+        let GraphParts { graphs, block, session, task } = self.graphs.as_mut().ok_or_else(none)?;
         let chip = self.chip.as_deref().ok_or_else(none)?;
-        let parts = GraphParts { graphs, block, session };
+        let parts = GraphParts { graphs, block, session, task: *task };
         Graphs::new(parts, chip, self.tensors, self.heaps, limits)
     }
 

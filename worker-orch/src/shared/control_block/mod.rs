@@ -10,7 +10,9 @@ pub(crate) use failures::{ANSWER_BYTES, FailedAt};
 pub(crate) use words::{Activity, ParentWords};
 
 use super::frame::SLOT_BYTES;
-use mailbox_atomics::{DispatchSender, Listener, ParkFlag, SignalWords, SlotNumber, WordU32, usable_cores};
+use super::run_number::covers;
+use chip_runtime::signals::Signals;
+use mailbox_atomics::{DispatchSender, Listener, ParkFlag, SlotNumber, WordU32, usable_cores};
 use shared_memory::{PAGE, Region, RegionError};
 use std::num::NonZeroU32;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -324,11 +326,13 @@ impl ControlBlock {
         self.flags()[self.children].load() != 0
     }
 
-    /// Finishes for a child that has ended what it was sent, as skipped in `run`. The parent is the writer of
-    /// its words until another process serves them.
+    /// Finishes for a child that has ended what it was sent: as failed, if it recorded why before it was ended, or else as
+    /// skipped in `run`. The parent is the writer of its words until another process serves them.
     pub(crate) fn abandon(&self, child: usize, ring: &mut DispatchSender, run: u64) {
         let words = self.child(child);
-        self.record_failure(child, run, words.done().saturating_add(1), u32::MAX, None);
+        if !covers(words.failed_run(), run) {
+            self.record_failure(child, run, words.done().saturating_add(1), u32::MAX, None);
+        }
         words.set_idle();
         self.flags()[child].store(0);
         ring.finish_for_ended(words.done_number(), self.listeners(child));
@@ -348,7 +352,7 @@ const fn signals_at(children: usize) -> usize {
 }
 
 const fn signals_bytes(children: usize) -> usize {
-    (children * size_of::<SignalWords>()).next_multiple_of(PAGE)
+    Signals::words_bytes(children).next_multiple_of(PAGE)
 }
 
 fn head_at(child: usize, seq: u64) -> usize {

@@ -94,6 +94,7 @@ proptest! {
         bytes[at] = byte;
         if let Ok(desc) = TensorDesc::decode(&bytes) {
             fits_its_buffer(&desc)?;
+            prop_assert!([desc.manual_dep, desc.is_contiguous, desc.address_space].iter().all(|flag| *flag <= 1));
         }
     }
 }

@@ -14,6 +14,7 @@ mod kernels;
 mod lane;
 mod layers;
 mod mpi;
+mod mutants;
 mod python;
 mod soak;
 mod status;
@@ -64,6 +65,8 @@ enum Command {
     Chaos(chaos::Args),
     /// The Python package: its wheel, in an environment of its own, and its tests
     Python(python::Args),
+    /// Deliberate breaks of the code, each of which a test must reject
+    Mutants(mutants::Args),
     /// Workers and groups started, used, killed and closed over and over: nothing may grow
     Soak(soak::Args),
 }
@@ -95,6 +98,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Fuzz(args) => fuzz::run(&ws, &args),
         Command::Chaos(args) => chaos::run(&ws, &args),
         Command::Python(args) => python::run(&ws, &args),
+        Command::Mutants(args) => mutants::run(&ws, &args),
         Command::Soak(args) => soak::run(&ws, &args),
     }
 }

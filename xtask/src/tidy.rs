@@ -10,6 +10,7 @@ mod headers;
 mod invariants;
 mod main_job;
 mod manifests;
+mod mutants;
 mod sources;
 mod texts;
 mod vendor_calls;
@@ -47,6 +48,7 @@ const RULES: &[Rule] = &[
     Rule { name: "tests that features hide", check: manifests::hidden_tests },
     Rule { name: "headers in step", check: headers::in_step },
     Rule { name: "invariants", check: invariants::defined_once_and_cited },
+    Rule { name: "mutants", check: mutants::in_step },
     Rule { name: "failure classes", check: failures::in_step },
     Rule { name: "error texts", check: errors::in_step },
     Rule { name: "vendor calls", check: vendor_calls::in_step },

@@ -309,37 +309,47 @@ mod tests {
         use nix::sys::wait::waitpid;
         let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
         let ignored = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
-        for ignores in [false, true] {
+        for (ignores, by_pidfd) in [(false, true), (true, true), (false, false), (true, false)] {
             let action = if ignores { &ignored } else { &default };
             // SAFETY: no handler is installed, only the default action or none.
             unsafe { sigaction(Signal::SIGCHLD, action) }.unwrap();
             let (read, write) = std::io::pipe().unwrap();
+            let open = |pid| if by_pidfd { pidfd::open(pid) } else { Err(Errno::ENOSYS) };
+            let body = || {
+                let _ = std::io::Read::read(&mut &read, &mut [0]);
+                0
+            };
             // SAFETY: the body waits for the end of a pipe.
-            let mut child = unsafe {
-                Child::fork(&[read.as_fd()], || {
-                    let _ = std::io::Read::read(&mut &read, &mut [0]);
-                    0
-                })
-            }
-            .unwrap();
+            let mut child = unsafe { Child::fork_watched(open, &[read.as_fd()], body) }.unwrap();
             drop(write);
             // Somebody else reaps it: the kernel, or a loop over all children in the program around us.
             let _ = waitpid(Pid::from_raw(child.pid()), None);
-            let mut stranger = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+            // SAFETY: as above.
+            unsafe { sigaction(Signal::SIGCHLD, &default) }.unwrap();
+            let stranger = orphan();
             // What the kernel does when the numbers have wrapped around.
-            Arc::get_mut(&mut child.watch).unwrap().renumber(stranger.id() as i32);
+            Arc::get_mut(&mut child.watch).unwrap().renumber(stranger);
             child.signal(libc::SIGKILL);
             let reaped = child.try_reap();
             drop(child);
-            // SAFETY: as above.
-            unsafe { sigaction(Signal::SIGCHLD, &default) }.unwrap();
-            let spared = nix::sys::signal::kill(Pid::from_raw(stranger.id() as i32), None).is_ok()
-                && stranger.try_wait().unwrap().is_none();
-            let _ = stranger.kill();
-            let _ = stranger.wait();
-            assert!(spared, "ignored {ignores}: the other process was killed");
-            assert_eq!(reaped, Some(HowDied::Exited(0)), "ignored {ignores}");
+            let stat = std::fs::read_to_string(format!("/proc/{stranger}/stat")).unwrap_or_default();
+            let _ = nix::sys::signal::kill(Pid::from_raw(stranger), Signal::SIGKILL);
+            let case = format!("ignored {ignores}, pidfd {by_pidfd}");
+            assert!(stat.contains("(sleep) S"), "{case}: the other process was killed: {stat:?}");
+            assert_eq!(reaped, Some(HowDied::Exited(0)), "{case}");
         }
+    }
+
+    /// A process that sleeps and is not a child of this one.
+    fn orphan() -> i32 {
+        let script = "sleep 60 > /dev/null 2>&1 & echo $!";
+        let out = std::process::Command::new("sh").args(["-c", script]).output().unwrap();
+        let pid = String::from_utf8_lossy(&out.stdout).trim().parse().unwrap();
+        // Until it is no longer the shell's copy that becomes it.
+        while !std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains("(sleep) S") {
+            std::thread::yield_now();
+        }
+        pid
     }
 
     /// CP-4

@@ -49,6 +49,8 @@ fn sc_7_another_order_is_named_with_rank_and_chunk() {
     // Two ranks in a tree, or at a hypercube's corner 0, are in order; rank 1 of the latter is not.
     order(&*build("tree_allreduce", 2)).unwrap();
     assert!(text("recursive_doubling", 2).starts_with("rank 1, chunk 0: adds 1 + 0"));
+    // Sums of neighbours that are added together are rounded elsewhere than one rank after the other.
+    assert!(text("recursive_doubling", 4).starts_with("rank 0, chunk 0: adds (0 + 1) + (2 + 3)"));
     // What is not a sum at all is the other kind of error.
     let nothing = ListedProgram::new("nothing", Goal::AllReduce, 1, vec![vec![]; 2]).on_ring();
     assert!(matches!(order(&nothing), Err(OrderError::Order(_))));

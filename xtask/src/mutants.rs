@@ -1,0 +1,190 @@
+//! `cargo xtask mutants`: deliberate breaks of the code, each of which a test must reject.
+//!
+//! The lists are `xtask/mutants/*.toml`. An entry names the promise that it breaks, the text that it replaces and the test that must
+//! then fail. `cargo xtask tidy` holds the lists in step with the code. This command applies one mutant after the other to a copy of
+//! the sources below the target folder, and runs its test there. A mutant survives when the test still passes: that promise is not
+//! tested.
+
+mod list;
+mod tree;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+
+use crate::lane::counted;
+use crate::tally::Tally;
+use crate::workspace::Workspace;
+
+pub(crate) use list::{Judge, Mutant, parse};
+use tree::{Ended, SourceTree};
+
+/// Where the lists are.
+pub(crate) const FOLDER: &str = "xtask/mutants";
+
+/// Which mutants.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only those of these crates, or that break these promises, such as SM-4; all of them where none is named
+    #[arg(value_name = "CRATE|ID")]
+    only: Vec<String>,
+    /// Name them and run nothing
+    #[arg(long)]
+    list: bool,
+    /// Show what cargo and the tests print
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+/// What became of a mutant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Fate {
+    Rejected,
+    Survived,
+    /// It proves nothing: it does not compile, or its test does not run, or fails without it too.
+    Broken(String),
+}
+
+/// The command itself.
+pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
+    let all = list::read(ws)?;
+    let named = |mutant: &&Mutant| args.only.is_empty() || args.only.iter().any(|only| mutant.is_of(only));
+    let chosen: Vec<&Mutant> = all.iter().filter(named).collect();
+    ensure!(!chosen.is_empty(), "no mutant of {}; see `cargo xtask mutants --list`", args.only.join(", "));
+    if args.list {
+        chosen.iter().for_each(|mutant| println!("{:<18} {}", mutant.judge.package, mutant.title()));
+        println!("\n{}", counted(chosen.len() as u64, "mutant"));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let court = Court { ws, tree: SourceTree::copy(ws)?, verbose: args.verbose };
+    let (mut rest, mut unhappy) = (chosen.as_slice(), Vec::new());
+    while let Some(first) = rest.first() {
+        let (here, later) =
+            rest.split_at(rest.iter().take_while(|m| m.judge.package == first.judge.package).count());
+        rest = later;
+        println!("== {}", first.judge.package);
+        let unsound = court.unsound(here)?;
+        for mutant in here {
+            let start = Instant::now();
+            let fate = match &unsound {
+                Some(why) => Fate::Broken(why.clone()),
+                None => court.tree.with(mutant, || court.judge(&mutant.judge))?,
+            };
+            let row = row(mutant, &fate, start.elapsed().as_secs_f64());
+            println!("{row}");
+            if fate != Fate::Rejected {
+                unhappy.push(row);
+            }
+        }
+    }
+    println!();
+    unhappy.iter().for_each(|row| println!("{row}"));
+    let rejected = chosen.len() - unhappy.len();
+    println!("{}: {rejected} rejected, {} not", counted(chosen.len() as u64, "mutant"), unhappy.len());
+    Ok(if unhappy.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn row(mutant: &Mutant, fate: &Fate, seconds: f64) -> String {
+    let (word, why) = match fate {
+        Fate::Rejected => ("rejected", String::new()),
+        Fate::Survived => ("SURVIVED", String::new()),
+        Fate::Broken(why) => ("BROKEN", format!(": {why}")),
+    };
+    format!("{word:<8} {seconds:>6.1} s  {}{why}", mutant.title())
+}
+
+struct Court<'a> {
+    ws: &'a Workspace,
+    tree: SourceTree,
+    verbose: bool,
+}
+
+impl Court<'_> {
+    /// Why the judges of these mutants are not to be trusted: one fails, or runs nothing, on the code as it is.
+    fn unsound(&self, mutants: &[&Mutant]) -> Result<Option<String>> {
+        let mut judges: Vec<&Judge> = mutants.iter().map(|mutant| &mutant.judge).collect();
+        judges.sort();
+        judges.dedup();
+        for one in judges.into_iter().filter(|one| !one.is_compiler()) {
+            match self.judge(one)? {
+                Fate::Survived => {}
+                Fate::Rejected => return Ok(Some(format!("{one} fails without a mutant"))),
+                Fate::Broken(why) => return Ok(Some(why)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Builds and runs one test on what the copy holds now.
+    fn judge(&self, judge: &Judge) -> Result<Fate> {
+        // With all features: some have the tests.
+        let mut select = vec!["test", "--package", self.ws.package(&judge.package), "--all-features"];
+        select.extend(judge.target());
+        let built = self.tree.cargo(&[&select[..], &["--no-run"]].concat(), None)?;
+        self.show(&built);
+        if judge.is_compiler() {
+            return Ok(if built.success { Fate::Survived } else { Fate::Rejected });
+        }
+        if !built.success {
+            let why = built.lines.iter().find(|line| line.starts_with("error")).cloned().unwrap_or_default();
+            return Ok(Fate::Broken(format!("{judge} does not build: {why}")));
+        }
+        let ended = self.tree.cargo(&[&select[..], &["--", &judge.filter]].concat(), Some(LONGEST_TEST_S))?;
+        self.show(&ended);
+        Ok(fate(judge, &ended))
+    }
+
+    fn show(&self, ended: &Ended) {
+        if self.verbose {
+            ended.lines.iter().for_each(|line| println!("{line}"));
+        }
+    }
+}
+
+/// A test that takes longer hangs, and has noticed the mutant in its own way.
+const LONGEST_TEST_S: u32 = 120;
+
+fn fate(judge: &Judge, ended: &Ended) -> Fate {
+    let tally = Tally::of(&ended.lines);
+    // A test that ends its process has no result.
+    let began =
+        ended.lines.iter().any(|line| line.starts_with("running ") && !line.starts_with("running 0 "));
+    match ended.success {
+        true if tally.passed == 0 => Fate::Broken(format!("{judge} ran no test")),
+        true => Fate::Survived,
+        false if tally.failed > 0 || began => Fate::Rejected,
+        false => {
+            Fate::Broken(format!("{judge} did not start: {}", ended.lines.last().map_or("", String::as_str)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fate_of(success: bool, text: &str) -> Fate {
+        let judge = Judge { package: "a".into(), program: "lib".into(), filter: "x".into() };
+        fate(&judge, &Ended { success, lines: text.lines().map(str::to_owned).collect() })
+    }
+
+    #[test]
+    fn a_mutant_is_rejected_by_a_test_that_fails_crashes_or_hangs() {
+        let failed =
+            "running 1 test\ntest result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out";
+        assert_eq!(fate_of(false, failed), Fate::Rejected);
+        assert_eq!(fate_of(false, "running 1 test\nerror: test failed (signal: 11)"), Fate::Rejected);
+    }
+
+    #[test]
+    fn a_mutant_survives_a_test_that_passes_and_is_not_judged_by_none() {
+        let passed =
+            "running 1 test\ntest result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
+        assert_eq!(fate_of(true, passed), Fate::Survived);
+        let none =
+            "running 0 tests\ntest result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out";
+        assert!(matches!(fate_of(true, none), Fate::Broken(_)));
+        assert!(matches!(fate_of(false, "error: no such program"), Fate::Broken(_)));
+    }
+}

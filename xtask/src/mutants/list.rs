@@ -1,0 +1,153 @@
+//! The lists of mutants.
+
+use std::fmt;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use crate::mutants::FOLDER;
+use crate::workspace::Workspace;
+
+/// One deliberate break.
+#[derive(Debug)]
+pub(crate) struct Mutant {
+    /// The promises that it breaks: numbered invariants, or failure classes.
+    pub(crate) breaks: Vec<String>,
+    /// What it does, in words.
+    pub(crate) what: String,
+    /// The file that it changes, from the root.
+    pub(crate) file: String,
+    /// The text that it replaces, which that file has once.
+    pub(crate) from: String,
+    pub(crate) to: String,
+    pub(crate) judge: Judge,
+}
+
+/// The test that must reject a mutant.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Judge {
+    /// The crate.
+    pub(crate) package: String,
+    /// `lib` for unit tests, the name of a file in `tests`, or `compiler` where the code must not compile any more.
+    pub(crate) program: String,
+    /// What the name of the test has in it.
+    pub(crate) filter: String,
+}
+
+/// A file: the tests of the crate that it is named after judge, unless an entry says otherwise.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    mutant: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    breaks: Vec<String>,
+    what: String,
+    file: String,
+    from: String,
+    to: String,
+    /// `PROGRAM NAME`, or `compiler`.
+    test: String,
+    package: Option<String>,
+}
+
+impl Mutant {
+    /// Whether `name` is its crate, or a promise that it breaks.
+    pub(super) fn is_of(&self, name: &str) -> bool {
+        self.judge.package == name || self.breaks.iter().any(|promise| promise == name)
+    }
+
+    /// Its promises and what it does.
+    pub(crate) fn title(&self) -> String {
+        format!("{}: {}", self.breaks.join(", "), self.what)
+    }
+
+    /// `text` with the break in it, or how often the text to replace is there, if not once.
+    pub(crate) fn applied(&self, text: &str) -> Result<String, usize> {
+        match text.matches(&self.from).count() {
+            1 => Ok(text.replacen(&self.from, &self.to, 1)),
+            other => Err(other),
+        }
+    }
+}
+
+impl Judge {
+    pub(crate) fn is_compiler(&self) -> bool {
+        self.program == "compiler"
+    }
+
+    /// The flags that select its program.
+    pub(super) fn target(&self) -> Vec<&str> {
+        match self.program.as_str() {
+            "lib" | "compiler" => vec!["--lib"],
+            test => vec!["--test", test],
+        }
+    }
+}
+
+impl fmt::Display for Judge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.package, self.program, self.filter)
+    }
+}
+
+/// The mutants in the text of `NAME.toml`, which the crate NAME judges.
+pub(crate) fn parse(name: &str, text: &str) -> Result<Vec<Mutant>> {
+    let file: File = toml::from_str(text).with_context(|| format!("{FOLDER}/{name}.toml"))?;
+    let mutants = file.mutant.into_iter().map(|entry| {
+        let Entry { breaks, what, file, from, to, test, package } = entry;
+        let (program, filter) = test.split_once(' ').unwrap_or((&test, ""));
+        let judge = Judge {
+            package: package.unwrap_or_else(|| name.to_owned()),
+            program: program.to_owned(),
+            filter: filter.to_owned(),
+        };
+        Mutant { breaks, what, file, from, to, judge }
+    });
+    Ok(mutants.collect())
+}
+
+/// All mutants, those that one crate judges together, so that it is built as few times as can be.
+pub(super) fn read(ws: &Workspace) -> Result<Vec<Mutant>> {
+    let mut all = Vec::new();
+    let files = std::fs::read_dir(ws.root.join(FOLDER)).with_context(|| format!("cannot list {FOLDER}"))?;
+    for path in files.map(|entry| entry.map(|entry| entry.path())) {
+        let path = path?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let text =
+            std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        all.extend(parse(&name, &text)?);
+    }
+    let place = |name: &str| ws.members.iter().position(|member| member.name == name);
+    all.sort_by_key(|mutant| place(&mutant.judge.package));
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &str = "[[mutant]]\nbreaks = ['ZZ', 'YY']\nwhat = 'more'\nfile = 'a/src/lib.rs'\nfrom = 'a < b'\nto = 'a <= b'\n";
+
+    #[test]
+    fn an_entry_names_promises_text_and_judge() {
+        let [one] = &parse("a", &format!("{ONE}test = 'lib less'")).unwrap()[..] else { panic!() };
+        assert!(one.is_of("a") && one.is_of("YY") && !one.is_of("XX"));
+        assert_eq!((one.title(), one.judge.to_string()), ("ZZ, YY: more".into(), "a lib less".into()));
+        assert_eq!(one.applied("if a < b {").as_deref(), Ok("if a <= b {"));
+        assert_eq!((one.applied(""), one.applied("a < b < a < b")), (Err(0), Err(2)));
+        assert_eq!(one.judge.target(), ["--lib"]);
+    }
+
+    #[test]
+    fn another_crate_or_the_compiler_may_judge() {
+        let of = |test: &str| parse("a", &format!("{ONE}{test}")).unwrap().remove(0).judge;
+        assert_eq!(of("test = 'proc_a dies'\npackage = 'b'").to_string(), "b proc_a dies");
+        assert_eq!(of("test = 'proc_a dies'").target(), ["--test", "proc_a"]);
+        assert!(of("test = 'compiler'").is_compiler());
+        assert!(parse("a", &format!("{ONE}tset = 'lib x'")).is_err());
+    }
+}

@@ -1,5 +1,7 @@
 //! `cargo xtask ci`: the lanes that must hold before a change lands. Adding one is a row in [`LANES`].
 
+mod aarch64;
+mod advisories;
 mod guides;
 mod layer;
 mod licences;
@@ -68,6 +70,12 @@ const LANES: &[Lane<'_>] = &[
         about: "every crate may be used under a licence of the list",
         run: &licences::lane,
     },
+    Lane {
+        name: "advisories",
+        about: "no crate with a known defect, by RustSec's list",
+        run: &advisories::lane,
+    },
+    Lane { name: "aarch64", about: "libraries and programs compile for 64-bit Arm", run: &aarch64::lane },
     Lane { name: "docs", about: "no warning from rustdoc", run: &docs },
     Lane { name: "loom", about: "the models hold and their mutants are rejected", run: &loom::lane },
     Lane { name: "miri", about: "unit tests under miri", run: &miri::lane },

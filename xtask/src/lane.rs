@@ -182,8 +182,14 @@ fn summary(all: &[Ended<'_>], remarks: &[String]) -> Vec<String> {
         lines.push(format!("failed: {}", failed.join(", ")));
     }
     lines.extend_from_slice(remarks);
-    let left_out: Vec<&str> =
-        all.iter().filter(|one| matches!(one.outcome, Outcome::LeftOut(_))).map(|one| one.name).collect();
+    let left_out: Vec<String> = all
+        .iter()
+        .filter_map(|one| match &one.outcome {
+            // What to do about it stands in the lane's own row.
+            Outcome::LeftOut(why) => Some(format!("{} ({})", one.name, why.split(';').next().unwrap_or(why))),
+            Outcome::Ran(_) => None,
+        })
+        .collect();
     let left_out =
         if left_out.is_empty() { String::new() } else { format!("; left out: {}", left_out.join(", ")) };
     lines.push(format!("{} passed, {} failed{left_out}", tests.passed, tests.failed));
@@ -264,11 +270,11 @@ mod tests {
         let ended = |outcome| Ended { name: "x", took: Duration::from_secs(1), outcome };
         let good = ended(Outcome::Ran(Report::tests(tally(40, 0), None)));
         let broken = ended(Outcome::Ran(Report::checks(0, "crate", Some("does not compile".into()))));
-        let absent = ended(Outcome::LeftOut("no miri here".into()));
+        let absent = ended(Outcome::LeftOut("no miri here; to install: x".into()));
         assert_eq!(summary(&[good], &[]).last().unwrap(), "40 passed, 0 failed");
         let good = ended(Outcome::Ran(Report::tests(tally(40, 2), Some("exit code 101".into()))));
         let lines = summary(&[good, broken, absent], &["on the double".into()]);
-        assert_eq!(lines.last().unwrap(), "40 passed, 3 failed; left out: x");
+        assert_eq!(lines.last().unwrap(), "40 passed, 3 failed; left out: x (no miri here)");
         assert!(
             lines.iter().any(|line| line.contains("left out") && line.contains("no miri here")),
             "{lines:?}"

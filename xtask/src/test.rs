@@ -49,9 +49,17 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
 /// The tests as one lane.
 pub(crate) fn lane(setting: &Setting<'_>, args: &Args) -> Result<Outcome> {
     let console = setting.console;
-    let built = console.run(command(setting, args, &PROGRAMS).arg("--no-run"))?;
-    if built.failure.is_some() {
-        return Ok(Outcome::Ran(Report::tests(Tally::default(), built.failure)));
+    let mut builds = vec![command(setting, args, &PROGRAMS)];
+    builds[0].arg("--no-run");
+    if args.packages.is_empty() {
+        // The C libraries, which cargo does not build for their own tests; these ask for them in the same words.
+        builds.push(cargo(&setting.ws.root, ["build", "--workspace", "--lib", "--tests"]));
+    }
+    for mut build in builds {
+        let failure = console.run(&mut build)?.failure;
+        if failure.is_some() {
+            return Ok(Outcome::Ran(Report::tests(Tally::default(), failure)));
+        }
     }
     // Examples in documentation are compiled while the programs mostly wait for processes.
     let documented = args.packages.is_empty() || args.packages.iter().any(|name| is_library(setting, name));
@@ -80,6 +88,8 @@ fn command(setting: &Setting<'_>, args: &Args, targets: &[&str]) -> Command {
     let mut command = cargo(&setting.ws.root, ["test", "--no-fail-fast"]);
     if args.packages.is_empty() {
         command.arg("--workspace");
+        // With the features of the whole workspace, all that a C library needs is there already.
+        command.env("CHIPCOMM_TEST_WORKSPACE", "1");
     }
     for name in &args.packages {
         command.args(["--package", setting.ws.package(name)]);

@@ -14,13 +14,19 @@ impl CLibrary {
     /// Builds the shared library `name` of `package`, in the development profile.
     ///
     /// Cargo builds no shared library for the tests of its own package, because Rust does not link it, so the
-    /// test asks cargo for it and takes the path from what cargo reports.
+    /// test asks cargo for it and takes the path from what cargo reports. With `CHIPCOMM_TEST_WORKSPACE`, which
+    /// `cargo xtask test` sets, it has the features of a build of all tests, and is there already.
     ///
     /// # Panics
     /// When the build fails.
     pub fn build(package: &str, name: &str) -> Self {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(["build", "--quiet", "--package", package, "--message-format=json"]);
+        cargo.args(["build", "--quiet", "--message-format=json"]);
+        // The features that the tests were built with, or everything below would be compiled once more.
+        match std::env::var_os("CHIPCOMM_TEST_WORKSPACE") {
+            Some(_) => cargo.args(["--workspace", "--lib", "--tests"]),
+            None => cargo.args(["--package", package]),
+        };
         let output = cargo
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .stderr(Stdio::inherit())

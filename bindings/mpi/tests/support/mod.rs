@@ -55,8 +55,13 @@ pub(crate) fn libraries() -> Vec<Mpi> {
 
 /// The Rust half.
 static ARCHIVE: LazyLock<PathBuf> = LazyLock::new(|| {
-    let built = Command::new(env!("CARGO")).args(["build", "--quiet", "--package", "chipcomm-mpi"]).output();
-    let built = built.unwrap();
+    let mut cargo = Command::new(env!("CARGO"));
+    // The features that the tests were built with: `cargo xtask test` sets the variable.
+    match std::env::var_os("CHIPCOMM_TEST_WORKSPACE") {
+        Some(_) => cargo.args(["build", "--quiet", "--workspace", "--lib", "--tests"]),
+        None => cargo.args(["build", "--quiet", "--package", "chipcomm-mpi"]),
+    };
+    let built = cargo.output().unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     // target/debug/deps/this-test
     let test = std::env::current_exe().unwrap();

@@ -315,11 +315,11 @@ mod tests {
 
     #[test]
     fn guarded_parts_end_at_pages_that_are_nobodys() {
-        let config = chip().window(8192).buffer("x", DType::Float32, 5).region("signals", 4096).guarded();
-        assert_eq!((config.plain_window_size(), config.window_size()), (8192, 7 * 4096));
-        assert_eq!(config.layout().unwrap(), [4 * 4096 - 64, 5 * 4096]);
+        let config = chip().window(2 * PAGE).buffer("x", DType::Float32, 5).region("signals", PAGE).guarded();
+        assert_eq!((config.plain_window_size(), config.window_size()), (2 * PAGE, 7 * PAGE));
+        assert_eq!(config.layout().unwrap(), [4 * PAGE - 64, 5 * PAGE]);
         let bare = chip().guarded();
-        assert_eq!((bare.window_size(), bare.layout()), (2 * 4096, Ok(Vec::new())));
+        assert_eq!((bare.window_size(), bare.layout()), (2 * PAGE, Ok(Vec::new())));
         // CB-2
         assert!(chip().region("s", 8192).guarded().layout().is_err());
     }

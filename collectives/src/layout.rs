@@ -2,7 +2,7 @@
 
 use crate::table::Table;
 use mailbox_atomics::{PAIR_SLOTS, PairLines, PairTaken, ProgressWords, RecordRing, StampLine};
-use shared_memory::{FNV_OFFSET, PAGE, fnv1a};
+use shared_memory::{FNV_OFFSET, fnv1a};
 use std::ops::Range;
 
 /// The first line of a window: [`Layout::hash`], stored when the rank is ready, and never 0.
@@ -25,6 +25,8 @@ pub(crate) const STAMP_AT: usize = 1920;
 pub(crate) const RECORDS_AT: usize = 2048;
 /// For each rank, [`PairLines`] of the messages to it and [`PairTaken`] of those from it.
 pub(crate) const PAIRS_AT: usize = 4096;
+/// Parts begin at multiples of it, which are the same in `comm_collectives.h`, whatever pages the system has.
+const PAGE: usize = 4096;
 pub(crate) const PAIR_BYTES: usize = 640;
 const TAKEN_IN_PAIR: usize = 512;
 

@@ -1,6 +1,6 @@
 //! How many addresses a process may have.
 
-use crate::available::file_size_limit;
+use crate::available::{file_size_limit, kilobytes};
 use crate::error::{Limit, RegionError};
 use nix::sys::resource::{Resource, getrlimit};
 
@@ -44,9 +44,9 @@ fn address_limit() -> Option<(u64, u64)> {
 
 /// What this process has mapped, in bytes.
 fn mapped_bytes() -> u64 {
-    let pages = std::fs::read_to_string("/proc/self/statm").ok();
-    let pages: Option<u64> = pages.and_then(|statm| statm.split(' ').next()?.parse().ok());
-    pages.map_or(0, |pages| pages * 4096)
+    // In kilobytes, unlike `statm`, which counts pages of whatever size the kernel has.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    kilobytes(&status, "VmSize:").unwrap_or(0)
 }
 
 /// How many more mappings this process may have, when that is next to none, and how many it may have at all.

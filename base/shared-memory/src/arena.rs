@@ -4,8 +4,9 @@ use crate::error::{Limit, RegionError};
 use crate::region::Region;
 use std::ops::Range;
 
-/// The unit of an [`Arena`]'s allocations.
-pub const PAGE: usize = 4096;
+/// The unit of an [`Arena`]'s allocations, and of what is guarded or given back: whole pages on every kernel for the processor. Arm's
+/// have pages of 4, 16 or 64 KiB.
+pub const PAGE: usize = if cfg!(target_arch = "x86_64") { 4096 } else { 64 << 10 };
 
 /// Which pages of a part of a sparse [`Region`] are free. It is local to the one process that allocates
 /// them, so that no other process can corrupt it.
@@ -115,6 +116,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_unit_is_a_multiple_of_the_systems_pages() {
+        let kilobytes = |field: &str| {
+            let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            crate::available::kilobytes(&maps, field).unwrap() as usize
+        };
+        // Of the first mapping, which is the program's own.
+        let page = kilobytes("KernelPageSize:");
+        assert!(page.is_power_of_two() && PAGE.is_multiple_of(page), "{page}");
+    }
+
+    #[test]
     fn taken_addresses_have_no_memory_and_the_last_are_apart_from_the_first() {
         let region = Region::create_sparse("t", 64 * PAGE).unwrap();
         let mut arena = Arena::new(0..64 * PAGE);
@@ -197,7 +209,8 @@ mod tests {
         let region = Region::create_sparse("t", 4 * PAGE).unwrap();
         let mut arena = Arena::new(0..4 * PAGE);
         let error = arena.allocate(&region, 5 * PAGE).unwrap_err();
-        assert!(matches!(error, RegionError::OutOfMemory { need: 20480, have: 16384, .. }), "{error}");
+        let RegionError::OutOfMemory { need, have, .. } = error else { panic!("{error}") };
+        assert_eq!((need, have), (5 * PAGE as u64, 4 * PAGE as u64));
         assert!(arena.free.iter().eq([&(0..4 * PAGE)]));
     }
 }

@@ -118,7 +118,7 @@ fn tightest() -> Option<(u64, Limit)> {
 }
 
 /// A field of `/proc/meminfo`, in bytes.
-fn kilobytes(meminfo: &str, field: &str) -> Option<u64> {
+pub(crate) fn kilobytes(meminfo: &str, field: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix(field))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }

@@ -10,8 +10,8 @@ use crate::cargo::cargo;
 use crate::lane::{Outcome, Report, Setting};
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
-/// They compile C++ for the target, or are commands of this machine.
-const LEFT_OUT: [&str; 2] = ["chipcomm-examples", "xtask"];
+/// They compile C++ or link for the target, or are commands of this machine.
+const LEFT_OUT: [&str; 4] = ["cann-sim-ascendcl", "cann-sim-hccl", "chipcomm-examples", "xtask"];
 
 pub(super) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
     if !has_standard_library() {

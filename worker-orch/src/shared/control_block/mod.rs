@@ -13,7 +13,7 @@ use super::frame::SLOT_BYTES;
 use super::run_number::covers;
 use chip_runtime::signals::Signals;
 use mailbox_atomics::{DispatchSender, Listener, ParkFlag, SlotNumber, WordU32, usable_cores};
-use shared_memory::{PAGE, Region, RegionError};
+use shared_memory::{Region, RegionError};
 use std::num::NonZeroU32;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -25,6 +25,8 @@ use words::{
 /// Slots in a ring: tasks that may be waiting at one child before a submit has to wait.
 pub(crate) const RING: u64 = 32;
 
+/// Parts begin at multiples of it, whatever pages the system has.
+const PAGE: usize = 4096;
 const LEGEND_AT: usize = 256;
 const RUN_AT: usize = 512;
 const FLAGS_AT: usize = 1024;

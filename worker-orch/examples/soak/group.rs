@@ -9,12 +9,14 @@
 use crate::cycle::{KillPlan, Soak, limit};
 use crate::random::Random;
 use child_process::Child;
+use collectives::{Collectives, Op, Options};
 use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec, Membership};
 use comm_sim::{Prepared, SimComm};
 use deadline::{Deadline, HowDied};
 use mailbox_atomics::WordU32;
 use nix::sys::signal::Signal;
 use shared_memory::Region;
+use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 use worker_orch::{ErrorCode, Failure};
@@ -45,7 +47,7 @@ pub(crate) fn run(soak: &mut Soak, plan: &mut KillPlan, random: &mut Random) -> 
     for rank in 0..nranks {
         let body = || match work(&entry, rank, nranks, &words) {
             Ok(()) => 0,
-            Err(error) if names_death(&error) => REPORTED_DEATH,
+            Err(error) if names_death(error.as_ref()) => REPORTED_DEATH,
             Err(error) => {
                 eprintln!("rank {rank}: {error}");
                 OTHER_ERROR
@@ -84,8 +86,10 @@ pub(crate) fn run(soak: &mut Soak, plan: &mut KillPlan, random: &mut Random) -> 
 }
 
 /// A peer's death, or a peer that left because of one.
-fn names_death(error: &CommError) -> bool {
-    matches!(error.root_cause(), CommError::PeerDied { .. }) || error.to_string().contains("died (")
+fn names_death(error: &(dyn Error + 'static)) -> bool {
+    let died = |error: &CommError| matches!(error.root_cause(), CommError::PeerDied { .. });
+    let mut chain = std::iter::successors(Some(error), |error| error.source());
+    chain.any(|error| error.downcast_ref().is_some_and(died)) || error.to_string().contains("died (")
 }
 
 fn failure(error: &CommError) -> Failure {
@@ -93,7 +97,7 @@ fn failure(error: &CommError) -> Failure {
 }
 
 /// What one rank does with its group.
-fn work(entry: &Entry, rank: u32, nranks: u32, words: &Region) -> Result<(), CommError> {
+fn work(entry: &Entry, rank: u32, nranks: u32, words: &Region) -> Result<(), Box<dyn Error>> {
     let comm = match entry {
         Entry::Forked(group) => SimComm::join(group, rank, limit())?,
         Entry::Path(path) => SimComm::rendezvous(path, Membership::new(rank, nranks)?, limit())?,
@@ -112,8 +116,27 @@ fn work(entry: &Entry, rank: u32, nranks: u32, words: &Region) -> Result<(), Com
         comm.write(domain.base, &[round as u8; 64])?;
         comm.release_domain(id, limit())?;
     }
+    make_calls(&comm, nranks)?;
     comm.barrier(limit())?;
-    Box::new(comm).destroy(limit())
+    Ok(Box::new(comm).destroy(limit())?)
+}
+
+/// A group of collectives for some calls, from memory of the process and in its window.
+fn make_calls(comm: &SimComm, nranks: u32) -> Result<(), Box<dyn Error>> {
+    let group = Collectives::new(comm, Options::new().timeout(limit()))?;
+    let mut tensor = group.alloc::<f32>(4096)?;
+    for round in 1..=8_u16 {
+        let (mine, sum) = (f32::from(round), f32::from(round) * nranks as f32);
+        let mut staged = vec![mine; 300 * usize::from(round)];
+        group.all_reduce(&mut staged, Op::Sum)?;
+        tensor.as_mut_slice()?.fill(mine);
+        group.all_reduce(&mut tensor, Op::Sum)?;
+        if staged.iter().chain(tensor.as_slice()?).any(|value| *value != sum) {
+            return Err(format!("a wrong sum in round {round}").into());
+        }
+    }
+    drop(tensor);
+    Ok(group.close()?)
 }
 
 /// Waits for all. The first death is reported to the others, as a parent of forked ranks does.

@@ -88,8 +88,14 @@ pub(crate) fn run(soak: &mut Soak, plan: &mut KillPlan, random: &mut Random) -> 
 /// A peer's death, or a peer that left because of one.
 fn names_death(error: &(dyn Error + 'static)) -> bool {
     let died = |error: &CommError| matches!(error.root_cause(), CommError::PeerDied { .. });
-    let mut chain = std::iter::successors(Some(error), |error| error.source());
-    chain.any(|error| error.downcast_ref().is_some_and(died)) || error.to_string().contains("died (")
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        if cause.downcast_ref().is_some_and(died) {
+            return true;
+        }
+        next = cause.source();
+    }
+    error.to_string().contains("died (")
 }
 
 fn failure(error: &CommError) -> Failure {

@@ -5,7 +5,7 @@
 //! words ([`WordU32`], [`WordU64`], [`WordI32`], [`StickyWord`]), the wait ([`Wait::on`]), and
 //! protocols made of them: [`OneShot`], the phase [`Barrier`], [`MessageSlot`] for small messages, the
 //! dispatch ring ([`DispatchSender`], [`DispatchReceiver`]) for tasks, [`Progress`] with its rings
-//! for collectives, and the [`SignalWords`] of chips that signal each other.
+//! for collectives, and the [`SignalWords`] of chips that signal each other. [`EntryLock`] is for threads of one process.
 //!
 //! # Contract
 //! - **MA-1** Payload first, release store last: a reader that observes a state observes the payload
@@ -42,6 +42,8 @@
 //!   sees what the signalling chip wrote before.
 //! - **MA-19** [`prove`] finds chips stuck only when none of them is busy, none has a signal that it has not looked at, and so
 //!   none will ever signal again.
+//! - **MA-20** One thread at a time is inside an [`EntryLock`], and none once it is closed. Threads that come one after the other
+//!   are let in; of two that come at once at least one is refused.
 //! - **MA-21** A rank that sees a [stamp](StampLine) sees what its writer did before it, and the label of that call or of a later
 //!   one. That a rank has come to a piece says that it has read everything before the piece, and not the piece.
 //!
@@ -82,6 +84,7 @@ mod barrier;
 mod cores;
 mod demands;
 mod dispatch_ring;
+mod entry_lock;
 mod interrupt;
 mod listener;
 #[cfg(loom)]
@@ -110,6 +113,7 @@ pub use barrier::{Arrival, Barrier, BarrierError, Place};
 pub use cores::{AllowedCores, CpuQuota, current_core, move_this_thread_to, usable_cores};
 pub use demands::Demands;
 pub use dispatch_ring::{DispatchReceiver, DispatchSender, DoneNumber, Overclaimed, SlotNumber};
+pub use entry_lock::{EntryLock, Inside, NotEntered, ThreadNumber};
 pub use interrupt::{interrupt_waits, is_interrupted};
 pub use listener::{Listener, ParkFlag};
 pub use message_slot::{Message, MessageSlot, MessageState};

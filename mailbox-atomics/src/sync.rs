@@ -115,6 +115,20 @@ pub enum Site {
     DoorbellBeforeWords,
     /// A chip that was notified after it last looked may still move.
     DoorbellCompared,
+    /// The owner of an entry lock says that it is inside before it looks again.
+    OwnerFence,
+    /// The owner of an entry lock looks whether its bias is being taken away.
+    OwnerLooksAgain,
+    /// The release store with which the owner of an entry lock leaves it.
+    OwnerLeaves,
+    /// Who takes a bias away lets every thread know before it looks whether the owner is inside.
+    RevokerFence,
+    /// Who takes a bias away looks whether the owner is inside.
+    RevokerLooks,
+    /// The acquire load that finds the owner of an entry lock outside.
+    RevokerObserves,
+    /// An owner that closes its entry lock is inside until it is closed.
+    ClosedBeforeLeft,
 }
 
 #[cfg(not(loom))]
@@ -151,6 +165,39 @@ pub(crate) fn store_load_fence(site: Site) {
     if intact(site) {
         fence(Ordering::SeqCst);
     }
+}
+
+/// This side of a [store-load fence](store_load_fence) whose other side is a [heavy one](heavy_fence): it only binds the compiler.
+#[cfg(not(loom))]
+#[inline(always)]
+pub(crate) fn light_fence(_site: Site) {
+    // SeqCst: the other orderings let the compiler move a load before a store.
+    core::sync::atomic::compiler_fence(Ordering::SeqCst);
+}
+
+#[cfg(loom)]
+pub(crate) fn light_fence(site: Site) {
+    store_load_fence(site);
+}
+
+/// A barrier in this thread and in every other one of the process, wherever it is just then. False if the kernel refuses.
+#[cfg(not(loom))]
+pub(crate) fn heavy_fence(_site: Site) -> bool {
+    crate::sys::membarrier::in_every_thread()
+}
+
+#[cfg(loom)]
+pub(crate) fn heavy_fence(site: Site) -> bool {
+    store_load_fence(site);
+    true
+}
+
+/// Whether there are heavy fences.
+pub(crate) fn has_heavy_fence() -> bool {
+    #[cfg(not(loom))]
+    return crate::sys::membarrier::is_there();
+    #[cfg(loom)]
+    true
 }
 
 /// A fence that a mutant can leave out.

@@ -1,11 +1,11 @@
-//! The table of open groups: found by number, without a lock.
+//! The table of open groups: found by number, behind a lock that nobody waits for.
 //!
-//! A slot has a word that is 0 when it is free, the handle when its group is open, and the handle with a bit more while a thread is
-//! inside a call. A thread that exchanges the second for the third owns the group until it stores the second again. Handles are never
-//! used twice, so a stale one finds another number, or 0.
+//! The number in a handle is the key of its slot's [`EntryLock`], so that a stale handle finds a lock that is closed or has another
+//! key: numbers are never used twice. The thread that made a group enters it without a locked instruction, as long as no other thread
+//! uses it.
 //!
 //! # Safety
-//! The cell of a slot belongs to whoever took the slot: by an exchange with acquire, given back by a store with release.
+//! The cell of a slot belongs to the thread that is inside its lock, or has reserved it.
 #![allow(unsafe_code)]
 
 use super::error::EntryError;
@@ -14,17 +14,14 @@ use crate::started::Ticket;
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU64, Ordering};
+use mailbox_atomics::{EntryLock, Inside, NotEntered, ThreadNumber};
 use std::sync::Arc;
 
 /// Groups that a process can have at once.
 const SLOTS: usize = 1024;
-/// A slot that is being filled.
-const TAKEN: u64 = 1;
 /// What a handle starts with: no address of a process does, and no small number.
 const MARK: u64 = 0xc011 << 48;
 const MARK_BITS: u64 = 0xffff << 48;
-/// A thread is inside a call.
-const BUSY: u64 = 1 << 47;
 
 /// A group as C callers have it.
 pub(super) struct Group {
@@ -47,7 +44,7 @@ std::thread_local!(static THIS_THREAD: Arc<()> = Arc::new(()));
 
 #[repr(align(128))]
 struct Slot {
-    word: AtomicU64,
+    lock: EntryLock,
     group: UnsafeCell<Option<Group>>,
 }
 
@@ -56,7 +53,7 @@ struct Slot {
 unsafe impl Sync for Slot {}
 
 static TABLE: [Slot; SLOTS] =
-    [const { Slot { word: AtomicU64::new(0), group: UnsafeCell::new(None) } }; SLOTS];
+    [const { Slot { lock: EntryLock::new(), group: UnsafeCell::new(None) } }; SLOTS];
 
 /// Groups that were ever made.
 static MADE: AtomicU64 = AtomicU64::new(0);
@@ -66,63 +63,61 @@ pub(super) struct Reserved(&'static Slot, usize);
 
 impl Reserved {
     pub(super) fn new() -> Result<Self, EntryError> {
-        let take = |(at, slot): (usize, &'static Slot)| {
-            // Acquire: pairs with the release of who freed it. Relaxed: a slot that is in use is passed over.
-            let taken = slot.word.compare_exchange(0, TAKEN, Ordering::Acquire, Ordering::Relaxed);
-            taken.is_ok().then(|| Self(slot, at))
-        };
-        TABLE.iter().enumerate().find_map(take).ok_or(EntryError::Full(SLOTS))
+        let me = ThreadNumber::current();
+        let slots = || TABLE.iter().enumerate();
+        // One that this thread enters at the least cost, if there is one.
+        let mut slots = slots().filter(|(_, slot)| slot.lock.suits(me)).chain(slots());
+        slots
+            .find_map(|(at, slot)| slot.lock.reserve().then(|| Self(slot, at)))
+            .ok_or(EntryError::Full(SLOTS))
     }
 
     /// Opens the group and returns its handle.
     pub(super) fn open(self, coll: Collectives<'static>) -> u64 {
         // Relaxed: only a number. There are more than a lifetime of groups needs.
         let number = MADE.fetch_add(1, Ordering::Relaxed) + 1;
-        let handle = MARK | ((number * SLOTS as u64) & (BUSY - 1)) | self.1 as u64;
-        // SAFETY: the slot is taken.
+        let key = ((number * SLOTS as u64) & !MARK_BITS) | self.1 as u64;
+        // SAFETY: the slot is reserved.
         unsafe { *self.0.group.get() = Some(Group { coll, started: Vec::new(), thread: None }) };
-        // Release: pairs with the acquire in `enter`.
-        self.0.word.store(handle, Ordering::Release);
-        std::mem::forget(self);
-        handle
+        self.0.lock.open(key, ThreadNumber::current());
+        core::mem::forget(self);
+        MARK | key
     }
 }
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        // Release: pairs with the acquire in `new`.
-        self.0.word.store(0, Ordering::Release);
+        self.0.lock.give_back();
     }
 }
 
 /// A group of which this thread is inside a call.
 pub(super) struct Entered {
     slot: &'static Slot,
-    handle: u64,
+    inside: Inside<'static>,
 }
 
 impl Entered {
     /// Enters the group behind `handle`, if there is one and nobody else is inside.
     #[inline]
-    pub(super) fn new(handle: u64) -> Result<Self, EntryError> {
+    pub(super) fn new(handle: u64) -> Result<Self, Refused> {
         let slot = &TABLE[handle as usize % SLOTS];
-        if handle & (MARK_BITS | BUSY) != MARK {
-            return Err(unknown(handle));
+        if handle & MARK_BITS != MARK {
+            return Err(Refused::Unknown);
         }
-        // Acquire: pairs with the release of who made the group or left it last. Relaxed: refused, whatever it is.
-        match slot.word.compare_exchange(handle, handle | BUSY, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => {
-                let entered = Self { slot, handle };
+        match slot.lock.enter(handle & !MARK_BITS, ThreadNumber::current()) {
+            Ok(inside) => {
+                let entered = Self { slot, inside };
                 if entered.started.is_empty() { Ok(entered) } else { entered.checked() }
             }
-            Err(word) if word == handle | BUSY => Err(EntryError::InUse(handle)),
-            Err(_) => Err(unknown(handle)),
+            Err(NotEntered::InUse) => Err(Refused::InUse),
+            Err(NotEntered::Closed) => Err(Refused::Unknown),
         }
     }
 
     /// Refuses another thread than that which started the calls under way: it may work on them from calls on other groups.
     #[cold]
-    fn checked(self) -> Result<Self, EntryError> {
+    fn checked(self) -> Result<Self, Refused> {
         let started = self.started.len();
         let mine = THIS_THREAD.try_with(Arc::clone).ok();
         match (&self.thread, mine) {
@@ -130,7 +125,7 @@ impl Entered {
             (Some(owner), Some(mine)) if Arc::ptr_eq(owner, &mine) => Ok(self),
             // That thread is gone, and its list of groups with it.
             (Some(owner), _) if Arc::strong_count(owner) == 1 => Ok(self),
-            _ => Err(EntryError::OtherThread { started }),
+            _ => Err(Refused::OtherThread { started }),
         }
     }
 
@@ -144,18 +139,8 @@ impl Entered {
     pub(super) fn remove(self) -> Option<Group> {
         // SAFETY: this thread is inside, so the cell is its own.
         let group = unsafe { (*self.slot.group.get()).take() };
-        // Release: pairs with the acquire in `Reserved::new`.
-        self.slot.word.store(0, Ordering::Release);
-        std::mem::forget(self);
+        self.inside.close();
         group
-    }
-}
-
-impl Drop for Entered {
-    #[inline]
-    fn drop(&mut self) {
-        // Release: pairs with the acquire in `new`.
-        self.slot.word.store(self.handle, Ordering::Release);
     }
 }
 
@@ -164,7 +149,7 @@ impl Deref for Entered {
 
     #[inline]
     fn deref(&self) -> &Group {
-        // SAFETY: this thread is inside, so the cell is its own; an open slot has a group.
+        // SAFETY: this thread is inside, so the cell is its own; an open lock has a group behind it.
         unsafe { (*self.slot.group.get()).as_ref().unwrap_unchecked() }
     }
 }
@@ -177,7 +162,22 @@ impl DerefMut for Entered {
     }
 }
 
-#[cold]
-fn unknown(handle: u64) -> EntryError {
-    if handle == 0 { EntryError::NullGroup } else { EntryError::Group(handle) }
+/// Why a thread may not enter, small enough for registers: every call passes it on.
+pub(super) enum Refused {
+    Unknown,
+    InUse,
+    OtherThread { started: usize },
+}
+
+impl Refused {
+    /// The same for people.
+    #[cold]
+    pub(super) fn on(self, handle: u64) -> EntryError {
+        match self {
+            Self::Unknown if handle == 0 => EntryError::NullGroup,
+            Self::Unknown => EntryError::Group(handle),
+            Self::InUse => EntryError::InUse(handle),
+            Self::OtherThread { started } => EntryError::OtherThread { started },
+        }
+    }
 }

@@ -1,8 +1,8 @@
 //! The C API of `comm_coll.h`: the calls of [`Collectives`] on groups that C callers name by number.
 //!
 //! A C library exports it with [`export_coll_c_api!`](crate::export_coll_c_api), beside
-//! [`comm_context::export_c_api!`]. A call costs a few nanoseconds more than the same call in Rust: the group is found by an atomic exchange
-//! in a table, without a lock.
+//! [`comm_context::export_c_api!`]. A call costs a few nanoseconds more than the same call in Rust: the group is found in a table, and the
+//! thread that made it enters without a locked instruction until another thread uses it too.
 //!
 //! # Contract
 //! - **CO-10** No argument of a C caller crashes the process: NULL, a stale handle or request, a number that stands for nothing, a
@@ -50,7 +50,7 @@ fn with_group(call: &str, handle: u64, body: impl FnOnce(&mut Entered) -> Result
     // Nothing in it can panic.
     let mut group = match Entered::new(handle) {
         Ok(group) => group,
-        Err(error) => return refused(call, None, error),
+        Err(refusal) => return refused(call, None, refusal.on(handle)),
     };
     match catch_unwind(AssertUnwindSafe(|| body(&mut group))) {
         Ok(Ok(())) => 0,
@@ -188,7 +188,8 @@ pub fn destroy(group: u64) -> c_int {
         "comm_coll_destroy",
         || who,
         || {
-            let Some(group) = Entered::new(group)?.remove() else { return Ok(()) };
+            let entered = Entered::new(group).map_err(|refusal| refusal.on(group))?;
+            let Some(group) = entered.remove() else { return Ok(()) };
             let finished = if group.started.is_empty() { Ok(()) } else { group.coll.finish_all() };
             let closed = group.coll.close();
             Ok(finished.and(closed)?)

@@ -253,7 +253,7 @@ pub enum BadArgument {
     },
 
     /// An operation is missing, or given where there is none.
-    #[error("{} takes an operation if and only if it reduces", .kind.name())]
+    #[error("{} takes an operation if and only if it reduces; pass one to reduce, and none to move", .kind.name())]
     NoOperation {
         /// The call.
         kind: Kind,
@@ -281,7 +281,7 @@ pub enum BadArgument {
 
     /// The bytes of the call do not fit in an address space.
     #[error(
-        "{count} elements of {dtype} in each of {blocks} blocks are more bytes than an address space has"
+        "{count} elements of {dtype} in each of {blocks} blocks are more bytes than an address space has; pass a smaller count"
     )]
     TooManyBytes {
         /// Elements of a block.
@@ -304,7 +304,7 @@ pub enum BadArgument {
     },
 
     /// The root has not said where the result goes, or what it sends.
-    #[error("{} needs {what} on the root", .kind.name())]
+    #[error("{} needs {what} on the root; pass it there", .kind.name())]
     RootBuffer {
         /// The call.
         kind: Kind,
@@ -317,7 +317,7 @@ pub enum BadArgument {
     Overlap,
 
     /// A pointer is null though there is something to read or write.
-    #[error("{what} is null")]
+    #[error("{what} is null; pass its address")]
     Null {
         /// Which buffer.
         what: &'static str,
@@ -334,7 +334,8 @@ pub enum BadArgument {
 
     /// A list of ranks is wrong.
     #[error(
-        "the group's ranks {ranks:?} do not name this rank, {me}, or name one twice, or one that the communicator has not"
+        "the group's ranks {ranks:?} do not name this rank, {me}, or name one twice, or one that the communicator has not; \
+         name each rank once, this one among them"
     )]
     Members {
         /// What was given.
@@ -385,7 +386,7 @@ pub enum BadArgument {
     },
 
     /// A pool that no window can hold.
-    #[error("a pool of {pool} bytes is larger than any window")]
+    #[error("a pool of {pool} bytes is larger than any window; ask for less")]
     Pool {
         /// What was given.
         pool: usize,

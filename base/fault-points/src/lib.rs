@@ -33,6 +33,9 @@
 //! # What it does not do
 //! It injects nothing into other processes and does not know what a point means.
 
+/// Whether the points are compiled in: a program that measures says so.
+pub const COMPILED_IN: bool = cfg!(feature = "inject");
+
 #[cfg(feature = "inject")]
 mod inject;
 mod macros;

@@ -4,11 +4,20 @@ use clap::{Parser, ValueEnum};
 use collectives::{DType, Kind, Op, Passing};
 use std::path::PathBuf;
 
+const EXAMPLES: &str = "Examples:
+  cargo coll_perf                                    all sizes, beside the MPI libraries that are installed
+  cargo coll_perf --alone --runs 1 --factor 8        a first look, in seconds
+  cargo coll_perf --kind broadcast --ranks 4 --mode hot --to 1M
+  cargo coll_perf --with-peers --svg all_reduce.svg --report all_reduce.json
+
+Figures of a machine that does other work say little: run it alone, and look at the worst runs. Ctrl-C ends
+the measuring; the tables, the report and the picture then have what was measured until then.";
+
 /// Times of a collective call, beside what the memory allows and what other libraries take.
 ///
 /// Columns as in nccl-tests: `algbw` is size over time, `busbw` what each rank's memory moves for it. The slowest rank counts.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "coll_perf", max_term_width = 100)]
+#[command(name = "coll_perf", max_term_width = 100, after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Kind of call: all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, gather, scatter, barrier
     #[arg(long, default_value = "all_reduce", value_parser = kind)]
@@ -60,10 +69,10 @@ pub(crate) struct Args {
     /// Seconds after which a run of another library counts as not finished
     #[arg(long, default_value_t = 60)]
     pub(crate) patience: u64,
-    /// Write everything that was measured to this file
+    /// Write everything that was measured to this file, as JSON; anew whenever a contestant has ended a run
     #[arg(long)]
     pub(crate) report: Option<PathBuf>,
-    /// Draw time and bus bandwidth against size into this file
+    /// Draw time and bus bandwidth against size into this file, as SVG
     #[arg(long)]
     pub(crate) svg: Option<PathBuf>,
     /// Figures for `cargo xtask bench`, one JSON object per line, instead of tables
@@ -134,17 +143,25 @@ fn kind(text: &str) -> Result<Kind, String> {
     KINDS
         .into_iter()
         .find(|kind| kind.to_string() == text)
-        .ok_or_else(|| "an unknown kind of call".to_owned())
+        .ok_or_else(|| format!("not one of {}", listed(&KINDS)))
 }
 
 fn dtype(text: &str) -> Result<DType, String> {
     let mut known = DType::ALL.iter().copied().filter(|dtype| *dtype != DType::Bool);
-    known.find(|dtype| dtype.to_string() == text).ok_or_else(|| "an unknown type".to_owned())
+    let all: Vec<DType> = known.clone().collect();
+    known.find(|dtype| dtype.to_string() == text).ok_or_else(|| format!("not one of {}", listed(&all)))
 }
 
 fn op(text: &str) -> Result<Op, String> {
     let known = [Op::Sum, Op::Prod, Op::Max, Op::Min, Op::Avg];
-    known.into_iter().find(|op| op.to_string() == text).ok_or_else(|| "an unknown operation".to_owned())
+    known
+        .into_iter()
+        .find(|op| op.to_string() == text)
+        .ok_or_else(|| format!("not one of {}", listed(&known)))
+}
+
+fn listed(all: &[impl ToString]) -> String {
+    all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn bytes(text: &str) -> Result<usize, String> {
@@ -159,6 +176,25 @@ fn bytes(text: &str) -> Result<usize, String> {
 }
 
 impl Args {
+    /// What the flags together cannot mean.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let (from, to, size) = (self.from.max(1), self.to, self.dtype.size());
+        if from > to {
+            return Err(format!("--from {from} is more than --to {to}: there is no size to measure"));
+        }
+        if self.kind != Kind::Barrier && self.sizes().iter().all(|bytes| *bytes < size) {
+            return Err(format!("no size from --from to --to has room for an element of {}", self.dtype));
+        }
+        let reduces = matches!(self.kind, Kind::AllReduce | Kind::Reduce | Kind::ReduceScatter);
+        if reduces && !self.op.applies_to(self.dtype) {
+            return Err(format!("--op {}: not of elements of {}", self.op, self.dtype));
+        }
+        if self.runs == 0 {
+            return Err("--runs 0: there is nothing to measure".to_owned());
+        }
+        Ok(())
+    }
+
     /// All sizes, each a whole number of elements for every rank.
     pub(crate) fn sizes(&self) -> Vec<usize> {
         if self.kind == Kind::Barrier {

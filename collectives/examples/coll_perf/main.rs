@@ -5,9 +5,13 @@
 //! Every contestant is started anew in each run, the plain way, and the runs go in turns. A rank of ours is a process without a core of its
 //! own; other libraries run with their best switches, bound where they like to be. The limit does the same work with bare atomics on two
 //! bound processes: each reduces one half of both tensors and writes it to both, between two spins.
+//!
+//! The report and the picture are written anew whenever a contestant has ended a run. Ctrl-C ends the measuring, not the program: what was
+//! measured until then is printed. The package has no dev-dependency that compiles fault points in, so that none are measured.
 
 mod args;
 mod data;
+mod interrupt;
 mod limit;
 mod peers;
 mod plot;
@@ -21,8 +25,9 @@ mod tune;
 use args::Args;
 use clap::Parser;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Instant;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -39,7 +44,7 @@ pub(crate) struct Line {
 }
 
 /// All runs of a contestant, by size and whether the call was in place.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Lines(BTreeMap<(usize, bool), Vec<Line>>);
 
 impl Lines {
@@ -75,12 +80,18 @@ impl Lines {
         self.0.get(&at)?.iter().map(|line| line.time_us).max_by(f64::total_cmp)
     }
 
+    /// How many rows there are, of all runs.
+    fn count(&self) -> usize {
+        self.0.values().map(Vec::len).sum()
+    }
+
     pub(crate) fn wrong(&self, at: (usize, bool)) -> u64 {
         self.0.get(&at).map_or(0, |all| all.iter().map(|line| line.wrong).sum())
     }
 }
 
 /// What takes part in the comparison.
+#[derive(Clone)]
 pub(crate) struct Contestant {
     pub(crate) name: &'static str,
     pub(crate) role: Role,
@@ -112,6 +123,10 @@ pub(crate) struct Report {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if let Err(problem) = args.check() {
+        eprintln!("coll_perf: {problem}");
+        return ExitCode::from(2);
+    }
     let done = match args.rank {
         Some(rank) => rank::run(&args, rank),
         None if args.json => short(&args),
@@ -119,6 +134,8 @@ fn main() -> ExitCode {
         None => whole(&args),
     };
     match done {
+        // As a shell counts a program that Ctrl-C ended.
+        Ok(()) if interrupt::came() => ExitCode::from(130),
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("coll_perf: {error}");
@@ -141,15 +158,22 @@ fn whole(args: &Args) -> Outcome<()> {
     let plan = schedule::plan(args)?;
     let kind = plan.as_ref().map_or(Some(args.kind), |plan| schedule::kind(plan.goal()));
     let args = &Args { kind: kind.unwrap_or(args.kind), ..args.clone() };
-    let report = measure(args, kind.is_some())?;
+    interrupt::listen()?;
+    let report = measure(args, kind.is_some(), &|report| keep(args, report))?;
     print!("{}", table::text(args, &report));
-    if let Some(path) = &args.report {
-        std::fs::write(path, table::json(args, &report)?)?;
-    }
-    if let Some(path) = &args.svg {
-        std::fs::write(path, plot::svg(args, &report))?;
-    }
     Ok(())
+}
+
+/// Writes what there is to the files of the command line.
+fn keep(args: &Args, report: &Report) -> Outcome<()> {
+    let write = |path: &Option<PathBuf>, text: &dyn Fn() -> Outcome<String>| match path {
+        None => Ok(()),
+        Some(path) => {
+            std::fs::write(path, text()?).map_err(|error| format!("{}: {error}", path.display()).into())
+        }
+    };
+    write(&args.report, &|| table::json(args, report))?;
+    write(&args.svg, &|| Ok(plot::svg(args, report)))
 }
 
 /// The short form: a few sizes with two ranks, and fewer with more ranks than cores.
@@ -157,13 +181,13 @@ fn short(args: &Args) -> Outcome<()> {
     for (ranks, to, runs) in [(2, 16 << 20, 5), (4, 1 << 20, 3), (16, 1 << 20, 3)] {
         let runs = if args.quick { 1 } else { runs };
         let args = Args { ranks, from: 4, to, factor: 16, runs, patience: 20, ..args.clone() };
-        table::figures(&args, &measure(&args, true)?);
+        table::figures(&args, &measure(&args, true, &|_| Ok(()))?);
     }
     predict::figures(args)
 }
 
-/// Measures the contestants; `calls` when there is a call of ours to measure.
-fn measure(args: &Args, calls: bool) -> Outcome<Report> {
+/// Measures the contestants; `calls` when there is a call of ours to measure. `keep` gets what there is after each run of each.
+fn measure(args: &Args, calls: bool, keep: &dyn Fn(&Report) -> Outcome<()>) -> Outcome<Report> {
     let folder = tempfile::tempdir()?;
     let peers = peers::find(args);
     let named = |name, role| Contestant { name, role, lines: Lines::default() };
@@ -176,31 +200,54 @@ fn measure(args: &Args, calls: bool) -> Outcome<Report> {
     contestants.extend(
         peers.iter().map(|peer| named(peer.name, if peer.is_mpi() { Role::Mpi } else { Role::Other })),
     );
-    let mut round_trips = Vec::new();
-    for run in 0..if args.quick { 1 } else { args.runs } {
-        round_trips.push(limit::round_trip()?);
-        for (at, contestant) in contestants.iter_mut().enumerate() {
-            match contestant.role {
+    let mut report = Report { contestants: Vec::new(), round_trips: Vec::new() };
+    // A file that cannot be written is found before the first minute, not after the last.
+    keep(&report)?;
+    let runs = if args.quick { 1 } else { args.runs };
+    for run in 0..runs {
+        report.round_trips.push(limit::round_trip()?);
+        for at in 0..contestants.len() {
+            let (started, before) = (Instant::now(), contestants[at].lines.count());
+            let measured = match contestants[at].role {
                 Role::Ours if calls => {
-                    let form: &[&str] = if at == 1 { &["--window"] } else { &[] };
-                    contestant.lines.add(&ours(args, folder.path(), run, form)?);
+                    ours(args, folder.path(), run, if at == 1 { &["--window"] } else { &[] })
                 }
                 Role::Schedule if args.schedule.is_some() => {
-                    contestant.lines.add(&ours(args, folder.path(), run, &["--run-schedule", "--in-turns"])?);
+                    ours(args, folder.path(), run, &["--run-schedule", "--in-turns"])
                 }
-                Role::Ours | Role::Schedule => {}
-                Role::Limit => {
-                    for size in args.sizes().into_iter().filter(|_| peers::has_limit(args)) {
-                        let us = limit::measure(size, args.mode)?;
-                        contestant.lines.add(&format!("{size} in {us} {us} {us} 0"));
-                    }
-                }
-                Role::Mpi | Role::Other => contestant.lines.add(&peers[at - 4].run(args)),
+                Role::Ours | Role::Schedule => continue,
+                Role::Limit => bare(args),
+                Role::Mpi | Role::Other => Ok(peers[at - 4].run(args)),
+            };
+            contestants[at].lines.add(&measured?);
+            let rows = contestants[at].lines.count() - before;
+            report.contestants =
+                contestants.iter().filter(|contestant| contestant.lines.count() > 0).cloned().collect();
+            keep(&report)?;
+            if rows > 0 && !args.json {
+                let name = contestants[at].name;
+                eprintln!("run {} of {runs}: {name}: {rows} rows in {:.1?}", run + 1, started.elapsed());
+            }
+            if interrupt::came() {
+                eprintln!(
+                    "interrupted: what follows is what was measured until then; Ctrl-C again ends it at once"
+                );
+                return Ok(report);
             }
         }
     }
-    contestants.retain(|contestant| !contestant.lines.0.is_empty());
-    Ok(Report { contestants, round_trips })
+    Ok(report)
+}
+
+/// The limit at all sizes, where there is one.
+fn bare(args: &Args) -> Outcome<String> {
+    let mut lines = String::new();
+    let wanted = |_: &usize| peers::has_limit(args) && !interrupt::came();
+    for size in args.sizes().into_iter().filter(wanted) {
+        let us = limit::measure(size, args.mode)?;
+        lines += &format!("{size} in {us} {us} {us} 0\n");
+    }
+    Ok(lines)
 }
 
 /// Starts this program once for each rank, as a shell would.
@@ -237,5 +284,7 @@ fn ours(args: &Args, folder: &Path, run: u32, form: &[&str]) -> Outcome<String> 
     for mut rank in ranks? {
         failed |= !rank.wait()?.success();
     }
+    // Ctrl-C ends the ranks too; the rows that they had printed are whole.
+    let failed = failed && !interrupt::came();
     if failed { Err("a rank failed".into()) } else { Ok(std::fs::read_to_string(output.path())?) }
 }

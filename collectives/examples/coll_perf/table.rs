@@ -48,10 +48,11 @@ pub(crate) fn text(args: &Args, report: &Report) -> String {
     let (kind, dtype, mode, ranks) = (args.kind, args.dtype, args.mode.name(), args.ranks);
     let _ = writeln!(
         out,
-        "# {kind} {dtype}, {ranks} ranks, {mode}; median of {} runs, slowest rank, us; bare spin round trip {:.3} us ({})",
+        "# {kind} {dtype}, {ranks} ranks, {mode}; median of {} runs, slowest rank, us; bare spin round trip {:.3} us ({}){}",
         report.round_trips.len(),
         report.round_trip(),
         report.round_trips.iter().map(|time| format!("{time:.2}")).collect::<Vec<_>>().join(" "),
+        if fault_points::COMPILED_IN { "; fault points are compiled in, and cost time" } else { "" },
     );
     for contestant in report.contestants.iter().filter(|contestant| contestant.role.is_ours()) {
         let schedule = args.schedule.iter().filter(|_| contestant.role == Role::Schedule);
@@ -114,19 +115,23 @@ fn over_the_call(args: &Args, contestant: &Contestant, out: &mut String) {
     }
 }
 
-/// Everybody side by side.
+/// Everybody side by side, and ours over the best MPI where there is one.
 fn compare(args: &Args, report: &Report, out: &mut String) {
     let in_place = compares_in_place(args);
-    let _ = writeln!(
-        out,
-        "\n# {}, us; the worst run in brackets; x: time over the best MPI's",
-        if in_place { "in place" } else { "out of place" }
-    );
+    let has_mpi = report.contestants.iter().any(|contestant| contestant.role == Role::Mpi);
+    let ours = || report.contestants.iter().filter(|contestant| has_mpi && contestant.role == Role::Ours);
+    let place = if in_place { "in place" } else { "out of place" };
+    let ratio = if has_mpi { "; x: time over the best MPI's" } else { "" };
+    let _ = writeln!(out, "\n# {place}, us; the worst run in brackets{ratio}");
     let _ = write!(out, "#{:>8}", "size");
     for contestant in &report.contestants {
         let _ = write!(out, " {:>19}", contestant.name);
     }
-    let _ = writeln!(out, " {:>8} {:>8}  best MPI", "staged x", "window x");
+    for contestant in ours() {
+        let short = if contestant.name == "ours, staged" { "staged x" } else { "window x" };
+        let _ = write!(out, " {short:>8}");
+    }
+    let _ = writeln!(out, "{}", if has_mpi { "  best MPI" } else { "" });
     for size in args.sizes() {
         let at = (size, in_place);
         let _ = write!(out, " {:>8}", readable(size));
@@ -136,12 +141,16 @@ fn compare(args: &Args, report: &Report, out: &mut String) {
             let _ = write!(out, " {cell:>19}");
         }
         let best = report.best_mpi(at);
-        for ours in report.contestants.iter().filter(|contestant| contestant.role == Role::Ours) {
+        for ours in ours() {
             let ratio =
                 ours.lines.median(at, |line| line.time_us).zip(best).map(|(time, best)| time / best.0);
             let _ = write!(out, " {:>8}", ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")));
         }
-        let _ = writeln!(out, "  {}", best.map_or("-", |best| best.1));
+        let _ = writeln!(
+            out,
+            "{}",
+            if has_mpi { format!("  {}", best.map_or("-", |best| best.1)) } else { String::new() }
+        );
     }
 }
 

@@ -6,10 +6,13 @@
 //! Forks ranks that use the communicator and the group only.
 #![allow(missing_docs, unsafe_code)]
 
+mod coll_family;
+#[path = "../../../collectives/tests/support/mod.rs"]
 mod support;
 
 use child_process::Child;
-use collectives::{CollError, Collectives, Op, Options};
+use coll_family::every_call;
+use collectives::{CollError, Collectives, Options};
 use comm_context::comm::{CommError, Communicator};
 use comm_sim::{Prepared, SimComm};
 use deadline::{HowDied, monotonic_ns};
@@ -24,58 +27,16 @@ fn at_once() -> usize {
     std::env::var("AT_ONCE").map_or(12, |text| text.parse().expect("AT_ONCE=1"))
 }
 
-/// One rank's part: every kind of call at a size of each algorithm, called and started.
+/// One rank's part: a group, its calls, and a part of it.
 fn scenario(comm: &SimComm) -> Result<(), CollError> {
     let group = Collectives::new(comm, Options::new().timeout(secs(30)).pool(256 << 10))?;
-    let (me, nranks) = (group.rank(), group.nranks());
-    group.barrier()?;
-    for count in [1, 200, 30_000] {
-        let mut values = vec![1.0_f32; count];
-        group.all_reduce(&mut values, Op::Sum)?;
-    }
-    let mut tensor = group.alloc::<f32>(4000)?;
-    group.all_reduce(&mut tensor, Op::Sum)?;
-    let mut plain = vec![1.0_f32; 4000];
-    if me == 0 {
-        group.all_reduce(&mut plain, Op::Sum)?
-    } else {
-        group.all_reduce(&mut tensor, Op::Sum)?
-    }
-    for count in [3, 100_000] {
-        let mut bytes = vec![1_u8; count];
-        group.broadcast(&mut bytes, 1)?;
-        group.reduce(&bytes.clone(), (me == 0).then_some(&mut bytes[..]), Op::Max, 0)?;
-        let mut gathered = vec![0_u8; count * nranks];
-        group.gather(&bytes, (me == 2).then_some(&mut gathered[..]), 2)?;
-        group.all_gather(&bytes, &mut gathered)?;
-    }
-    let mut blocks = vec![1_u16; 300];
-    group.reduce_scatter(&blocks, &mut [0; 100], Op::Sum)?;
-    group.all_to_all(&blocks.clone(), &mut blocks)?;
-    group.scatter((me == 0).then_some(&blocks), &mut [0; 100], 0)?;
-    group.all_to_all_v(&blocks[..6], &[1, 2, 3], &mut vec![0; 3 * (me + 1)], &[me + 1; 3])?;
-    let (next, last) = ((me + 1) % nranks, (me + 2) % nranks);
-    let mut received = vec![0_u16; 100_000];
-    group.scope(|calls| {
-        let sent = vec![7_u16; 100_000];
-        let sent: &'static [u16] = sent.leak();
-        let sending = calls.start_send(sent, next, 1)?;
-        group.recv(&mut received, last, 1)?;
-        sending.wait()
-    })??;
-    let (mut one, mut two) = (vec![1.0_f64; 50_000], vec![1_i8; 5]);
-    group.scope(|calls| {
-        let one = calls.start_all_reduce(&mut one, Op::Sum)?;
-        let mut two = calls.start_broadcast(&mut two, 2)?;
-        while !two.test()? {}
-        one.wait().map(drop)
-    })??;
+    every_call(&group)?;
+    let me = group.rank();
     let part = group.split(Some(me as u32 / 2), 0)?;
     if let Some(part) = part {
         part.barrier()?;
         part.close()?;
     }
-    drop(tensor);
     group.close()
 }
 

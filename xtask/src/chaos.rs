@@ -34,6 +34,9 @@ pub(crate) struct Args {
     /// Only this case, as a failure prints it
     #[arg(long, value_name = "CASE", value_parser = shape, conflicts_with_all = ["scenario", "points", "minutes"])]
     case: Option<String>,
+    /// Only cases that contain this, such as `=kill`; all of them where it is given more than once
+    #[arg(long, value_name = "TEXT", conflicts_with = "case")]
+    only: Vec<String>,
     /// One JSON object for each case, and one with the totals
     #[arg(long)]
     json: bool,
@@ -51,8 +54,8 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
 
 /// A sample of the cases as a lane.
 pub(crate) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
-    let (points, seed, jobs) = (Some(SAMPLE), 1, 4);
-    let args = Args { scenario: None, points, seed, minutes: None, jobs, case: None, json: false };
+    let (points, seed, jobs, only) = (Some(SAMPLE), 1, 4, Vec::new());
+    let args = Args { scenario: None, points, seed, minutes: None, jobs, case: None, only, json: false };
     let mut program = build(setting.ws, setting.console)?;
     Ok(Outcome::Ran(report(setting.console.run(program.args(args.passed_on()))?)))
 }
@@ -69,7 +72,8 @@ impl Args {
             self.scenario.clone().map(|name| ["--scenario".to_owned(), name]),
             self.case.clone().map(|case| ["--case".to_owned(), case]),
         ];
-        let flags = numbers.into_iter().flatten().flatten();
+        let only = self.only.iter().flat_map(|text| ["--only".to_owned(), text.clone()]);
+        let flags = numbers.into_iter().flatten().flatten().chain(only);
         ["sweep".to_owned()].into_iter().chain(flags).chain(self.json.then(|| "--json".to_owned())).collect()
     }
 }
@@ -138,11 +142,12 @@ mod tests {
 
     #[test]
     fn flags_are_passed_on() {
-        let (scenario, points) = (Some("flight".to_owned()), Some(9));
-        let args = Args { scenario, points, seed: 2, minutes: None, jobs: 3, case: None, json: true };
-        assert_eq!(args.passed_on().join(" "), "sweep --points 9 --seed 2 --jobs 3 --scenario flight --json");
-        let args =
-            Args { scenario: None, case: Some("fork:a=kill".to_owned()), points: None, json: false, ..args };
+        let (scenario, points, only) = (Some("flight".to_owned()), Some(9), vec!["=kill".to_owned()]);
+        let args = Args { scenario, points, seed: 2, minutes: None, jobs: 3, case: None, only, json: true };
+        let passed = "sweep --points 9 --seed 2 --jobs 3 --scenario flight --only =kill --json";
+        assert_eq!(args.passed_on().join(" "), passed);
+        let (case, only) = (Some("fork:a=kill".to_owned()), Vec::new());
+        let args = Args { scenario: None, case, points: None, only, json: false, ..args };
         assert_eq!(args.passed_on().join(" "), "sweep --seed 2 --jobs 3 --case fork:a=kill");
     }
 

@@ -20,6 +20,8 @@ pub(crate) enum Scenario {
     Double,
     /// Runs in flight, what is cancelled, and memory that ends inside a run.
     Flight,
+    /// A Worker whose chips run graphs that wait for each other.
+    Graphs,
     /// A Worker of Workers.
     Levels,
     /// Ranks that rendezvous at a path, without a Worker.
@@ -27,8 +29,16 @@ pub(crate) enum Scenario {
 }
 
 impl Scenario {
-    const ALL: [Self; 7] =
-        [Self::Fork, Self::Exec, Self::Plain, Self::Double, Self::Flight, Self::Levels, Self::Ranks];
+    const ALL: [Self; 8] = [
+        Self::Fork,
+        Self::Exec,
+        Self::Plain,
+        Self::Double,
+        Self::Flight,
+        Self::Graphs,
+        Self::Levels,
+        Self::Ranks,
+    ];
 
     /// Those that can run: the double must have been built.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
@@ -43,6 +53,7 @@ impl Scenario {
             Self::Plain => "plain",
             Self::Double => "double",
             Self::Flight => "flight",
+            Self::Graphs => "graphs",
             Self::Levels => "levels",
             Self::Ranks => "ranks",
         }
@@ -121,6 +132,9 @@ impl FromStr for Case {
     }
 }
 
+/// The points of graphs begin with this.
+const IN_GRAPHS: [&str; 2] = ["graph.", "worker.graph."];
+
 /// What a call at this point fails with when a machine is short of something.
 fn errnos(point: &str) -> &'static [i32] {
     const EAGAIN: i32 = Errno::EAGAIN as i32;
@@ -156,7 +170,9 @@ pub(crate) fn cases(scenario: Scenario, log: &[LogLine]) -> Vec<Case> {
         let meant_for_more = rank.is_none() && by_parent.contains(point);
         // The process that starts the ranks is not under test.
         let starter = scenario == Scenario::Ranks && rank.is_none_or(|rank| rank == PARENT);
-        if meant_for_more || starter {
+        // What its Worker does besides is the business of the others.
+        let elsewhere = scenario == Scenario::Graphs && !IN_GRAPHS.iter().any(|of| point.starts_with(of));
+        if meant_for_more || starter || elsewhere {
             continue;
         }
         for hit in BTreeSet::from([1, 2.min(*last), *last]) {

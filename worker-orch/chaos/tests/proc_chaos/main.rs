@@ -19,6 +19,7 @@
 mod case;
 mod chips;
 mod flight;
+mod graphs;
 mod harness;
 mod levels;
 mod log;
@@ -35,6 +36,7 @@ mod watch;
 use case::{PARENT, Scenario};
 use chips::Chips;
 use flight::Flight;
+use graphs::Graphs;
 use levels::Levels;
 use plain::Plain;
 use rounds::Limits;
@@ -95,6 +97,7 @@ fn run_scenario(scenario: Scenario, limits: Limits, report: &Path) -> Result<(),
             rounds::two_rounds(limits, &|log, limits| Plain::build(Platform::A2a3, limits, log))
         }
         Scenario::Flight => rounds::two_rounds(limits, &|log, limits| Flight::build(limits, log)),
+        Scenario::Graphs => rounds::two_rounds(limits, &|log, limits| Graphs::build(limits, log)),
         Scenario::Levels => rounds::two_rounds(limits, &|log, limits| Levels::build(limits, log)),
         Scenario::Ranks => ranks::two_rounds(limits),
     };

@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 use worker_chaos::{Kind, Outcome, Totals, spread};
 
 const USAGE: &str =
-    "proc_chaos sweep [--scenario NAME] [--points N] [--seed S] [--minutes M] [--jobs J] [--json] | --case CASE [--json]
+    "proc_chaos sweep [--scenario NAME] [--only TEXT]… [--points N] [--seed S] [--minutes M] [--jobs J] [--json]
+  proc_chaos sweep --case CASE [--json]
   --scenario NAME  only the cases of this scenario
+  --only TEXT  only cases that contain this, such as =kill; all of them where it is given more than once
   --points N   only so many cases, spread over all scenarios and areas
   --seed S     which cases come first, and which are chosen with --points (1)
   --minutes M  start no case after so many minutes
@@ -30,6 +32,7 @@ struct Options {
     minutes: Option<u64>,
     jobs: usize,
     case: Option<String>,
+    only: Vec<String>,
     json: bool,
 }
 
@@ -55,7 +58,12 @@ fn sweep(options: &Options) -> Result<Option<String>, String> {
     let cases = match &options.case {
         Some(case) => vec![case.clone()],
         None => {
-            let mut cases = spread(runner.cases(options.scenario.as_deref())?, options.seed);
+            let mut cases = runner.cases(options.scenario.as_deref())?;
+            cases.retain(|case| options.only.iter().all(|text| case.contains(text.as_str())));
+            if cases.is_empty() {
+                return Err(format!("no case contains {}", options.only.join(" and ")));
+            }
+            cases = spread(cases, options.seed);
             cases.truncate(options.points.unwrap_or(usize::MAX));
             cases
         }
@@ -125,8 +133,16 @@ impl Progress {
 }
 
 fn parse(args: &[&str]) -> Result<Options, String> {
-    let mut options =
-        Options { scenario: None, points: None, seed: 1, minutes: None, jobs: 4, case: None, json: false };
+    let mut options = Options {
+        scenario: None,
+        points: None,
+        seed: 1,
+        minutes: None,
+        jobs: 4,
+        case: None,
+        only: Vec::new(),
+        json: false,
+    };
     let mut args = args.iter().copied();
     while let Some(name) = args.next() {
         if name == "--json" {
@@ -144,6 +160,7 @@ fn parse(args: &[&str]) -> Result<Options, String> {
             "--points" => options.points = Some(number(u64::from(u32::MAX)).ok_or_else(refused)? as usize),
             "--seed" => options.seed = value.parse().map_err(|_| refused())?,
             "--minutes" => options.minutes = Some(number(10_000).ok_or_else(refused)?),
+            "--only" => options.only.push(value.to_owned()),
             "--jobs" => options.jobs = number(64).ok_or_else(refused)? as usize,
             "--case" => {
                 value.parse::<Case>().map_err(|problem| format!("{problem}\n{USAGE}"))?;

@@ -202,3 +202,37 @@ fn a_long_stream_passes_through_a_small_window() {
         assert_eq!(runs.load(Ordering::Relaxed), 6000);
     }
 }
+
+/// A task is handed to a core thread, and the orchestration may not come back for a long time: what waits for the task
+/// starts all the same, and an error is found.
+#[test]
+fn tasks_follow_each_other_while_the_orchestration_is_elsewhere() {
+    let mut runtime = two_clusters();
+    let (tell, told) = std::sync::mpsc::channel::<i32>();
+    let nothing = runtime.kernel("nothing", |_| Ok(()));
+    let last = runtime.kernel("tell", move |block| Ok(tell.send(block.scalar(0)? as i32)?));
+    let fails = runtime.kernel("fails", |_| Err("on purpose".into()));
+    let mut data = Buffer::of(&[0i32; 8]);
+    for round in 0..300 {
+        let heard = runtime.run(FrontEnd::Inferred, soon(), |graph| {
+            let data = graph.import(&mut data)?;
+            let inout = TaskArgs::new().inout(&data);
+            // A thread that spins takes these from its mailbox, in some rounds the second one too.
+            for _ in 0..round % 4 {
+                graph.submit(Kernels::aiv(nothing), &inout)?;
+            }
+            graph.submit(Kernels::aiv(last), &inout.scalar(round))?;
+            Ok(told.recv_timeout(std::time::Duration::from_secs(20)))
+        });
+        assert_eq!(heard.unwrap(), Ok(round as i32));
+        let failed = runtime.run(FrontEnd::Inferred, soon(), |graph| {
+            graph.submit(Kernels::aiv(fails), &TaskArgs::new())?;
+            let start = std::time::Instant::now();
+            while !graph.is_failed() && start.elapsed().as_secs() < 20 {
+                std::thread::yield_now();
+            }
+            Ok(graph.is_failed())
+        });
+        assert!(failed.unwrap_err().to_string().contains("on purpose"));
+    }
+}

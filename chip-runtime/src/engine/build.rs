@@ -56,8 +56,18 @@ impl Engine {
         let mut state = self.lock_unfailed(deadline)?;
         let ring = (state.scopes.len() - 1).min(RINGS - 1);
         let kernels = state.kernels_of(work, args).map_err(here)?;
+        state.take_ended();
         state = self.make_room(state, ring, bytes, deadline).map_err(here)?;
-        let (task, outputs) = state.enter(ring, bytes, kernels, args, site).map_err(here)?;
+        let (task, outputs) = match state.enter(ring, bytes, kernels, args, site) {
+            Ok(entered) => entered,
+            Err(error) => {
+                // What ended may have made others ready.
+                let wakes = state.leave();
+                drop(state);
+                self.wake(wakes);
+                return Err(here(error));
+            }
+        };
         fault_point!("graph.entered");
         let fills = outputs.iter().zip(creates(args)).any(|(_, create)| create.initial.is_some());
         if fills {
@@ -132,6 +142,7 @@ impl Engine {
             return Err(ErrorKind::NoScope.into());
         }
         fault_point!("graph.scope.end");
+        state.take_ended();
         state.close_scope();
         let wakes = state.leave();
         drop(state);

@@ -24,6 +24,17 @@ pub(super) struct Outcome {
     pub(super) completions: Vec<CompletionEntry>,
 }
 
+impl Outcome {
+    /// That of a kernel that returned and asked for nothing.
+    pub(super) fn plain() -> Self {
+        Self { result: Ok(()), completions: Vec::new() }
+    }
+
+    pub(super) fn is_plain(&self) -> bool {
+        self.result.is_ok() && self.completions.is_empty()
+    }
+}
+
 /// What a thread gives to kernels behind the C entry.
 pub(super) struct Scratch {
     contexts: Box<Aligned>,

@@ -3,6 +3,7 @@
 mod build;
 mod exchange;
 mod launch;
+mod mailbox;
 mod overdue;
 mod places;
 mod ready;
@@ -114,6 +115,7 @@ impl Engine {
         self.placement.publish_builder();
         fault_point!("graph.begin");
         let mut state = self.lock();
+        state.take_ended();
         if state.running > 0 {
             return Err(ErrorKind::StillRunning { table: state.table() }.into());
         }
@@ -149,13 +151,25 @@ impl Engine {
         loop {
             let seen = self.progress.load();
             let wakes = state.leave();
+            // While it spins, the builder takes note of what the thread ends that was given something last.
+            let fed = state.last_fed();
             drop(state);
             // What is there already has changed the word by now.
             self.wake(wakes);
             let wait = Wait::until(deadline).spinning(&self.builder_spins).placed_by(&self.placement);
+            let ended = || fed.is_some_and(|thread| self.parking[thread].mailbox.has_ended());
             // How it ended does not matter: what counts is whether the goal is still there.
-            let _ = wait.on(&self.progress, Some(&mut flag), |progress| (progress != seen).then_some(()));
+            let _ = wait
+                .on(&self.progress, Some(&mut flag), |progress| (progress != seen || ended()).then_some(()));
             state = self.lock();
+            if state.take_ended() {
+                let wakes = state.leave();
+                if wakes.any_thread() {
+                    drop(state);
+                    self.wake(wakes.without_builder());
+                    state = self.lock();
+                }
+            }
             if state.goal.is_none() {
                 break;
             }
@@ -183,6 +197,7 @@ impl Engine {
         let mut state = self.lock();
         state.orchestrating.end();
         fault_point!("graph.built");
+        state.take_ended();
         let built = built.and_then(|value| state.close_outer().map(|()| value));
         if let Err(error) = &built {
             state.fail(error.clone());
@@ -217,12 +232,15 @@ impl Engine {
     }
 
     pub(crate) fn is_running(&self) -> bool {
-        self.lock().running > 0
+        let mut state = self.lock();
+        state.take_ended();
+        state.running > 0
     }
 
     /// Waits until the kernels of a run that has ended have returned. False when they have not by the deadline.
     pub(crate) fn await_kernels(self: &Arc<Self>, deadline: Deadline) -> bool {
-        let state = self.lock();
+        let mut state = self.lock();
+        state.take_ended();
         if state.running == 0 {
             return true;
         }
@@ -253,6 +271,7 @@ impl Engine {
     /// Ends the threads. One whose kernel has not returned ends when it has.
     pub(crate) fn shut_down(self: &Arc<Self>) {
         let mut state = self.lock();
+        state.take_ended();
         state.threads.shut_down = true;
         let wakes = state.threads.call_all();
         let running = state.running;

@@ -5,7 +5,8 @@
 //! which are kept as long as the engine.
 #![allow(unsafe_code)]
 
-use super::launch::Outcome;
+use super::launch::{Outcome, panic_text};
+use super::mailbox::Ended;
 use super::overdue::Orchestrating;
 use super::ready::{Cores, Launch, Ready};
 use super::slots::{Ring, Shape, Slot, Stage};
@@ -23,6 +24,7 @@ use deadline::{coarse_monotonic_ns, monotonic_ns};
 use fault_points::fault_point;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,6 +89,8 @@ pub(super) struct State {
     /// The task that was submitted last, and where.
     pub(super) last: Option<(TaskId, Site)>,
     pub(super) threads: Threads,
+    /// Threads that were given a launch, whose end nobody has taken note of.
+    fed: Vec<(usize, Launch)>,
     /// By number. A kernel that was replaced stays in `replaced`: a core may still run it.
     pub(super) kernels: BTreeMap<KernelId, Arc<Kernel>>,
     pub(super) replaced: Vec<Arc<Kernel>>,
@@ -132,6 +136,7 @@ impl State {
             orchestrating: Orchestrating::default(),
             last: None,
             threads,
+            fed: Vec::new(),
             kernels: BTreeMap::new(),
             replaced: Vec::new(),
             given: BTreeMap::new(),
@@ -448,12 +453,54 @@ impl State {
         self.ready.can_start(&self.cores, |task| self.slot(task))
     }
 
+    /// Enters the ends that threads have left in their mailboxes; says whether there was one. Who calls it calls `leave` too.
+    pub(super) fn take_ended(&mut self) -> bool {
+        let mut at = 0;
+        let before = self.fed.len();
+        while let Some((thread, launch)) = self.fed.get(at).copied() {
+            // SAFETY: a state is used by who holds its mutex.
+            match unsafe { self.threads.mailbox(thread).take_ended() } {
+                None => at += 1,
+                Some(Ended { outcome, span }) => {
+                    self.fed.swap_remove(at);
+                    self.threads.idles(thread);
+                    // As on a core thread, a panic here ends the graph and nothing else.
+                    let entered = catch_unwind(AssertUnwindSafe(|| self.finish(&launch, outcome, span)));
+                    if let Err(panic) = entered {
+                        self.fail(ErrorKind::Panicked(panic_text(&*panic)).into());
+                    }
+                }
+            }
+        }
+        self.fed.len() != before
+    }
+
+    /// The thread that was given a launch last and has not ended it, as far as is known.
+    pub(super) fn last_fed(&self) -> Option<usize> {
+        self.fed.last().map(|(thread, _)| *thread)
+    }
+
+    /// Gives the next launch to a thread that spins, if there is one.
+    fn give_launch(&mut self, wakes: &mut Wakes) {
+        let Some(thread) = self.threads.spinning().filter(|_| self.nothing_must_start()) else { return };
+        if let Some(launch) = self.begin() {
+            self.threads.take_spinning();
+            self.fed.push((thread, launch));
+            // SAFETY: a state is used by who holds its mutex; the thread was idle, so that its last launch was taken back.
+            unsafe { self.threads.mailbox(thread).give(launch, self.recording.is_some()) };
+            wakes.given = Some(thread);
+        }
+    }
+
     /// Called before the mutex is released: whom to wake.
     pub(super) fn leave(&mut self) -> Wakes {
         let mut wakes = Wakes::default();
         if self.goal_is_reached() {
             self.goal = None;
             wakes.builder = true;
+        }
+        if !self.ready.is_empty() {
+            self.give_launch(&mut wakes);
         }
         if !self.ready.is_empty() {
             let must = self.ready.committed.len();

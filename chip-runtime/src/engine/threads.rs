@@ -6,11 +6,20 @@
 //! ever; one thread, the *watcher*, therefore looks once in a while whether anything ends, and starts what is ready if
 //! not. It also looks at the signals that tasks wait for.
 //!
+//! A thread that spins is given its launch in its *mailbox*, and leaves there how it ended: the builder takes note of it with its next
+//! call, so that the state of the graph stays in the cache of its processor. If nobody does for a moment, the thread does.
+//!
 //! Relaxed accesses are to numbers that bound a cost, and order nothing.
+//!
+//! # Safety
+//! Uses the mailbox of a thread from that thread: there is one for each number.
+#![allow(unsafe_code)]
 
 use super::Engine;
-use super::launch::{Outcome, Scratch, panic_text};
+use super::launch::{Scratch, panic_text};
+use super::mailbox::{Ended, Mailbox};
 use super::places::{MOST_SPINNING, Places};
+use super::ready::Launch;
 use super::state::State;
 use crate::error::ErrorKind;
 use crate::record::Span;
@@ -23,6 +32,8 @@ use std::time::Duration;
 
 /// The shortest and the longest time that an idle thread spins.
 const SPIN_NS: (u32, u32) = (2_000, 100_000);
+/// How long a thread leaves the end of what it was given to others: some submits.
+const PATIENCE_NS: u64 = 2_000;
 /// Checks between two reads of the clock.
 const CHECKS: u32 = 64;
 /// How long the watcher sleeps.
@@ -37,6 +48,34 @@ pub(super) struct Parking {
     /// Grows when the thread is to come.
     call: WordU32,
     parked: WordU32,
+    /// What it is called for, if that is one launch.
+    pub(super) mailbox: Mailbox,
+}
+
+impl Parking {
+    /// Sleeps until the thread is called.
+    fn park(&self, seen: u32) {
+        let mut flag = ParkFlag::new(&self.parked);
+        let called = |call| (call != seen).then_some(());
+        while far().on(&self.call, Some(&mut flag), called).is_err() {}
+    }
+
+    /// Whether it is called before it should look after the end of its launch itself.
+    fn is_called_soon(&self, seen: u32) -> bool {
+        let mut end = None;
+        loop {
+            for _ in 0..CHECKS / 4 {
+                if self.call.load() != seen {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            let now = monotonic_ns();
+            if now >= *end.get_or_insert(now + PATIENCE_NS) {
+                return false;
+            }
+        }
+    }
 }
 
 /// Who looks whether anything ends.
@@ -66,12 +105,25 @@ pub(super) struct Threads {
 #[derive(Debug, Default)]
 pub(super) struct Wakes {
     pub(super) builder: bool,
+    /// A thread that has a launch in its mailbox.
+    pub(super) given: Option<usize>,
     /// Mostly there is one at most.
     first: Option<usize>,
     threads: Vec<usize>,
     new: Vec<usize>,
     /// The watcher, which may sleep for signals, is among them.
     watcher: bool,
+}
+
+impl Wakes {
+    pub(super) fn any_thread(&self) -> bool {
+        self.given.is_some() || self.first.is_some() || !self.threads.is_empty() || !self.new.is_empty()
+    }
+
+    /// For the builder itself.
+    pub(super) fn without_builder(self) -> Self {
+        Self { builder: false, ..self }
+    }
 }
 
 impl Threads {
@@ -98,13 +150,31 @@ impl Threads {
         if self.coming > 0 || !could {
             return;
         }
-        // Acquire, in `load`, although nothing is read after it: a guess that costs a system call where it is wrong.
-        let spins = self.idle.last().is_some_and(|thread| self.parking[*thread].parked.load() == 0);
-        if spins || busy < self.processors {
+        if self.spinning().is_some() || busy < self.processors {
             self.call_one(wakes);
         } else {
             self.call_watcher(wakes);
         }
+    }
+
+    /// The idle thread that ran last, if it spins.
+    pub(super) fn spinning(&self) -> Option<usize> {
+        // Acquire, in `load`, although nothing is read after it: a guess that costs a system call where it is wrong.
+        self.idle.last().copied().filter(|thread| self.parking[*thread].parked.load() == 0)
+    }
+
+    /// It is not idle any more.
+    pub(super) fn take_spinning(&mut self) {
+        self.idle.pop();
+    }
+
+    pub(super) fn mailbox(&self, thread: usize) -> &Mailbox {
+        &self.parking[thread].mailbox
+    }
+
+    /// What the thread was given has ended: it is idle, and spins.
+    pub(super) fn idles(&mut self, thread: usize) {
+        self.idle.push(thread);
     }
 
     /// Calls a thread to watch, unless one does.
@@ -132,6 +202,12 @@ impl Threads {
         }
         self.coming += 1;
         true
+    }
+
+    /// The thread goes on by itself, if it is idle.
+    fn stop_idling(&mut self, thread: usize) -> bool {
+        let place = self.idle.iter().rposition(|idle| *idle == thread);
+        place.map(|place| self.idle.remove(place)).is_some()
     }
 
     /// All that wait.
@@ -213,7 +289,7 @@ impl Engine {
             let next = self.progress.load().wrapping_add(1);
             self.progress.store_and_notify(next, [Listener::new(&self.builder_parked)]);
         }
-        for thread in wakes.first.into_iter().chain(wakes.threads) {
+        for thread in wakes.given.into_iter().chain(wakes.first).chain(wakes.threads) {
             let parking = &self.parking[thread];
             // One writer at a time: who took the thread from the list of idle ones.
             let next = parking.call.load().wrapping_add(1);
@@ -269,7 +345,7 @@ impl Engine {
             }
             let Some(launch) = state.begin() else {
                 let watches = state.poller.armed() > 0 && state.threads.watcher == Watcher::Nobody;
-                state = if watches { self.watch(state, me) } else { self.idle(state, me) };
+                state = if watches { self.watch(state, me) } else { self.idle(state, me, scratch) };
                 continue;
             };
             if state.threads.watcher == Watcher::Wanted && state.threads.coming == 0 {
@@ -280,19 +356,30 @@ impl Engine {
             let wakes = state.leave();
             drop(state);
             self.wake(wakes);
-            let start_ns = if recorded { monotonic_ns() } else { 0 };
-            let outcome: Outcome = scratch.run(&launch, &self.clusters[usize::from(launch.core.cluster)]);
-            let span =
-                recorded.then(|| Span::new(launch.task, launch.block, launch.core, start_ns, monotonic_ns()));
+            let Ended { outcome, span } = self.call_kernel(&launch, scratch, recorded);
             state = self.lock();
             state.finish(&launch, outcome, span);
+            state.take_ended();
         }
     }
 
-    /// Waits until the thread is called.
-    fn idle<'e>(self: &'e Arc<Self>, mut state: MutexGuard<'e, State>, me: usize) -> MutexGuard<'e, State> {
+    fn call_kernel(&self, launch: &Launch, scratch: &mut Scratch, recorded: bool) -> Ended {
+        let start_ns = if recorded { monotonic_ns() } else { 0 };
+        let outcome = scratch.run(launch, &self.clusters[usize::from(launch.core.cluster)]);
+        let span =
+            recorded.then(|| Span::new(launch.task, launch.block, launch.core, start_ns, monotonic_ns()));
+        Ended { outcome, span }
+    }
+
+    /// Waits until the thread is called. Meanwhile it runs what it is given.
+    fn idle<'e>(
+        self: &'e Arc<Self>,
+        mut state: MutexGuard<'e, State>,
+        me: usize,
+        scratch: &mut Scratch,
+    ) -> MutexGuard<'e, State> {
         let parking = &self.parking[me];
-        let seen = parking.call.load();
+        let mut seen = parking.call.load();
         let order = self.spinning.begin();
         match order {
             Some(_) => state.threads.idle.push(me),
@@ -303,12 +390,31 @@ impl Engine {
         drop(state);
         self.wake(wakes);
         if !order.is_some_and(|order| self.spinning.spin(order, || parking.call.load() != seen)) {
-            let mut flag = ParkFlag::new(&parking.parked);
-            let called = |call| (call != seen).then_some(());
-            while far().on(&parking.call, Some(&mut flag), called).is_err() {}
+            parking.park(seen);
+        }
+        // SAFETY: here and below: the mailbox is this thread's.
+        while let Some((launch, recorded)) = unsafe { parking.mailbox.given() } {
+            seen = parking.call.load();
+            let ended = self.call_kernel(&launch, scratch, recorded);
+            // SAFETY: this launch, once.
+            unsafe { parking.mailbox.end(ended) };
+            if parking.is_called_soon(seen) {
+                continue;
+            }
+            let mut state = self.lock();
+            state.take_ended();
+            if state.threads.stop_idling(me) {
+                return state;
+            }
+            // Who took this thread from the list of idle ones is about to call it.
+            let wakes = state.leave();
+            drop(state);
+            self.wake(wakes);
+            parking.park(seen);
         }
         let mut state = self.lock();
         state.threads.coming -= 1;
+        state.take_ended();
         state
     }
 
@@ -320,6 +426,7 @@ impl Engine {
         state.threads.watcher = Watcher::Thread(me);
         let mut quiet = 0;
         loop {
+            state.take_ended();
             let ended = state.ended;
             let waits = state.poll();
             if waits.is_some() && state.threads.coming == 0 && state.can_start() {

@@ -4,6 +4,7 @@ use chipcomm_examples::{
     Arguments, CommandLine, DOT_FLAG, Error, FLAGS, Flag, GraphOptions, Job, KernelFile, Options, Outcome,
     counted, main as run, print_line, usage,
 };
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use worker_orch::runtime::FrontEnd;
@@ -121,6 +122,46 @@ impl Tensor {
     }
 }
 
+/// A scalar of the command line.
+enum Scalar {
+    Value(u64),
+    /// The address of the chip's context.
+    Context,
+}
+
+impl Scalar {
+    /// That of the chip of this rank.
+    fn parse(text: &str, rank: usize) -> Result<Self, Error> {
+        let text = of_rank(text, rank);
+        if text == "ctx" {
+            return Ok(Self::Context);
+        }
+        let whole = text.parse::<i64>().map(|value| value as u64);
+        let value = whole.or_else(|_| text.parse::<f64>().map(f64::to_bits));
+        value.map(Self::Value).map_err(|_| usage(format!("--scalar {text}: write a number, or ctx")))
+    }
+}
+
+/// What the chip of one rank gets and gives, checked before anything starts.
+struct Inputs {
+    tensors: Vec<Vec<u8>>,
+    scalars: Vec<Scalar>,
+}
+
+impl Inputs {
+    fn read(tensors: &[Tensor], scalars: &[String], rank: usize) -> Result<Self, Error> {
+        for tensor in tensors {
+            let Some(file) = tensor.to.as_ref().map(|file| of_rank(file, rank)) else { continue };
+            let opened = std::fs::File::options().append(true).create(true).open(&file);
+            opened.map_err(|error| usage(format!("--tensor {}: {file}: {error}", tensor.name)))?;
+        }
+        Ok(Self {
+            tensors: tensors.iter().map(|tensor| tensor.values(rank)).collect::<Result<_, _>>()?,
+            scalars: scalars.iter().map(|text| Scalar::parse(text, rank)).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
 fn of_rank(text: &str, rank: usize) -> String {
     text.replace("{rank}", &rank.to_string())
 }
@@ -146,8 +187,12 @@ fn graph(arguments: &Arguments) -> Result<GraphObject, Error> {
     })?;
     let absolute = |path: PathBuf| std::path::absolute(path).map_err(usage);
     let (file, entry) = file.ok_or_else(|| usage("name your orchestration with --orchestration"))?;
-    let kernels = arguments.values_with("kernel", kernel)?.into_iter();
-    let kernels = kernels.map(|(id, file, symbol)| Ok((id, absolute(file)?, symbol)));
+    let kernels = arguments.values_with("kernel", kernel)?;
+    let numbers: BTreeSet<u32> = kernels.iter().map(|(id, ..)| *id).collect();
+    if numbers.len() < kernels.len() {
+        return Err(usage("--kernel: a number is given twice; each kernel has its own"));
+    }
+    let kernels = kernels.into_iter().map(|(id, file, symbol)| Ok((id, absolute(file)?, symbol)));
     let options = if arguments.has("runtime") { GraphOptions::read(arguments)? } else { None };
     let options = options.map_or_else(|| GraphOptions::of(FrontEnd::Inferred, arguments), Ok)?;
     Ok(GraphObject {
@@ -183,6 +228,8 @@ fn main() -> ExitCode {
         let scalars = arguments.values_with("scalar", |text| Ok::<_, String>(text.to_owned()))?;
         let devices = options.devices_or(1)?;
         let n = devices.ids().len();
+        let inputs = (0..n).map(|rank| Inputs::read(&tensors, &scalars, rank));
+        let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
         let in_window = || tensors.iter().filter(|tensor| tensor.in_window);
         let mut job =
             Job::new(LINE.program, &options, devices, tensors.first().map_or(0, |tensor| tensor.count))?;
@@ -199,23 +246,18 @@ fn main() -> ExitCode {
         job.bring_up(&mut worker)?;
         let contexts = worker.chip_contexts()?.to_vec();
         let (mut members, mut places) = (Vec::new(), Vec::new());
-        for (rank, context) in contexts.iter().enumerate() {
+        for (rank, (context, inputs)) in contexts.iter().zip(&inputs).enumerate() {
             let mut args = Args::new();
-            for tensor in &tensors {
-                let placed = place(&mut worker, rank, tensor, &tensor.values(rank)?)?;
+            for (tensor, values) in tensors.iter().zip(&inputs.tensors) {
+                let placed = place(&mut worker, rank, tensor, values)?;
                 args = args.tensor(&placed.0, Access::InOut);
                 places.push(placed);
             }
-            for scalar in scalars.iter().map(|scalar| of_rank(scalar, rank)) {
-                let value = match scalar.as_str() {
-                    "ctx" => context.device_ctx.0,
-                    number => number
-                        .parse::<i64>()
-                        .map(|value| value as u64)
-                        .or_else(|_| number.parse::<f64>().map(f64::to_bits))
-                        .map_err(|_| usage(format!("--scalar {number}: write a number, or ctx")))?,
-                };
-                args = args.scalar(value);
+            for scalar in &inputs.scalars {
+                args = args.scalar(match scalar {
+                    Scalar::Value(value) => *value,
+                    Scalar::Context => context.device_ctx.0,
+                });
             }
             members.push((rank, args));
         }

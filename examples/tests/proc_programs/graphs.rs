@@ -231,13 +231,21 @@ fn an_orchestration_of_ones_own_runs_on_every_chip() {
 #[test]
 fn a_bad_tensor_or_runtime_is_a_usage_error() {
     for (name, args) in [
-        ("graph", &["--orchestration", "/dev/null", "--tensor", "x:f32"][..]),
+        ("graph", &["--orchestration", "/etc/passwd", "--tensor", "x:f32:10=/no/such/file"][..]),
+        ("graph", &["--orchestration", "/etc/passwd", "--tensor", "x:f32:10=/etc/passwd"]),
+        ("graph", &["--orchestration", "/etc/passwd", "--tensor", "x:f32:10>/no/such/folder/x"]),
+        ("graph", &["--orchestration", "/etc/passwd", "--scalar", "seven"]),
+        (
+            "graph",
+            &["--orchestration", "/etc/passwd", "--kernel", "0=/etc/passwd", "--kernel", "0=/etc/passwd"],
+        ),
+        ("graph", &["--orchestration", "/dev/null", "--tensor", "x:f32"]),
         ("graph", &["--tensor", "x:f32:10"]),
         ("treduce", &["--runtime", "sideways"]),
         ("treduce", &["--dot", "x.dot"]),
         ("tp_ffn", &["--runtime", "inferred", "--dot", "/no/such/folder/x.dot"]),
     ] {
         let ended = run(name, args);
-        assert_eq!(ended.code, Some(2), "{name} {args:?}: {}{}", ended.out, ended.err);
+        assert_eq!((ended.code, &*ended.out), (Some(2), ""), "{name} {args:?}: {}", ended.err);
     }
 }

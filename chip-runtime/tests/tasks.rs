@@ -214,7 +214,7 @@ fn tasks_follow_each_other_while_the_orchestration_is_elsewhere() {
     let fails = runtime.kernel("fails", |_| Err("on purpose".into()));
     let mut data = Buffer::of(&[0i32; 8]);
     for round in 0..300 {
-        let heard = runtime.run(FrontEnd::Inferred, soon(), |graph| {
+        let received = runtime.run(FrontEnd::Inferred, soon(), |graph| {
             let data = graph.import(&mut data)?;
             let inout = TaskArgs::new().inout(&data);
             // A thread that spins takes these from its mailbox, in some rounds the second one too.
@@ -224,7 +224,7 @@ fn tasks_follow_each_other_while_the_orchestration_is_elsewhere() {
             graph.submit(Kernels::aiv(last), &inout.scalar(round))?;
             Ok(told.recv_timeout(std::time::Duration::from_secs(20)))
         });
-        assert_eq!(heard.unwrap(), Ok(round as i32));
+        assert_eq!(received.unwrap(), Ok(round as i32));
         let failed = runtime.run(FrontEnd::Inferred, soon(), |graph| {
             graph.submit(Kernels::aiv(fails), &TaskArgs::new())?;
             let start = std::time::Instant::now();

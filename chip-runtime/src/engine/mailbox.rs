@@ -53,7 +53,7 @@ impl Default for Mailbox {
 }
 
 impl Mailbox {
-    /// Hands over a launch to the thread of this mailbox.
+    /// Gives a launch to the thread of this mailbox.
     ///
     /// # Safety
     /// The caller holds the mutex of the state, and what was given last has been taken back.
@@ -78,7 +78,7 @@ impl Mailbox {
         Some((unsafe { (*self.launch.get()).assume_init() }, turn == GIVEN_RECORDED))
     }
 
-    /// Hands back how it ended.
+    /// Says how it ended.
     ///
     /// # Safety
     /// Only the thread of the mailbox calls this, once for each launch that it was given.

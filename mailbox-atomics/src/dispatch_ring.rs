@@ -50,9 +50,9 @@ impl DoneNumber {
 
     /// Waits until frame `number` is done, and returns how far the receiver says that it is. What it wrote before is visible
     /// then. `parked` is one of those that the receiver [notifies](DispatchReceiver::finish).
-    #[inline]
+    #[inline(always)]
     pub fn wait_for(&self, number: u64, how: &Wait<'_>, parked: &mut ParkFlag<'_>) -> Result<u64, WaitError> {
-        how.on(&self.0, Some(parked), |done| (done >= number).then_some(done))
+        how.on_in_place(&self.0, Some(parked), |done| (done >= number).then_some(done))
     }
 }
 
@@ -188,7 +188,7 @@ impl<'a> DispatchReceiver<'a> {
     pub fn next(&mut self, slot: &SlotNumber, how: &Wait<'_>) -> Result<Option<u64>, WaitError> {
         let number = self.next_number();
         let mut parked = ParkFlag::new(self.parked);
-        let frame = how.on(&slot.0, Some(&mut parked), |found| {
+        let frame = how.on_in_place(&slot.0, Some(&mut parked), |found| {
             if found == number || found > 0 && !intact(Site::SlotHoldsThisFrame) {
                 return Some(Some(number));
             }

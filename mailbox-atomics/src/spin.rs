@@ -56,6 +56,7 @@ impl SpinBudget {
     }
 
     /// Checks again and again until `ready` answers or the budget is spent.
+    #[inline(always)]
     pub(crate) fn spin<T>(
         &self,
         mut ready: impl FnMut() -> Option<T>,

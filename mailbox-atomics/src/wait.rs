@@ -140,7 +140,18 @@ impl<'a> Wait<'a> {
     pub fn on<W: ParkWord + Futex<Held = <W as ParkWord>::Value>, T>(
         &self,
         word: &W,
-        mut flag: Option<&mut ParkFlag<'_>>,
+        flag: Option<&mut ParkFlag<'_>>,
+        ready: impl FnMut(<W as ParkWord>::Value) -> Option<T>,
+    ) -> Result<T, WaitError> {
+        self.on_in_place(word, flag, ready)
+    }
+
+    /// The same, compiled into its caller: for waits as short as the call itself.
+    #[inline(always)]
+    pub(crate) fn on_in_place<W: ParkWord + Futex<Held = <W as ParkWord>::Value>, T>(
+        &self,
+        word: &W,
+        flag: Option<&mut ParkFlag<'_>>,
         mut ready: impl FnMut(<W as ParkWord>::Value) -> Option<T>,
     ) -> Result<T, WaitError> {
         if let Some(done) = ready(word.load()) {
@@ -151,6 +162,17 @@ impl<'a> Wait<'a> {
         {
             return Ok(done);
         }
+        self.parked_on(word, flag, ready)
+    }
+
+    /// The wait of one that parks. Apart, so that a wait that ends before is short.
+    #[inline(never)]
+    fn parked_on<W: ParkWord + Futex<Held = <W as ParkWord>::Value>, T>(
+        &self,
+        word: &W,
+        mut flag: Option<&mut ParkFlag<'_>>,
+        mut ready: impl FnMut(<W as ParkWord>::Value) -> Option<T>,
+    ) -> Result<T, WaitError> {
         let mut next_poll_ns = self.next_poll_ns();
         loop {
             if let Some(flag) = &mut flag {

@@ -2,7 +2,7 @@
 //! for fuzzing only.
 
 use crate::shared::{
-    BODY_AT, Definition, Frame, LaunchSpec, ReceivedFrame, SLOT_BYTES, decode_spans, encode_spans, used,
+    BODY_AT, Definition, Frame, LaunchSpec, ReceivedFrame, SLOT_BYTES, as_bytes, decode_spans, encode_spans,
 };
 use shared_memory::Region;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use std::sync::Arc;
 /// A slot of a ring, as a child reads it.
 pub fn frame(bytes: &[u8]) {
     let bytes = &bytes[..bytes.len().min(SLOT_BYTES)];
-    let claimed = bytes.first_chunk::<BODY_AT>().and_then(used);
+    let claimed = bytes.first_chunk::<BODY_AT>().and_then(as_bytes::used);
     assert!(claimed.is_none_or(|used| (BODY_AT..=SLOT_BYTES).contains(&used)));
     let mut read = ReceivedFrame::default();
-    read.decode(bytes);
+    as_bytes::decode(&mut read, bytes);
     assert!(read.prerequisites.len() + read.scalars.len() <= SLOT_BYTES / 8);
     assert!(read.blob.len() <= SLOT_BYTES && read.tensors.len() <= SLOT_BYTES / 128);
     let Some(kind) = read.kind else { return };
@@ -30,11 +30,10 @@ pub fn frame(bytes: &[u8]) {
         blob: &read.blob,
         tensors: &read.tensors,
     };
-    let written = again.write(|at, part| slot[at..at + part.len()].copy_from_slice(part));
-    assert!(written.is_ok());
-    assert_eq!(slot.first_chunk().and_then(used), claimed);
+    assert!(as_bytes::write(&again, &mut slot).is_ok());
+    assert_eq!(slot.first_chunk().and_then(as_bytes::used), claimed);
     let mut second = ReceivedFrame::default();
-    second.decode(&slot);
+    as_bytes::decode(&mut second, &slot);
     assert_eq!((second.kind, second.run, second.program), (read.kind, read.run, read.program));
     assert_eq!((second.collectives, second.blocks), (read.collectives, read.blocks));
     assert_eq!((second.prerequisites, second.scalars), (read.prerequisites, read.scalars));

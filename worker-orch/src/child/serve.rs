@@ -1,16 +1,11 @@
 //! The loop of a child: take the next frame, wait for what it needs, execute it, publish that it is done.
 
-use crate::shared::{
-    BODY_AT, ControlBlock, Kind, Outcome, ParentWords, ReceivedFrame, SLOT_BYTES, covers, used,
-};
+use crate::shared::{ControlBlock, Kind, Outcome, ParentWords, ReceivedFrame, SLOT_BYTES, covers};
 use deadline::{Deadline, LONGEST_WAIT, monotonic_ns};
 use fault_points::fault_point;
 use mailbox_atomics::{DispatchReceiver, SpinBudget, Wait, WaitError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use worker_errors::{ErrorCode, Failure};
-
-/// The bytes of a slot that are read first: one cache line, which most frames fit into.
-const FIRST_LINE: usize = 64;
 
 /// What a child does with a frame. The answer goes back to the parent; it is empty for tasks.
 pub(super) trait Executor {
@@ -66,7 +61,7 @@ pub(super) fn serve(block: &ControlBlock, me: usize, executor: &mut dyn Executor
     let Ok(mut idle) = Deadline::after(LONGEST_WAIT) else { return Ended::Shutdown };
     while let Some(seq) = next_frame(block, me, &mut ring, &mut idle, &spin) {
         words.set_busy(seq);
-        read_frame(block, me, seq, &mut slot, &mut frame);
+        block.read_frame(me, seq, &mut slot, &mut frame);
         fault_point!("worker.frame.received");
         if frame.kind == Some(Kind::Shutdown) {
             fault_point!("worker.child.shutdown");
@@ -165,16 +160,6 @@ fn next_frame(
     }
 }
 
-/// Copies a frame out and decodes the copy. No byte is read twice, so none can change after it was checked.
-fn read_frame(block: &ControlBlock, me: usize, seq: u64, slot: &mut [u8], frame: &mut ReceivedFrame) {
-    block.read_slot(me, seq, 0, &mut slot[..FIRST_LINE]);
-    let used = slot.first_chunk::<BODY_AT>().and_then(used).unwrap_or(BODY_AT);
-    if used > FIRST_LINE {
-        block.read_slot(me, seq, FIRST_LINE, &mut slot[FIRST_LINE..used]);
-    }
-    frame.decode(&slot[..used]);
-}
-
 /// Waits for the tasks of other children that this one needs.
 fn await_prerequisites(
     block: &ControlBlock,
@@ -231,6 +216,7 @@ fn cause(block: &ControlBlock, me: usize, seq: u64, frame: &ReceivedFrame, error
 
 /// Executes a frame. A panic is a failure, and so is a run that was aborted or cancelled meanwhile (F46): the
 /// task may have returned only because its wait ended, and its results cannot be trusted.
+#[inline]
 fn execute(
     parent: &ParentWords,
     executor: &mut dyn Executor,

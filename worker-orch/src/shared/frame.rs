@@ -197,19 +197,28 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Writes everything but the sequence number through `put(offset, bytes)`; fails when it does not fit.
-    pub(crate) fn write(&self, mut put: impl FnMut(usize, &[u8])) -> Result<(), Failure> {
+    /// Whether it is no more than its head.
+    #[inline]
+    pub(crate) fn is_head_only(&self) -> bool {
+        self.len() == BODY_AT
+    }
+
+    /// The words behind the sequence number, before the body.
+    #[inline]
+    pub(crate) fn head(&self) -> [u64; 3] {
+        let what = u64::from(self.kind as u8) | u64::from(self.collectives) << 8;
+        let (program, needs) = (u64::from(self.program), self.prerequisites.len() as u64);
+        let (tensors, scalars) = (self.tensors.len() as u64, self.scalars.len() as u64);
+        let counts = tensors | scalars << 16 | (self.blob.len() as u64) << 32 | u64::from(self.blocks) << 48;
+        [self.run, program | what << 32 | needs << 48, counts].map(u64::to_le)
+    }
+
+    /// Writes what is behind the head through `put(offset, bytes)`; fails when it does not fit.
+    pub(crate) fn write_body(&self, mut put: impl FnMut(usize, &[u8])) -> Result<(), Failure> {
         let (tensors_at, end) = (self.tensors_at(), self.len());
         if end > SLOT_BYTES {
             return Err(too_long(end));
         }
-        // Whole words: the copy reads words, and one that was put together from bytes would keep it waiting.
-        let four = |parts: [u16; 4]| u64::from_le_bytes(bytemuck::cast(parts.map(u16::to_le_bytes)));
-        let what = u16::from_le_bytes([self.kind as u8, self.collectives]);
-        let word = u64::from(self.program) | u64::from(what) << 32 | (self.prerequisites.len() as u64) << 48;
-        let counts = [self.tensors.len(), self.scalars.len(), self.blob.len(), self.blocks as usize];
-        let head = [self.run, word, four(counts.map(|count| count as u16))].map(u64::to_le);
-        put(8, bytemuck::cast_slice(&head));
         let mut at = BODY_AT;
         for word in self.prerequisites.iter().map(|need| need.pack()) {
             put(at, &word.to_le_bytes());
@@ -251,78 +260,132 @@ pub(crate) struct ReceivedFrame {
     pub(crate) tensors: Vec<TensorDesc>,
 }
 
-/// How many bytes of a slot a frame takes, from its first 32, before the rest is copied; `None` when that is
-/// more than a slot.
-pub(crate) fn used(head: &[u8; BODY_AT]) -> Option<usize> {
-    let (words, blob, tensors) = counts(head);
-    let end = BODY_AT + words * 8 + blob;
-    let end = if tensors == 0 { end } else { end.next_multiple_of(64) + tensors * TENSOR_BYTES };
-    (end <= SLOT_BYTES).then_some(end)
+/// What a frame has behind its head: how many of each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Body {
+    kind: Kind,
+    needs: usize,
+    scalars: usize,
+    blob: usize,
+    tensors: usize,
 }
 
-fn counts(head: &[u8; BODY_AT]) -> (usize, usize, usize) {
-    let short = |at: usize| usize::from(u16::from_le_bytes([head[at], head[at + 1]]));
-    (short(22) + short(26), short(28), short(24))
+impl Body {
+    fn of(kind: Kind, [_, what, counts]: [u64; 3]) -> Self {
+        let short = |word: u64, at: u32| usize::from((word >> at) as u16);
+        Self {
+            kind,
+            needs: short(what, 48),
+            scalars: short(counts, 16),
+            blob: short(counts, 32),
+            tensors: short(counts, 0),
+        }
+    }
+
+    fn blob_at(self) -> usize {
+        BODY_AT + (self.needs + self.scalars) * 8
+    }
+
+    /// Where the frame ends; `None` when that is not inside a slot.
+    pub(crate) fn end(self) -> Option<usize> {
+        let end = self.blob_at() + self.blob;
+        let end =
+            if self.tensors == 0 { end } else { end.next_multiple_of(64) + self.tensors * TENSOR_BYTES };
+        (end <= SLOT_BYTES).then_some(end)
+    }
 }
 
 impl ReceivedFrame {
-    /// Decodes a private copy of a slot: total, whatever the bytes. In a malformed frame the kind is `None`.
+    /// Decodes a private copy of the head: total, whatever the words. Returns the body if there is one. Until that is
+    /// [decoded](Self::decode_body), and in a malformed frame, the kind is `None`.
     #[inline]
-    pub(crate) fn decode(&mut self, bytes: &[u8]) {
+    pub(crate) fn decode_head(&mut self, head: [u64; 3]) -> Option<Body> {
+        let head = head.map(u64::from_le);
+        let [run, what, counts] = head;
         self.kind = None;
         self.prerequisites.clear();
         self.scalars.clear();
         self.blob.clear();
         self.tensors.clear();
-        let Some(head) = bytes.first_chunk::<BODY_AT>() else { return };
-        if used(head).is_none_or(|used| used > bytes.len()) {
+        (self.run, self.program) = (run, what as u32);
+        self.collectives = (what >> 40) as u8;
+        self.blocks = u32::from((counts >> 48) as u16);
+        let kind = Kind::ALL.get(usize::from((what >> 32) as u8).wrapping_sub(1)).copied();
+        let kind = kind.filter(|_| (1..=Args::MAX_BLOCKS).contains(&self.blocks));
+        // Most tasks have no more than this.
+        if what >> 48 == 0 && counts << 16 == 0 {
+            self.kind = kind;
+            return None;
+        }
+        Some(Body::of(kind?, head))
+    }
+
+    /// Decodes a private copy of the body, which begins where the head ends.
+    pub(crate) fn decode_body(&mut self, body: Body, bytes: &[u8]) {
+        if body.end().is_none_or(|end| end - BODY_AT > bytes.len()) {
             return;
         }
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
-        let (words, blob, tensors) = counts(head);
-        let needs = usize::from(u16::from_le_bytes([head[22], head[23]]));
-        self.run = word(8);
-        self.program = u32::from_le_bytes([head[16], head[17], head[18], head[19]]);
-        self.collectives = head[21];
-        self.blocks = u32::from(u16::from_le_bytes([head[30], head[31]]));
-        if !(1..=Args::MAX_BLOCKS).contains(&self.blocks) {
-            return;
-        }
-        let kind = || Kind::ALL.get(usize::from(head[20]).wrapping_sub(1)).copied();
-        // Most tasks have no more than this.
-        if words + blob + tensors == 0 {
-            self.kind = kind();
-            return;
-        }
-        for index in 0..words {
-            let value = word(BODY_AT + index * 8);
-            if index < needs {
+        for index in 0..body.needs + body.scalars {
+            let value = word(index * 8);
+            if index < body.needs {
                 self.prerequisites.push(Prerequisite::unpack(value));
             } else {
                 self.scalars.push(value);
             }
         }
-        let blob_at = BODY_AT + words * 8;
-        self.blob.extend_from_slice(&bytes[blob_at..blob_at + blob]);
-        let tensors_at = (blob_at + blob).next_multiple_of(64);
-        for index in 0..tensors {
+        let blob_at = body.blob_at() - BODY_AT;
+        self.blob.extend_from_slice(&bytes[blob_at..blob_at + body.blob]);
+        let tensors_at = (body.blob_at() + body.blob).next_multiple_of(64) - BODY_AT;
+        for index in 0..body.tensors {
             match TensorDesc::decode(&bytes[tensors_at + index * TENSOR_BYTES..]) {
                 Ok(tensor) => self.tensors.push(tensor),
                 Err(_) => return,
             }
         }
-        self.kind = kind();
+        self.kind = Some(body.kind);
+    }
+}
+
+/// A slot as bytes, the way a child reads it.
+#[cfg(any(test, fuzzing))]
+pub(crate) mod as_bytes {
+    use super::{BODY_AT, Body, Frame, Kind, ReceivedFrame};
+    use worker_errors::Failure;
+
+    fn head(bytes: &[u8; BODY_AT]) -> [u64; 3] {
+        std::array::from_fn(|word| u64::from_ne_bytes(std::array::from_fn(|byte| bytes[8 + word * 8 + byte])))
+    }
+
+    /// How many bytes of a slot a frame takes, by its head; `None` when that is more than a slot.
+    pub(crate) fn used(bytes: &[u8; BODY_AT]) -> Option<usize> {
+        Body::of(Kind::Task, head(bytes).map(u64::from_le)).end()
+    }
+
+    pub(crate) fn write(frame: &Frame<'_>, slot: &mut [u8]) -> Result<(), Failure> {
+        slot[8..BODY_AT].copy_from_slice(bytemuck::cast_slice(&frame.head()));
+        frame.write_body(|at, part| slot[at..at + part.len()].copy_from_slice(part))
+    }
+
+    pub(crate) fn decode(read: &mut ReceivedFrame, bytes: &[u8]) {
+        read.kind = None;
+        if let Some(start) = bytes.first_chunk()
+            && let Some(body) = read.decode_head(head(start))
+        {
+            read.decode_body(body, &bytes[BODY_AT..]);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::as_bytes::{decode, used, write};
     use super::*;
     use comm_context::abi::{DType, DeviceAddr};
 
     fn bytes_of(frame: &Frame<'_>) -> Vec<u8> {
         let mut bytes = vec![0xee; SLOT_BYTES];
-        frame.write(|at, part| bytes[at..at + part.len()].copy_from_slice(part)).unwrap();
+        write(frame, &mut bytes).unwrap();
         let head = bytes.first_chunk().unwrap();
         let used = used(head).unwrap();
         bytes.truncate(used);
@@ -346,7 +409,7 @@ mod tests {
                     ..Frame::new(Kind::Task, 42)
                 };
                 let mut read = ReceivedFrame::default();
-                read.decode(&bytes_of(&frame));
+                decode(&mut read, &bytes_of(&frame));
                 assert_eq!((read.kind, read.run, read.program), (Some(Kind::Task), 42, 7));
                 assert_eq!((read.collectives, read.blocks), (frame.collectives, frame.blocks));
                 assert_eq!(read.prerequisites, frame.prerequisites);
@@ -361,7 +424,7 @@ mod tests {
     fn f35_a_command_that_does_not_fit_is_refused() {
         let blob = vec![0; SLOT_BYTES];
         let frame = Frame { blob: &blob, ..Frame::new(Kind::Register, 1) };
-        let refused = frame.write(|_, _| panic!("nothing is written")).unwrap_err();
+        let refused = frame.write_body(|_, _| panic!("nothing is written")).unwrap_err();
         assert!(refused.to_string().contains("does not fit"), "{refused}");
     }
 
@@ -379,7 +442,7 @@ mod tests {
         for frame in [task, wait] {
             let (bytes, mut read) = (bytes_of(&frame), ReceivedFrame::default());
             assert_eq!(bytes.len(), SLOT_BYTES);
-            read.decode(&bytes);
+            decode(&mut read, &bytes);
             assert_eq!((read.kind, &read.prerequisites[..]), (Some(frame.kind), frame.prerequisites));
             assert_eq!((&read.scalars[..], &read.tensors[..]), (frame.scalars, frame.tensors));
         }
@@ -389,7 +452,7 @@ mod tests {
     fn f29_a_frame_with_no_blocks_or_too_many_is_malformed() {
         for (blocks, kind) in [(0, None), (1, Some(Kind::Task)), (Args::MAX_BLOCKS + 1, None)] {
             let mut read = ReceivedFrame::default();
-            read.decode(&bytes_of(&Frame { blocks, ..Frame::new(Kind::Task, 1) }));
+            decode(&mut read, &bytes_of(&Frame { blocks, ..Frame::new(Kind::Task, 1) }));
             assert_eq!(read.kind, kind, "{blocks} blocks");
         }
     }
@@ -415,7 +478,7 @@ mod tests {
                 // Mostly small counts, or nothing would ever fit; of blocks too.
                 counts.iter_mut().skip(1).step_by(2).for_each(|byte| *byte = 0);
             }
-            read.decode(&bytes);
+            decode(&mut read, &bytes);
         }
     }
 }

@@ -20,9 +20,10 @@ pub(crate) use control_block::{
     Activity, ControlBlock, FailedAt, HEAD_BYTES, MAX_CHILDREN, Outcome, ParentWords, RING, Times,
 };
 pub(crate) use definition::{DEFAULT_SYMBOL, Definition};
+#[cfg(fuzzing)]
+pub(crate) use frame::{BODY_AT, as_bytes};
 pub(crate) use frame::{
-    BODY_AT, Frame, INLINE_PREREQUISITES, Kind, MOST_PREREQUISITES, Prerequisite, ReceivedFrame, SLOT_BYTES,
-    used,
+    Frame, INLINE_PREREQUISITES, Kind, MOST_PREREQUISITES, Prerequisite, ReceivedFrame, SLOT_BYTES,
 };
 pub(crate) use launch_spec::{LaunchSpec, SharedRange};
 pub(crate) use programs::{Functions, Inherited, Programs};

@@ -46,8 +46,7 @@ impl Children {
             return "a task".to_owned();
         }
         let (mut slot, mut frame) = (vec![0; SLOT_BYTES], ReceivedFrame::default());
-        self.block.read_slot(child, seq, 0, &mut slot);
-        frame.decode(&slot);
+        self.block.read_frame(child, seq, &mut slot, &mut frame);
         match frame.kind {
             Some(Kind::Task) => self.program_words(frame.program),
             Some(command) => format!("the command to {}", command.words()),

@@ -29,7 +29,7 @@ impl Children {
 
     /// Waits until `child` says that it has finished frame `seq`. A task of the first run that is not over that takes longer than its
     /// limit ends the wait as the deadline does.
-    #[inline]
+    #[inline(always)]
     pub(super) fn wait_done(&self, child: usize, seq: u64, deadline: Deadline) -> Result<u64, WaitError> {
         if self.limits.is_empty() {
             return self.wait_done_until(child, seq, deadline);

@@ -328,15 +328,16 @@ impl Children {
         if self.trace.is_some() {
             self.trace_frame(child, seq, frame);
         }
-        if frame.len() > HEAD_BYTES {
-            self.reserve_tails(child)?;
+        if !frame.is_head_only() {
+            self.write_body(child, seq, frame)?;
         }
         let (block, handle) = (&self.block, &mut self.handles[child]);
-        frame.write(|at, bytes| block.write_slot(child, seq, at, bytes))?;
+        let slot = block.slot(child, seq);
+        slot.write_head(frame.head());
         fault_point!("worker.send.written");
         // Together with the notification, which cannot fail: a frame that counts as sent is one that the
         // child finishes.
-        handle.ring.publish(block.slot_number(child, seq), block.child(child).slot_flag());
+        handle.ring.publish(&slot.number, block.child(child).slot_flag());
         fault_point!("worker.send.notified");
         Ok(seq)
     }
@@ -356,7 +357,15 @@ impl Children {
         }
     }
 
+    /// Writes all of a frame that is more than its head.
     #[inline(never)]
+    fn write_body(&mut self, child: usize, seq: u64, frame: &Frame<'_>) -> Result<(), Failure> {
+        if frame.len() > HEAD_BYTES {
+            self.reserve_tails(child)?;
+        }
+        frame.write_body(|at, bytes| self.block.write_slot(child, seq, at, bytes))
+    }
+
     fn reserve_tails(&mut self, child: usize) -> Result<(), Failure> {
         let handle = &mut self.handles[child];
         if !handle.has_tails {
@@ -468,7 +477,7 @@ impl Children {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn wait_done_until(&self, child: usize, seq: u64, deadline: Deadline) -> Result<u64, WaitError> {
         let mut parked = self.block.park_flag(self.block.children(), child);
         let wait = Wait::until(deadline).watching(self).spinning(&self.spin);
@@ -477,7 +486,7 @@ impl Children {
     }
 
     /// `child` says that it has finished frame `done`.
-    #[inline]
+    #[inline(always)]
     fn observe(&mut self, child: usize, done: u64) -> Result<(), Failure> {
         let handle = &mut self.handles[child];
         handle.seen_failed_run = self.block.child(child).failed_run();

@@ -9,7 +9,7 @@ mod words;
 pub(crate) use failures::{ANSWER_BYTES, FailedAt};
 pub(crate) use words::{Activity, ParentWords};
 
-use super::frame::SLOT_BYTES;
+use super::frame::{BODY_AT, ReceivedFrame, SLOT_BYTES};
 use super::run_number::covers;
 use chip_runtime::signals::Signals;
 use mailbox_atomics::{DispatchSender, Listener, ParkFlag, SlotNumber, WordU32, usable_cores};
@@ -19,7 +19,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use words::{
     ACTIVITY_AT, AboutWords, CancelWords, ChildWords, DONE_AT, LegendWords, MAGIC, NAME_BYTES, RunWords,
-    TimeWords, VERSION,
+    SlotWords, TimeWords, VERSION,
 };
 
 /// Slots in a ring: tasks that may be waiting at one child before a submit has to wait.
@@ -49,6 +49,7 @@ const TAILS_BYTES: usize = (RING as usize * TAIL_BYTES).next_multiple_of(PAGE);
 pub(crate) const MAX_CHILDREN: usize = (CHILDREN_AT - FLAGS_AT) / 4 - 1;
 
 const _: () = {
+    assert!(size_of::<SlotWords>() == BODY_AT && BODY_AT <= HEAD_BYTES);
     assert!(size_of::<ChildWords>() <= TIMES_AT);
     assert!(TIMES_AT + RING as usize * size_of::<TimeWords>() <= CANCEL_AT);
     assert!(CANCEL_AT + size_of::<CancelWords>() <= ABOUT_AT);
@@ -243,9 +244,15 @@ impl ControlBlock {
         (0..self.children).filter_map(of_child).min()
     }
 
+    /// The start of the slot for task `seq`.
+    #[inline]
+    pub(crate) fn slot(&self, child: usize, seq: u64) -> &SlotWords {
+        inside(self.region.words(head_at(child, seq)))
+    }
+
     /// The number at the start of the slot for task `seq`.
     pub(crate) fn slot_number(&self, child: usize, seq: u64) -> &SlotNumber {
-        inside(self.region.words(head_at(child, seq)))
+        &self.slot(child, seq).number
     }
 
     /// The parent's side: puts memory behind the tails of the slots of `child`.
@@ -276,9 +283,18 @@ impl ControlBlock {
         }
     }
 
-    /// Reads bytes of the slot for task `seq`, from `at` on.
+    /// Copies the frame of task `seq` out, by way of `slot`, and decodes the copy. No byte is read twice, so none can change after it was checked.
     #[inline]
-    pub(crate) fn read_slot(&self, child: usize, seq: u64, at: usize, into: &mut [u8]) {
+    pub(crate) fn read_frame(&self, child: usize, seq: u64, slot: &mut [u8], frame: &mut ReceivedFrame) {
+        if let Some(body) = frame.decode_head(self.slot(child, seq).read_head()) {
+            let bytes = &mut slot[BODY_AT..body.end().unwrap_or(BODY_AT)];
+            self.read_slot(child, seq, BODY_AT, bytes);
+            frame.decode_body(body, bytes);
+        }
+    }
+
+    /// Reads bytes of the slot for task `seq`, from `at` on.
+    fn read_slot(&self, child: usize, seq: u64, at: usize, into: &mut [u8]) {
         if at + into.len() <= HEAD_BYTES {
             inside(self.region.read(head_at(child, seq) + at, into));
         } else {

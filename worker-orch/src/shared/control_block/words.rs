@@ -7,7 +7,7 @@
 use super::super::frame::Prerequisite;
 use super::super::run_number::covers;
 use deadline::coarse_monotonic_ns;
-use mailbox_atomics::{DoneNumber, StickyWord, WordU32, WordU64};
+use mailbox_atomics::{DoneNumber, SlotNumber, StickyWord, WordU32, WordU64};
 use shared_memory::Shared;
 use std::mem::offset_of;
 use std::num::NonZeroU32;
@@ -299,6 +299,27 @@ impl ChildWords {
     }
 }
 
+/// The start of a slot: all that a task without arguments has. Written by the parent.
+#[repr(C)]
+pub(crate) struct SlotWords {
+    pub(crate) number: SlotNumber,
+    head: [WordU64; 3],
+}
+
+impl SlotWords {
+    /// Writes the frame's head, in front of the number that says that it is there.
+    #[inline]
+    pub(crate) fn write_head(&self, head: [u64; 3]) {
+        self.head.iter().zip(head).for_each(|(word, value)| word.store(value));
+    }
+
+    /// A copy of the head of the frame that the number says.
+    #[inline]
+    pub(crate) fn read_head(&self) -> [u64; 3] {
+        std::array::from_fn(|index| self.head[index].load())
+    }
+}
+
 /// When a task ran, on the monotonic clock.
 #[repr(C)]
 pub(super) struct TimeWords {
@@ -316,6 +337,8 @@ unsafe impl Shared for ParentWords {}
 unsafe impl Shared for RunWords {}
 // SAFETY: as above.
 unsafe impl Shared for ChildWords {}
+// SAFETY: as above.
+unsafe impl Shared for SlotWords {}
 // SAFETY: as above.
 unsafe impl Shared for TimeWords {}
 // SAFETY: as above.

@@ -39,7 +39,7 @@ impl Runtime {
     }
 
     /// The next run is one of several, of these ranks, that begin together: `number` is the same for all of them, and
-    /// no earlier one has it. It is among these ranks that a deadlock can be proved.
+    /// above that of every earlier one. It is among these ranks that a deadlock can be proved.
     pub fn session(&mut self, number: u64, members: &[u32]) {
         self.session = Some(Session { number, members: members.to_vec() });
     }

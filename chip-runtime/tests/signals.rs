@@ -181,6 +181,28 @@ fn a_prebuilt_graph_that_waits_for_what_nobody_signals_is_refused() {
     }
 }
 
+/// A chip that waits for nobody may be done with several graphs before the other begins the first.
+#[test]
+fn a_chip_that_is_sessions_ahead_is_not_waited_for() {
+    const SESSIONS: u64 = 3;
+    let chips = Signals::in_process(2, 4096).unwrap();
+    for (me, signals) in chips.iter().enumerate() {
+        let (mut runtime, add) = chip(signals);
+        let mut data = Buffer::of(&[0i64]);
+        for session in 1..=SESSIONS {
+            runtime.session(session, &[0, 1]);
+            let run = runtime.run(FrontEnd::Prebuilt, soon(), |graph| {
+                let args = TaskArgs::new().inout(&graph.import(&mut data)?).scalar(1);
+                let args =
+                    if me == 0 { args.signal(signal(1, 0)) } else { args.wait(wait(0, session as u32, 0)) };
+                graph.submit(Kernels::aiv(add), &args).map(drop)
+            });
+            run.unwrap_or_else(|error| panic!("chip {me}, session {session}: {error}"));
+        }
+        assert_eq!(data.to_vec().unwrap(), [SESSIONS as i64]);
+    }
+}
+
 /// What a graph that is built while it runs will signal is not known, and a graph that fails says nothing.
 #[test]
 fn a_graph_that_does_not_know_its_signals_is_believed() {

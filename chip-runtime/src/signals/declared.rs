@@ -2,7 +2,8 @@
 //!
 //! Each chip of a session posts once which words its graph signals, or that nobody knows: graphs that are built while they
 //! run, and those that failed. A prebuilt graph that waits for a rank reads what that rank has posted before anything of it
-//! starts, and is refused where the word is not among it.
+//! starts, and is refused where the word is not among it. A rank that has gone on to a later session, because nothing of
+//! this one kept it, has done what it had to do here: what that was nobody knows any more.
 //!
 //! A word is posted as a number that all chips make of its domain, rank and offset. Two words with the same number would
 //! hide a mistake, which the proof of the deadlock then finds.
@@ -135,19 +136,19 @@ impl Exchange {
         Ok(())
     }
 
-    /// The words that the graph of `rank` signals; `None` when nobody knows.
+    /// The words that the graph of `rank` signals; `None` when nobody knows, or that graph is over.
     fn declared_by(&self, rank: u32, deadline: Deadline) -> Result<Option<BTreeSet<u64>>, SignalError> {
         let slot = self.signals.slot(rank)?;
         let (calls, parked) = self.signals.calls(self.signals.rank)?;
+        let is_known = |header: &[u64; 2]| header[0] == self.session && header[1] != ANY;
         let len = |header: &[u64; 2]| {
-            (header[0] == self.session).then_some(if header[1] == ANY { 0 } else { header[1] as usize })
+            (header[0] >= self.session).then_some(if is_known(header) { header[1] as usize } else { 0 })
         };
         let (mut pause, mut next_check_ns) = (PAUSES.0, 0);
         loop {
             let seen = calls.load();
             if let Some(posted) = slot.read(0, len) {
-                let known = posted.header[1] != ANY;
-                return Ok(known.then(|| posted.payload.into_iter().collect()));
+                return Ok(is_known(&posted.header).then(|| posted.payload.into_iter().collect()));
             }
             fault_point!("graph.exchange.waits");
             let now_ns = monotonic_ns();
@@ -161,7 +162,7 @@ impl Exchange {
             }
             let until = Deadline::since(now_ns, pause.min(deadline.left()));
             let wait = self.signals.patiently(until);
-            let is_there = || slot.read(0, |header| (header[0] == self.session).then_some(0)).is_some();
+            let is_there = || slot.read(0, |header| (header[0] >= self.session).then_some(0)).is_some();
             // How it ends does not matter: the loop looks at everything.
             let _ = wait.on(calls, Some(&mut ParkFlag::new(parked)), |calls| {
                 (calls != seen || is_there()).then_some(())

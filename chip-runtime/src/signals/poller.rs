@@ -105,7 +105,7 @@ impl Poller {
         &self.signals
     }
 
-    /// A run begins. `session` is a number that these chips, ranks of the communicator, have for this run and none before, and not 0.
+    /// A run begins. `session` is a number that these chips, ranks of the communicator, have for this run, above all before, and not 0.
     /// Waits for [`Signaller::Rank`] are met by graphs of the same session.
     pub fn begin(&mut self, session: u64, members: &[u32], deadline: Deadline) {
         self.members = members.to_vec();

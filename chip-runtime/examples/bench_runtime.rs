@@ -317,7 +317,7 @@ fn parked(bench: &Bench) -> Done {
         Ok(())
     });
     runtime.connect(chips[1].clone());
-    // The other has not begun: no deadlock can be proved.
+    // The other has no graph: no deadlock can be proved, and a prebuilt graph would wait for what that one declares.
     runtime.session(1, &[0, 1]);
     let sent = std::thread::scope(|scope| {
         let sender = scope.spawn(|| {
@@ -332,7 +332,7 @@ fn parked(bench: &Bench) -> Done {
             };
             (0..rounds).map(send).collect::<Vec<Instant>>()
         });
-        let ran = runtime.run(FrontEnd::Prebuilt, soon(), |graph| {
+        let ran = runtime.run(FrontEnd::Inferred, soon(), |graph| {
             let mut before = None;
             for round in 1..=rounds {
                 let from = Signaller::Rank(0);

@@ -169,7 +169,7 @@ def test_a_function_that_dies_is_named():
 
 
 def test_wrong_arguments_are_refused_and_the_worker_goes_on(scale):
-    with pytest.raises(chipcomm.InvalidError, match="levels start at 3"):
+    with pytest.raises(chipcomm.InvalidError, match="there is no level 2"):
         chipcomm.Worker(level=2)
     with pytest.raises(TypeError, match="block_dim"):
         chipcomm.Worker(block_dim=3)

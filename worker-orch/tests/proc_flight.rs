@@ -4,7 +4,7 @@
 mod support;
 
 use serial_test::serial;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::{builder, grouped, kernel, plain, secs, text};
 use worker_orch::{Access, Args, DType, ErrorCode, Failure, Run, RunState, Task, TaskState, Timeout, Worker};
 
@@ -19,6 +19,12 @@ fn await_word(task: &mut Task<'_>) -> Result<(), Failure> {
         std::thread::sleep(Duration::from_micros(200));
     }
     Ok(())
+}
+
+/// Says in the second tensor that it has begun, then returns when the first is not 0.
+fn begin_and_await_word(task: &mut Task<'_>) -> Result<(), Failure> {
+    task.write(1, &[1.0_f32])?;
+    await_word(task)
 }
 
 /// Fails when the first tensor is not 0.
@@ -363,11 +369,12 @@ fn close_ends_what_is_in_flight_and_a_handle_of_another_worker_is_refused() {
 fn a_task_says_what_became_of_it() {
     let mut worker = builder(2).measured().build().unwrap();
     let (hold, count) =
-        (worker.register_function("hold", await_word), worker.register_function("count", count));
+        (worker.register_function("hold", begin_and_await_word), worker.register_function("count", count));
     let fails = worker.register_function("fails", fails_when_told);
     let (gate, x) = (worker.host_buffer::<f32>(1).unwrap(), worker.host_buffer::<f32>(1).unwrap());
+    let begun = worker.host_buffer::<f32>(1).unwrap();
     worker.init().unwrap();
-    let held = Args::new().tensor(&gate.tensor(), Access::Input);
+    let held = Args::new().tensor(&gate.tensor(), Access::Input).tensor(&begun.tensor(), Access::Output);
     let counted = Args::new().tensor(&x.tensor(), Access::InOut);
     let ((first, second, failing, last), run) = worker
         .submit_run(|orch| {
@@ -377,16 +384,19 @@ fn a_task_says_what_became_of_it() {
             Ok((first, second, failing, orch.submit_next_level(count, &counted, 0)?))
         })
         .unwrap();
-    while worker.task(first).unwrap().state == TaskState::Waiting {
+    while begun.to_vec() == [0.0] {
         std::thread::yield_now();
     }
+    let seen_running = Instant::now();
     assert_eq!(worker.task(first).unwrap().state, TaskState::Running);
     assert_eq!(worker.task(second).unwrap().state, TaskState::Waiting);
+    std::thread::sleep(Duration::from_millis(20));
+    let held_for = seen_running.elapsed();
     gate.write(&[1.0]).unwrap();
     assert!(run.wait(&mut worker, secs(60)).is_err());
     let report = |task| worker.task(task).unwrap();
     assert_eq!((report(first).state, report(second).state), (TaskState::Done, TaskState::Done));
-    assert!(report(first).took.unwrap() > report(second).took.unwrap(), "it was held");
+    assert!(report(first).took.unwrap() >= held_for, "it was held");
     assert_eq!((report(failing).state, report(last).state), (TaskState::Failed, TaskState::Cancelled));
     assert!(text(&report(failing).failure.unwrap()).contains("on purpose"));
     assert!(report(failing).took.is_some() && report(last).took.is_none() && report(last).failure.is_none());

@@ -613,7 +613,7 @@ fn f44_a_running_worker_can_be_inspected_from_outside() {
 fn metrics_count_what_chips_did_and_how_long() {
     let mut worker = builder(2).measured().build().unwrap();
     let (hold, count) =
-        (worker.register_function("hold", await_word), worker.register_function("count", count));
+        (worker.register_function("hold", begin_and_await_word), worker.register_function("count", count));
     let (gate, x) = (worker.host_buffer::<f32>(1).unwrap(), worker.host_buffer::<f32>(1).unwrap());
     assert!(worker.metrics().is_err(), "it is not up");
     worker.init().unwrap();
@@ -627,12 +627,13 @@ fn metrics_count_what_chips_did_and_how_long() {
     let (last, second) = worker.submit_run(|orch| orch.submit_next_level(count, &counted, 1)).unwrap();
     // The first is in its task and the second waits for it, for at least so long.
     let is_waiting = |worker: &Worker| worker.metrics().unwrap().children[1].activity.contains("waits for");
-    while !is_waiting(&worker) || !worker.metrics().unwrap().children[0].activity.starts_with("in `hold`") {
+    while !is_waiting(&worker) || x.to_vec() == [0.0] {
         std::thread::yield_now();
     }
     std::thread::sleep(Duration::from_millis(20));
     let during = worker.metrics().unwrap();
     assert_eq!(during.runs_in_flight, 2);
+    assert!(during.children[0].activity.starts_with("in `hold`"), "{during}");
     assert_eq!(during.children.iter().map(|chip| chip.queued).collect::<Vec<_>>(), [1, 1]);
     gate.write(&[1.0]).unwrap();
     done(&first, &mut worker);

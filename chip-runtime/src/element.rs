@@ -75,6 +75,11 @@ pub(crate) unsafe fn holds(predicate: &Predicate) -> bool {
     };
     // SAFETY: the caller's promise; the index was checked just now.
     let bits = unsafe { load(addr, size) };
+    compares(predicate, bits)
+}
+
+/// Whether the predicate holds for an element of these bits.
+pub(crate) fn compares(predicate: &Predicate, bits: u64) -> bool {
     let Some(number) = predicate.tensor.dtype().ok().and_then(|dtype| number(dtype, bits)) else {
         return false;
     };

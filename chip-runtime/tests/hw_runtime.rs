@@ -1,6 +1,11 @@
 //! Prebuilt graphs on a device: `cargo xtask hw-test --layer runtime`.
 #![cfg(feature = "ascend")]
 
+#[path = "hw_runtime/double.rs"]
+mod double;
+#[path = "hw_runtime/ranks.rs"]
+mod ranks;
+
 use cann_sim::hw_test::{at_least, kernel};
 use chip_runtime::on_device::{GraphDevice, OnDeviceError};
 use chip_runtime::signals::{Domain, Signaller, Wait};
@@ -101,15 +106,21 @@ fn what_a_host_cannot_do_is_refused_and_the_device_stays_usable() {
         };
         assert_eq!(what(refused(both, &|args| args)), "a task with several kernels on one cluster");
         let wait = Wait { domain: Domain::BASE, offset: 0, at_least: 1, from: Signaller::Unknown };
-        assert_eq!(what(refused(one, &|args| args.wait(wait))), "a WAIT");
-        let desc = x.addr();
-        let tensor = comm_context::abi::TensorDesc::builder(desc, 4, comm_context::abi::DType::Float32, &[1]);
-        let tensor = chip_runtime::Tensor::<f32>::new(tensor.build().unwrap()).unwrap();
-        let predicate = Predicate::new(&tensor, &[0], Compare::Gt, 0);
-        assert_eq!(what(refused(one, &|args| args.when(predicate))), "a predicate");
+        let alone = refused(one, &|args| args.wait(wait)).to_string();
+        assert!(alone.contains("this chip has no window 0"), "{alone}");
         let unknown = refused(Kernels::aiv(KernelId(7)), &|args| args);
         assert!(unknown.to_string().contains('7'), "{unknown}");
         let elsewhere = floats(device, 0.0);
+        let tensor = comm_context::abi::TensorDesc::builder(
+            elsewhere.addr(),
+            4,
+            comm_context::abi::DType::Float32,
+            &[1],
+        );
+        let tensor = chip_runtime::Tensor::<f32>::new(tensor.build().unwrap()).unwrap();
+        let foreign = Predicate::new(&tensor, &[0], Compare::Gt, 0);
+        let error = refused(one, &|args| args.when(foreign)).to_string();
+        assert!(error.contains("lie in no buffer"), "{error}");
         let error = graphs
             .run(FrontEnd::Prebuilt, soon(), |graph| {
                 let x = graph.import::<f32>(&x, &[COUNT])?;
@@ -135,6 +146,45 @@ fn what_a_host_cannot_do_is_refused_and_the_device_stays_usable() {
             .unwrap();
         assert_eq!(first_and_last(&x), [5.0, 5.0]);
         x.release().unwrap();
+    });
+}
+
+// CA-1
+#[test]
+#[ignore = "needs devices: cargo xtask hw-test --layer runtime"]
+fn a_predicate_is_looked_at_when_what_its_task_comes_after_has_ended() {
+    with_device(|device, graphs, [scale, add]| {
+        let (x, y, z) = (floats(device, 1.0), floats(device, 0.0), floats(device, 7.0));
+        for round in 1..=3 {
+            y.fill(0).unwrap();
+            graphs
+                .run(FrontEnd::Prebuilt, soon(), |graph| {
+                    let [x, y, z] = [
+                        graph.import::<f32>(&x, &[COUNT])?,
+                        graph.import::<f32>(&y, &[COUNT])?,
+                        graph.import::<f32>(&z, &[COUNT])?,
+                    ];
+                    let flag = TaskArgs::new().input(&x).output(Create::of::<f32>(&[COUNT])).scalar(5);
+                    let flag = graph.submit(Kernels::aic(scale), &flag)?.outputs[0];
+                    let flag = chip_runtime::Tensor::<f32>::new(flag)?;
+                    let when = |compare, target| {
+                        let predicate = Predicate::new(&flag, &[COUNT - 1], compare, target);
+                        TaskArgs::new().input(&x).output_existing(&y).when(predicate)
+                    };
+                    graph.submit(Kernels::aiv(scale), &when(Compare::Eq, 5).scalar(3))?;
+                    graph.submit(Kernels::aic(scale), &when(Compare::Gt, 5).scalar(100))?;
+                    // Comes after both, one of which never ran, and after the look at the flag.
+                    let last = TaskArgs::new().input(&y).input(&z).output_existing(&flag);
+                    let sum = graph.submit(Kernels::aiv(add), &last)?.task;
+                    let copy = TaskArgs::new().input(&flag).output_existing(&y).scalar(1).after(sum);
+                    graph.submit(Kernels::aic(scale), &copy).map(drop)
+                })
+                .unwrap();
+            assert_eq!(first_and_last(&y), [10.0, 10.0], "round {round}");
+        }
+        for memory in [x, y, z] {
+            memory.release().unwrap();
+        }
     });
 }
 

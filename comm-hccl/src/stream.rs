@@ -5,8 +5,10 @@
 #![allow(unsafe_code)]
 
 use crate::device::{Device, Handle, Owner};
-use crate::error::{DeviceError, acl};
-use crate::sys::aclrtStream;
+use crate::error::{DeviceError, acl, acl_optional};
+use crate::memory::as_ptr;
+use crate::sys::{ACL_INT32, ACL_RT_MEMCPY_SDMA_AUTOMATIC_SUM, aclrtStream};
+use comm_context::abi::DeviceAddr;
 
 /// An ordered queue of work on a device.
 #[derive(Debug)]
@@ -43,6 +45,29 @@ impl Stream {
     pub fn synchronize(&self) -> Result<(), DeviceError> {
         // SAFETY: the stream is alive while `self` is.
         unsafe { acl!(self.device.vendor(), aclrtSynchronizeStream(self.as_raw())) }
+    }
+
+    /// Queues that the 32-bit word at `by` is added to the one at `to`, in one step for all devices that add to it. Both are device
+    /// memory, own or a peer's.
+    ///
+    /// Whether the sum wraps or saturates at 2^31 the vendor does not say.
+    pub fn add_word(&self, to: DeviceAddr, by: DeviceAddr) -> Result<(), DeviceError> {
+        // SAFETY: the stream is alive while `self` is; both sides are device addresses, which the driver checks; what is reserved must be
+        // null.
+        unsafe {
+            acl_optional!(
+                self.device.vendor(),
+                aclrtReduceAsync(
+                    as_ptr(to),
+                    as_ptr(by),
+                    size_of::<u32>() as u64,
+                    ACL_RT_MEMCPY_SDMA_AUTOMATIC_SUM,
+                    ACL_INT32,
+                    self.as_raw(),
+                    std::ptr::null_mut()
+                )
+            )
+        }
     }
 
     /// Destroys it, unless it was adopted.

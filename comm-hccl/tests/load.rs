@@ -2,6 +2,7 @@
 
 mod support;
 
+use comm_context::abi::DeviceAddr;
 use comm_hccl::sys::{AscendCl, FunctionDecl, Hccl, Need};
 use comm_hccl::*;
 use std::collections::{BTreeSet, HashMap};
@@ -180,7 +181,13 @@ fn part_without_optional() {
     };
     let peer = device.enable_peer(VisibleDevice(1), PhysicalDevice(1), soon).map(drop);
     let results = ShareMode::ALL.map(try_mode);
-    for error in results.iter().chain([&peer]).filter_map(|r| r.as_ref().err()) {
+    let add = || {
+        let (stream, words) = (Stream::create(&device)?, DeviceMemory::allocate(&device, 8)?);
+        stream.add_word(words.addr(), DeviceAddr(words.addr().0 + 4))?;
+        words.release()?;
+        stream.release()
+    };
+    for error in results.iter().chain([&peer, &add()]).filter_map(|r| r.as_ref().err()) {
         println!("\nrefused: {error}");
         assert!(error.is_unsupported(), "{error}");
         assert!(matches!(error, DeviceError::Unavailable { function } if *function == missing), "{error}");

@@ -8,7 +8,7 @@
 mod support;
 
 use cann_sim::Kind;
-use comm_context::abi::CommContext;
+use comm_context::abi::{CommContext, DeviceAddr};
 use comm_context::comm::{AllocationId, Communicator, DomainSpec, Membership, SubsetView, Timeout};
 use comm_hccl::sys::{AscendCl, Hccl};
 use comm_hccl::*;
@@ -74,7 +74,6 @@ fn cases() -> Vec<Case> {
 /// Declared, but not called by a communicator without errors.
 const NOT_CALLED: &[&str] = &[
     "aclrtGetDevice",
-    "aclrtSynchronizeStream",
     "aclGetRecentErrMsg",
     "aclrtBinaryLoadFromFile",
     "aclrtBinaryGetFunction",
@@ -348,7 +347,15 @@ impl UsesComm<'_> {
         timed(LIMIT, || comm.read(window.context, &mut bytes))?;
         let peer = CommContext::decode(&bytes)?.window_in(1 - self.rank)?;
         timed(LIMIT, || comm.write(peer, &[100 + self.rank as u8]))?;
+        let (words, word) = (comm.device_words().ok_or("no words")?, DeviceAddr(peer.0 + 64));
+        for _ in 0..2 {
+            timed(LIMIT, || words.add_word(word, 1 + self.rank, within))?;
+        }
+        assert!(words.add_word(DeviceAddr(peer.0 - 4), 1, within).is_err(), "outside of every window");
         timed(LIMIT, || comm.barrier(within))?;
+        let mut sum = [0; 4];
+        timed(LIMIT, || comm.read(DeviceAddr(window.base.0 + 64), &mut sum))?;
+        assert_eq!(u32::from_le_bytes(sum), 2 * (2 - self.rank), "what the peer added is here");
         let mut byte = [0];
         timed(LIMIT, || comm.read(window.base, &mut byte))?;
         assert_eq!(byte, [101 - self.rank as u8], "what the peer wrote is here");

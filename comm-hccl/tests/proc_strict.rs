@@ -5,6 +5,8 @@
 //! Makes vendor calls directly, with buffers of this test, and one read that faults; each says why it is sound.
 #![allow(unsafe_code)]
 
+#[path = "proc_strict/streams.rs"]
+mod streams;
 mod support;
 
 use comm_context::abi::DeviceAddr;
@@ -424,99 +426,6 @@ fn part_limit() {
     let error = run(&device, &stream, &object, &[0], &limited).expect_err("it spins");
     assert!(code(&error) == 507014 && error.to_string().contains("a wait on a peer"), "{error}");
     stream.release().unwrap();
-    device.close().unwrap();
-    runtime.finalise().unwrap();
-}
-
-// CN-14
-#[test]
-fn a_stream_starts_nothing_before_the_event_that_it_waits_for() {
-    alone("part_events");
-}
-
-#[test]
-#[ignore = "a part of a_stream_starts_nothing_before_the_event_that_it_waits_for"]
-fn part_events() {
-    if my_rank().is_none() {
-        return;
-    }
-    // Waits until its word is set, then copies a word; the second kernel would see what the first has not written yet.
-    let slow = compile(
-        "slow",
-        "auto *words = reinterpret_cast<volatile int64_t *>(args[0]);\n\
-         while (words[0] == 0) sched_yield();\n\
-         words[1] = 7;",
-    );
-    let next = compile("next", "auto *words = reinterpret_cast<int64_t *>(args[0]); words[2] = words[1];");
-    let (runtime, device) = open_device(0);
-    let memory = DeviceMemory::allocate(&device, 4096).unwrap();
-    memory.fill(0).unwrap();
-    memory.write(64, &memory.addr().0.to_le_bytes()).unwrap();
-    let args = DeviceAddr(memory.addr().0 + 64);
-    let binaries = [slow, next].map(|object| {
-        cann_sim::hw_test::describe_kernel(&object);
-        KernelBinary::load(&device, &object, "kernel_entry").unwrap()
-    });
-    let kernels: Vec<Kernel<'_>> =
-        binaries.iter().map(|binary| binary.kernel("kernel_entry").unwrap()).collect();
-    let [one, two] = [0, 1].map(|_| Stream::create(&device).unwrap());
-    let event = Event::create(&device).unwrap();
-    let refused = |result: Result<(), DeviceError>, why: &str| {
-        let error = result.expect_err(why);
-        assert!(code(&error) == 107000 && error.to_string().contains(why), "{error}");
-    };
-    refused(event.block(&two), "never recorded");
-    assert!(event.is_complete().unwrap(), "nothing is left to do");
-    let spec = LaunchSpec { limit: Some(Duration::from_secs(60)), ..LaunchSpec::default() };
-    // SAFETY: the kernels use the words of `memory`, which outlives both streams' work.
-    unsafe { kernels[0].launch(&one, &spec, args) }.unwrap();
-    event.record(&one).unwrap();
-    event.block(&two).unwrap();
-    // What waits for an event is behind it, also for a third.
-    let chained = Event::create(&device).unwrap();
-    chained.record(&two).unwrap();
-    assert!(!event.is_complete().unwrap() && !chained.is_complete().unwrap());
-    let acl = device.vendor().acl();
-    let mut own: aclrtEvent = std::ptr::null_mut();
-    // SAFETY: a place for one handle; then living handles.
-    let codes = unsafe {
-        [
-            acl.aclrtCreateEvent.unwrap()(&mut own),
-            acl.aclrtRecordEvent.unwrap()(own, one.as_raw()),
-            acl.aclrtStreamWaitEvent.unwrap()(two.as_raw(), own),
-            acl.aclrtDestroyEvent.unwrap()(own),
-            acl.aclrtRecordEvent.unwrap()(own, std::ptr::null_mut()),
-            acl.aclrtStreamWaitEvent.unwrap()(two.as_raw(), std::ptr::null_mut()),
-        ]
-    };
-    let bad = ACL_ERROR_RT_PARAM_INVALID;
-    assert_eq!(codes, [0, 0, 0, bad, bad, bad], "a stream waits for it; no such stream; no such event");
-    let queued = std::thread::scope(|scope| {
-        let (kernel, device, two) = (&kernels[1], &device, &two);
-        let launch = scope.spawn(move || {
-            device.bind_thread().unwrap();
-            // SAFETY: as above.
-            unsafe { kernel.launch(two, &spec, args) }
-        });
-        memory.write(0, &1_u64.to_le_bytes()).unwrap();
-        launch.join().unwrap()
-    });
-    queued.unwrap();
-    two.synchronize().unwrap();
-    one.synchronize().unwrap();
-    let mut word = [0; 8];
-    memory.read(16, &mut word).unwrap();
-    assert_eq!(u64::from_le_bytes(word), 7, "the second ran before the first had ended");
-    assert!(event.is_complete().unwrap() && chained.is_complete().unwrap());
-    // SAFETY: nothing waits for it any more.
-    assert_eq!(unsafe { acl.aclrtDestroyEvent.unwrap()(own) }, ACL_SUCCESS);
-    event.release().unwrap();
-    chained.release().unwrap();
-    drop(kernels);
-    binaries.into_iter().for_each(|binary| binary.release().unwrap());
-    memory.release().unwrap();
-    one.release().unwrap();
-    two.release().unwrap();
     device.close().unwrap();
     runtime.finalise().unwrap();
 }

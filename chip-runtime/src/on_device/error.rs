@@ -2,6 +2,7 @@
 
 use super::graph::DeviceTask;
 use crate::error::RuntimeError;
+use crate::signals::SignalError;
 use crate::task::Site;
 use comm_hccl::DeviceError;
 use std::time::Duration;
@@ -33,8 +34,8 @@ pub enum OnDeviceError {
     /// A task that cannot be.
     #[error("{0}")]
     Graph(#[from] RuntimeError),
-    /// The deadline passed before everything was queued.
-    #[error("task {task} (submitted at {site}) was not queued within {limit:?}")]
+    /// The deadline passed before everything was queued, or before a task had ended that the host does something after.
+    #[error("task {task} (submitted at {site}) was not queued, or has not ended, within {limit:?}")]
     TimedOut {
         /// The limit.
         limit: Duration,
@@ -42,6 +43,16 @@ pub enum OnDeviceError {
         task: usize,
         /// Where it was submitted.
         site: Site,
+    },
+    /// A WAIT or a SIGNAL was refused, or the run ended while it waited.
+    #[error("rank {rank}, at {site}: {source}")]
+    Signal {
+        /// This chip.
+        rank: u32,
+        /// Where its task was submitted.
+        site: Site,
+        /// What it was; it names the other end.
+        source: SignalError,
     },
     /// A kernel has set an error.
     #[error("a kernel of task {task} (submitted at {site}) set the error {error}")]

@@ -1,9 +1,11 @@
 //! The graph of a device while it is built.
 
+use super::windows::DeviceWindows;
 use super::{GraphDevice, OnDeviceError};
-use crate::args::{TaskArgs, TensorArg};
+use crate::args::{Predicate, TaskArgs, TensorArg};
 use crate::engine::{check, creates, existing, extent_of, output, room_of};
 use crate::error::{ArgumentError, ErrorKind, RuntimeError};
+use crate::signals::{Domain, Signal, SignalError, Wait};
 use crate::task::{KernelId, Kernels, Site, Submitted, TaskId};
 use crate::tensor::{Create, Element, Tensor};
 use crate::tensor_map::{TensorMap, Use};
@@ -29,12 +31,24 @@ pub(super) struct DeviceTask {
     pub(super) scalars: Vec<u64>,
     pub(super) blocks: u32,
     pub(super) site: Site,
-    /// Tasks with kernels that it comes after; those of tasks without one are in their place.
-    before: BTreeSet<usize>,
-    /// The last of them on the other stream.
-    pub(super) last_elsewhere: Option<usize>,
+    pub(super) predicate: Option<Predicate>,
+    pub(super) waits: Vec<Wait>,
+    pub(super) signals: Vec<Signal>,
+    /// Tasks that it comes after.
+    pub(super) after: BTreeSet<usize>,
+    /// Of these, the ones with kernels; those of tasks without one are in their place.
+    pub(super) before: BTreeSet<usize>,
     /// Whether one on the other stream comes after it.
     pub(super) is_awaited_elsewhere: bool,
+    /// Whether the host has something to do when it has ended.
+    pub(super) is_watched: bool,
+}
+
+impl DeviceTask {
+    /// Whether its kernel runs on the other stream.
+    pub(super) fn is_elsewhere(&self, queue: Queue) -> bool {
+        self.launch.is_some_and(|(of, _)| of != queue)
+    }
 }
 
 /// A graph while it is built: see [`GraphDevice::run`].
@@ -49,7 +63,8 @@ pub struct DeviceGraph<'c> {
 
 impl<'c> DeviceGraph<'c> {
     pub(super) fn new(on: &'c GraphDevice) -> Self {
-        Self { on, tasks: Vec::new(), map: TensorMap::new(), given: Vec::new(), memory: Vec::new() }
+        let given = on.windows.iter().flat_map(DeviceWindows::ranges).collect();
+        Self { on, tasks: Vec::new(), map: TensorMap::new(), given, memory: Vec::new() }
     }
 
     pub(super) fn into_parts(self) -> (Vec<DeviceTask>, Vec<DeviceMemory>) {
@@ -66,6 +81,25 @@ impl<'c> DeviceGraph<'c> {
         let desc = TensorDesc::builder(memory.addr(), size, T::DTYPE, shape).build();
         let desc = desc.map_err(|source| argument(ArgumentError::Tensor { index: 0, source }))?;
         self.given.push(memory.addr().0..memory.addr().0 + size);
+        Ok(Tensor::new(desc)?)
+    }
+
+    /// A tensor of this shape in the window of a rank, its own or a peer's, which tasks may use.
+    #[track_caller]
+    pub fn window<T: Element>(
+        &self,
+        domain: Domain,
+        rank: u32,
+        offset: u64,
+        shape: &[u32],
+    ) -> Result<Tensor<T>, OnDeviceError> {
+        let elements = shape.iter().try_fold(1u64, |all, len| all.checked_mul(u64::from(*len)));
+        let bytes = elements.and_then(|all| all.checked_mul(size_of::<T>() as u64)).unwrap_or(u64::MAX);
+        let refused = |error| self.on.refuse(Site::of(Location::caller()), error);
+        let windows = self.on.windows.as_ref().ok_or(SignalError::NoWindow { domain }).map_err(refused)?;
+        let at = windows.part(domain, rank, offset, bytes).map_err(refused)?;
+        let desc = TensorDesc::builder(at, bytes, T::DTYPE, shape).build();
+        let desc = desc.map_err(|source| argument(ArgumentError::Tensor { index: 0, source }))?;
         Ok(Tensor::new(desc)?)
     }
 
@@ -108,18 +142,13 @@ impl<'c> DeviceGraph<'c> {
         args: &TaskArgs,
         site: Site,
     ) -> Result<Submitted, OnDeviceError> {
-        let refused = [
-            (args.predicate.is_some(), "a predicate"),
-            (!args.waits.is_empty(), "a WAIT"),
-            (!args.signals.is_empty(), "a SIGNAL"),
-        ];
-        if let Some((_, what)) = refused.into_iter().find(|(asked, _)| *asked) {
-            return Err(OnDeviceError::NotOnDevice { what, site });
-        }
         let bytes = check(args)?;
+        self.check_signals(args).map_err(|error| self.on.refuse(site, error))?;
         let index = self.tasks.len();
         let task = TaskId::new(0, index as u32);
-        for (at, desc) in args.tensors.iter().enumerate().filter_map(|(at, arg)| Some((at, existing(arg)?))) {
+        let tensors = args.tensors.iter().enumerate().filter_map(|(at, arg)| Some((at, existing(arg)?)));
+        let predicate = args.predicate.as_ref().map(|predicate| (args.tensors.len(), &predicate.tensor));
+        for (at, desc) in tensors.chain(predicate) {
             self.check_memory(at, desc)?;
         }
         if let Some(unknown) = args.after.iter().find(|before| before.0 >= task.0) {
@@ -136,12 +165,27 @@ impl<'c> DeviceGraph<'c> {
             scalars: args.scalars.clone(),
             blocks: args.blocks,
             site,
+            predicate: args.predicate,
+            waits: args.waits.clone(),
+            signals: args.signals.clone(),
+            after: BTreeSet::new(),
             before: BTreeSet::new(),
-            last_elsewhere: None,
             is_awaited_elsewhere: false,
+            is_watched: !args.signals.is_empty(),
         });
         self.order(index, found.into_iter().chain(args.after.iter().map(|before| before.local() as usize)));
         Ok(Submitted { task, outputs })
+    }
+
+    /// Refuses waits and signals that cannot be.
+    fn check_signals(&self, args: &TaskArgs) -> Result<(), SignalError> {
+        let domain = args.waits.iter().map(|wait| wait.domain);
+        let Some(domain) = domain.chain(args.signals.iter().map(|signal| signal.domain)).next() else {
+            return Ok(());
+        };
+        let windows = self.on.windows.as_ref().ok_or(SignalError::NoWindow { domain })?;
+        args.waits.iter().try_for_each(|wait| windows.awaited(wait).map(drop))?;
+        args.signals.iter().try_for_each(|signal| windows.check_signal(signal))
     }
 
     fn check_memory(&self, index: usize, desc: &TensorDesc) -> Result<(), OnDeviceError> {
@@ -183,12 +227,15 @@ impl<'c> DeviceGraph<'c> {
     fn infer(&mut self, index: usize, args: &TaskArgs, tensors: &[TensorDesc]) -> BTreeSet<usize> {
         let mut found = BTreeSet::new();
         let mut entries = Vec::new();
-        for (desc, arg) in tensors.iter().zip(&args.tensors) {
-            let Some(extent) = extent_of(desc) else { continue };
-            if desc.manual_dep == 1 || matches!(arg, TensorArg::NoDep(_)) {
-                continue;
-            }
-            let kind = if arg.writes() { Use::Write } else { Use::Read };
+        let used = |arg: &TensorArg| match arg {
+            TensorArg::NoDep(_) => None,
+            arg if arg.writes() => Some(Use::Write),
+            _ => Some(Use::Read),
+        };
+        let tensors = tensors.iter().zip(args.tensors.iter().map(used));
+        let predicate = args.predicate.iter().map(|predicate| (&predicate.tensor, Some(Use::Read)));
+        for (desc, kind) in tensors.chain(predicate).filter(|(desc, _)| desc.manual_dep != 1) {
+            let (Some(extent), Some(kind)) = (extent_of(desc), kind) else { continue };
             self.map.conflicts(
                 &extent,
                 kind,
@@ -209,18 +256,20 @@ impl<'c> DeviceGraph<'c> {
     fn order(&mut self, index: usize, before: impl Iterator<Item = usize>) {
         let mut all = BTreeSet::new();
         for before in before {
+            self.tasks[index].after.insert(before);
             match self.tasks[before].launch {
                 Some(_) => drop(all.insert(before)),
                 None => all.extend(self.tasks[before].before.iter().copied()),
             }
         }
-        if let Some((queue, _)) = self.tasks[index].launch {
-            let elsewhere = |before: &&usize| self.tasks[**before].launch.is_some_and(|(of, _)| of != queue);
-            let last = all.iter().rev().find(elsewhere).copied();
-            self.tasks[index].last_elsewhere = last;
-            if let Some(last) = last {
-                self.tasks[last].is_awaited_elsewhere = true;
-            }
+        let task = &self.tasks[index];
+        let queue = task.launch.map(|(queue, _)| queue);
+        // The host itself comes after them: it looks at an element, or signals that they have ended.
+        let is_host = if queue.is_some() { task.predicate.is_some() } else { task.is_watched };
+        for before in &all {
+            let before = &mut self.tasks[*before];
+            before.is_awaited_elsewhere |= queue.is_some_and(|queue| before.is_elsewhere(queue));
+            before.is_watched |= is_host;
         }
         self.tasks[index].before = all;
     }

@@ -4,12 +4,21 @@
 //! stream for each kind of core. What must come after a kernel of the other stream waits for an event of it; on its own
 //! stream the order is enough. The device starts each kernel by itself, and the host waits for the end of both streams.
 //!
+//! WAIT and SIGNAL are words of windows on the devices. The host looks at the words of all WAITs with growing pauses (20 µs to 1 ms)
+//! and queues a task when those of it are met; what does not come after that task goes on meanwhile. A SIGNAL is sent by the host when
+//! its task has ended: SET by a copy on the device, ADD by the device's own sum, so that any number of chips may add to a word. For a
+//! predicate the host waits until what the task comes after has ended, reads the element, and queues the kernel or not.
+//!
 //! # Contract
 //! - **CA-1** A kernel starts when all tasks have ended that its task comes after, by its tensors or by name.
 //! - **CA-2** A run ends a little after its deadline at the latest: the device ends kernels that run longer.
 //! - **CA-3** Tensors of a task lie in memory that the graph was given or has made.
 //! - **CA-4** What a host cannot do is refused by name: the front ends that build while tasks run, kernels that need several
-//!   cores of one cluster at once, predicates, and WAIT and SIGNAL.
+//!   cores of one cluster at once, and completions that wait for words.
+//! - **CA-5** A task starts after its WAITs are met, and holds back only what comes after it. A SIGNAL is sent once, after its task
+//!   has ended without an error.
+//! - **CA-6** A WAIT whose peer dies or leaves, or that is not met by the deadline, ends the run with an error that names this rank, the
+//!   task, the word with what it holds and what was wanted, and the rank that should have signalled. What was delivered before counts.
 //!
 //! ```no_run
 //! use chip_runtime::on_device::GraphDevice;
@@ -36,28 +45,32 @@
 //!
 //! # What it does not do
 //! It bounds no vendor call but the kernels: who must not hang makes these calls on a thread or in a process that can be
-//! given up. It is not behind a Worker: there a graph on a device is refused.
+//! given up. It is not behind a Worker: there a graph on a device is refused. Chips do not exchange what their graphs signal, and no
+//! deadlock between chips is proved: such a WAIT has the deadline. A kernel that itself waits for a peer holds back the kernels behind
+//! it on its stream.
 //!
-//! # Safety
-//! Launches kernels, which the user vouches for by naming their file; the graph keeps everything that they are given until
-//! their streams have ended.
-#![allow(unsafe_code)]
-
+mod drive;
 mod error;
 mod graph;
+mod windows;
 
 pub use error::OnDeviceError;
 pub use graph::DeviceGraph;
 
 use crate::limits::{FrontEnd, Limits};
+use crate::signals::{Domain, SignalError};
 use crate::task::{KernelId, Site};
-use comm_hccl::{Arguments, Device, Event, Generation, KernelBinary, LaunchSpec, Stream};
+use comm_context::abi::DeviceAddr;
+use comm_context::comm::Communicator;
+use comm_hccl::{Device, Generation, KernelBinary, Stream};
 use deadline::Deadline;
-use error::at_task;
+use drive::Drive;
 use graph::DeviceTask;
 use std::collections::BTreeMap;
 use std::panic::Location;
 use std::path::Path;
+use std::sync::Arc;
+use windows::DeviceWindows;
 
 /// A device that runs prebuilt graphs.
 #[derive(Debug)]
@@ -67,6 +80,8 @@ pub struct GraphDevice {
     streams: [Stream; 2],
     kernels: BTreeMap<KernelId, DeviceKernel>,
     clusters: u32,
+    /// Where WAIT and SIGNAL reach; none without peers.
+    windows: Option<DeviceWindows>,
 }
 
 #[derive(Debug)]
@@ -87,7 +102,49 @@ impl GraphDevice {
             streams: [Stream::create(device)?, Stream::create(device)?],
             kernels: BTreeMap::new(),
             clusters: Limits::of_platform(platform).clusters as u32,
+            windows: None,
         })
+    }
+
+    /// Lets tasks wait for words of the windows of this communicator, signal them, and use the windows as tensors. The base window,
+    /// if there is one, is [`Domain::BASE`]. The communicator is of the same device, and is kept until [`close`](Self::close).
+    #[track_caller]
+    pub fn connect(&mut self, comm: Arc<Box<dyn Communicator>>) -> Result<(), OnDeviceError> {
+        let (rank, here) = (comm.rank(), Site::of(Location::caller()));
+        let connected = DeviceWindows::over(comm);
+        self.windows = Some(connected.map_err(|source| refused(rank, here, source))?);
+        Ok(())
+    }
+
+    /// Adds a domain that this chip is a member of, by its context. `members` are the ranks of the communicator, in the domain's
+    /// order. Before the domain is released, it must be [forgotten](Self::forget_domains).
+    #[track_caller]
+    pub fn add_domain(
+        &mut self,
+        name: &str,
+        context: DeviceAddr,
+        members: &[u32],
+    ) -> Result<Domain, OnDeviceError> {
+        let here = Site::of(Location::caller());
+        let windows = self.windows.as_mut().ok_or(SignalError::NoWindow { domain: Domain::BASE });
+        let added = windows.and_then(|windows| windows.add(name, context, members));
+        added.map_err(|error| self.refuse(here, error))
+    }
+
+    /// Forgets all domains but the base window.
+    pub fn forget_domains(&mut self) {
+        if let Some(windows) = &mut self.windows {
+            windows.forget_domains();
+        }
+    }
+
+    fn refuse(&self, site: Site, source: SignalError) -> OnDeviceError {
+        refused(self.windows.as_ref().map_or(0, DeviceWindows::rank), site, source)
+    }
+
+    /// A wait or a signal of this task has failed.
+    fn signal_error(&self, task: &DeviceTask, source: SignalError) -> OnDeviceError {
+        self.refuse(task.site, source)
     }
 
     /// Loads a kernel under the next free number.
@@ -114,55 +171,15 @@ impl GraphDevice {
         let mut graph = DeviceGraph::new(self);
         let value = orchestration(&mut graph)?;
         let (tasks, memory) = graph.into_parts();
-        let mut launched = Launched::default();
-        let queued = self.launch_all(&tasks, deadline, &mut launched);
+        let mut drive = Drive::new(self, &tasks, deadline)?;
+        let driven = drive.run();
         // Whatever happened, nothing is freed that a kernel may still use.
         let ended = self.streams.iter().try_for_each(Stream::synchronize);
-        queued?;
+        driven?;
         ended.map_err(|source| OnDeviceError::Run { tasks: tasks.len(), site: here, source })?;
-        launched.check(&tasks)?;
-        launched.events.into_values().try_for_each(Event::release)?;
+        drive.finish()?;
         drop(memory);
         Ok(value)
-    }
-
-    fn launch_all(
-        &self,
-        tasks: &[DeviceTask],
-        deadline: Deadline,
-        launched: &mut Launched,
-    ) -> Result<(), OnDeviceError> {
-        for (index, task) in tasks.iter().enumerate() {
-            let Some((queue, kernel)) = task.launch else { continue };
-            let here = at_task(index, task);
-            if deadline.has_passed() {
-                return Err(OnDeviceError::TimedOut {
-                    limit: deadline.limit(),
-                    task: index,
-                    site: task.site,
-                });
-            }
-            let stream = &self.streams[queue as usize];
-            // A stream keeps its order, so that the last task of the other one stands for those before it.
-            if let Some(before) = task.last_elsewhere {
-                launched.events[&before].block(stream).map_err(here)?;
-            }
-            let args =
-                Arguments::place(&self.device, &task.tensors, &task.scalars, task.blocks).map_err(here)?;
-            let spec = LaunchSpec { blocks: task.blocks, limit: Some(deadline.left()) };
-            let kernel = &self.kernels[&kernel];
-            let function = kernel.binary.kernel(&kernel.symbol).map_err(here)?;
-            // SAFETY: the user vouches for the kernel; arguments, tensors and binary stay until both streams are
-            // synchronised, also when this function fails.
-            unsafe { function.launch(stream, &spec, args.list()) }.map_err(here)?;
-            launched.arguments.push((index, args));
-            if task.is_awaited_elsewhere {
-                let event = Event::create(&self.device).map_err(here)?;
-                event.record(stream).map_err(here)?;
-                launched.events.insert(index, event);
-            }
-        }
-        Ok(())
     }
 
     /// Releases kernels and streams, and returns the first error.
@@ -174,30 +191,6 @@ impl GraphDevice {
     }
 }
 
-/// What stays until the streams have ended.
-#[derive(Default)]
-struct Launched {
-    arguments: Vec<(usize, Arguments)>,
-    events: BTreeMap<usize, Event>,
-}
-
-impl Launched {
-    /// Fails with the first task whose kernel says so in its slab.
-    fn check(&self, tasks: &[DeviceTask]) -> Result<(), OnDeviceError> {
-        for (index, arguments) in &self.arguments {
-            let task = &tasks[*index];
-            for (count, error) in arguments.completions().map_err(at_task(*index, task))? {
-                if error != 0 {
-                    return Err(OnDeviceError::Kernel { task: *index, site: task.site, error });
-                }
-                if count != 0 {
-                    return Err(OnDeviceError::NotOnDevice {
-                        what: "a completion that waits for words",
-                        site: task.site,
-                    });
-                }
-            }
-        }
-        Ok(())
-    }
+fn refused(rank: u32, site: Site, source: SignalError) -> OnDeviceError {
+    OnDeviceError::Signal { rank, site, source }
 }

@@ -1,8 +1,8 @@
 //! The parts of a communicator in which backends differ, and the communicator that follows from them.
 
 use super::{
-    Allocated, AllocationId, AllocationTable, CommError, Communicator, DeviceCollectives, DomainSpec,
-    HostWindows, Key, Membership, Phase, Released, SubsetView, Timeout, Window, validate,
+    Allocated, AllocationId, AllocationTable, CommError, Communicator, DeviceCollectives, DeviceWords,
+    DomainSpec, HostWindows, Key, Membership, Phase, Released, SubsetView, Timeout, Window, validate,
 };
 use crate::abi::{CommContext, DeviceAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -73,6 +73,11 @@ pub trait Backend: Send + Sync {
 
     /// See [`Communicator::device_collectives`].
     fn device_engine(&self) -> Option<&dyn DeviceCollectives> {
+        None
+    }
+
+    /// See [`Communicator::device_words`].
+    fn words_on_device(&self) -> Option<&dyn DeviceWords> {
         None
     }
 
@@ -166,6 +171,10 @@ impl<B: Backend> Communicator for B {
 
     fn device_collectives(&self) -> Option<&dyn DeviceCollectives> {
         self.device_engine()
+    }
+
+    fn device_words(&self) -> Option<&dyn DeviceWords> {
+        self.words_on_device()
     }
 
     fn destroy(self: Box<Self>, within: Timeout) -> Result<(), CommError> {

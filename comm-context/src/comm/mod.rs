@@ -4,6 +4,7 @@ mod address_space;
 mod allocation_table;
 mod backend;
 mod device_collectives;
+mod device_words;
 mod error;
 mod host_windows;
 mod membership;
@@ -19,6 +20,7 @@ pub use device_collectives::{
     DeviceCall, DeviceCallUnderWay, DeviceCollectives, DeviceGroup, DeviceInput, DeviceOutput, DeviceRequest,
     Leaving, ReduceOp, Reduction,
 };
+pub use device_words::DeviceWords;
 pub use error::{ArgumentError, CommError, Death, PathProblem};
 pub use host_windows::{HostWindows, WordWait};
 pub use membership::Membership;
@@ -103,6 +105,11 @@ pub trait Communicator: Send + Sync {
 
     /// The devices' own engine for collectives, where there is one.
     fn device_collectives(&self) -> Option<&dyn DeviceCollectives> {
+        None
+    }
+
+    /// What can be done with words of the windows, where these are on devices.
+    fn device_words(&self) -> Option<&dyn DeviceWords> {
         None
     }
 

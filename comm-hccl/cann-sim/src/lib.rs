@@ -40,7 +40,10 @@
 //! - **CN-12** To enable a peer a second time is an error (`507899`).
 //! - **CN-14** A stream that waits for an event starts no kernel before those have ended that the event's stream had, or
 //!   waited for, when it was recorded. To wait for an event that was never recorded, to destroy one that a stream still
-//!   waits for, and an event and a stream of two devices, are refused.
+//!   waits for, and an event and a stream of two devices, are refused. A kernel that has failed completes no event: whoever asks
+//!   gets the fault.
+//! - **CN-15** A sum of `aclrtReduceAsync` comes after what is before it on its stream, and is one step for all devices. Both sides are
+//!   device memory, own or a peer's (`107000` otherwise), and hold whole elements.
 //!
 //! # Example
 //! ```
@@ -54,7 +57,8 @@
 //!
 //! # What it does not do
 //! - It has no timing, and a kernel runs as one block. A stream runs one kernel at a time, and a launch returns only when what is
-//!   before it on its stream has ended. Events order kernels; copies and HCCL's operations wait for no kernel.
+//!   before it on its stream has ended. Events order kernels; copies and HCCL's operations wait for no kernel. Of the
+//!   reductions it has sums of 32-bit integers, which wrap.
 //! - A device has one process for each program that opens it, as if its cores were not shared.
 //! - Caches are coherent, so a kernel that forgets to write back is not noticed. Alignment does not matter.
 //! - It has no timeouts of the device other than a launch's limit, no limit on the sum of allocations, no place holders in

@@ -21,8 +21,8 @@ use crate::vendor_thread::{Interrupted, Overrun, VendorThread};
 use crate::window::ShareMode;
 use comm_context::abi::{CommContext, DeviceAddr};
 use comm_context::comm::{
-    Allocated, AllocationId, AllocationTable, ArgumentError, Backend, CommError, DeviceCollectives, Key,
-    Membership, Phase, Released, Timeout, WindowRequest,
+    Allocated, AllocationId, AllocationTable, ArgumentError, Backend, CommError, DeviceCollectives,
+    DeviceWords, Key, Membership, Phase, Released, Timeout, WindowRequest,
 };
 use deadline::Deadline;
 use leaving::Imports;
@@ -303,6 +303,10 @@ impl Backend for HcclComm {
         Some(self)
     }
 
+    fn words_on_device(&self) -> Option<&dyn DeviceWords> {
+        Some(self)
+    }
+
     /// Leaves at once, so that no rank waits for this one, then waits for the living ranks to close this rank's windows,
     /// and releases everything. Until the deadline; when a rank has failed already, for a few seconds.
     fn leave(mut self: Box<Self>, within: Timeout) -> Result<(), CommError> {
@@ -311,6 +315,21 @@ impl Backend for HcclComm {
         let until = if broken.is_err() { sooner(until, FAILED_GRACE)? } else { until };
         let released = self.tear_down(until);
         broken.and(released)
+    }
+}
+
+impl DeviceWords for HcclComm {
+    fn add_word(&self, word: DeviceAddr, by: u32, within: Timeout) -> Result<(), CommError> {
+        self.group.check()?;
+        self.allocations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .check_write(word, size_of::<u32>())?;
+        self.vendor(Phase::Transfer, deadline(within)?, move |objects| objects.add_word(word, by))
+    }
+
+    fn check_ranks(&self, ranks: &[u32], since_ns: u64, within: Timeout) -> Result<(), CommError> {
+        self.group.check_ranks(ranks, since_ns, within)
     }
 }
 

@@ -28,6 +28,15 @@ pub(crate) struct Objects {
     words: Option<DeviceMemory>,
     /// What callers of collectives have allocated.
     allocated: BTreeMap<u64, DeviceMemory>,
+    /// What adds to words; made with the first sum.
+    adder: Option<Adder>,
+}
+
+/// A stream of its own, since that of the barrier must not be synchronised, and the word that is added.
+#[derive(Debug)]
+struct Adder {
+    stream: Stream,
+    by: DeviceMemory,
 }
 
 /// One allocation: this rank's window, the peers' windows as this rank reaches them, and the context that describes all.
@@ -48,6 +57,7 @@ impl Objects {
             contexts: Vec::new(),
             words: None,
             allocated: BTreeMap::new(),
+            adder: None,
         }
     }
 
@@ -205,6 +215,20 @@ impl Objects {
         staging.release()
     }
 
+    /// Adds to a word of a window. The sum is there when this returns.
+    pub(crate) fn add_word(&mut self, to: DeviceAddr, by: u32) -> Result<(), DeviceError> {
+        let adder = match &mut self.adder {
+            Some(adder) => adder,
+            none => {
+                let by = DeviceMemory::allocate(&self.device, size_of::<u32>())?;
+                none.insert(Adder { stream: Stream::create(&self.device)?, by })
+            }
+        };
+        adder.by.write(0, &by.to_le_bytes())?;
+        adder.stream.add_word(to, adder.by.addr())?;
+        adder.stream.synchronize()
+    }
+
     fn is_in_peer(&self, addr: DeviceAddr) -> bool {
         let mut peers = self.windows.values().flat_map(|windows| &windows.peers);
         peers.any(|peer| addr.0.checked_sub(peer.addr().0).is_some_and(|offset| offset < peer.size() as u64))
@@ -229,6 +253,10 @@ impl Objects {
         std::mem::take(&mut self.windows).into_values().for_each(|windows| keep(windows.free()));
         std::mem::take(&mut self.allocated).into_values().for_each(|memory| keep(memory.release()));
         keep(self.words.take().map_or(Ok(()), DeviceMemory::release));
+        if let Some(Adder { stream, by }) = self.adder.take() {
+            keep(stream.release());
+            keep(by.release());
+        }
         keep(self.group.take().map_or(Ok(()), Group::release));
         keep(self.stream.take().map_or(Ok(()), Stream::release));
         first

@@ -75,6 +75,18 @@ vendor_functions! {
     /// Fills device memory with one byte.
     required fn aclrtMemset(pointer: *mut c_void, capacity: usize, value: i32, count: usize) -> aclError;
 
+    /// Queues a reduction on a stream: each element of the destination becomes the sum of itself and that of the source, both in
+    /// device memory, own or a peer's. `count` is in bytes.
+    optional fn aclrtReduceAsync(
+        destination: *mut c_void,
+        source: *const c_void,
+        count: u64,
+        kind: aclrtReduceKind,
+        data_type: aclDataType,
+        stream: aclrtStream,
+        reserved: *mut c_void,
+    ) -> aclError;
+
     /// Whether an address is memory of a device.
     optional fn aclrtPointerGetAttributes(
         pointer: *const c_void,

@@ -116,6 +116,12 @@ vendor_types! {
         ACL_MEMCPY_DEVICE_TO_HOST = 2,
         ACL_MEMCPY_DEVICE_TO_DEVICE = 3,
     }
+    enumeration aclrtReduceKind {
+        ACL_RT_MEMCPY_SDMA_AUTOMATIC_SUM = 10,
+    }
+    enumeration aclDataType {
+        ACL_INT32 = 3,
+    }
     enumeration aclrtMemAttr {
         ACL_HBM_MEM_HUGE = 4,
         ACL_HBM_MEM_NORMAL = 5,

@@ -68,6 +68,7 @@ fn use_device(device: &Device, rank: u32) -> Result<(), Box<dyn Error>> {
     let stream = Stream::create(device)?;
     run_kernel(device, &stream)?;
     order_streams(device, &stream)?;
+    add_words(device, &stream)?;
     // Both are ready before either waits for the other inside the vendor's code.
     try_swap(&mut socket, &[1])?;
     let root = if rank == 0 { Some(RootInfo::open(device)?) } else { None };
@@ -121,6 +122,20 @@ fn order_streams(device: &Device, stream: &Stream) -> Result<(), Box<dyn Error>>
         event.release()?;
     }
     Ok(second.release()?)
+}
+
+/// A word is added to another.
+fn add_words(device: &Device, stream: &Stream) -> Result<(), Box<dyn Error>> {
+    let words = DeviceMemory::allocate(device, 8)?;
+    words.write(0, &[40_u32, 1].map(u32::to_le_bytes).concat())?;
+    for _ in 0..2 {
+        stream.add_word(words.addr(), DeviceAddr(words.addr().0 + 4))?;
+    }
+    stream.synchronize()?;
+    let mut word = [0; 4];
+    words.read(0, &mut word)?;
+    assert_eq!(u32::from_le_bytes(word), 42);
+    Ok(words.release()?)
 }
 
 /// One window of each rank, opened by the other, written and read, released.

@@ -141,13 +141,13 @@ impl Running {
         }
     }
 
-    /// Whether the kernel has ended by now.
-    pub(crate) fn has_ended(&self) -> bool {
+    /// How the kernel has ended, if it has by now.
+    pub(crate) fn ended(&self) -> Option<Ended> {
         match self.done.try_lock() {
-            Ok(mut done) => self.look(&mut done, 0).is_some(),
-            Err(TryLockError::Poisoned(done)) => self.look(&mut done.into_inner(), 0).is_some(),
+            Ok(mut done) => self.look(&mut done, 0),
+            Err(TryLockError::Poisoned(done)) => self.look(&mut done.into_inner(), 0),
             // Somebody waits for it.
-            Err(TryLockError::WouldBlock) => false,
+            Err(TryLockError::WouldBlock) => None,
         }
     }
 

@@ -5,7 +5,9 @@
 //! say. Null and handles are checked here; each unsafe block says what the caller must ensure.
 #![allow(unsafe_code)]
 
+use crate::device_process::Ended;
 use crate::gate::{Refusal, call, ensure, refuse};
+use crate::kernel::fail;
 use crate::state::{Event, State};
 use cann_sim::Kind;
 use comm_hccl::sys::*;
@@ -51,7 +53,7 @@ pub(crate) unsafe extern "C" fn aclrtDestroyEvent(event: aclrtEvent) -> aclError
     call("aclrtDestroyEvent", |state| {
         known(state, event)?;
         let awaited = |(of, kernels): &(usize, Vec<std::sync::Arc<crate::device_process::Running>>)| {
-            *of == event as usize && kernels.iter().any(|kernel| !kernel.has_ended())
+            *of == event as usize && kernels.iter().any(|kernel| kernel.ended().is_none())
         };
         let in_use = state.streams.values().any(|stream| stream.waits.iter().any(awaited));
         ensure(!in_use, ACL_ERROR_RT_PARAM_INVALID, "a stream still waits for the event")?;
@@ -96,10 +98,15 @@ pub(crate) unsafe extern "C" fn aclrtQueryEventStatus(
 ) -> aclError {
     call("aclrtQueryEventStatus", |state| {
         ensure(!status.is_null(), ACL_ERROR_INVALID_PARAM, "null pointer")?;
-        let event = known(state, event)?;
-        state.healthy(event.device)?;
+        let device = known(state, event)?.device;
+        state.healthy(device)?;
         // One that was never recorded stands for nothing that is left to do, as the vendor's sources have it.
-        let complete = event.recorded.iter().flatten().all(|kernel| kernel.has_ended());
+        let ends: Vec<_> =
+            known(state, event)?.recorded.iter().flatten().map(|kernel| kernel.ended()).collect();
+        if let Some(failed) = ends.iter().flatten().find(|ended| **ended != Ended::Returned) {
+            return fail(state, device, *failed);
+        }
+        let complete = ends.iter().all(Option::is_some);
         let value =
             if complete { ACL_EVENT_RECORDED_STATUS_COMPLETE } else { ACL_EVENT_RECORDED_STATUS_NOT_READY };
         // SAFETY: not null; the caller provides a place for one number.

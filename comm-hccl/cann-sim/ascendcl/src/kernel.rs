@@ -206,7 +206,7 @@ pub(crate) fn finish(stream: aclrtStream) -> Answer {
 }
 
 /// A kernel has failed: its device answers with the same code until it is reset.
-fn fail(state: &mut State, device: u32, ended: Ended) -> Answer {
+pub(crate) fn fail(state: &mut State, device: u32, ended: Ended) -> Answer {
     if state.faults.contains_key(&device) {
         // Another stream has learnt it first.
         return state.healthy(device);

@@ -48,7 +48,8 @@ const _: comm_hccl::sys::AscendCl = table! {
     optional:
         aclrtLaunchKernelWithHostArgs aclrtLaunchKernel
         aclrtCreateEvent aclrtDestroyEvent aclrtRecordEvent aclrtStreamWaitEvent aclrtQueryEventStatus
-        aclrtGetVersion aclrtGetPhyDevIdByLogicDevId aclrtDeviceGetBareTgid aclrtPointerGetAttributes aclrtMemGetAllocationGranularity
+        aclrtGetVersion aclrtGetPhyDevIdByLogicDevId aclrtDeviceGetBareTgid aclrtPointerGetAttributes aclrtReduceAsync
+        aclrtMemGetAllocationGranularity
         aclrtMallocPhysical aclrtFreePhysical aclrtReserveMemAddress aclrtReleaseMemAddress aclrtMapMem aclrtUnmapMem
         aclrtMemSetAccess aclrtMemExportToShareableHandleV2 aclrtMemImportFromShareableHandleV2
         aclrtMemSetPidToShareableHandleV2 aclrtMemExportToShareableHandle aclrtMemImportFromShareableHandle

@@ -6,7 +6,8 @@
 #![allow(unsafe_code)]
 
 use crate::addresses;
-use crate::gate::{Answer, Refusal, call, ensure, refuse};
+use crate::gate::{Answer, Refusal, answer, call, ensure, refuse, with_state};
+use crate::kernel::finish;
 use crate::state::{Place, Range, State};
 use crate::view::View;
 use cann_sim::{Kind, SharedMemory};
@@ -129,6 +130,52 @@ pub(crate) unsafe extern "C" fn aclrtMemcpy(
         }
         Ok(())
     })
+}
+
+/// Sums of 32-bit integers (CN-15). It is done when the call returns, after what is before it on its stream.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn aclrtReduceAsync(
+    destination: *mut c_void,
+    source: *const c_void,
+    count: u64,
+    kind: aclrtReduceKind,
+    data_type: aclDataType,
+    stream: aclrtStream,
+    reserved: *mut c_void,
+) -> aclError {
+    const NAME: &str = "aclrtReduceAsync";
+    let (destination, source, count) = (destination as usize, source as usize, count as usize);
+    let code = call(NAME, |state| {
+        ensure(destination != 0 && source != 0, ACL_ERROR_INVALID_PARAM, "null pointer")?;
+        ensure(reserved.is_null(), ACL_ERROR_RT_PARAM_INVALID, "what is reserved must be null")?;
+        ensure(
+            kind == ACL_RT_MEMCPY_SDMA_AUTOMATIC_SUM && data_type == ACL_INT32,
+            ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+            "the double sums 32-bit integers only",
+        )?;
+        let whole = count > 0 && [destination, source, count].iter().all(|number| number.is_multiple_of(4));
+        ensure(whole, ACL_ERROR_RT_PARAM_INVALID, "not whole elements, or not where elements are")?;
+        let device = state.device()?;
+        state.healthy(device)?;
+        let of = state.streams.get(&(stream as usize)).map(|stream| stream.device);
+        let Some(of) = of else { return refuse(ACL_ERROR_RT_PARAM_INVALID, "unknown stream") };
+        ensure(of == device, ACL_ERROR_RT_STREAM_CONTEXT, "the stream is of another device")?;
+        state.locate(source, count)?;
+        state.locate(destination, count).map(drop)
+    });
+    if code != ACL_SUCCESS {
+        return code;
+    }
+    let added = |state: &mut State| {
+        let (from, to) = (state.locate(source, count)?, state.locate(destination, count)?);
+        for at in (0..count).step_by(4) {
+            let mut by = [0; 4];
+            from.view.read(from.offset + at, &mut by);
+            to.view.add(to.offset + at, u32::from_le_bytes(by));
+        }
+        Ok(())
+    };
+    answer(NAME, finish(stream).and_then(|()| with_state(added).unwrap_or(Ok(()))))
 }
 
 #[unsafe(no_mangle)]

@@ -8,6 +8,7 @@ use cann_sim::SharedMemory;
 use shared_memory::{copy_from_shared, copy_to_shared};
 use std::ffi::c_void;
 use std::io;
+use std::sync::atomic::{AtomicU32, Ordering::AcqRel};
 
 /// Bytes that one copy of a fill writes.
 const FILL: usize = 64 << 10;
@@ -47,6 +48,14 @@ impl View {
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
         // SAFETY: as above.
         unsafe { copy_to_shared(bytes, self.place(offset, bytes.len())) };
+    }
+
+    /// Adds to an aligned word, in one step for all processes.
+    pub(crate) fn add(&self, offset: usize, by: u32) {
+        let word = self.place(offset, size_of::<u32>()).cast::<AtomicU32>();
+        assert!(word.is_aligned(), "the callers checked that");
+        // SAFETY: as above, and aligned; a sum is made of atomics only, also of those of kernels.
+        unsafe { &*word }.fetch_add(by, AcqRel);
     }
 
     pub(crate) fn fill(&self, offset: usize, byte: u8, len: usize) {

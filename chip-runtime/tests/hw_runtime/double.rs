@@ -1,0 +1,93 @@
+//! The tests of devices on the vendor double, each in a session of its own: what `cargo test` runs of them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The kernels, compiled once for all tests.
+fn kernels() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hw_kernels");
+        // Another run of this program may be using those that are there.
+        let new = folder.join(std::process::id().to_string());
+        std::fs::create_dir_all(&new).unwrap();
+        for name in ["scale", "add", "spin", "fail"] {
+            let object = new.join(format!("{name}.o"));
+            let mut compiler = Command::new("g++");
+            compiler.args(["-std=c++17", "-shared", "-fPIC", "-I"]).arg(here.join("../comm-context/include"));
+            compiler.arg("-o").arg(&object).arg(here.join(format!("tests/hw_kernels/{name}.cpp")));
+            assert!(compiler.status().expect("g++ is needed for this test").success());
+            cann_sim::hw_test::describe_kernel(&object);
+            for file in [object.with_extension("json"), object] {
+                std::fs::rename(&file, folder.join(file.file_name().unwrap())).unwrap();
+            }
+        }
+        std::fs::remove_dir(new).unwrap();
+        folder
+    })
+}
+
+/// Runs a test on three devices of the double. It must pass and leave nothing behind.
+fn on_double(test: &str) {
+    let (dir, program) = (tempfile::tempdir().unwrap(), std::env::current_exe().unwrap());
+    let session = cann_sim::Session::create(dir.path()).unwrap();
+    session.configure("devices = 3\n").unwrap();
+    let mut command = Command::new(program);
+    command.args([test, "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
+    command.env("CHIPCOMM_DEVICES", "0,1,2").env("CHIPCOMM_HW_KERNELS", kernels());
+    session.enlist(&mut command);
+    let output = command.output().unwrap();
+    let said = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    assert!(output.status.success() && said[0].contains("1 passed"), "{}{}", said[0], said[1]);
+}
+
+// CA-1
+#[test]
+fn the_order_of_a_graph_holds_on_the_double() {
+    on_double("a_graph_over_both_kinds_of_cores_computes_what_its_order_says");
+}
+
+// CA-1
+#[test]
+fn predicates_hold_on_the_double() {
+    on_double("a_predicate_is_looked_at_when_what_its_task_comes_after_has_ended");
+}
+
+// CA-4
+#[test]
+fn what_a_host_cannot_do_is_refused_on_the_double() {
+    on_double("what_a_host_cannot_do_is_refused_and_the_device_stays_usable");
+    on_double("ranks::waits_and_signals_that_cannot_be_are_refused_where_they_are_submitted");
+}
+
+// CA-5
+#[test]
+fn waits_and_signals_hold_on_the_double() {
+    on_double("ranks::graphs_that_signal_each_other_sum_what_all_ranks_have");
+}
+
+// CA-5
+#[test]
+fn a_wait_holds_back_only_what_comes_after_it_on_the_double() {
+    on_double("ranks::a_task_that_waits_holds_back_only_what_comes_after_it");
+}
+
+// CA-5
+#[test]
+fn only_a_task_that_ended_well_signals_on_the_double() {
+    on_double("ranks::a_task_that_is_skipped_signals_and_one_that_failed_does_not");
+}
+
+// CA-6
+#[test]
+fn a_wait_that_is_not_met_names_both_ends_on_the_double() {
+    on_double("ranks::a_wait_that_is_never_met_names_both_ends_and_the_device_stays_usable");
+}
+
+// CA-6
+#[test]
+fn a_wait_for_a_rank_that_dies_ends_on_the_double() {
+    on_double("ranks::a_wait_for_a_rank_that_dies_ends_with_its_name");
+}

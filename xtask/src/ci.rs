@@ -55,8 +55,9 @@ const LANES: &[Lane<'_>] = &[
         about: "the hardware tests of every layer, on the vendor double",
         run: &hw_test::double_lane,
     },
-    Lane { name: "mpi", about: "MPI programs with the drop-in, by real launchers", run: &mpi::lane },
+    // Before `mpi`, which runs a program in Python, too.
     Lane { name: "python", about: "the wheel builds and its tests pass", run: &python::lane },
+    Lane { name: "mpi", about: "MPI programs with the drop-in, by real launchers", run: &mpi::lane },
     Lane { name: "torch", about: "the torch backend's tests", run: &python::torch_lane },
     Lane { name: "readme", about: "the commands of the README and of the guides run", run: &readme::lane },
     Lane { name: "alone", about: "each library builds without the others' features", run: &alone },

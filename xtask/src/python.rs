@@ -35,7 +35,7 @@ pub(crate) struct Args {
 
 const FOLDER: &str = "bindings/python";
 /// What the environment has besides the package.
-const TOOLS: &[&str] = &["maturin>=1.7,<2", "numpy", "pytest"];
+const TOOLS: &[&str] = &["maturin>=1.7,<2", "mpi4py>=4.1", "numpy", "pytest"];
 const NEEDED: &str = "Python 3.11 or later with venv and pip, as `python3` or in CHIPCOMM_PYTHON";
 
 /// The command itself.
@@ -145,7 +145,7 @@ impl Place {
     /// Makes the environment, with the tools that the build and the tests need.
     fn prepare(&self, python: &Path, console: &Console) -> Result<()> {
         let mut tools = TOOLS.to_vec();
-        let mut modules = vec!["maturin", "numpy", "pytest"];
+        let mut modules = vec!["maturin", "mpi4py", "numpy", "pytest"];
         if self.torch {
             tools.push("torch");
             modules.push("torch");
@@ -190,7 +190,7 @@ impl Place {
     fn test(&self, ws: &Workspace, console: &Console, more: &[String]) -> Result<Report> {
         let mut pytest = self.program("python");
         pytest.current_dir(ws.root.join(FOLDER)).env("PYTHONDONTWRITEBYTECODE", "1");
-        pytest.args(["-m", "pytest", "-p", "no:cacheprovider", "--tb=short"]).args(more);
+        pytest.args(["-m", "pytest", "-p", "no:cacheprovider", "--tb=short", "-rs"]).args(more);
         let folder = if self.torch { "tests/torch" } else { "tests" };
         pytest.arg(folder);
         if !self.torch {

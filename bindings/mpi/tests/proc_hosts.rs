@@ -4,9 +4,9 @@
 mod support;
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::{Built, Family, counts, libraries, run_well};
+use support::{Built, Family, counts, libraries, run_well, texts};
 
 const HOSTS: usize = 3;
 
@@ -114,4 +114,33 @@ fn hosts_may_have_different_numbers_of_ranks_and_be_more_than_send_to_each_other
     let (Some(mpi), Some(hosts)) = (open_mpi(), Hosts::make()) else { return };
     run(&hosts, &Built::new(mpi.clone()), 5, "reductions", &["8"]);
     run(&hosts, &Built::with(mpi, &["-DDIRECT=2"]), 6, "reductions", &["8"]);
+}
+
+/// The Python that `cargo xtask python` makes, with chipcomm and mpi4py.
+fn python() -> Option<PathBuf> {
+    // target/debug/deps/this-test
+    let test = std::env::current_exe().unwrap();
+    let python = test.ancestors().nth(3)?.join("python/env/bin/python");
+    let has = Command::new(&python).args(["-c", "import chipcomm, mpi4py"]).output();
+    if has.is_ok_and(|out| out.status.success()) {
+        return Some(python);
+    }
+    println!("not run: no Python with chipcomm and mpi4py (`cargo xtask python` makes one)");
+    None
+}
+
+// CM-3
+#[test]
+#[ignore = "slow: cargo xtask ci mpi"]
+fn the_guides_program_has_workers_on_two_hosts_and_the_drop_in_between_them() {
+    let (Some(mpi), Some(python), Some(hosts)) = (open_mpi(), python(), Hosts::make()) else { return };
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../python/examples/hosts.py");
+    let built = Built::new(mpi);
+    let mut command = hosts.launch(&built, 4);
+    let out = command.args(["-x", "MPI4PY_MPIABI=openmpi"]).arg(python).arg(program).output().unwrap();
+    let (stdout, stderr) = texts(&out);
+    let right = stdout == "4 hosts of 2 chips: right, and the same on each\n";
+    assert!(out.status.success() && right, "{stdout}{stderr}");
+    // Each of the 60 sums on each of the processes.
+    assert!(counts(&stderr).0 >= 240, "{stderr}");
 }

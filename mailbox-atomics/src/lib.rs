@@ -5,7 +5,8 @@
 //! words ([`WordU32`], [`WordU64`], [`WordI32`], [`StickyWord`]), the wait ([`Wait::on`]), and
 //! protocols made of them: [`OneShot`], the phase [`Barrier`], [`MessageSlot`] for small messages, the
 //! dispatch ring ([`DispatchSender`], [`DispatchReceiver`]) for tasks, [`Progress`] with its rings
-//! for collectives, and the [`SignalWords`] of chips that signal each other. [`EntryLock`] is for threads of one process.
+//! for collectives, and the [`SignalWords`] of chips that signal each other. [`EntryLock`] and [`WorkSlot`] are for
+//! threads of one process.
 //!
 //! # Contract
 //! - **MA-1** Payload first, release store last: a reader that observes a state observes the payload
@@ -46,6 +47,7 @@
 //!   are let in; of two that come at once at least one is refused.
 //! - **MA-21** A rank that sees a [stamp](StampLine) sees what its writer did before it, and the label of that call or of a later
 //!   one. That a rank has come to a piece says that it has read everything before the piece, and not the piece.
+//! - **MA-22** Work that is given in a [slot](WorkSlot) is done once, and whoever takes note of its end, one only, sees what it wrote.
 //!
 //! The mutants in `tests/loom_*` break the real code clause by clause; each must be rejected.
 //!
@@ -108,6 +110,7 @@ mod sys;
 mod view;
 mod wait;
 mod word;
+mod work_slot;
 
 pub use barrier::{Arrival, Barrier, BarrierError, Place};
 pub use cores::{AllowedCores, CpuQuota, current_core, move_this_thread_to, usable_cores};
@@ -133,3 +136,4 @@ pub use sticky::StickyWord;
 pub use sync::{Site, mutants};
 pub use wait::{POLL_INTERVAL, Wait, WaitError};
 pub use word::{ParkWord, WordI32, WordU32, WordU64};
+pub use work_slot::WorkSlot;

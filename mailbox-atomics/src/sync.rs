@@ -8,7 +8,34 @@
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) use loom::{
+    cell::UnsafeCell,
+    sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence},
+};
+
+/// A cell as loom has it.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(core::cell::UnsafeCell::new(value))
+    }
+
+    /// Calls `read` with the address of the value, which it reads only.
+    #[inline(always)]
+    pub(crate) fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+        read(self.0.get())
+    }
+
+    /// Calls `write` with the address of the value.
+    #[inline(always)]
+    pub(crate) fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+        write(self.0.get())
+    }
+}
 
 /// A place in the protocols that a mutant can break. Each is armed by at least one test in
 /// `tests/loom_*mutants.rs`.
@@ -129,6 +156,16 @@ pub enum Site {
     RevokerObserves,
     /// An owner that closes its entry lock is inside until it is closed.
     ClosedBeforeLeft,
+    /// The release store that gives work to a thread.
+    WorkGiven,
+    /// The acquire load that finds the work that was given.
+    WorkObserved,
+    /// The release store that says that work has ended.
+    EndGiven,
+    /// The acquire load that finds that work has ended.
+    EndObserved,
+    /// The end of work is taken by one only.
+    EndTakenOnce,
 }
 
 #[cfg(not(loom))]

@@ -103,7 +103,7 @@ macro_rules! word {
             /// half of [`store_and_notify`](Self::store_and_notify), for a writer that has something
             /// to do in between.
             #[inline]
-            pub(crate) fn notify<'a>(&self, listeners: impl IntoIterator<Item = Listener<'a>>) {
+            pub fn notify<'a>(&self, listeners: impl IntoIterator<Item = Listener<'a>>) {
                 // Pairs with the fence in `ParkFlag::announce`: either we see the flag, or the waiter
                 // sees the value.
                 store_load_fence(Site::NotifyFence);

@@ -157,7 +157,7 @@ impl Engine {
             // What is there already has changed the word by now.
             self.wake(wakes);
             let wait = Wait::until(deadline).spinning(&self.builder_spins).placed_by(&self.placement);
-            let ended = || fed.is_some_and(|thread| self.parking[thread].mailbox.has_ended());
+            let ended = || fed.is_some_and(|thread| self.parking[thread].has_ended());
             // How it ended does not matter: what counts is whether the goal is still there.
             let _ = wait
                 .on(&self.progress, Some(&mut flag), |progress| (progress != seen || ended()).then_some(()));

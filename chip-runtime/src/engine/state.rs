@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use super::launch::{Outcome, panic_text};
-use super::mailbox::Ended;
+use super::mailbox::{Ended, Given};
 use super::overdue::Orchestrating;
 use super::ready::{Cores, Launch, Ready};
 use super::slots::{Ring, Shape, Slot, Stage};
@@ -458,8 +458,7 @@ impl State {
         let mut at = 0;
         let before = self.fed.len();
         while let Some((thread, launch)) = self.fed.get(at).copied() {
-            // SAFETY: a state is used by who holds its mutex.
-            match unsafe { self.threads.mailbox(thread).take_ended() } {
+            match self.threads.take_ended(thread) {
                 None => at += 1,
                 Some(Ended { outcome, span }) => {
                     self.fed.swap_remove(at);
@@ -484,10 +483,8 @@ impl State {
     fn give_launch(&mut self, wakes: &mut Wakes) {
         let Some(thread) = self.threads.spinning().filter(|_| self.nothing_must_start()) else { return };
         if let Some(launch) = self.begin() {
-            self.threads.take_spinning();
             self.fed.push((thread, launch));
-            // SAFETY: a state is used by who holds its mutex; the thread was idle, so that its last launch was taken back.
-            unsafe { self.threads.mailbox(thread).give(launch, self.recording.is_some()) };
+            self.threads.give(thread, Given { launch, recorded: self.recording.is_some() });
             wakes.given = Some(thread);
         }
     }

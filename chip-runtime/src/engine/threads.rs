@@ -12,12 +12,13 @@
 //! Relaxed accesses are to numbers that bound a cost, and order nothing.
 //!
 //! # Safety
-//! Uses the mailbox of a thread from that thread: there is one for each number.
+//! Uses the mailbox of a thread from that thread: there is one for each number. Gives and takes back what is in it where the mutex of
+//! the state is held.
 #![allow(unsafe_code)]
 
 use super::Engine;
 use super::launch::{Scratch, panic_text};
-use super::mailbox::{Ended, Mailbox};
+use super::mailbox::{Ended, Given, Mailbox};
 use super::places::{MOST_SPINNING, Places};
 use super::ready::Launch;
 use super::state::State;
@@ -41,21 +42,42 @@ const WATCH_PAUSE: Duration = Duration::from_millis(1);
 /// After so many looks at nothing the watcher parks.
 const WATCH_ROUNDS: u32 = 8;
 
-/// Where a thread waits to be called.
+/// Where a thread waits to be called. The call and the turn of the mailbox share a line: they are written together, by who gives a
+/// launch.
 #[derive(Debug, Default)]
-#[repr(align(128))]
+#[repr(C, align(128))]
 pub(super) struct Parking {
     /// Grows when the thread is to come.
     call: WordU32,
-    parked: WordU32,
     /// What it is called for, if that is one launch.
-    pub(super) mailbox: Mailbox,
+    mailbox: Mailbox,
+    parked: Parked,
 }
 
+/// Changes rarely, and whoever calls looks at it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Parked(WordU32);
+
 impl Parking {
+    /// Lets the thread come. One writer at a time: who took the thread from the list of idle ones.
+    fn call(&self) {
+        self.call.store(self.call.load().wrapping_add(1));
+    }
+
+    /// Whether it has ended what it was given: a hint.
+    pub(super) fn has_ended(&self) -> bool {
+        self.mailbox.has_ended()
+    }
+
+    /// Wakes it if it sleeps, after a call.
+    fn wake(&self) {
+        self.call.notify([Listener::new(&self.parked.0)]);
+    }
+
     /// Sleeps until the thread is called.
     fn park(&self, seen: u32) {
-        let mut flag = ParkFlag::new(&self.parked);
+        let mut flag = ParkFlag::new(&self.parked.0);
         let called = |call| (call != seen).then_some(());
         while far().on(&self.call, Some(&mut flag), called).is_err() {}
     }
@@ -105,7 +127,7 @@ pub(super) struct Threads {
 #[derive(Debug, Default)]
 pub(super) struct Wakes {
     pub(super) builder: bool,
-    /// A thread that has a launch in its mailbox.
+    /// A thread that has a launch in its mailbox, and was called.
     pub(super) given: Option<usize>,
     /// Mostly there is one at most.
     first: Option<usize>,
@@ -160,16 +182,25 @@ impl Threads {
     /// The idle thread that ran last, if it spins.
     pub(super) fn spinning(&self) -> Option<usize> {
         // Acquire, in `load`, although nothing is read after it: a guess that costs a system call where it is wrong.
-        self.idle.last().copied().filter(|thread| self.parking[*thread].parked.load() == 0)
+        self.idle.last().copied().filter(|thread| self.parking[*thread].parked.0.load() == 0)
     }
 
-    /// It is not idle any more.
-    pub(super) fn take_spinning(&mut self) {
+    /// Gives a launch to the thread that spins, which is not idle any more.
+    pub(super) fn give(&mut self, thread: usize, given: Given) {
         self.idle.pop();
+        let parking = &self.parking[thread];
+        // SAFETY: a state, of which this is a part, is used by who holds its mutex; the thread was idle, so that its last launch was
+        // taken back.
+        unsafe { parking.mailbox.give(given) };
+        // At once: the line would come back for a call that is made later.
+        parking.call();
     }
 
-    pub(super) fn mailbox(&self, thread: usize) -> &Mailbox {
-        &self.parking[thread].mailbox
+    /// How the launch ended that the thread was given, once.
+    pub(super) fn take_ended(&mut self, thread: usize) -> Option<Ended> {
+        // SAFETY: as above.
+        let ended = unsafe { self.parking[thread].mailbox.take_ended() }?;
+        Some(ended.unwrap_or_else(Ended::plain))
     }
 
     /// What the thread was given has ended: it is idle, and spins.
@@ -289,11 +320,13 @@ impl Engine {
             let next = self.progress.load().wrapping_add(1);
             self.progress.store_and_notify(next, [Listener::new(&self.builder_parked)]);
         }
-        for thread in wakes.given.into_iter().chain(wakes.first).chain(wakes.threads) {
+        if let Some(thread) = wakes.given {
+            self.parking[thread].wake();
+        }
+        for thread in wakes.first.into_iter().chain(wakes.threads) {
             let parking = &self.parking[thread];
-            // One writer at a time: who took the thread from the list of idle ones.
-            let next = parking.call.load().wrapping_add(1);
-            parking.call.store_and_notify(next, [Listener::new(&parking.parked)]);
+            parking.call();
+            parking.wake();
         }
         if wakes.watcher {
             let signals = self.lock().poller.signals().clone();
@@ -393,11 +426,11 @@ impl Engine {
             parking.park(seen);
         }
         // SAFETY: here and below: the mailbox is this thread's.
-        while let Some((launch, recorded)) = unsafe { parking.mailbox.given() } {
+        while let Some(Given { launch, recorded }) = unsafe { parking.mailbox.given() } {
             seen = parking.call.load();
             let ended = self.call_kernel(&launch, scratch, recorded);
             // SAFETY: this launch, once.
-            unsafe { parking.mailbox.end(ended) };
+            unsafe { parking.mailbox.end(ended.unless_plain()) };
             if parking.is_called_soon(seen) {
                 continue;
             }
@@ -446,7 +479,7 @@ impl Engine {
                 signals.sleep(&pause, || parking.call.load() != seen);
                 parking.call.load() != seen
             } else {
-                let mut flag = ParkFlag::new(&parking.parked);
+                let mut flag = ParkFlag::new(&parking.parked.0);
                 let called = |call| (call != seen).then_some(());
                 let pause = Deadline::since(monotonic_ns(), WATCH_PAUSE);
                 Wait::until(pause).on(&parking.call, Some(&mut flag), called).is_ok()

@@ -196,15 +196,16 @@ impl TensorDesc {
         if self.reserved != [0; 36] {
             return Err(AbiError::Reserved { what: "TensorDesc" });
         }
-        let expected = TensorBuilder::new(DeviceAddr(self.addr), self.size, self.dtype()?, shape)
+        let view = TensorBuilder::new(DeviceAddr(self.addr), self.size, self.dtype()?, shape)
             .strides(strides)
-            .start_offset(self.start_offset)
-            .build()?;
+            .start_offset(self.start_offset);
+        view.check_place()?;
+        let (extent, is_contiguous) = view.measure(strides)?;
         let agree = |what, found: u64, expected: u64| {
             if found == expected { Ok(()) } else { Err(AbiError::Contradiction { what, found, expected }) }
         };
-        agree("extent", self.extent, expected.extent)?;
-        agree("is_contiguous", self.is_contiguous.into(), expected.is_contiguous.into())
+        agree("extent", self.extent, extent)?;
+        agree("is_contiguous", self.is_contiguous.into(), is_contiguous.into())
     }
 
     /// The bytes as kernels read them.

@@ -66,19 +66,8 @@ impl<'a> TensorBuilder<'a> {
 
     /// Checks everything and builds the descriptor.
     pub fn build(self) -> Result<TensorDesc, AbiError> {
+        self.check_place()?;
         let ndims = self.shape.len();
-        let given = self.strides.map_or(ndims, <[u32]>::len);
-        if ndims > TENSOR_MAX_DIMS || given != ndims {
-            return Err(AbiError::Dims { ndims, strides: given });
-        }
-        if self.addr.is_null() {
-            return Err(AbiError::Null { what: "the tensor's buffer" });
-        }
-        let align = self.dtype.size();
-        if !self.addr.0.is_multiple_of(align) {
-            return Err(AbiError::Misaligned { addr: self.addr, align });
-        }
-
         let mut desc = TensorDesc {
             addr: self.addr.0,
             size: self.size,
@@ -96,19 +85,44 @@ impl<'a> TensorBuilder<'a> {
             Some(strides) => desc.strides[..ndims].copy_from_slice(strides),
             None => fill_row_major(self.shape, &mut desc.strides[..ndims])?,
         }
-        if let Some(dim) = desc.strides[..ndims].iter().position(|stride| *stride == 0) {
+        let (extent, is_contiguous) = self.measure(&desc.strides[..ndims])?;
+        desc.extent = extent;
+        desc.is_contiguous = is_contiguous.into();
+        Ok(desc)
+    }
+
+    /// Checks the number of dimensions and the address.
+    #[inline]
+    pub(super) fn check_place(&self) -> Result<(), AbiError> {
+        let ndims = self.shape.len();
+        let given = self.strides.map_or(ndims, <[u32]>::len);
+        if ndims > TENSOR_MAX_DIMS || given != ndims {
+            return Err(AbiError::Dims { ndims, strides: given });
+        }
+        if self.addr.is_null() {
+            return Err(AbiError::Null { what: "the tensor's buffer" });
+        }
+        let align = self.dtype.size();
+        if !self.addr.0.is_multiple_of(align) {
+            return Err(AbiError::Misaligned { addr: self.addr, align });
+        }
+        Ok(())
+    }
+
+    /// The extent with these strides, and whether it is contiguous, if it lies in the buffer.
+    #[inline]
+    pub(super) fn measure(&self, strides: &[u32]) -> Result<(u64, bool), AbiError> {
+        if let Some(dim) = strides.iter().position(|stride| *stride == 0) {
             return Err(AbiError::ZeroStride { dim });
         }
-        desc.extent = extent(self.shape, &desc.strides[..ndims])?;
-        desc.is_contiguous = is_contiguous(self.shape, &desc.strides[..ndims]).into();
-
-        let end = self.start_offset.checked_add(desc.extent).and_then(|end| end.checked_mul(align));
+        let extent = extent(self.shape, strides)?;
+        let end = self.start_offset.checked_add(extent).and_then(|end| end.checked_mul(self.dtype.size()));
         let need = end.ok_or(AbiError::Overflow { what: "end in bytes" })?;
         if need > self.size {
             return Err(AbiError::BeyondBuffer { need, have: self.size });
         }
         self.addr.checked_add(self.size).ok_or(AbiError::Overflow { what: "end address" })?;
-        Ok(desc)
+        Ok((extent, is_contiguous(self.shape, strides)))
     }
 }
 

@@ -424,6 +424,18 @@ inline void publish(TaskId task) {
     detail::needed(rt)->publish_task(rt, task.raw);
 }
 
+/* An edge: `after`, which may not be published yet, starts when `before` has completed. */
+inline void add_dependency(TaskId after, TaskId before, const char *file = __builtin_FILE(),
+                           int line = __builtin_LINE()) {
+    OrchRuntime *rt = runtime();
+    const OrchExtension *known = detail::needed(rt);
+    if (known->size < sizeof(OrchExtension)) {
+        throw std::runtime_error("this runtime has no add_dependency: name the tasks with `after` when one is submitted");
+    }
+    detail::here(rt, file, line);
+    known->add_dependency(rt, after.raw, before.raw);
+}
+
 /* One element, when its writers have completed. */
 template <typename T>
 inline T get_element(const Tensor &tensor, uint32_t count, const uint32_t *indices, const char *file = __builtin_FILE(),

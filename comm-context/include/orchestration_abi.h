@@ -221,6 +221,7 @@ typedef struct OrchExtension {
     void (*signal)(OrchRuntime *runtime, const OrchSignal *signal);   /* of the next task that is submitted */
     void (*publish_task)(OrchRuntime *runtime, uint64_t task_id);     /* before its scope ends */
     void (*set_site)(OrchRuntime *runtime, const char *file, int32_t line); /* of what is submitted next */
+    void (*add_dependency)(OrchRuntime *runtime, uint64_t after, uint64_t before); /* `after` is not published */
 } OrchExtension;
 
 /* A runtime as an orchestration sees it. The last two fields are ours alone. */

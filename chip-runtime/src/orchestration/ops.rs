@@ -433,6 +433,12 @@ unsafe extern "C" fn publish_task(rt: *mut Context, task: u64) {
     unsafe { call(rt, "publish_task", (), |_, graph| graph.publish(TaskId(task))) }
 }
 
+unsafe extern "C" fn add_dependency(rt: *mut Context, after: u64, before: u64) {
+    let work = |_: &mut Active, graph: &mut Graph<'_>| graph.add_dependency(TaskId(after), TaskId(before));
+    // SAFETY: as in `submit_task`.
+    unsafe { call(rt, "add_dependency", (), work) }
+}
+
 /// The end of `report_fatal`, with the text that its arguments make.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn chipcomm_runtime_report_fatal(
@@ -507,7 +513,7 @@ static PREBUILT_TABLE: Table<PREBUILT_OPS> = table();
 struct Extension {
     size: u32,
     prebuilt: u32,
-    functions: Table<4>,
+    functions: Table<5>,
 }
 
 const fn extension(prebuilt: u32) -> Extension {
@@ -516,6 +522,7 @@ const fn extension(prebuilt: u32) -> Extension {
         signal as *const c_void,
         publish_task as *const c_void,
         set_site as *const c_void,
+        add_dependency as *const c_void,
     ];
     Extension { size: size_of::<Extension>() as u32, prebuilt, functions: Table(functions) }
 }

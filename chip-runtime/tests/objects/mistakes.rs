@@ -54,6 +54,43 @@ fn each_mistake_is_an_error_that_names_what_and_where() {
     }
 }
 
+/// Edges that cannot be, by the scalar of `edges` in graphs.cpp: the tasks are 1.0 and 1.1 with 1.2 between them.
+const EDGES: &[(u64, &[&str])] = &[
+    (1, &["task 1.1, kernel 4 `fill`: the edge from task 1.0 to task 1.1 closes a cycle"]),
+    (2, &["task 1.1, kernel 4 `fill`: the edge from task 1.1 to task 1.1 closes a cycle"]),
+    (3, &["task 0.77 is not a task that was submitted"]),
+];
+
+#[test]
+fn a_cycle_of_edges_is_an_error_that_names_its_task_and_where_that_was_submitted() {
+    let mut runtime = runtime(small(), &object("kernels.cpp", "-DOWN"), &KERNELS);
+    let orchestration = graph("edges");
+    let mut run = |front_end, case| {
+        let mut buffer = Buffer::of(&[0.0f32; 16]);
+        runtime
+            .run(front_end, soon(), |graph| {
+                let tensor = *graph.import(&mut buffer)?.desc();
+                orchestration.call(graph, &[TensorArg::InOut(tensor)], &[case])
+            })
+            .map(|()| buffer.to_vec().unwrap())
+    };
+    for front_end in [FrontEnd::Explicit, FrontEnd::Prebuilt] {
+        for &(case, parts) in EDGES {
+            let error = run(front_end, case).unwrap_err();
+            let text = error.to_string();
+            assert!(parts.iter().all(|part| text.contains(part)), "case {case}: {text}");
+            assert!(text.contains("graphs.cpp:"), "case {case}: {text}");
+            assert_eq!(error.code(), 5, "case {case}: {text}");
+            assert_eq!(run(front_end, 0).unwrap(), [6.0; 16], "after case {case}");
+        }
+    }
+    // Too late for an edge.
+    for (front_end, case) in [(FrontEnd::Explicit, 4), (FrontEnd::Inferred, 0)] {
+        let text = run(front_end, case).unwrap_err().to_string();
+        assert!(text.contains("published") && text.contains("graphs.cpp:"), "{text}");
+    }
+}
+
 #[test]
 fn an_entry_with_another_number_of_arguments_is_refused_before_it_starts() {
     let object = object("layouts_only.cpp", "-DRING");

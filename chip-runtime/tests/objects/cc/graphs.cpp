@@ -132,3 +132,25 @@ extern "C" void mistakes(const chip::EntryArgs &args) {
             break;
     }
 }
+
+// Tasks whose order is by edges alone, submitted the wrong way round: out = 2 * 3. By the scalar, more edges.
+extern "C" void edges(const chip::EntryArgs &args) {
+    const chip::Scope scope(chip::ScopeMode::MANUAL);
+    chip::TaskArgs scale, fill, none;
+    scale.inout(args.tensor(0));
+    scale.inout(args.tensor(0));
+    scale.scalar(3.0f);
+    const chip::TaskId second = chip::submit(chip::Kernels::aiv(1), scale).task_id();
+    fill.inout(args.tensor(0));
+    fill.scalar(2.0f);
+    const chip::TaskId first = chip::submit(chip::Kernels::aiv(4), fill).task_id();
+    const chip::TaskId between = chip::submit_dummy(none).task_id();
+    chip::add_dependency(second, between);
+    chip::add_dependency(between, first);
+    switch (args.scalar<int64_t>(0)) {
+        case 1: chip::add_dependency(first, second); break;
+        case 2: chip::add_dependency(first, first); break;
+        case 3: chip::add_dependency(first, chip::TaskId{77}); break;
+        case 4: chip::publish(first); chip::add_dependency(first, between); break;
+    }
+}

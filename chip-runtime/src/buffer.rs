@@ -96,7 +96,7 @@ impl<T: Element> Buffer<T> {
     pub fn write(&mut self, values: &[T]) -> Result<(), RuntimeError> {
         self.unused()?;
         if values.len() != self.len {
-            return Err(ArgumentError::NoSuchArgument { index: values.len(), have: self.len }.into());
+            return Err(ArgumentError::TooLong { end: values.len(), have: self.len }.into());
         }
         let to = UnsafeCell::raw_get(self.memory.words.as_ptr()).cast::<T>();
         // SAFETY: room for `len` elements, aligned; nobody else accesses them: no graph uses the buffer, and this is

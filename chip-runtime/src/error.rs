@@ -1,7 +1,7 @@
 //! Why a graph failed: what happened, and at which task, kernel and place of the orchestration.
 
 use crate::task::{KernelId, Site, TaskId};
-use comm_context::abi::AbiError;
+use comm_context::abi::{AbiError, DType};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub struct At {
 #[non_exhaustive]
 pub enum ErrorKind {
     /// A limit was set to something that cannot be.
-    #[error("the limit `{limit}` cannot be {value}; it is {allowed}")]
+    #[error("the limit `{limit}` cannot be {value}; set it to {allowed}")]
     Limit {
         /// Its name.
         limit: &'static str,
@@ -42,7 +42,7 @@ pub enum ErrorKind {
         allowed: &'static str,
     },
     /// Scopes are nested deeper than the limit.
-    #[error("scopes are nested {limit} deep, which is the limit (`scope_depth`)")]
+    #[error("scopes are nested {limit} deep, which is the limit; close some first, or raise `scope_depth`")]
     ScopeDepth {
         /// The limit.
         limit: usize,
@@ -54,7 +54,7 @@ pub enum ErrorKind {
         open: usize,
     },
     /// `scope_end` without `scope_begin`.
-    #[error("scope_end without a scope_begin")]
+    #[error("scope_end without a scope_begin; close each scope once")]
     NoScope,
     /// A ring has no free slot, and waiting for one can never end.
     #[error(
@@ -82,7 +82,8 @@ pub enum ErrorKind {
     },
     /// More edges than the limit.
     #[error(
-        "{limit} edges between unfinished tasks are the limit (`edges`), and none of these tasks can end"
+        "{limit} edges between unfinished tasks are the limit, and none of these tasks can end; publish tasks earlier, or \
+         raise `edges`"
     )]
     EdgesFull {
         /// The limit.
@@ -92,7 +93,10 @@ pub enum ErrorKind {
     #[error("{0}")]
     Argument(#[from] ArgumentError),
     /// A `sync_start` task can never have all its cores at once.
-    #[error("{blocks} blocks that start together need {need} {cores} cores, and the chip has {have}")]
+    #[error(
+        "{blocks} blocks that start together need {need} {cores} cores, and the chip has {have}; use fewer blocks, or leave \
+         `sync_start` out"
+    )]
     SyncStart {
         /// The blocks.
         blocks: u32,
@@ -127,7 +131,7 @@ pub enum ErrorKind {
     },
     /// Nothing runs, nothing is ready and no wait is armed, but tasks are left: none of them can ever start.
     #[error(
-        "nothing can complete: {left} tasks are left, each waits for another one{}",
+        "nothing can complete: {left} tasks are left, each waits for another one{}; take an edge between them out",
         cycle_text(.cycle)
     )]
     NothingCompletes {
@@ -137,7 +141,9 @@ pub enum ErrorKind {
         cycle: Vec<TaskId>,
     },
     /// A dependency would close a cycle.
-    #[error("the edge from {before} to {after} closes a cycle: {after} comes before {before} already")]
+    #[error(
+        "the edge from {before} to {after} closes a cycle: {after} comes before {before} already; leave one of the two out"
+    )]
     Cycle {
         /// What should come first.
         before: TaskId,
@@ -145,7 +151,7 @@ pub enum ErrorKind {
         after: TaskId,
     },
     /// The deadline passed.
-    #[error("the graph did not end within {limit:?}: {table}")]
+    #[error("the graph did not end within {limit:?}; give it more time, or see what it was doing: {table}")]
     TimedOut {
         /// What it was given.
         limit: Duration,
@@ -170,7 +176,10 @@ pub enum ErrorKind {
     #[error("the runtime panicked, please report it: {0}")]
     Panicked(String),
     /// A kernel of an earlier run has not returned.
-    #[error("a kernel of an earlier run has not returned, so the runtime cannot be used: {table}")]
+    #[error(
+        "a kernel of an earlier run has not returned, and nothing else can run before; wait with `await_kernels`, or end \
+         this process: {table}"
+    )]
     StillRunning {
         /// Which kernels.
         table: String,
@@ -196,7 +205,7 @@ pub enum ErrorKind {
         instead: &'static str,
     },
     /// The system refused memory or a thread.
-    #[error("the system refused {what}: {why}")]
+    #[error("the system refused {what}: {why}; set lower limits, or see those of this process and container")]
     System {
         /// What was asked for.
         what: &'static str,
@@ -210,7 +219,10 @@ pub enum ErrorKind {
 #[non_exhaustive]
 pub enum ArgumentError {
     /// Too many tensors or scalars.
-    #[error("a task has at most {most} {what}, not {given}")]
+    #[error(
+        "a task or an entry has at most {most} {what}, not {given}; join tensors that lie side by side, or pass scalars in a \
+         tensor"
+    )]
     TooMany {
         /// `tensors` or `scalars`.
         what: &'static str,
@@ -220,7 +232,7 @@ pub enum ArgumentError {
         given: usize,
     },
     /// A kernel that nobody registered.
-    #[error("kernel {0} is not registered")]
+    #[error("kernel {0} is not registered; register it with the runtime before the run")]
     UnknownKernel(KernelId),
     /// No kernel at all.
     #[error("the task has no kernel; submit it as a dummy task if it only orders others")]
@@ -234,7 +246,10 @@ pub enum ArgumentError {
         source: AbiError,
     },
     /// A tensor lies in memory that the graph does not know.
-    #[error("tensor {index}: {bytes} bytes at {addr:#x} lie in no buffer that was given to the graph")]
+    #[error(
+        "tensor {index}: {bytes} bytes at {addr:#x} lie in no buffer that was given to the graph; import the buffer first, or \
+         pass it to the entry"
+    )]
     UnknownMemory {
         /// Its place.
         index: usize,
@@ -245,7 +260,8 @@ pub enum ArgumentError {
     },
     /// A tensor is used whose scope has ended.
     #[error(
-        "tensor {index} is an output of {owner}, whose scope has ended; tensors live as long as the scope that made them"
+        "tensor {index} is an output of {owner}, whose scope has ended, and the tensor with it; use it inside, or allocate it \
+         outside"
     )]
     ScopeEnded {
         /// Its place.
@@ -254,7 +270,9 @@ pub enum ArgumentError {
         owner: TaskId,
     },
     /// An owner that is not a task of this graph, or not of that memory.
-    #[error("tensor {index} says that {owner} made it, which did not make a tensor there")]
+    #[error(
+        "tensor {index} says that {owner} made it, which did not make a tensor there; take it from what submit returned"
+    )]
     NotOwner {
         /// Its place.
         index: usize,
@@ -262,16 +280,18 @@ pub enum ArgumentError {
         owner: TaskId,
     },
     /// A dependency on a task that does not exist.
-    #[error("{0} is not a task that was submitted to this graph")]
+    #[error("{0} is not a task that was submitted to this graph; take its id from what submit returned")]
     UnknownTask(TaskId),
     /// A dependency is added to a task that may run already.
     #[error("{0} is published already; add its dependencies before")]
     Published(TaskId),
     /// A number of blocks that cannot be.
-    #[error("{0} blocks; a task has 1 to 65535")]
+    #[error("a task with {0} blocks; it has 1 to 65535: give each block more of the work")]
     Blocks(u32),
     /// An index outside the tensor.
-    #[error("the index {index:?} is outside a tensor of shape {shape:?}")]
+    #[error(
+        "the index {index:?} is outside a tensor of shape {shape:?}; give one number for each dimension, counted from 0"
+    )]
     Index {
         /// The index.
         index: Vec<u32>,
@@ -279,10 +299,14 @@ pub enum ArgumentError {
         shape: Vec<u32>,
     },
     /// Elements of this type cannot be compared or accessed one by one.
-    #[error("elements of type {0} cannot be accessed one by one")]
+    #[error("elements of type {} cannot be accessed one by one; use a kernel", type_name(*.0))]
     ElementType(u8),
     /// A typed tensor of another type.
-    #[error("the tensor has elements of type {found}, not {wanted}")]
+    #[error(
+        "the tensor has elements of type {}, and the call is for {}; use the type of the tensor",
+        type_name(*.found),
+        type_name(*.wanted)
+    )]
     OtherType {
         /// What it has.
         found: u8,
@@ -290,11 +314,19 @@ pub enum ArgumentError {
         wanted: u8,
     },
     /// There are fewer arguments.
-    #[error("argument {index} of {have}")]
+    #[error("there is no argument {index}; there are {have}, counted from 0")]
     NoSuchArgument {
         /// The place.
         index: usize,
         /// How many there are.
+        have: usize,
+    },
+    /// More elements than there is room for.
+    #[error("elements up to {end} do not fit into {have}; access fewer, or make it longer")]
+    TooLong {
+        /// Where they end.
+        end: usize,
+        /// How many there is room for.
         have: usize,
     },
     /// A kernel writes a tensor that its task only reads.
@@ -304,7 +336,7 @@ pub enum ArgumentError {
     #[error("{0}")]
     Malformed(String),
     /// A buffer that an earlier graph may still write.
-    #[error("the buffer is in use by a graph that has not ended")]
+    #[error("the buffer is in use by a kernel that has not returned; wait for it with `await_kernels`")]
     BufferInUse,
 }
 
@@ -375,6 +407,10 @@ impl fmt::Display for RuntimeError {
 }
 
 impl std::error::Error for RuntimeError {}
+
+fn type_name(code: u8) -> String {
+    DType::from_code(code).map_or_else(|_| format!("{code} (unknown)"), |dtype| format!("{dtype:?}"))
+}
 
 fn last_text(submitted: u64) -> String {
     match submitted {

@@ -188,9 +188,7 @@ impl<T: Element> Elements<'_, T> {
         mut piece: impl FnMut(u64, std::ops::Range<usize>),
     ) -> Result<(), RuntimeError> {
         if from.checked_add(count).is_none_or(|end| end > self.len) {
-            return Err(
-                ArgumentError::NoSuchArgument { index: from.saturating_add(count), have: self.len }.into()
-            );
+            return Err(ArgumentError::TooLong { end: from.saturating_add(count), have: self.len }.into());
         }
         let start = self.desc.addr + self.desc.start_offset * size_of::<T>() as u64;
         if self.desc.is_contiguous == 1 {

@@ -344,8 +344,8 @@ fn an_orchestration_that_never_returns_is_told_with_its_last_task() {
         assert!(text.contains("the orchestration has not returned in 50ms"), "{text}");
         assert!(error.at.site.is_some_and(|site| site.file.ends_with("bad_input.rs")), "{error:?}");
         match tasks {
-            0 => assert!(text.contains("has submitted nothing") && error.at.task.is_none(), "{text}"),
-            _ => assert!(text.contains("task 0.2: ") && text.contains("last of 3 tasks"), "{text}"),
+            0 => assert!(text.contains(" in 50ms and has submitted nothing; code that does not return cannot be stopped, its process can: ") && error.at.task.is_none(), "{text}"),
+            _ => assert!(text.contains("task 0.2: ") && text.contains("50ms, and this is the last of 3 tasks that it submitted; "), "{text}"),
         }
     }
     assert!(errors.try_recv().is_err());

@@ -206,7 +206,10 @@ fn a_kernel_that_spins_ends_with_the_deadline_of_the_run() {
     };
     run(&y).unwrap();
     let error = run(&x).unwrap_err().to_string();
-    assert!(error.contains("one of the 1 tasks") && error.contains("hw_runtime.rs"), "{error}");
+    assert!(
+        error.contains("one of the 1 tasks of the graph (run at ") && error.contains("hw_runtime.rs"),
+        "{error}"
+    );
     // It has faulted: nothing is released on it.
     device.abandon().unwrap();
     drop((graphs, x, y, device));

@@ -172,7 +172,8 @@ fn a_prebuilt_graph_that_waits_for_what_nobody_signals_is_refused() {
                     "task 0.2",
                     "kernel 0 `add`",
                     "word 0x8 of window `base`",
-                    "the graph of that rank never",
+                    "the graph of that rank never does; add the signal there, or name `Unknown` as who signals if that is a \
+                     kernel or the host",
                 ];
                 assert!(parts.iter().all(|part| text.contains(part)), "{text}");
                 assert!(text.contains(&format!("rank {from}")) && text.contains("signals.rs:"), "{text}");

@@ -55,7 +55,7 @@ pub(super) unsafe fn task_args(
     const HEAD: usize = offset_of!(abi::TaskArgs, dump);
     const { assert!(HEAD == offset_of!(abi::PrebuiltTaskArgs, dump)) };
     if list.is_null() {
-        return Err(malformed("there is no argument list (null)"));
+        return Err(malformed("there is no argument list (null); pass the address of an OrchTaskArgs"));
     }
     let mut head = abi::TaskArgs::zeroed();
     // SAFETY: a list of either flavour starts with so many bytes of these fields.
@@ -67,7 +67,7 @@ pub(super) unsafe fn task_args(
         // SAFETY: the text of an argument list is null or a NUL-terminated literal.
         let text = unsafe { shim::owned(launch.error_text as *const _) };
         return Err(malformed(if text.is_empty() {
-            "the argument list is marked as wrong".into()
+            "the argument list is marked as wrong, and does not say why; see the calls that filled it".into()
         } else {
             text
         }));
@@ -103,7 +103,9 @@ pub(super) unsafe fn task_args(
         },
     };
     if number > MOST_DEPENDENCIES || (number > 0 && dependencies == 0) {
-        return Err(malformed(format!("{number} dependencies at {dependencies:#x}")));
+        return Err(malformed(format!(
+            "{number} dependencies at {dependencies:#x} cannot be; pass an array and its length"
+        )));
     }
     for index in 0..u64::from(number) {
         // SAFETY: so many ids are there.
@@ -124,8 +126,8 @@ fn count(count: i32, most: usize, what: &'static str) -> Result<usize, RuntimeEr
 /// # Safety
 /// `at` is null or the address of what `tag` says.
 unsafe fn tensor_arg(index: usize, tag: i32, at: u64) -> Result<TensorArg, RuntimeError> {
-    let tag =
-        TensorTag::from_code(tag).ok_or_else(|| malformed(format!("tensor {index} has the tag {tag}")))?;
+    let tag = TensorTag::from_code(tag)
+        .ok_or_else(|| malformed(format!("tensor {index} has the unknown tag {tag}; use an OrchTag")))?;
     if tag == TensorTag::Output {
         // SAFETY: a description of a tensor, or null.
         let info = unsafe { copy::<abi::CreateInfo>(at) };
@@ -187,12 +189,14 @@ unsafe fn predicate(launch: &Launch) -> Result<Option<Predicate>, RuntimeError> 
         Some(Comparison::Lt) => Compare::Lt,
         Some(Comparison::Ge) => Compare::Ge,
         Some(Comparison::Le) => Compare::Le,
-        None => return Err(malformed(format!("the predicate compares by {}", given.op))),
+        None => {
+            return Err(malformed(format!("the predicate compares by {}; use an OrchComparison", given.op)));
+        }
     };
     let ndims = given.ndims as usize;
     if ndims > TENSOR_MAX_DIMS {
         return Err(malformed(format!(
-            "the predicate has {ndims} indices; a tensor has at most {TENSOR_MAX_DIMS}"
+            "the predicate has {ndims} indices; pass one for each dimension, at most {TENSOR_MAX_DIMS}"
         )));
     }
     // SAFETY: as the caller promises.
@@ -205,7 +209,8 @@ unsafe fn predicate(launch: &Launch) -> Result<Option<Predicate>, RuntimeError> 
 pub(super) unsafe fn kernels(at: *const abi::KernelIds) -> Result<Kernels, RuntimeError> {
     // SAFETY: as the caller promises.
     let ids = unsafe { copy::<abi::KernelIds>(at as u64) };
-    let ids = ids.ok_or_else(|| malformed("there are no kernels (null)"))?;
+    let ids =
+        ids.ok_or_else(|| malformed("there are no kernels (null); pass the address of an OrchKernelIds"))?;
     let kernel = |id: i32| (id != -1).then_some(KernelId(id as u32));
     Ok(Kernels { aic: kernel(ids.aic), aiv0: kernel(ids.aiv0), aiv1: kernel(ids.aiv1) })
 }
@@ -216,7 +221,9 @@ pub(super) unsafe fn kernels(at: *const abi::KernelIds) -> Result<Kernels, Runti
 /// `at` is null or the address of `ndims` numbers.
 pub(super) unsafe fn indices(ndims: u32, at: *const u32) -> Result<[u32; TENSOR_MAX_DIMS], RuntimeError> {
     if ndims as usize > TENSOR_MAX_DIMS || (ndims > 0 && at.is_null()) {
-        return Err(malformed(format!("{ndims} indices; a tensor has at most {TENSOR_MAX_DIMS}")));
+        return Err(malformed(format!(
+            "{ndims} indices; pass one for each dimension, at most {TENSOR_MAX_DIMS}"
+        )));
     }
     let mut indices = [0; TENSOR_MAX_DIMS];
     for (place, index) in indices[..ndims as usize].iter_mut().enumerate() {

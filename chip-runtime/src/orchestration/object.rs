@@ -103,7 +103,7 @@ impl Orchestration {
     ) -> Result<(), RuntimeError> {
         let Ok(_busy) = self.context.busy.try_lock() else {
             let text = format!(
-                "{} builds a graph already; one object builds one at a time",
+                "{} builds a graph already; build one after the other, or load copies of the object",
                 self.object.path.display()
             );
             return Err(ErrorKind::Orchestration(text).into());
@@ -134,7 +134,10 @@ impl Orchestration {
         if usize::try_from(wanted) == Ok(given) {
             return Ok(());
         }
-        let text = format!("the entry of {} expects {wanted} arguments, not {given}", self.object.name());
+        let text = format!(
+            "the entry of {} expects {wanted} arguments, not {given}; pass its tensors and scalars, each once",
+            self.object.name()
+        );
         Err(ArgumentError::Malformed(text).into())
     }
 }
@@ -145,9 +148,10 @@ fn descriptors(tensors: &[TensorArg]) -> Result<Vec<TensorDesc>, RuntimeError> {
         | TensorArg::InOut(desc)
         | TensorArg::OutputExisting(desc)
         | TensorArg::NoDep(desc) => Ok(*desc),
-        TensorArg::Output(_) => {
-            Err(ArgumentError::Malformed("the tensors of an entry exist; none is made for it".into()).into())
-        }
+        TensorArg::Output(_) => Err(ArgumentError::Malformed(
+            "an entry has no tensors to be made; pass tensors that exist, as input, inout or output".into(),
+        )
+        .into()),
     };
     tensors.iter().map(desc).collect()
 }

@@ -273,7 +273,10 @@ unsafe extern "C" fn alloc_tensors(rt: *mut Context, args: *const c_void) -> Tas
         unsafe { decode::task_args(args, active.flavour, &mut list)? };
         let creates = list.tensors.iter().map(|tensor| match tensor {
             TensorArg::Output(create) => Ok(*create),
-            _ => Err(ArgumentError::Malformed("only outputs are allocated".into()).into()),
+            _ => Err(ArgumentError::Malformed(
+                "only outputs are allocated; pass other tensors to a task".into(),
+            )
+            .into()),
         });
         let submitted = graph.allocate(&creates.collect::<Result<Vec<_>, RuntimeError>>()?)?;
         Ok(active.keep(&submitted))

@@ -18,7 +18,7 @@ pub enum SignalError {
         domain: Domain,
     },
     /// A rank that the domain does not have.
-    #[error("there is no rank {rank}: the domain has {nranks}")]
+    #[error("there is no rank {rank}; the domain has {nranks}, counted from 0")]
     NoSuchRank {
         /// The rank.
         rank: u32,
@@ -26,7 +26,9 @@ pub enum SignalError {
         nranks: u32,
     },
     /// A word that does not lie in the window.
-    #[error("a word at {offset:#x} is outside the window, which has {size:#x} bytes")]
+    #[error(
+        "a word at {offset:#x} is outside the window, which has {size:#x} bytes; name one inside, or allocate more"
+    )]
     OutsideWindow {
         /// Where it would be.
         offset: u64,
@@ -34,7 +36,7 @@ pub enum SignalError {
         size: u64,
     },
     /// A word that is not aligned.
-    #[error("a word at {at:#x} is not at a multiple of 4")]
+    #[error("a word at {at:#x} is not at a multiple of 4; choose another")]
     NotAligned {
         /// Where it would be.
         at: u64,
@@ -64,7 +66,7 @@ pub enum SignalError {
         known: Vec<String>,
     },
     /// An element outside a buffer.
-    #[error("`{name}` has {count} elements, and no element {index}")]
+    #[error("`{name}` has no element {index}; it has {count}, counted from 0")]
     NoSuchElement {
         /// The buffer.
         name: String,
@@ -74,7 +76,9 @@ pub enum SignalError {
         count: u64,
     },
     /// A completion that a kernel asked for and that does not exist.
-    #[error("a kernel asked for its completion to wait in a way that is not known: {what}")]
+    #[error(
+        "a kernel asked for its completion to wait in a way that is not known: {what}; use complete_when of kernel_completion.h"
+    )]
     Completion {
         /// What it asked for.
         what: String,
@@ -88,7 +92,7 @@ pub enum SignalError {
         waits: String,
     },
     /// The deadline passed.
-    #[error("no signal came within {limit:?}: {waits}")]
+    #[error("no signal came within {limit:?}; give it more time, or see what was awaited: {waits}")]
     TimedOut {
         /// How long it was.
         limit: Duration,
@@ -99,7 +103,7 @@ pub enum SignalError {
     #[error("{0}")]
     Deadlock(Deadlock),
     /// A peer has proved that no chip can move any more.
-    #[error("rank {by} found that no chip can go on: {waits}")]
+    #[error("rank {by} found that no chip can go on, see its error; here {waits}")]
     StuckElsewhere {
         /// Who proved it, and tells the whole story.
         by: u32,

@@ -120,8 +120,17 @@ fn a_completion_that_a_kernel_asked_for_is_a_wait() {
         unsafe { one.arm_completion(TaskId(1), entry) }
     };
     assert!(arm(&entry).unwrap());
-    assert!(matches!(arm(&CompletionEntry { kind: 1, ..entry }), Err(SignalError::Completion { .. })));
-    assert!(matches!(arm(&CompletionEntry { address: 0, ..entry }), Err(SignalError::Completion { .. })));
+    for (wrong, what) in [
+        (CompletionEntry { kind: 1, ..entry }, "type 1; 0 is known"),
+        (CompletionEntry { address: 0, ..entry }, "a word at address 0"),
+    ] {
+        assert_eq!(
+            arm(&wrong).unwrap_err().to_string(),
+            format!(
+                "a kernel asked for its completion to wait in a way that is not known: {what}; use complete_when of kernel_completion.h"
+            )
+        );
+    }
     assert!(matches!(
         arm(&CompletionEntry { address: address + 1, ..entry }),
         Err(SignalError::NotAligned { .. })
@@ -158,12 +167,15 @@ fn chips_that_wait_for_each_other_fail_at_once_and_name_the_cycle() {
     two.poll(true, &mut met).unwrap();
     let SignalError::Deadlock(deadlock) = failure(&mut one) else { panic!("no deadlock") };
     assert!(deadlock.is_cycle && deadlock.chain.len() == 2, "{deadlock:?}");
-    let text = deadlock.to_string();
-    assert!(
-        text.contains("task 0.4 of rank 0 waits for rank 2 (word 0x40 of the base window is 0, not 1)"),
-        "{text}"
+    assert_eq!(
+        deadlock.to_string(),
+        "no chip can go on: task 0.6 of rank 2 waits for rank 0 (word 0x40 of the base window is 0, not 1); task 0.4 of \
+         rank 0 waits for rank 2 (word 0x40 of the base window is 0, not 1); each waits for the next, the last for the first"
     );
-    assert!(matches!(failure(&mut two), SignalError::StuckElsewhere { by: 0, .. }));
+    let error = failure(&mut two);
+    assert!(matches!(error, SignalError::StuckElsewhere { by: 0, .. }), "{error}");
+    let start = "rank 0 found that no chip can go on, see its error; here task 0.5 waits for rank 0 (word 0x40 of window `base` is";
+    assert!(error.to_string().starts_with(start), "{error}");
 }
 
 #[test]
@@ -184,9 +196,10 @@ fn a_wait_for_nobody_in_particular_has_the_deadline() {
     one.arm(TaskId(5), &wait(1, Signaller::Unknown)).unwrap();
     let error = failure(&mut one);
     assert!(matches!(error, SignalError::TimedOut { .. }) && error.code() == 102, "{error}");
-    assert!(
-        error.to_string().contains("waits for somebody (word 0x40 of window `base` is 0, not 1)"),
-        "{error}"
+    assert_eq!(
+        error.to_string(),
+        "no signal came within 30ms; give it more time, or see what was awaited: task 0.5 waits for somebody (word 0x40 of \
+         window `base` is 0, not 1)"
     );
 }
 

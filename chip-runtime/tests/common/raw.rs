@@ -11,6 +11,23 @@ use comm_context::abi::{CompletionEntry, KERNEL_LOCAL_CONTEXT_ARG, LocalContext,
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// A kernel that asks for more completions than there is room for fails so.
+pub(crate) fn too_many_completions() -> String {
+    let mut runtime = Runtime::new(Limits { clusters: 1, ..Limits::default() }).unwrap();
+    // SAFETY: accesses its context.
+    unsafe {
+        runtime.set_raw_kernel(KernelId(10), "asks", |args| {
+            let local = &*(*args.add(KERNEL_LOCAL_CONTEXT_ARG) as *const LocalContext);
+            (local.completion_count as *mut u32).write(1000);
+            Ok(())
+        });
+    }
+    let run = runtime.run(FrontEnd::Inferred, soon(), |graph| {
+        graph.submit(Kernels::aiv(KernelId(10)), &TaskArgs::new()).map(drop)
+    });
+    run.unwrap_err().kind.to_string()
+}
+
 /// The first task ends when a word is there that its kernel named; the second, which depends on it, sees that.
 pub(crate) fn completion_waits() {
     let chips = Signals::in_process(1, 4096).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::build::{graph, object, orchestration, runtime, small, soon};
 use chip_runtime::signals::Signals;
-use chip_runtime::{Buffer, FrontEnd, Limits, Orchestration, Runtime, RuntimeError, TensorArg};
+use chip_runtime::{Buffer, Create, FrontEnd, Limits, Orchestration, Runtime, RuntimeError, TensorArg};
 
 const KERNELS: [&str; 7] = ["add", "scale", "add", "add", "fill", "throws", "fails"];
 
@@ -17,26 +17,43 @@ fn run(runtime: &mut Runtime, orchestration: &Orchestration, case: u64) -> Resul
 /// The code and parts of the text of each mistake, by its number in `mistakes` of graphs.cpp.
 const CASES: &[(u64, i32, &[&str])] = &[
     (1, 9, &["std::runtime_error: nothing to build"]),
-    (2, 1, &["1 scopes are open"]),
-    (3, 9, &["`submit_task` was called by another thread", "graphs.cpp:"]),
+    (2, 1, &["1 scopes are open at the end of the orchestration; close each scope that it opens"]),
+    (
+        3,
+        9,
+        &[
+            "`submit_task` was called by another thread than the one that the entry runs on; a graph is built by one thread",
+            "graphs.cpp:",
+        ],
+    ),
     (4, 5, &["kernel 77 is not registered", "graphs.cpp:"]),
     (5, 5, &["tensor 0: the tensor ends", "graphs.cpp:"]),
     (6, 5, &["is not a task that was submitted", "graphs.cpp:"]),
     (7, 7, &["1000 blocks that start together", "graphs.cpp:"]),
     // The place is that of the scope, which the run opened.
     (8, 3, &["task 0.0", "8 slots", "mistakes.rs:"]),
-    (9, 9, &["mistakes: rounds=3 of four (code 42", "graphs.cpp:"]),
+    (9, 9, &["mistakes: rounds=3 of four (code 42, reported by the orchestration)", "graphs.cpp:"]),
     (10, 9, &["task 0.0, kernel 5 `throws`", "std::overflow_error: too much", "graphs.cpp:"]),
     (11, 5, &["kernel 77 is not registered", "graphs.cpp:"]),
     (12, 5, &["at most 32 tensors", "graphs.cpp:"]),
-    (13, 5, &["there is no argument list"]),
-    (14, 1, &["scope_end without a scope_begin"]),
+    (13, 5, &["there is no argument list (null); pass the address of an OrchTaskArgs"]),
+    (14, 1, &["scope_end without a scope_begin; close each scope once"]),
     (15, 9, &["ended abruptly: int"]),
-    (16, 9, &["task 0.0, kernel 6 `fails`", "17", "graphs.cpp:"]),
+    (16, 9, &["task 0.0, kernel 6 `fails`", "it set the error 17", "graphs.cpp:"]),
     (17, 5, &["0 blocks", "graphs.cpp:"]),
     (18, 9, &["std::out_of_range: the entry has fewer tensors"]),
     (19, 101, &["outside the window", "graphs.cpp:"]),
-    (20, 101, &["no rank 9", "graphs.cpp:"]),
+    (20, 101, &["there is no rank 9; the domain has 2, counted from 0", "graphs.cpp:"]),
+    (21, 5, &["the argument list is marked as wrong, and does not say why; see the calls that filled it"]),
+    (22, 5, &["3 dependencies at 0x0 cannot be; pass an array and its length"]),
+    (23, 5, &["tensor 0 has the unknown tag 9; use an OrchTag"]),
+    (24, 5, &["the predicate compares by 99; use an OrchComparison"]),
+    (25, 5, &["the predicate has 6 indices; pass one for each dimension, at most 5"]),
+    (26, 5, &["there are no kernels (null); pass the address of an OrchKernelIds"]),
+    (27, 5, &["6 indices; pass one for each dimension, at most 5"]),
+    (28, 5, &["only outputs are allocated; pass other tensors to a task"]),
+    (29, 5, &["tensor 0: the descriptor of the tensor is null"]),
+    (30, 5, &["tensor 0: the description of the tensor is null"]),
 ];
 
 #[test]
@@ -97,5 +114,29 @@ fn an_entry_with_another_number_of_arguments_is_refused_before_it_starts() {
     let mut runtime = runtime(small(), &object, &["add"]);
     let orchestration = orchestration(&object, None);
     let error = run(&mut runtime, &orchestration, 0).unwrap_err();
-    assert!(error.to_string().contains("expects 6 arguments, not 2"), "{error}");
+    assert!(
+        error.to_string().contains("expects 6 arguments, not 2; pass its tensors and scalars, each once"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_entry_with_too_many_arguments_or_ones_to_be_made_is_refused() {
+    let mut runtime = runtime(small(), &object("kernels.cpp", "-DOWN"), &KERNELS);
+    let orchestration = graph("mistakes");
+    let mut call = |tensors: &[TensorArg], scalars: &[u64]| {
+        let run =
+            runtime.run(FrontEnd::Inferred, soon(), |graph| orchestration.call(graph, tensors, scalars));
+        run.unwrap_err().to_string()
+    };
+    let made = TensorArg::Output(Create::of::<f32>(&[16]));
+    let told = call(&[made], &[0]);
+    assert!(
+        told.contains(
+            "an entry has no tensors to be made; pass tensors that exist, as input, inout or output"
+        ),
+        "{told}"
+    );
+    let told = call(&[], &[0; 129]);
+    assert!(told.contains("a task or an entry has at most 128 scalars, not 129; join tensors"), "{told}");
 }

@@ -101,13 +101,21 @@ fn only_an_object_of_the_known_version_with_its_functions_is_loaded() {
         let error = load(&path, Some("mistakes"), version);
         assert!(matches!(&error, LoadError::Version { given } if given == version), "{error}");
     }
-    let error = load(&path, None, VERSION);
-    assert!(error.to_string().contains("does not export `aicpu_orchestration_entry`"), "{error}");
-    let error = load(&object("kernels.cpp", "-DOWN"), Some("add"), VERSION);
-    assert!(error.to_string().contains("`framework_bind_runtime`"), "{error}");
+    assert_eq!(
+        load(&path, Some("mistakes"), "later").to_string(),
+        "objects of version `later` are not supported, only `pto2-2026-08`; compile the orchestration for that version"
+    );
+    let error = load(&path, None, VERSION).to_string();
+    let none = " does not export `aicpu_orchestration_entry`, which builds the graph; declare it extern \"C\", or name another";
+    assert!(error.ends_with(none), "{error}");
+    let error = load(&object("kernels.cpp", "-DOWN"), Some("add"), VERSION).to_string();
+    let none = "`framework_bind_runtime`, which gets the runtime; include orchestration.h, which has it; ";
+    assert!(error.contains(none), "{error}");
     assert!(matches!(load(Path::new("missing.so"), None, VERSION), LoadError::File { .. }));
     let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
-    assert!(matches!(load(&text, None, VERSION), LoadError::Library { .. }));
+    let error = load(&text, None, VERSION).to_string();
+    let loader = "; build it as a shared object for this machine, with -shared -fPIC, and see ldd for the libraries that it needs";
+    assert!(error.contains("Cargo.toml cannot be loaded: ") && error.ends_with(loader), "{error}");
 }
 
 /// One tensor of one float, and what it is in the end.

@@ -130,6 +130,47 @@ extern "C" void mistakes(const chip::EntryArgs &args) {
             chip::signal(9, 0, 1);
             chip::submit(chip::Kernels::aiv(4), task);
             break;
+        case 21:
+            task.has_error = true;
+            chip::submit(chip::Kernels::aiv(4), task);
+            break;
+        case 22:
+            task.dependency_count = 3;
+            chip::submit(chip::Kernels::aiv(4), task);
+            break;
+        case 23:
+            task.tags[0] = 9;
+            chip::submit(chip::Kernels::aiv(4), task);
+            break;
+        case 24:
+            task.predicate.op = 99;
+            chip::submit(chip::Kernels::aiv(4), task);
+            break;
+        case 25:
+            task.predicate.op = ORCH_EQ;
+            task.predicate.ndims = 6;
+            chip::submit(chip::Kernels::aiv(4), task);
+            break;
+        case 26: {
+            OrchRuntime *rt = chip::runtime();
+            rt->ops->submit_task(rt, nullptr, &task);
+            break;
+        }
+        case 27: {
+            const uint32_t indices[6] = {};
+            (void)chip::get_element<float>(tensor, 6, indices);
+            break;
+        }
+        case 28: chip::allocate(task); break;
+        case 29:
+            task.refs[0] = nullptr;
+            chip::submit(chip::Kernels::aiv(4), task);
+            break;
+        case 30:
+            task.tags[0] = ORCH_OUTPUT;
+            task.refs[0] = nullptr;
+            chip::submit(chip::Kernels::aiv(4), task);
+            break;
     }
 }
 

@@ -152,7 +152,7 @@ impl Args {
             return Err(Failure::new(ErrorCode::Invalid, text).in_phase("submit"));
         }
         if tensors <= Self::MAX_TENSORS && scalars <= Self::MAX_SCALARS {
-            return Ok(());
+            return self.check_tensors();
         }
         let text = format!(
             "a task with {tensors} tensors and {scalars} scalars; it takes at most {} tensors and {} scalars: \
@@ -161,6 +161,20 @@ impl Args {
             Self::MAX_SCALARS
         );
         Err(Failure::new(ErrorCode::Invalid, text).in_phase("submit"))
+    }
+
+    /// Refuses a descriptor that contradicts itself, which a chip would not take for a task.
+    fn check_tensors(&self) -> Result<(), Failure> {
+        for (index, tensor) in self.tensors.iter().enumerate() {
+            if let Err(why) = tensor.check() {
+                let text = format!(
+                    "tensor {index} of the task is malformed: {why}; make it with flat_tensor or TensorDesc::builder, and \
+                     change no field of it"
+                );
+                return Err(Failure::new(ErrorCode::Invalid, text).in_phase("submit"));
+            }
+        }
+        Ok(())
     }
 
     /// The tensors, each with its access.

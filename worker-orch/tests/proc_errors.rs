@@ -168,6 +168,15 @@ fn submits_that_are_refused() {
         0,
         "in submit: invalid argument: `gone` was unregistered; register it again and use the new Program",
     );
+    let mut wrong = x.tensor();
+    wrong.extent = 3;
+    refused(
+        program,
+        &Args::new().tensor(&x.tensor(), Access::Input).tensor(&wrong, Access::Output),
+        0,
+        "in submit: invalid argument: tensor 1 of the task is malformed: extent is 3, shape and strides say 2; make it with \
+         flat_tensor or TensorDesc::builder, and change no field of it",
+    );
     let of = |tensor, access| Args::new().tensor(&tensor, access).scalar(7);
     let set = "; the signature of `signed` is set with Worker::set_signature";
     refused(

@@ -169,8 +169,10 @@ def test_a_function_that_dies_is_named():
 
 
 def test_wrong_arguments_are_refused_and_the_worker_goes_on(scale):
-    with pytest.raises(chipcomm.InvalidError, match="there is no level 2"):
+    with pytest.raises(chipcomm.InvalidError, match="there is no level 2; a Worker of chips has level 3, one of Workers a higher one"):
         chipcomm.Worker(level=2)
+    with pytest.raises(chipcomm.InvalidError, match="there is no level -1; a Worker of chips has level 3, one of Workers a higher one"):
+        chipcomm.Worker(level=-1)
     with pytest.raises(TypeError, match="block_dim"):
         chipcomm.Worker(block_dim=3)
     with pytest.raises(chipcomm.InvalidError, match="unknown platform"):

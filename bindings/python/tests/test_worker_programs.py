@@ -198,7 +198,7 @@ def test_what_goes_wrong_below_a_worker_of_workers_is_an_exception_above():
     worker = chipcomm.Worker(level=4)
     with pytest.raises(chipcomm.InvalidError, match="under itself"):
         worker.add_worker(worker)
-    with pytest.raises(chipcomm.InvalidError, match="of level 4 cannot be under one of level 3"):
+    with pytest.raises(chipcomm.InvalidError, match="a Worker of level 4 cannot be under one of level 3; put it under one of a higher level"):
         lower.add_worker(worker)
     with pytest.raises(chipcomm.InvalidError, match="no devices of its own"):
         chipcomm.Worker(level=4, device_ids=[0])

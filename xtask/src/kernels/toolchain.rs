@@ -1,5 +1,6 @@
 //! The compilers of kernels: the vendor's for chips, and g++ for the vendor double.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -53,7 +54,7 @@ pub(crate) enum Toolchain {
 impl Toolchain {
     /// The vendor's compiler and linker, in the toolkit's folders or on the search path; the error says what is missing.
     pub(crate) fn vendor(platform: Platform) -> Result<Self> {
-        let homes: Vec<PathBuf> = HOMES.iter().filter_map(std::env::var_os).map(PathBuf::from).collect();
+        let homes = homes(std::env::var_os);
         let path = std::env::var_os("PATH").unwrap_or_default();
         Self::vendor_in(platform, &homes, &std::env::split_paths(&path).collect::<Vec<_>>())
     }
@@ -135,6 +136,11 @@ impl Toolchain {
 /// What lies beside an object: the load option for vector cores.
 const DESCRIPTION: &str = "{\"magic\": \"RT_DEV_BINARY_MAGIC_ELF_AIVEC\", \"coreType\": \"VectorCore\"}\n";
 
+/// The folders of the toolkit that the environment names. A variable that is set to nothing names none.
+fn homes(variable: impl Fn(&'static str) -> Option<OsString>) -> Vec<PathBuf> {
+    HOMES.into_iter().filter_map(variable).filter(|home| !home.is_empty()).map(PathBuf::from).collect()
+}
+
 /// A program of the toolkit: in one of its folders, or in one of `path`.
 fn find(names: &[&str], homes: &[PathBuf], path: &[PathBuf]) -> Result<PathBuf> {
     let arch = format!("{}-linux", std::env::consts::ARCH);
@@ -179,7 +185,12 @@ mod tests {
         assert!(missed.contains("set_env.sh") && missed.contains(&folder.display().to_string()), "{missed}");
         assert_eq!(found.unwrap(), bin.join("ccec"));
         assert_eq!(on_path.unwrap(), bin.join("ccec"));
-        assert!(find(&COMPILERS, &[], &[]).unwrap_err().to_string().contains("ASCEND_HOME_PATH"));
+        let none = homes(|name| (name == "ASCEND_HOME_PATH").then(OsString::new));
+        assert_eq!(
+            find(&COMPILERS, &none, &[]).unwrap_err().to_string(),
+            "no bisheng or ccec found (ASCEND_HOME_PATH or ASCEND_TOOLKIT_HOME is not set, and not on the search path); \
+             install the CANN toolkit and source its set_env.sh"
+        );
     }
 
     #[test]

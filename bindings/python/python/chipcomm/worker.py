@@ -245,7 +245,7 @@ class Worker:
         if unknown:
             raise TypeError(f"a Worker has no settings {sorted(unknown)}")
         if not 0 <= level < 2**32:
-            raise InvalidError(f"there is no level {level}; levels start at {_CHIPS}")
+            raise InvalidError(f"there is no level {level}; a Worker of chips has level {_CHIPS}, one of Workers a higher one")
         self.level = level
         self.device_ids = list(device_ids)
         self._workers: list[Worker] = []

@@ -151,7 +151,9 @@ impl Worker {
         // What the call below refuses would be lost with it, so that is looked at here.
         if child.get().level >= self.level {
             let (lower, level) = (child.get().level, self.level);
-            let text = format!("a Worker of level {lower} cannot be under one of level {level}");
+            let text = format!(
+                "a Worker of level {lower} cannot be under one of level {level}; put it under one of a higher level"
+            );
             return Err(Raise::invalid(text).into());
         }
         if worker.chip_contexts().is_ok() || own.chip_contexts().is_ok() {

@@ -83,13 +83,13 @@ pub enum ConfigError {
         need: usize,
     },
     /// Two parts have one name.
-    #[error("`{name}` is declared twice; every buffer and region of a chip has its own name")]
+    #[error("`{name}` is declared twice; give every buffer and region of a chip its own name")]
     DuplicateName {
         /// The name.
         name: String,
     },
     /// A part without a name.
-    #[error("part {index} has no name; tasks find their buffers by name")]
+    #[error("part {index} has no name; give it one, by which tasks find it")]
     EmptyName {
         /// Which part, from 0.
         index: usize,
@@ -102,7 +102,8 @@ pub enum ConfigError {
     },
     /// The parts do not fit.
     #[error(
-        "the buffers need {need} bytes, the window has {window}; `{name}` is the first that does not fit"
+        "the buffers need {need} bytes, the window has {window}, and `{name}` is the first that does not fit; give \
+         `.window(bytes)` more"
     )]
     Overflow {
         /// The part.
@@ -123,7 +124,7 @@ pub enum ConfigError {
         host: usize,
     },
     /// More parts than the bootstrap mailbox has room for.
-    #[error("{count} buffers and regions are declared; a chip has at most {MAX_PARTS}")]
+    #[error("{count} buffers and regions are declared; a chip has at most {MAX_PARTS}: join some")]
     TooMany {
         /// How many.
         count: usize,
@@ -329,21 +330,66 @@ mod tests {
         // CB-2
         let host = HostSpan::new(Arc::new(Region::create("t", 4096).unwrap()), 0..12).unwrap();
         let x = |config: ChipConfig| config.buffer("x", DType::Float32, 4);
-        let is = |config: ChipConfig, want: ConfigError| assert_eq!(config.layout(), Err(want));
-        is(x(ChipConfig::new(3)), ConfigError::NoCommunicator { name: "x".into(), device: 3 });
-        is(x(chip().window(0)), ConfigError::NoWindow { name: "x".into(), need: 64 });
-        is(x(x(chip())), ConfigError::DuplicateName { name: "x".into() });
-        is(chip().region("", 4), ConfigError::EmptyName { index: 0 });
-        is(chip().region("s", 0), ConfigError::BadSize { name: "s".into() });
-        is(chip().buffer("b", DType::Float32, usize::MAX), ConfigError::BadSize { name: "b".into() });
-        is(x(chip()).region("s", usize::MAX - 70), ConfigError::BadSize { name: "s".into() });
-        let overflow = ConfigError::Overflow { name: "s".into(), need: 4160, window: 4096 };
-        is(x(chip()).region("s", 4096), overflow);
-        is(x(chip()).load_from(&host), ConfigError::HostSize { name: "x".into(), bytes: 16, host: 12 });
-        is(x(chip()).store_to(&host), ConfigError::HostSize { name: "x".into(), bytes: 16, host: 12 });
-        is(x(chip().load_from(&host)), ConfigError::NoPart { call: "load_from" });
-        is(chip().store_to(&host), ConfigError::NoPart { call: "store_to" });
+        let is = |config: ChipConfig, want: ConfigError, text: &str| {
+            assert_eq!(config.layout().map_err(|error| error.to_string()), Err(text.to_owned()));
+            assert_eq!(config.layout(), Err(want));
+        };
+        is(
+            x(ChipConfig::new(3)),
+            ConfigError::NoCommunicator { name: "x".into(), device: 3 },
+            "`x` needs a window, and the chip on device 3 has no communicator; call \
+             `.communicator(Membership::new(rank, nranks)?)` and `.window(bytes)`",
+        );
+        is(
+            x(chip().window(0)),
+            ConfigError::NoWindow { name: "x".into(), need: 64 },
+            "`x` needs a window; give its size with `.window(bytes)`, at least 64",
+        );
+        is(
+            x(x(chip())),
+            ConfigError::DuplicateName { name: "x".into() },
+            "`x` is declared twice; give every buffer and region of a chip its own name",
+        );
+        is(
+            chip().region("", 4),
+            ConfigError::EmptyName { index: 0 },
+            "part 0 has no name; give it one, by which tasks find it",
+        );
+        let size = |name: &str| {
+            format!(
+                "`{name}` is empty or larger than the address space; give it a count that fits the window"
+            )
+        };
+        is(chip().region("s", 0), ConfigError::BadSize { name: "s".into() }, &size("s"));
+        let huge = chip().buffer("b", DType::Float32, usize::MAX);
+        is(huge, ConfigError::BadSize { name: "b".into() }, &size("b"));
+        let huge = x(chip()).region("s", usize::MAX - 70);
+        is(huge, ConfigError::BadSize { name: "s".into() }, &size("s"));
+        is(
+            x(chip()).region("s", 4096),
+            ConfigError::Overflow { name: "s".into(), need: 4160, window: 4096 },
+            "the buffers need 4160 bytes, the window has 4096, and `s` is the first that does not fit; give `.window(bytes)` more",
+        );
+        for config in [x(chip()).load_from(&host), x(chip()).store_to(&host)] {
+            is(
+                config,
+                ConfigError::HostSize { name: "x".into(), bytes: 16, host: 12 },
+                "`x` has 16 bytes, its host buffer has 12; they must be equal",
+            );
+        }
+        for (config, call) in
+            [(x(chip().load_from(&host)), "load_from"), (chip().store_to(&host), "store_to")]
+        {
+            let text = format!(
+                "`.{call}(…)` comes before the first buffer or region; call it after the part that it fills"
+            );
+            is(config, ConfigError::NoPart { call }, &text);
+        }
         let many = (0..=MAX_PARTS).fold(chip(), |config, at| config.region(&at.to_string(), 1));
-        is(many, ConfigError::TooMany { count: MAX_PARTS + 1 });
+        let text = format!(
+            "{} buffers and regions are declared; a chip has at most {MAX_PARTS}: join some",
+            MAX_PARTS + 1
+        );
+        is(many, ConfigError::TooMany { count: MAX_PARTS + 1 }, &text);
     }
 }

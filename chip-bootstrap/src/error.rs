@@ -128,7 +128,9 @@ pub enum ChipError {
     Stuck(comm_hccl::Overrun),
     /// The thread that makes vendor calls could not be started.
     #[cfg(feature = "ascend")]
-    #[error("the thread for vendor calls could not be started")]
+    #[error(
+        "the thread for vendor calls could not be started; see `ulimit -u` and pids.max of the container"
+    )]
     Thread(#[source] io::Error),
 }
 
@@ -356,6 +358,10 @@ mod tests {
     #[test]
     fn a_bring_up_names_its_place_and_a_peer_that_is_to_blame() {
         let own = bring_up(ChipError::NoCommunicator);
+        assert_eq!(own.root_cause().message, "this chip has no communicator; give it one in its ChipConfig");
+        let cause = Box::new(ChipError::NoCommunicator.into());
+        let error = BringUpError { phase: BringUpPhase::Window, device: 7, rank: None, cause };
+        assert_eq!(error.to_string(), "device 7 did not come up: it failed in phase window");
         assert_eq!((own.code, own.rank, own.device), (ErrorCode::Invalid, Some(2), Some(7)));
         assert_eq!((own.pid, &*own.phase), (Some(std::process::id()), "window"));
         let how = Death::Signalled { signal: 9 };
@@ -371,11 +377,12 @@ mod tests {
         let text = source.to_string();
         let failure = Failure::from(ChipError::Host { during: "while inputs were staged", source });
         assert_eq!((failure.code, failure.root_cause().code), (ErrorCode::Invalid, ErrorCode::Invalid));
+        assert_eq!(failure.message, "host memory failed while inputs were staged");
         assert_eq!(failure.root_cause().message, text);
         let source = io::Error::from(io::ErrorKind::NotFound);
         let failure = Failure::from(ChipError::from(KernelError::File { path: "/k.so".into(), source }));
         assert_eq!((failure.code, &*failure.phase), (ErrorCode::Load, "load_kernel"));
-        assert!(failure.message.contains("/k.so"), "{failure}");
+        assert_eq!(failure.message, "kernel /k.so cannot be opened; check the path");
         assert_eq!(failure.chain().count(), 2);
     }
 }

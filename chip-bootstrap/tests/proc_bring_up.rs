@@ -143,7 +143,14 @@ fn bad_devices_and_missing_entries_are_reported_with_their_phase() {
         Failure::from(brought.map(drop).unwrap_err()).to_string()
     };
     let bad = refused(&ChipConfig::new(-3));
-    assert!(bad.contains("there is no device -3") && bad.contains("in device"), "{bad}");
+    assert!(
+        bad.contains("there is no device -3; devices count from 0") && bad.contains("in device"),
+        "{bad}"
+    );
     let lost = refused(&config(0, 1));
-    assert!(lost.contains("pass an Entry") && lost.contains("in communicator"), "{lost}");
+    assert!(
+        lost.contains("has a communicator, but nothing says where its group is; pass an Entry")
+            && lost.contains("in communicator"),
+        "{lost}"
+    );
 }

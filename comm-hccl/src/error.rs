@@ -54,7 +54,9 @@ pub enum DeviceError {
     #[error("the ACL runtime of this process was finalised and cannot be started again; start a new process")]
     Finalised,
     /// A copy or fill beyond the end.
-    #[error("{len} bytes at offset {offset} do not fit into {size} bytes of device memory")]
+    #[error(
+        "{len} bytes at offset {offset} do not fit into {size} bytes of device memory; copy fewer, or allocate more"
+    )]
     OutOfRange {
         /// Where it starts.
         offset: usize,
@@ -88,13 +90,13 @@ pub enum DeviceError {
         len: usize,
     },
     /// Something is used after its release.
-    #[error("the {what} is already released")]
+    #[error("the {what} is already released; use it before")]
     Released {
         /// What was used.
         what: &'static str,
     },
     /// A text for the vendor contains a NUL byte.
-    #[error("{what} {text:?} contains a NUL byte")]
+    #[error("{what} {text:?} contains a NUL byte; leave it out")]
     NulByte {
         /// What the text is.
         what: &'static str,
@@ -102,7 +104,7 @@ pub enum DeviceError {
         text: String,
     },
     /// A kernel's file cannot be read.
-    #[error("{} cannot be read: {reason}", path.display())]
+    #[error("{} cannot be read: {reason}; check the path", path.display())]
     KernelFile {
         /// The file.
         path: PathBuf,
@@ -131,7 +133,9 @@ pub enum DeviceError {
         peer: VisibleDevice,
     },
     /// The devices cannot reach each other.
-    #[error("{device} cannot reach the peer's {peer}: there is no peer-to-peer path between them")]
+    #[error(
+        "{device} cannot reach the peer's {peer}: there is no peer-to-peer path between them; choose others"
+    )]
     NoPeerPath {
         /// Ours.
         device: VisibleDevice,
@@ -159,7 +163,7 @@ pub enum DeviceError {
         source: Box<DeviceError>,
     },
     /// A vendor call succeeded with a result that it must not have.
-    #[error("{function} succeeded but returned {what}")]
+    #[error("{function} succeeded but returned {what}; check the versions of driver and CANN")]
     Unexpected {
         /// The function.
         function: &'static str,
@@ -227,3 +231,75 @@ macro_rules! acl_present {
 }
 
 pub(crate) use {acl, acl_optional, acl_present};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kinds are provoked on the double, by `tests/proc_device.rs` and `tests/proc_strict.rs`.
+    #[test]
+    fn what_the_errors_of_a_device_say() {
+        use DeviceError::*;
+        let (zero, one) = (LogicalDevice(0), LogicalDevice(1));
+        let (visible, peer) = (VisibleDevice(0), VisibleDevice(1));
+        for (error, text) in [
+            (
+                Unavailable { function: "aclX" },
+                "the installed CANN has no aclX; a newer one is needed for this",
+            ),
+            (
+                NoSuchDevice { device: one, count: 1 },
+                "logical device 1 does not exist: this process sees 1 device(s); check `npu-smi info` and ASCEND_RT_VISIBLE_DEVICES",
+            ),
+            (
+                AlreadyOpen { open: zero, asked: one },
+                "this process already drives logical device 0, so it cannot open logical device 1; start one process per device",
+            ),
+            (
+                Forked { initialised: 7, this: 8 },
+                "aclInit was called in pid 7, and this is its forked child pid 8; fork before the first vendor call",
+            ),
+            (
+                Finalised,
+                "the ACL runtime of this process was finalised and cannot be started again; start a new process",
+            ),
+            (
+                OutOfRange { offset: 8, len: 3, size: 9 },
+                "3 bytes at offset 8 do not fit into 9 bytes of device memory; copy fewer, or allocate more",
+            ),
+            (
+                BadSize { size: 0 },
+                "0 bytes cannot be allocated; ask for at least 1 and less than half the address space",
+            ),
+            (
+                InUse { device: zero, holders: 2 },
+                "logical device 0 cannot be closed: 2 object(s) of it are still alive; drop them first",
+            ),
+            (Released { what: "stream" }, "the stream is already released; use it before"),
+            (
+                NulByte { what: "kernel name", text: "a\0".into() },
+                "kernel name \"a\\0\" contains a NUL byte; leave it out",
+            ),
+            (
+                KernelFile { path: "/k.o".into(), reason: "gone".into() },
+                "/k.o cannot be read: gone; check the path",
+            ),
+            (
+                PeerNotVisible { peer },
+                "the peer's visible device 1 is not visible to this process; name the devices of all ranks in \
+                 ASCEND_RT_VISIBLE_DEVICES of every rank",
+            ),
+            (
+                NoPeerPath { device: visible, peer },
+                "visible device 0 cannot reach the peer's visible device 1: there is no peer-to-peer path between them; \
+                 choose others",
+            ),
+            (
+                Unexpected { function: "aclX", what: "a negative id" },
+                "aclX succeeded but returned a negative id; check the versions of driver and CANN",
+            ),
+        ] {
+            assert_eq!(error.to_string(), text);
+        }
+    }
+}

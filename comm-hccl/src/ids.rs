@@ -147,7 +147,18 @@ mod tests {
         ] {
             let error = VisibleDevices::parse(list).expect_err(list);
             assert_eq!(error, VisibleDevicesError { list: list.into(), problem });
-            assert!(error.to_string().contains(&format!("{list:?}")), "{error}");
+            let what = match &error.problem {
+                ListProblem::Empty => "it is empty".to_owned(),
+                ListProblem::Malformed(entry) => format!("entry {entry:?} is not a device number"),
+                ListProblem::Twice(device) => format!("device {device} is named twice"),
+            };
+            assert_eq!(
+                error.to_string(),
+                format!(
+                    "ASCEND_RT_VISIBLE_DEVICES={list:?}: {what}; expected distinct device numbers with commas between, such \
+                     as 0,1,2"
+                )
+            );
         }
     }
 

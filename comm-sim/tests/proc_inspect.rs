@@ -52,7 +52,11 @@ fn f44_a_rendezvous_and_a_group_can_be_inspected() {
     let pid = second.pid().to_string();
     await_output(&pid, &[&format!("rank  1  pid {pid}"), "barrier", "idle", &third.pid().to_string()]);
     let (code, _, error) = inspect(&place);
-    assert!(code == Some(1) && error.contains("give the pid"), "{error}");
+    assert!(
+        code == Some(1)
+            && error.contains(": no rank has come yet, or all have joined (then give the pid of one)"),
+        "{error}"
+    );
     drop(first);
 }
 
@@ -66,7 +70,7 @@ fn f44_the_memory_of_a_worker_can_be_inspected() {
     let legend = [1, pid, 2, 4096, 4096, 2176, 0, 256, 3072, 128, 8].map(u32::to_le_bytes).concat();
     region.write(264, &legend).unwrap();
     let own = pid.to_string();
-    assert!(inspect(&own).2.contains("or a Worker"), "without its magic it is none");
+    assert!(inspect(&own).2.contains("no group and no Worker"), "without its magic it is none");
     put(256, u64::from_le_bytes(*b"CHIPWORK"));
     let (code, out, _) = inspect(&own);
     assert!(code == Some(0) && out.matches("not started yet").count() == 2, "{out}");
@@ -100,14 +104,18 @@ fn wrong_use_is_explained() {
     for (wrong, code, word) in [
         ("", 2, "comm-inspect PATH"),
         ("a b", 2, "comm-inspect PATH"),
-        ("4294967294", 1, "there is no process"),
-        ("/no/such/folder/x", 1, "folder"),
+        ("4294967294", 1, "there is no process 4294967294; give the pid of one that runs on this host"),
+        ("/no/such/folder/x", 1, "the folder of the rendezvous path cannot be used"),
         ("/etc/passwd", 1, "a file"),
     ] {
         let (status, _, error) = inspect(wrong);
         assert!(status == Some(code) && error.contains(word), "{wrong:?}: {status:?} {error}");
     }
     let own = std::process::id().to_string();
-    assert!(inspect(&own).2.contains("does not belong to a group"), "{:?}", inspect(&own));
+    assert!(
+        inspect(&own).2.contains("belongs to no group and no Worker; it has not joined yet, or has left"),
+        "{:?}",
+        inspect(&own)
+    );
     assert_eq!(inspect("--help").0, Some(0));
 }

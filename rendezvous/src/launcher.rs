@@ -25,10 +25,12 @@ pub struct Launched {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LauncherError {
     /// No launcher's variables are set.
-    #[error("no launcher has set rank and size; accepted are {}", accepted())]
+    #[error("no launcher has set rank and size; start with one that sets {}", accepted())]
     NotLaunched,
     /// One of a pair is missing or not a number.
-    #[error("{variable} is {found}; {launcher} sets it to a whole number")]
+    #[error(
+        "{variable} is {found}, and {launcher} sets it to a whole number; start with it, or unset its variables"
+    )]
     BadVariable {
         /// The launcher whose other variable is set.
         launcher: &'static str,
@@ -205,17 +207,31 @@ mod tests {
         let both = [&torch[..], &[("SLURM_STEP_NODELIST", "node1"), ("SLURM_JOB_ID", "17")]].concat();
         assert_eq!(address(&both).unwrap(), "tcp://10.0.0.1:29500");
         for nodes in ["", "[1-2]x[3]", "node[", "node[a]"] {
-            assert!(slurm(nodes).is_err(), "{nodes}");
+            let error = slurm(nodes).unwrap_err();
+            assert!(
+                error.ends_with(&format!("SLURM_STEP_NODELIST is {nodes:?}, not a list of hosts")),
+                "{error}"
+            );
         }
     }
 
     #[test]
     fn f78_half_an_address_in_the_environment_is_refused_by_name() {
         for (set, word) in [
-            (&[][..], "mpirun -x MASTER_ADDR"),
-            (&[("MASTER_ADDR", "x")], "MASTER_PORT is not set"),
-            (&[("MASTER_PORT", "1")], "MASTER_ADDR is not set"),
-            (&[("MASTER_ADDR", "x"), ("MASTER_PORT", "0")], "1 to 65535"),
+            (
+                &[][..],
+                "neither MASTER_ADDR with MASTER_PORT nor SLURM_STEP_NODELIST with SLURM_JOB_ID is set; under Open MPI pass \
+                 them on: mpirun -x MASTER_ADDR -x MASTER_PORT",
+            ),
+            (
+                &[("MASTER_ADDR", "x")],
+                "env:// needs the address of rank 0 in the environment, and MASTER_PORT is not set beside MASTER_ADDR",
+            ),
+            (&[("MASTER_PORT", "1")], "MASTER_ADDR is not set beside MASTER_PORT"),
+            (
+                &[("MASTER_ADDR", "x"), ("MASTER_PORT", "0")],
+                "MASTER_PORT is \"0\", not a number from 1 to 65535",
+            ),
             (&[("MASTER_ADDR", "x"), ("MASTER_PORT", "99999")], "1 to 65535"),
             (&[("MASTER_ADDR", "x y"), ("MASTER_PORT", "9")], "neither a name"),
         ] {
@@ -227,14 +243,22 @@ mod tests {
     #[test]
     fn half_a_pair_bad_numbers_and_nothing_are_refused_with_what_is_accepted() {
         assert_eq!(with(&[]), Err(LauncherError::NotLaunched));
-        assert!(LauncherError::NotLaunched.to_string().contains("SLURM_PROCID with SLURM_NTASKS"));
+        let text = LauncherError::NotLaunched.to_string();
+        assert!(text.starts_with("no launcher has set rank and size; start with one that sets "), "{text}");
+        assert!(text.contains("SLURM_PROCID with SLURM_NTASKS"), "{text}");
         assert!(matches!(
             with(&[("RANK", "0")]),
             Err(LauncherError::BadVariable { variable: "WORLD_SIZE", .. })
         ));
         for bad in ["", "-1", "+1", "one", "1.0", "99999999999"] {
             let error = with(&[("PMI_RANK", bad), ("PMI_SIZE", "2")]).unwrap_err();
-            assert!(matches!(error, LauncherError::BadVariable { variable: "PMI_RANK", .. }), "{error}");
+            assert_eq!(
+                error.to_string(),
+                format!(
+                    "PMI_RANK is {bad:?}, and PMI (MPICH, Intel MPI) sets it to a whole number; start with it, or unset its \
+                     variables"
+                )
+            );
         }
         assert!(matches!(with(&[("RANK", "4"), ("WORLD_SIZE", "4")]), Err(LauncherError::BadRank { .. })));
     }

@@ -99,14 +99,17 @@ mod tests {
         std::fs::create_dir(at("folder")).unwrap();
         nix::unistd::mkfifo(&at("fifo"), Mode::S_IRUSR).unwrap();
         for (name, word) in [
-            ("file", "a file"),
-            ("open", "anybody may write"),
+            (
+                "file",
+                "the rendezvous path is taken by a file (perhaps left by an earlier run or another program)",
+            ),
+            ("open", "that anybody may write"),
             ("link", "symbolic link"),
             ("folder", "a folder"),
             ("fifo", "a FIFO"),
         ] {
             let error = check(&at(name)).unwrap_err().to_string();
-            assert!(error.contains(word) && error.contains("choose a path"), "{name}: {error}");
+            assert!(error.contains(word) && error.ends_with(", which is never read or waited for; remove it, or choose a path where nothing exists"), "{name}: {error}");
         }
         let foreign = Path::new("/proc/1/stat");
         let error = check(foreign).unwrap_err().to_string();
@@ -115,8 +118,14 @@ mod tests {
 
     #[test]
     fn a_missing_folder_is_refused() {
-        assert!(matches!(check(Path::new("/no/such/folder/x")), Err(RendezvousError::NoFolder { .. })));
-        assert!(matches!(check(Path::new("/etc/passwd/x")), Err(RendezvousError::NoFolder { .. })));
+        for (path, reason) in
+            [("/no/such/folder/x", "No such file or directory"), ("/etc/passwd/x", "it is not a folder")]
+        {
+            let error = check(Path::new(path)).unwrap_err().to_string();
+            let start = format!("{path}: the folder of the rendezvous path cannot be used ({reason}");
+            assert!(error.starts_with(&start), "{error}");
+            assert!(error.ends_with("); create it, or choose another path"), "{error}");
+        }
     }
 
     #[test]

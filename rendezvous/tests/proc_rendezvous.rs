@@ -128,7 +128,8 @@ fn a_rank_that_has_joined_already_is_refused_with_a_reason_and_the_others_still_
     await_table(path, |table| table.contains("leader"));
     let refusal = |result: Result<Group, CommError>| result.map(drop).unwrap_err().to_string();
     let twice = refusal(join(path, 0, 2, secs(10)));
-    assert!(twice.contains("rank 0 has joined already"), "{twice}");
+    assert!(twice.contains("rank 0 has joined already (pid "), "{twice}");
+    assert!(twice.ends_with("); give each process a rank of its own"), "{twice}");
     let joiner = rank(move || join(path, 1, 2, secs(60)).map(drop).map_err(|error| error.to_string()));
     all_fine(vec![leader, joiner]);
 }

@@ -33,7 +33,8 @@ fn f77_all_ranks_learn_at_once_that_they_disagree_on_the_size() {
     // RV-9
     let (_folder, path) = path();
     let path = &path;
-    let words = ["rank 2 says 4 ranks, rank 0 says 3"];
+    let words =
+        ["the rendezvous failed: ", "rank 2 says 4 ranks, rank 0 says 3; give all ranks the same size"];
     let leader = rank(move || says(join(path, 0, 3, secs(20)), &words));
     await_table(path, |table| table.contains("leader"));
     let joiner = rank(move || says(join(path, 1, 3, secs(20)), &words));
@@ -110,7 +111,11 @@ fn f77_a_joiner_out_of_descriptors_names_its_own_limit_and_all_others_learn_it()
             let free = nix::unistd::dup(std::io::stdin().as_fd()).unwrap();
             limit(libc::RLIMIT_NOFILE, std::os::fd::AsRawFd::as_raw_fd(&free) as u64 + left);
         };
-        one_cannot_attach(handicap, EXTENT, &["descriptors", "ulimit -n"]);
+        one_cannot_attach(
+            handicap,
+            EXTENT,
+            &["the group's memory: all ", " descriptors of this process are in use", "ulimit -n"],
+        );
     }
 }
 
@@ -175,7 +180,12 @@ fn f55_a_rank_that_died_is_named_although_a_helper_keeps_its_sockets() {
         }
     }
     // The helper of the leader holds the name, and nobody answers.
-    let late = rank(|| says(join(&path, 2, 3, secs(3)), &["held by pid", "has ended", "inherited"]));
+    let late = rank(|| {
+        says(
+            join(&path, 2, 3, secs(3)),
+            &["held by pid", "inherited it from pid ", ", which has ended, and does not answer"],
+        )
+    });
     all_fine(vec![late]);
     // The folder stays until the helper has ended: another folder could get its inode, and with it the name.
     let name = nix::sys::socket::UnixAddr::new_abstract(socket_name(&path).as_bytes()).unwrap();
@@ -211,14 +221,27 @@ fn f54_a_process_that_takes_the_name_and_does_not_answer_is_named() {
     let holder = unix_socket();
     bind(holder.as_raw_fd(), &UnixAddr::new_abstract(socket_name(&path).as_bytes()).unwrap()).unwrap();
     let me = format!("held by pid {}", std::process::id());
-    says(join(&path, 0, 2, secs(10)), &[&me, "does not listen"]).unwrap();
+    says(
+        join(&path, 0, 2, secs(10)),
+        &[
+            "the rendezvous name is ",
+            &me,
+            "which does not listen there; end that process, or choose another path",
+        ],
+    )
+    .unwrap();
     listen(&holder, Backlog::new(1).unwrap()).unwrap();
     // The first connections are queued, the others are not.
     for _ in 0..4 {
         let short = Timeout::new(Duration::from_millis(200)).unwrap();
         let error = join(&path, 0, 2, short).map(drop).unwrap_err();
         let CommError::TimedOut { table, .. } = &error else { panic!("{error}") };
-        assert!(table.contains(&me) && table.contains("does not answer"), "{error}");
+        assert!(
+            table.contains("the rendezvous name is held by ")
+                && table.contains(&me)
+                && table.contains(", which does not answer"),
+            "{error}"
+        );
         // What was queued stays queued.
         let waiting = unix_socket();
         let name = UnixAddr::new_abstract(socket_name(&path).as_bytes()).unwrap();
@@ -294,7 +317,10 @@ fn f53_ranks_in_different_pid_namespaces_are_refused() {
     if !nix::unistd::geteuid().is_root() {
         return println!("skipped: only root can make a pid namespace");
     }
-    let words = ["pid namespace"];
+    let words = [
+        "run in different pid namespaces, where neither can tell whether the other lives; start all ranks in one container, \
+         or give the containers one pid namespace",
+    ];
     for leader_inside in [false, true] {
         let (_folder, path) = path();
         let path = &path;

@@ -91,7 +91,11 @@ pub enum LoadError {
     #[error(transparent)]
     Version(#[from] VendorError),
     /// This process has loaded the libraries from another directory.
-    #[error("the vendor libraries are already loaded from {}, and cannot be loaded again from {}", loaded.display(), asked.display())]
+    #[error(
+        "the vendor libraries are already loaded from {}, and cannot be loaded again from {}; start a new process",
+        loaded.display(),
+        asked.display()
+    )]
     LoadedElsewhere {
         /// Where they came from.
         loaded: PathBuf,
@@ -109,5 +113,43 @@ impl fmt::Display for Joined<'_> {
             write!(f, "{comma}{attempt}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kinds are provoked by `tests/load.rs`.
+    #[test]
+    fn what_a_library_that_is_not_loaded_says() {
+        let missing = Attempt::new("/a".into(), std::io::Error::other("no file"));
+        for (error, text) in [
+            (
+                LoadError::RelativePath { setting: "LD_LIBRARY_PATH", path: "a".into() },
+                "LD_LIBRARY_PATH names a, which is not an absolute path; give the full path".to_owned(),
+            ),
+            (
+                LoadError::WorldWritable { library: "/a/l.so".into(), writable: "/a".into() },
+                "/a/l.so is not loaded because every user can write /a; remove that permission (chmod o-w)".to_owned(),
+            ),
+            (
+                LoadError::NotFound { library: "l.so", tried: vec![missing] },
+                format!(
+                    "l.so was not found; tried /a (no file); install CANN and source its set_env.sh, or set {ENV_LIB_DIR}"
+                ),
+            ),
+            (
+                LoadError::MissingSymbols { path: "/l.so".into(), symbols: vec!["f", "g"] },
+                "/l.so lacks f, g: it is too old, or not the vendor's; install a newer CANN".to_owned(),
+            ),
+            (
+                LoadError::LoadedElsewhere { loaded: "/a".into(), asked: "/b".into() },
+                "the vendor libraries are already loaded from /a, and cannot be loaded again from /b; start a new process"
+                    .to_owned(),
+            ),
+        ] {
+            assert_eq!(error.to_string(), text);
+        }
     }
 }

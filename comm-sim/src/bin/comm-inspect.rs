@@ -41,7 +41,9 @@ fn main() -> ExitCode {
 
 fn groups(pid: u32) -> Result<String, String> {
     let words = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::NotFound => format!("there is no process {pid}"),
+        std::io::ErrorKind::NotFound => {
+            format!("there is no process {pid}; give the pid of one that runs on this host")
+        }
         std::io::ErrorKind::PermissionDenied => {
             format!("process {pid} belongs to another user; run this as that user")
         }
@@ -50,7 +52,7 @@ fn groups(pid: u32) -> Result<String, String> {
     let groups = rendezvous::groups_of(pid).map_err(words)?;
     let workers = comm_sim::workers_of(pid).map_err(words)?;
     if groups.is_empty() && workers.is_empty() {
-        let text = "does not belong to a group or a Worker: it has not joined yet, or has left";
+        let text = "belongs to no group and no Worker; it has not joined yet, or has left";
         return Err(format!("process {pid} {text}"));
     }
     let number = |at: usize| if groups.len() == 1 { String::new() } else { format!(" {}", at + 1) };

@@ -125,21 +125,27 @@ mod tests {
         for (text, word) in [
             ("tcp://", "port"),
             ("tcp://node", "port"),
-            ("tcp://node:", "1 to 65535"),
+            ("tcp://node:", "has a port that is not a number from 1 to 65535"),
             ("tcp://node:0", "1 to 65535"),
             ("tcp://node:65536", "1 to 65535"),
             ("tcp://node:+80", "1 to 65535"),
             ("tcp://node:80x", "1 to 65535"),
-            ("tcp://:80", "no host"),
-            ("tcp://fd00::1:80", "neither"),
-            ("tcp://[fd00::1]80", "bracket"),
-            ("tcp://[zz::1]:80", "neither"),
+            ("tcp://:80", "has no host, or one that is too long"),
+            ("tcp://fd00::1:80", "has a host that is neither a name nor an IP address in brackets; "),
+            ("tcp://[fd00::1]80", "has no port after the bracket"),
+            ("tcp://[zz::1]:80", "has a host that is neither a name nor an IP address; "),
             ("tcp://a b:80", "neither"),
             ("tcp://a/b:80", "neither"),
-            ("http://a:80", "tcp://"),
+            ("http://a:80", "does not start with tcp://"),
         ] {
             let error = HostAddress::parse(text).unwrap_err().to_string();
-            assert!(error.contains(word) && error.contains("[fd00::1]:29500"), "{text}: {error}");
+            assert!(
+                error.contains(word)
+                    && error.contains(
+                        "; write tcp://HOST:PORT, with an IPv6 address in brackets: tcp://[fd00::1]:29500"
+                    ),
+                "{text}: {error}"
+            );
         }
     }
 
@@ -152,5 +158,11 @@ mod tests {
         assert!(matches!(resolve("tcp://[::]:80"), Err(HostsError::BadAddress { .. })));
         let error = resolve("tcp://no-such-host.invalid:80").unwrap_err();
         assert!(matches!(error, HostsError::NotResolved { .. }), "{error}");
+        let end = "; check the name on this host, or give the IP address";
+        assert!(
+            error.to_string().starts_with("tcp://no-such-host.invalid:80: the host cannot be resolved ("),
+            "{error}"
+        );
+        assert!(error.to_string().ends_with(end), "{error}");
     }
 }

@@ -90,7 +90,9 @@ pub enum HostsError {
         given: String,
     },
     /// The group's messages cannot be relayed.
-    #[error("{address}: the thread that relays messages cannot be started ({reason})")]
+    #[error(
+        "{address}: the thread that relays messages cannot be started; see `ulimit -u` and pids.max of the container ({reason})"
+    )]
     NoRelay {
         /// The address as given.
         address: String,

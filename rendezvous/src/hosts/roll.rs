@@ -80,13 +80,18 @@ impl<'a> Roll<'a> {
             return Some(format!("{who} runs another build than rank 0; use one build for all ranks"));
         }
         if *nranks != size {
-            return Some(format!("{who} says {nranks} ranks, rank 0 says {size}"));
+            return Some(format!(
+                "{who} says {nranks} ranks, rank 0 says {size}; give all ranks the same size"
+            ));
         }
         if *extent != self.extent {
-            return Some(format!("{who} owns {extent} bytes of the group's memory, rank 0 {}", self.extent));
+            return Some(format!(
+                "{who} owns {extent} bytes of the group's memory, rank 0 {}; use one build for all ranks",
+                self.extent
+            ));
         }
         match self.members.get(*rank as usize) {
-            None => Some(format!("{who} is out of range for {size} ranks")),
+            None => Some(format!("{who} is out of range for {size} ranks; count them from 0")),
             Some(Some(first)) => Some(format!(
                 "{who} joined, but rank {rank} has joined already (pid {} on {}); give each process a rank of its own",
                 first.pid, first.host.name

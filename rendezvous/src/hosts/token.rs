@@ -96,18 +96,28 @@ mod tests {
     fn f79_a_token_is_required_and_a_short_or_doubtful_one_refused() {
         assert_eq!(with(&[(VARIABLE, "0123456789abcdef")]).unwrap().bytes(), b"0123456789abcdef");
         for (set, word) in [
-            (&[][..], "neither"),
-            (&[(VARIABLE, "short")], "5 bytes"),
+            (&[][..], "and neither CHIPCOMM_TOKEN_FILE nor CHIPCOMM_TOKEN is set; "),
+            (&[(VARIABLE, "short")], "it has 5 bytes, fewer than 16; "),
             (&[(VARIABLE, "")], "0 bytes"),
-            (&[(VARIABLE, "0123456789abcdef"), (FILE_VARIABLE, "/x")], "both"),
-            (&[(FILE_VARIABLE, "/no/such/file")], "cannot be read"),
-            (&[(FILE_VARIABLE, "/")], "not a file"),
+            (
+                &[(VARIABLE, "0123456789abcdef"), (FILE_VARIABLE, "/x")],
+                "both CHIPCOMM_TOKEN_FILE and CHIPCOMM_TOKEN are set; ",
+            ),
+            (&[(FILE_VARIABLE, "/no/such/file")], "/no/such/file cannot be read (No such file"),
+            (&[(FILE_VARIABLE, "/")], "and / is not a file; "),
         ] {
             let error = with(set).unwrap_err().to_string();
             assert!(error.contains(word) && error.contains("chmod 600"), "{error}");
         }
         let long = "x".repeat(MOST_BYTES + 1);
-        assert!(with(&[(VARIABLE, &long)]).is_err());
+        let error = with(&[(VARIABLE, &long)]).unwrap_err().to_string();
+        assert!(error.contains(&format!("and it has more than {MOST_BYTES} bytes; ")), "{error}");
+        assert_eq!(
+            with(&[]).unwrap_err().to_string(),
+            "ranks on several hosts need a shared token, and neither CHIPCOMM_TOKEN_FILE nor CHIPCOMM_TOKEN is set; set \
+             CHIPCOMM_TOKEN_FILE to a file that only you can read (chmod 600) with at least 16 random bytes, the same on \
+             every host, or CHIPCOMM_TOKEN to the token itself"
+        );
         assert_eq!(format!("{:?}", with(&[(VARIABLE, "0123456789abcdef")]).unwrap()), "Token(..)");
     }
 
@@ -121,7 +131,7 @@ mod tests {
         for mode in [0o640, 0o604, 0o620, 0o602, 0o644] {
             set_mode(mode);
             let error = read(&path).unwrap_err().to_string();
-            assert!(error.contains("open to others") && error.contains(&format!("{mode:03o}")), "{error}");
+            assert!(error.contains(&format!(" is open to others (mode {mode:03o}); ")), "{error}");
         }
         for mode in [0o600, 0o400] {
             set_mode(mode);

@@ -214,9 +214,11 @@ impl Leader<'_> {
         let Message::Join { rank, nranks, .. } = *join else { return None };
         self.disagreement_with(joiner, join).map(Objection::Disagreement).or_else(|| {
             let me = self.attempt.me.rank();
-            let joined = |pid| format!("rank {rank} has joined already (pid {pid})");
+            let joined = |pid| {
+                format!("rank {rank} has joined already (pid {pid}); give each process a rank of its own")
+            };
             match self.slots.get(rank as usize) {
-                None => Some(format!("rank {rank} is out of range for {nranks} ranks")),
+                None => Some(format!("rank {rank} is out of range for {nranks} ranks; count them from 0")),
                 Some(Some(joiner)) => Some(joined(joiner.pid as u32)),
                 Some(None) if rank == me => Some(joined(std::process::id())),
                 Some(None) => None,
@@ -236,7 +238,10 @@ impl Leader<'_> {
             ));
         }
         if nranks != me.nranks() {
-            return Some(format!("rank {rank} says {nranks} ranks, rank {leader} says {}", me.nranks()));
+            return Some(format!(
+                "rank {rank} says {nranks} ranks, rank {leader} says {}; give all ranks the same size",
+                me.nranks()
+            ));
         }
         if (extent == 0) != (own_extent == 0) {
             return Some(format!(

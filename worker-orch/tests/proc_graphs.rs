@@ -182,6 +182,74 @@ fn chips_of_a_domain_signal_each_other() {
     chips.worker.close().unwrap();
 }
 
+/// Prebuilt: rank 0 signals the first word of rank 1, which waits for the word so many bytes behind it.
+///
+/// Scalars: where the words are in the window, how far behind, context of a domain or 0.
+fn misses(task: &mut Task<'_>) -> Result<(), Failure> {
+    let (words, behind, context) = (task.scalar(0)?, task.scalar(1)?, task.scalar(2)?);
+    let mut graphs = task.graphs(&limits())?;
+    graphs.runtime().set_kernel(COPY, "copy", |_| Ok(()));
+    let signals = graphs.signals().clone();
+    let found = signals.table().domain(worker_orch::DeviceAddr(context));
+    let domain = if context == 0 { Domain::BASE } else { found.ok_or_else(|| failed("no such domain"))? };
+    let (me, _) = signals.table().place(domain).map_err(failed)?;
+    graphs.run(FrontEnd::Prebuilt, |graph| {
+        let args = match me {
+            0 => TaskArgs::new().signal(Signal { domain, rank: 1, offset: words, op: SignalOp::Add(1) }),
+            _ => {
+                let offset = words + behind;
+                TaskArgs::new().wait(Wait { domain, offset, at_least: 1, from: Signaller::Rank(0) })
+            }
+        };
+        graph.submit(Kernels::aiv(COPY), &args).map(drop)
+    })
+}
+
+/// Between processes, in the base window and in a domain whose ranks are not those of the chips.
+#[test]
+#[serial]
+fn a_prebuilt_graph_that_waits_for_what_the_other_never_signals_is_refused() {
+    if support::platform() != Platform::Sim {
+        return;
+    }
+    let mut worker = grouped(3, COUNT);
+    let program = worker.register_graph("misses", misses).unwrap();
+    let chips = Chips::up(worker, 3);
+    let Chips { mut worker, words, .. } = chips;
+    let refused = |failure: Failure, parts: &[&str]| {
+        let failure = text(&failure);
+        for part in ["task 0.0", "kernel 0 `copy`", "never", "proc_graphs.rs:"].iter().chain(parts) {
+            assert!(failure.contains(part), "no {part:?} in {failure}");
+        }
+    };
+    let base =
+        |behind: u64| [0, 1].map(|chip| (chip, Args::new().scalar(words + 512).scalar(behind).scalar(0)));
+    let in_domain = |worker: &mut Worker, behind: u64| {
+        worker.run(|orch| {
+            let buffers = [("words", DType::Float32, 1024)];
+            let domain = orch.allocate_domain("pair", &[2, 0], 16384, &buffers)?;
+            let members: Vec<_> = domain
+                .contexts()
+                .iter()
+                .map(|member| {
+                    let words = member.buffer("words").unwrap().addr.0 - member.window_base.0;
+                    (member.chip, Args::new().scalar(words).scalar(behind).scalar(member.device_ctx.0))
+                })
+                .collect();
+            orch.submit_group(program, &members).map(drop)
+        })
+    };
+    for _ in 0..2 {
+        let failure = worker.run(|orch| orch.submit_group(program, &base(4)).map(drop)).unwrap_err();
+        refused(failure, &["rank 0 to signal word", "window `base`", "chip 1"]);
+        // The chips are usable, and the word that is signalled is one to wait for.
+        worker.run(|orch| orch.submit_group(program, &base(0)).map(drop)).unwrap();
+        refused(in_domain(&mut worker, 4).unwrap_err(), &["rank 2 to signal word 0x4", "chip 0"]);
+        in_domain(&mut worker, 0).unwrap();
+    }
+    worker.close().unwrap();
+}
+
 /// What goes wrong, by scalar 1, on the chip of scalar 0; the others wait for its signal.
 fn troubled(task: &mut Task<'_>) -> Result<(), Failure> {
     let (chip, trouble, words) = (task.scalar(0)? as u32, task.scalar(1)?, task.scalar(2)?);

@@ -1,6 +1,7 @@
 //! What a group keeps between calls, how it waits, and how it fails.
 
 use crate::call::Call;
+use crate::crowded::Mover;
 use crate::error::{CallOf, CollError};
 use crate::fault::Fault;
 use crate::kernels::Kernels;
@@ -44,6 +45,7 @@ pub(crate) struct Engine<'c> {
     polls: u32,
     /// For each rank, what it said with its last step: see [`crowded`](crate::crowded).
     pub(crate) seen_on: Box<[u16]>,
+    pub(crate) mover: Mover,
     /// Steps, pieces and calls of all calls that were begun and whose extent is known.
     pub(crate) step: u64,
     pub(crate) piece: u64,
@@ -197,6 +199,7 @@ impl<'c> Engine<'c> {
             within,
             polls: if setting.core_per_rank { table.polls } else { 1 },
             seen_on: vec![0; nranks].into(),
+            mover: Mover::default(),
             step: base,
             piece: 0,
             call: 0,

@@ -10,6 +10,7 @@ use collectives::{Collectives, DType, Kind, Op, Request, Shared, Table};
 use comm_context::abi::DeviceAddr;
 use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec};
 use comm_context::conformance::compile_kernel;
+use mailbox_atomics::{AllowedCores, move_this_thread_to};
 use std::ffi::{CStr, CString, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -276,6 +277,47 @@ fn a_kernel_that_makes_another_call_is_an_error_on_both_sides() {
         }
         group.close().map_err(|error| error.to_string())
     });
+}
+
+/// Kernels of ranks that share a core move (see `leave_full_core` in the header), and are bound nowhere afterwards.
+// F71
+#[test]
+fn kernels_that_start_on_one_core_may_run_where_they_could_before() {
+    let kernel = load(c"kernel_entry");
+    for nranks in [2, 5] {
+        in_comms(nranks, |comm| {
+            let group = Collectives::new(comm, options()).map_err(|error| error.to_string())?;
+            let allowed = AllowedCores::of_this_process();
+            let first = allowed.iter().next().ok_or("no core")?;
+            for call in 0..300_usize {
+                if call % 100 == 0 {
+                    move_this_thread_to(first).map_err(|error| error.to_string())?;
+                }
+                let values = vec![(group.rank() + call) as f32; [1, 100, 5000][call % 3]];
+                let mut sums = vec![0.0_f32; values.len()];
+                let request = Request {
+                    kind: Kind::AllReduce,
+                    dtype: DType::F32,
+                    op: Some(Op::Sum),
+                    count: values.len(),
+                    input: values.as_ptr().cast(),
+                    output: sums.as_mut_ptr().cast(),
+                    ..Request::BARRIER
+                };
+                if !as_kernel(kernel, &group, &request) {
+                    return Err(format!("call {call} failed"));
+                }
+                let sum = (0..nranks).map(|rank| rank + call).sum::<usize>() as f32;
+                if sums.iter().any(|found| *found != sum) {
+                    return Err(format!("call {call}: {:?}, not {sum}", sums.first()));
+                }
+            }
+            if AllowedCores::of_this_process() != allowed {
+                return Err("a rank may not run any more where it could".to_owned());
+            }
+            group.close().map_err(|error| error.to_string())
+        });
+    }
 }
 
 /// Memory that is not in the window, or not all of it, has no counterpart on the peers.

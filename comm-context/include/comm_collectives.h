@@ -28,6 +28,7 @@
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <climits>
@@ -150,6 +151,7 @@ struct GroupState {
     uint64_t failed; /* the same, in which ranks made different calls */
     uint64_t step, piece, call, least;
     uint64_t chain;
+    uint64_t looked, full, stay; /* of CommGroup::leave_full_core */
     Use lines[kLines], halves[2];
 };
 static_assert(sizeof(GroupState) <= kPairBytes, "GroupState: size");
@@ -294,6 +296,7 @@ class CommGroup {
             comm_detail::pause();
         }
         notify();
+        leave_full_core();
         uint32_t looks = 0;
         const auto over = [&] {
             return load(word) >= at_least || (++looks % 32 == 0 && (has_given_up(rank) || (same_call && differs(rank))));
@@ -303,6 +306,80 @@ class CommGroup {
         };
         const bool ended = comm_detail::wait_until(ctx_, over, record);
         return load(word) >= at_least || (ended ? fail(kMismatch) : (open_ = false));
+    }
+
+    /* One more than the core that this thread runs on, which every step says; 0 where that is not known. */
+    static uint64_t here() {
+        const int core = sched_getcpu();
+        return core >= 0 && core < 0xffff ? static_cast<uint64_t>(core) + 1 : 0;
+    }
+
+    /* What a rank said with its last step. A hint: the line may be about to change. */
+    uint64_t seen_on(uint32_t rank) const {
+        const uint64_t *last = line(rank, 0);
+        for (uint64_t at = 1; at < comm_detail::kLines; ++at) {
+            last = load(line(rank, at)) > load(last) ? line(rank, at) : last;
+        }
+        return __atomic_load_n(last + 1, __ATOMIC_RELAXED) & 0xffff;
+    }
+
+    /* How many other ranks are on this core, if this one is the last of them; `on` counts all by core. 0 where one was not seen yet. */
+    uint32_t here_too(uint8_t (&on)[CPU_SETSIZE]) const {
+        const uint64_t here = this->here();
+        uint32_t others = 0;
+        for (uint32_t rank = ranks(); rank-- > 0;) {
+            const uint64_t seen = rank == me_ ? here : seen_on(rank);
+            if (seen == 0 || seen > CPU_SETSIZE || (seen == here && rank > me_)) {
+                return 0;
+            }
+            ++on[seen - 1];
+            others += seen == here && rank != me_ ? 1 : 0;
+        }
+        return others;
+    }
+
+    /*
+     * Ranks that were woken together may be on one core, and the scheduler leaves them there: each has just run. So the last rank on a
+     * core moves to one that holds at least two fewer. It is moved, not bound: it may run where it could run before.
+     */
+    void leave_full_core() {
+        /* Where ranks share cores every wait comes here. */
+        if (!core_per_rank_ && state_->call - state_->looked < 16) {
+            return;
+        }
+        state_->looked = state_->call;
+        uint8_t on[CPU_SETSIZE] = {};
+        const uint32_t others = here_too(on);
+        if (others == 0) {
+            return;
+        }
+        /* Seen twice: what a rank said before a pause may be over. */
+        const uint64_t since = state_->call - state_->full;
+        state_->full = since == 0 ? state_->full : state_->call;
+        timespec now;
+        cpu_set_t allowed, only;
+        if (since == 0 || since > 64 || clock_gettime(CLOCK_MONOTONIC_COARSE, &now) != 0) {
+            return;
+        }
+        /* A rank that the scheduler takes back at once must not spend its time with it. */
+        const uint64_t ms = static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1000000;
+        if (ms < state_->stay || sched_getaffinity(0, sizeof(allowed), &allowed) != 0) {
+            return;
+        }
+        state_->stay = ms + 4;
+        int fewest = -1;
+        for (int core = 0; core < CPU_SETSIZE; ++core) {
+            if (CPU_ISSET(core, &allowed) && (fewest < 0 || on[core] < on[fewest])) {
+                fewest = core;
+            }
+        }
+        if (fewest >= 0 && on[fewest] < others) {
+            CPU_ZERO(&only);
+            CPU_SET(fewest, &only);
+            if (sched_setaffinity(0, sizeof(only), &only) == 0) {
+                sched_setaffinity(0, sizeof(allowed), &allowed);
+            }
+        }
     }
 
     void raise(uint32_t rank, uint64_t step) {
@@ -363,7 +440,7 @@ class CommGroup {
         }
         const uint64_t read = load(word(me_, comm_detail::kReadUpToAt));
         const uint64_t from = read < origin() ? origin() : read, lag = step > from ? step - from : 0;
-        __atomic_store_n(line + 1, uint64_t{hash} << 32 | (lag < 0xffff ? lag : 0xffff) << 16, __ATOMIC_RELAXED);
+        __atomic_store_n(line + 1, uint64_t{hash} << 32 | (lag < 0xffff ? lag : 0xffff) << 16 | here(), __ATOMIC_RELAXED);
         store(line, step);
         state_->lines[step % comm_detail::kLines] = used;
         changed_ |= 1u << step % comm_detail::kLines;

@@ -280,7 +280,28 @@ class Call {
         }
     }
 
+    /*
+     * Pages of host memory that this process has not used yet are mapped at first use: those around a page that is read, but only the
+     * one that is written, which takes microseconds. So the output is read here and there before it is written, while the peers come.
+     */
+    void map_output() const {
+        constexpr uint64_t kAround = 64 << 10;
+        /* One in the window is mapped, and peers may write to it already. */
+        const bool has_output = out_ != nullptr && own_[1] == 0 && (is_root() || (kind_ != Kind::Reduce && kind_ != Kind::Gather));
+        const uint64_t bytes = has_output ? count_ * sizeof(T) : 0;
+        const auto *at = reinterpret_cast<const volatile unsigned char *>(out_);
+        for (uint64_t offset = 0; bytes >= kPage && offset < bytes; offset += kAround) {
+            (void)at[offset];
+        }
+        if (bytes >= kPage) {
+            (void)at[bytes - 1];
+        }
+    }
+
     bool read(uint64_t at) {
+        if (at == 0) {
+            map_output();
+        }
         const uint64_t step = base_ + 1 + at;
         const uint64_t from = is_source(at) ? 0 : is_sink(at) && !is_root() ? uint64_t{1} << root_ : group_.others();
         for (uint32_t rank = n_; rank-- > 0;) {

@@ -299,6 +299,10 @@ impl Device for AscendDevice {
         Some(self)
     }
 
+    fn ascend(&self) -> Option<Opened> {
+        self.device.clone()
+    }
+
     fn close(&mut self) -> Result<(), ChipError> {
         self.device = None;
         let until = deadline(LEFT_BEHIND)?;

@@ -172,6 +172,13 @@ impl Chip {
         self.device.memory()
     }
 
+    /// The Ascend device, for vendor calls of the caller's own; `None` on a chip that is simulated. What is made with it is released
+    /// before the chip is torn down. Vendor calls need [`bind_thread`](comm_hccl::Device::bind_thread) on their thread, and have no limit.
+    #[cfg(feature = "ascend")]
+    pub fn ascend_device(&self) -> Option<comm_hccl::Device> {
+        self.device.ascend()
+    }
+
     /// Copies every part with `store_to` to its host buffer. To be called after a task, before it counts as
     /// done.
     pub fn flush_outputs(&self) -> Result<(), ChipError> {

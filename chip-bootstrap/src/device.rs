@@ -79,6 +79,12 @@ pub(crate) trait Device {
     /// The device's own memory; `None` where chips use host memory.
     fn memory(&self) -> Option<&dyn ChipMemory>;
 
+    /// The Ascend device, if it is one that is open.
+    #[cfg(feature = "ascend")]
+    fn ascend(&self) -> Option<comm_hccl::Device> {
+        None
+    }
+
     /// Closes the device. Called once, after the communicator is gone.
     fn close(&mut self) -> Result<(), ChipError>;
 }

@@ -274,6 +274,8 @@ mod worker;
 
 pub use args::{Access, Args};
 pub use builder::{CHIP_LEVEL, WorkerBuilder};
+#[cfg(feature = "ascend")]
+pub use child::DeviceGraphs;
 pub use child::{Graphs, Task};
 pub use chip_bootstrap::{Chip, ChipConfig, ChipMemoryKind, HostSpan, PartKind, Platform, UnknownPlatform};
 pub use chip_context::{ChipBuffer, ChipContext};

@@ -1,5 +1,7 @@
 //! Workers on devices: `cargo xtask hw-test --layer worker`, with `--double` where there is none.
 
+#[path = "hw_worker/graphs.rs"]
+mod graphs;
 mod support;
 
 use cann_sim::Kind;
@@ -47,6 +49,7 @@ fn grouped() -> Worker {
             .window(1 << 16)
             .buffer("data", DType::Float32, COUNT)
             .region("signals", 64)
+            .buffer("inbox", DType::Float32, COUNT)
     });
     worker.configure_chips(configs.collect()).unwrap();
     worker

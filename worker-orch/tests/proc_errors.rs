@@ -438,7 +438,13 @@ fn a_graph_with_tensors_that_are_not_there() {
             }
         })
         .unwrap();
+    let on_device = worker.register_graph("on_device", |task| task.device_graphs().map(drop)).unwrap();
     worker.init().unwrap();
+    says(
+        worker.run(|orch| orch.submit_next_level(on_device, &Args::new(), 0)),
+        "…in graph: invalid argument: this chip has no device, where graphs could run: use `graphs`, which runs them in \
+         its process",
+    );
     says(
         worker.run(|orch| orch.submit_next_level(program, &Args::new(), 0)),
         "…invalid argument: there is no tensor 0; the task has 0, counted from 0",

@@ -1,11 +1,12 @@
 //! Why a graph on a device failed.
 
 use super::graph::DeviceTask;
-use crate::error::RuntimeError;
+use crate::error::{ErrorKind, RuntimeError};
 use crate::signals::SignalError;
 use crate::task::Site;
 use comm_hccl::DeviceError;
 use std::time::Duration;
+use worker_errors::ErrorCode;
 
 /// A failure of a graph on a device.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +88,25 @@ pub enum OnDeviceError {
     /// The device has failed otherwise.
     #[error(transparent)]
     Device(#[from] DeviceError),
+}
+
+impl OnDeviceError {
+    /// The kind of failure, among those of all crates.
+    pub fn cause(&self) -> ErrorCode {
+        match self {
+            Self::FrontEnd { .. } | Self::NotOnDevice { .. } => ErrorCode::Invalid,
+            Self::Graph(error) if matches!(error.kind, ErrorKind::Argument(_) | ErrorKind::Limit { .. }) => {
+                ErrorCode::Invalid
+            }
+            Self::Graph(_) | Self::Kernel { .. } => ErrorCode::Task,
+            Self::TimedOut { .. } => ErrorCode::TimedOut,
+            Self::Signal { source, .. } => source.cause(),
+            Self::Task { source, .. } | Self::Run { source, .. } | Self::Device(source) => match source {
+                DeviceError::Vendor(_) => ErrorCode::Vendor,
+                _ => ErrorCode::Invalid,
+            },
+        }
+    }
 }
 
 /// An error of the device is that of this task.

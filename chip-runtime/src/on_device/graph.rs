@@ -84,6 +84,11 @@ impl<'c> DeviceGraph<'c> {
         Ok(Tensor::new(desc)?)
     }
 
+    /// Lets tasks use the buffer of a tensor in device memory of another owner, which keeps it until the run has ended.
+    pub fn import_raw(&mut self, desc: &TensorDesc) {
+        self.given.push(desc.addr..desc.addr.saturating_add(desc.size));
+    }
+
     /// A tensor of this shape in the window of a rank, its own or a peer's, which tasks may use.
     #[track_caller]
     pub fn window<T: Element>(

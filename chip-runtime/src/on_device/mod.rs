@@ -45,7 +45,7 @@
 //!
 //! # What it does not do
 //! It bounds no vendor call but the kernels: who must not hang makes these calls on a thread or in a process that can be
-//! given up. It is not behind a Worker: there a graph on a device is refused. Chips do not exchange what their graphs signal, and no
+//! given up, such as a chip of a Worker. Chips do not exchange what their graphs signal, and no
 //! deadlock between chips is proved: such a WAIT has the deadline. A kernel that itself waits for a peer holds back the kernels behind
 //! it on its stream.
 //!
@@ -129,6 +129,11 @@ impl GraphDevice {
         let windows = self.windows.as_mut().ok_or(SignalError::NoWindow { domain: Domain::BASE });
         let added = windows.and_then(|windows| windows.add(name, context, members));
         added.map_err(|error| self.refuse(here, error))
+    }
+
+    /// The domain whose `CommContext` is at `context`, as kernels get it.
+    pub fn domain(&self, context: DeviceAddr) -> Option<Domain> {
+        self.windows.as_ref()?.at(context)
     }
 
     /// Forgets all domains but the base window.

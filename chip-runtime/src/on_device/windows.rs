@@ -18,6 +18,7 @@ pub(super) struct DeviceWindows {
 #[derive(Debug)]
 struct Windows {
     name: String,
+    context: DeviceAddr,
     /// Ranks of the communicator.
     members: Vec<u32>,
     /// This chip's rank in the domain.
@@ -37,7 +38,8 @@ impl DeviceWindows {
             }
             Err(CommError::NoWindow) => {
                 let (name, members, bases) = (String::new(), Vec::new(), Vec::new());
-                windows.domains.push(Windows { name, members, me: 0, size: 0, bases });
+                let context = DeviceAddr::NULL;
+                windows.domains.push(Windows { name, context, members, me: 0, size: 0, bases });
             }
             Err(error) => return Err(error.into()),
         }
@@ -52,23 +54,30 @@ impl DeviceWindows {
     ) -> Result<Domain, SignalError> {
         let mut bytes = [0; size_of::<CommContext>()];
         self.comm.read(context, &mut bytes)?;
-        let context = CommContext::decode(&bytes).map_err(CommError::impossible)?;
-        let nranks = context.nranks();
+        let decoded = CommContext::decode(&bytes).map_err(CommError::impossible)?;
+        let nranks = decoded.nranks();
         if members.len() != nranks as usize {
             return Err(SignalError::NoSuchRank { rank: members.len() as u32, nranks });
         }
         self.domains.push(Windows {
             name: name.to_owned(),
+            context,
             members: members.to_vec(),
-            me: context.rank(),
-            size: context.win_size,
-            bases: context.windows_in[..members.len()].iter().copied().map(DeviceAddr).collect(),
+            me: decoded.rank(),
+            size: decoded.win_size,
+            bases: decoded.windows_in[..members.len()].iter().copied().map(DeviceAddr).collect(),
         });
         Ok(Domain(self.domains.len() as u32 - 1))
     }
 
     pub(super) fn forget_domains(&mut self) {
         self.domains.truncate(1);
+    }
+
+    /// The domain whose `CommContext` is at `context`.
+    pub(super) fn at(&self, context: DeviceAddr) -> Option<Domain> {
+        let at = self.domains.iter().position(|windows| !context.is_null() && windows.context == context)?;
+        Some(Domain(at as u32))
     }
 
     pub(super) fn rank(&self) -> u32 {

@@ -9,8 +9,7 @@
 COMM_KERNEL void kernel_entry(COMM_GM int64_t *args) {
     const auto from = comm_tensor<float>(args[0]);
     const auto to = comm_tensor<float>(args[1]);
-    for (int turn = 0; turn < 2000; ++turn) {
-        comm_flush(from.data, from.count);
+    for (volatile int turn = 0; turn < 2000000; turn = turn + 1) {
     }
     for (size_t i = 0; i < to.count; ++i) {
         to.data[i] = from.data[i] * static_cast<float>(args[2]);

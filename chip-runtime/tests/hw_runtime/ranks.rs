@@ -299,7 +299,7 @@ fn a_wait_for_a_rank_that_dies_ends_with_its_name() {
             1 => std::process::abort(),
             0 => {
                 // Far longer than it takes to notice.
-                let error = wait_for_rank_1(rank, &x, Duration::from_secs(250))?;
+                let error = wait_for_rank_1(rank, &x, Duration::from_secs(60))?;
                 let ends = "rank 0, task 0, waits for rank 1 (word 0x40040 of window `base` is 0, not 1)";
                 let told = error.contains(ends) && !error.contains("no signal came within");
                 x.release().map_err(text)?;

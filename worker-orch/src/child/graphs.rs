@@ -34,7 +34,9 @@ const RANK: &str = "{rank}";
 pub(super) struct ChipGraphs {
     runtime: Option<Runtime>,
     signals: Option<Connected>,
-    domains: Vec<(AllocationId, DeviceAddr, Vec<u32>)>,
+    #[cfg(feature = "ascend")]
+    pub(super) on_device: Option<super::device_graphs::KeptDevice>,
+    pub(super) domains: Vec<(AllocationId, DeviceAddr, Vec<u32>)>,
     trace: Option<GraphTrace>,
     late: Arc<Mutex<Late>>,
     /// The failure of the last task is on record, by the thread that noticed it.
@@ -104,6 +106,10 @@ impl ChipGraphs {
     pub(super) fn remove_domain(&mut self, id: AllocationId) {
         if let Some(connected) = &self.signals {
             connected.signals.forget_domains();
+        }
+        #[cfg(feature = "ascend")]
+        if let Some(kept) = &mut self.on_device {
+            kept.forget_domains();
         }
         self.domains.retain(|(known, ..)| *known != id);
     }
@@ -189,17 +195,14 @@ impl<'t> Graphs<'t> {
         limits: &Limits,
     ) -> Result<Self, Failure> {
         if chip.memory().is_some() {
-            let text = "this chip has memory of its own, where kernels do not run in its process: the front ends explicit and \
-                        inferred are for platforms that simulate chips";
-            return Err(Failure::new(ErrorCode::Invalid, text).in_phase("graph"));
+            return Err(invalid(
+                "this chip has memory of its own, where kernels do not run in its process: use `device_graphs`, which runs \
+                 prebuilt graphs there",
+            ));
         }
         let GraphParts { graphs, block, session, task } = parts;
         let session = Session::decode(session).ok_or_else(malformed)?;
-        let deadline = Deadline::at_monotonic_ns(block.run_deadline());
-        let deadline = deadline.map_err(|late| Failure::new(ErrorCode::TimedOut, late.to_string()))?;
-        // Before the parent's: this failure names the kernels that ran.
-        let margin = MARGIN.min(deadline.left() / 10);
-        let deadline = Deadline::since(deadline.start_ns(), deadline.limit().saturating_sub(margin));
+        let deadline = run_deadline(block)?;
         let signals = graphs.signals(chip, block).map_err(|error| graph_failure(&error.into()))?;
         if graphs.runtime.as_ref().is_none_or(|runtime| runtime.limits() != limits) {
             graphs.runtime = Some(Runtime::new(limits.clone()).map_err(|error| graph_failure(&error))?);
@@ -324,6 +327,19 @@ impl<'t> Graphs<'t> {
         memory.extend(self.signals.table().windows());
         Ok(memory)
     }
+}
+
+/// When the graphs of a run end at the latest.
+pub(super) fn run_deadline(block: &ControlBlock) -> Result<Deadline, Failure> {
+    let deadline = Deadline::at_monotonic_ns(block.run_deadline());
+    let deadline = deadline.map_err(|late| Failure::new(ErrorCode::TimedOut, late.to_string()))?;
+    // Before the parent's: this failure names the kernels that ran.
+    let margin = MARGIN.min(deadline.left() / 10);
+    Ok(Deadline::since(deadline.start_ns(), deadline.limit().saturating_sub(margin)))
+}
+
+pub(super) fn invalid(text: &str) -> Failure {
+    Failure::new(ErrorCode::Invalid, text).in_phase("graph")
 }
 
 /// A failure of a graph as that of its task.

@@ -11,6 +11,8 @@
 mod check;
 mod chip;
 mod collectives;
+#[cfg(feature = "ascend")]
+mod device_graphs;
 mod exec;
 mod graph_trace;
 mod graphs;
@@ -21,6 +23,8 @@ mod roles;
 mod serve;
 mod task;
 
+#[cfg(feature = "ascend")]
+pub use device_graphs::DeviceGraphs;
 pub(crate) use exec::main_after_exec;
 pub use graphs::Graphs;
 pub(crate) use roles::main;

@@ -1,7 +1,9 @@
 //! A task as the function that runs it sees it.
 
 use super::collectives::ChipCollectives;
-use super::graphs::{GraphParts, Graphs};
+#[cfg(feature = "ascend")]
+use super::device_graphs::DeviceGraphs;
+use super::graphs::{GraphParts, Graphs, invalid};
 use super::heaps::in_heap;
 use crate::host_buffer::Element;
 use crate::shared::ReceivedFrame;
@@ -49,14 +51,25 @@ impl<'a> Task<'a> {
 
     /// Graphs of tasks on the cores of this chip. For closures of [`register_graph`](crate::Worker::register_graph).
     pub fn graphs(&mut self, limits: &Limits) -> Result<Graphs<'_>, Failure> {
-        let none = || {
-            let text = "this task runs no graphs: register its closure with `register_graph`";
-            Failure::new(ErrorCode::Invalid, text).in_phase("graph")
-        };
+        let (tensors, heaps) = (self.tensors, self.heaps);
+        let (parts, chip) = self.graph_parts()?;
+        Graphs::new(parts, chip, tensors, heaps, limits)
+    }
+
+    /// Prebuilt graphs of tasks on the device of this chip. For closures of
+    /// [`register_graph`](crate::Worker::register_graph), on a chip that is not simulated.
+    #[cfg(feature = "ascend")]
+    pub fn device_graphs(&mut self) -> Result<DeviceGraphs<'_>, Failure> {
+        let (tensors, heaps) = (self.tensors, self.heaps);
+        let (parts, chip) = self.graph_parts()?;
+        DeviceGraphs::new(parts, chip, tensors, heaps)
+    }
+
+    fn graph_parts(&mut self) -> Result<(GraphParts<'_>, &Chip), Failure> {
+        let none = || invalid("this task runs no graphs: register its closure with `register_graph`");
         let GraphParts { graphs, block, session, task } = self.graphs.as_mut().ok_or_else(none)?;
         let chip = self.chip.as_deref().ok_or_else(none)?;
-        let parts = GraphParts { graphs, block, session, task: *task };
-        Graphs::new(parts, chip, self.tensors, self.heaps, limits)
+        Ok((GraphParts { graphs, block, session, task: *task }, chip))
     }
 
     /// The collectives of the chips that this task was submitted to together, in the order of the

@@ -1,0 +1,132 @@
+//! Graphs of a Worker on devices.
+
+use super::*;
+use comm_context::abi::TensorDesc;
+use std::path::Path;
+use worker_orch::runtime::signals::{Domain, Signal, SignalOp, Signaller, Wait};
+use worker_orch::runtime::{Kernels, Limits, TaskArgs, Tensor};
+
+const PARTS: [&str; 3] = ["data", "inbox", "signals"];
+
+/// A chip of a group: its tensor, its context as a kernel gets it, and where the parts are in its window.
+struct Member {
+    chip: usize,
+    data: TensorDesc,
+    context: u64,
+    places: [u64; 3],
+}
+
+/// Passes the data of this chip on to the next, plus 10, and then takes what has arrived, plus 100. Scalars: the round, the context
+/// of the domain or 0, the chip that fails or one that is not there, rank, ranks, and the places.
+fn pass_on(task: &mut Task<'_>, add: &Path) -> Result<(), Failure> {
+    let scalars: Vec<u64> = (0..8).map(|at| task.scalar(at)).collect::<Result<_, _>>()?;
+    let [round, context, fails, me, nranks, data, inbox, words] = scalars.try_into().unwrap();
+    let (me, nranks) = (me as u32, nranks as u32);
+    let own = task.tensors()[0];
+    let mut graphs = task.device_graphs()?;
+    let add = graphs.kernel(add, "kernel_entry")?;
+    let domain = match context {
+        0 => Domain::BASE,
+        context => graphs.domain(comm_context::abi::DeviceAddr(context)).unwrap(),
+    };
+    let (next, before) = ((me + 1) % nranks, (me + nranks - 1) % nranks);
+    graphs.run(|graph| {
+        let window = |rank, at| graph.window::<f32>(domain, rank, at, &[COUNT as u32]);
+        let (there, arrived, mine) = (window(next, inbox)?, window(me, inbox)?, Tensor::<f32>::new(own)?);
+        assert_eq!(*window(me, data)?.as_ref(), own, "the tensor of the task is that of the window");
+        let word = if fails == u64::from(me) { words + 1 } else { words };
+        let signal = Signal { domain, rank: next, offset: word, op: SignalOp::Add(1) };
+        let send = TaskArgs::new().input(&mine).output_existing(&there).scalar(10).signal(signal);
+        graph.submit(Kernels::aiv(add), &send)?;
+        let from = Signaller::Rank(before);
+        let wait = Wait { domain, offset: words, at_least: round as u32, from };
+        let take = TaskArgs::new().input(&arrived).output_existing(&mine).scalar(100).wait(wait);
+        graph.submit(Kernels::aic(add), &take).map(drop)
+    })
+}
+
+fn of_chips(worker: &Worker) -> Vec<Member> {
+    let member = |(chip, of): (usize, &ChipContext)| Member {
+        chip,
+        data: of.buffer("data").unwrap().tensor().unwrap(),
+        context: 0,
+        places: PARTS.map(|name| of.buffer(name).unwrap().addr.0 - of.window_base.0),
+    };
+    worker.chip_contexts().unwrap().iter().enumerate().map(member).collect()
+}
+
+fn of_domain(domain: &worker_orch::Domain) -> Vec<Member> {
+    let member = |of: &DomainContext| Member {
+        chip: of.chip,
+        data: of.buffer("data").unwrap().tensor().unwrap(),
+        context: of.device_ctx.0,
+        places: PARTS.map(|name| of.buffer(name).unwrap().addr.0 - of.window_base.0),
+    };
+    domain.contexts().iter().map(member).collect()
+}
+
+fn group(members: &[Member], round: u64, fails: u64) -> Vec<(usize, Args)> {
+    let member = |(rank, of): (usize, &Member)| {
+        let scalars = [round, of.context, fails, rank as u64, members.len() as u64];
+        let args = Args::new().tensor(&of.data, Access::InOut);
+        (of.chip, scalars.into_iter().chain(of.places).fold(args, |args, scalar| args.scalar(scalar)))
+    };
+    members.iter().enumerate().map(member).collect()
+}
+
+fn first(worker: &mut Worker, member: &Member) -> f32 {
+    let mut bytes = [0; 4];
+    worker.copy_from(member.chip, comm_context::abi::DeviceAddr(member.data.addr), &mut bytes).unwrap();
+    f32::from_le_bytes(bytes)
+}
+
+#[test]
+#[ignore = "needs devices: cargo xtask hw-test --layer worker"]
+fn graphs_of_a_worker_run_on_its_devices_and_signal_each_other() {
+    const NONE: u64 = 99;
+    let before = seen();
+    let mut worker = grouped();
+    let add = kernel("add");
+    let pass = worker.register_graph("pass", move |task| pass_on(task, &add)).unwrap();
+    worker.init().unwrap();
+    let chips = of_chips(&worker);
+    for round in 1..=3u64 {
+        worker.run(|orch| orch.submit_group(pass, &group(&chips, round, NONE)).map(drop)).unwrap();
+        let got: Vec<f32> = chips.iter().map(|member| first(&mut worker, member)).collect();
+        assert_eq!(got, vec![110.0 * round as f32; chips.len()], "round {round}");
+    }
+    // The failure of one is reported, and ends the wait of the other for its signal.
+    let failed = worker.run(|orch| orch.submit_group(pass, &group(&chips, 4, 0)).map(drop));
+    let said = text(&failed.unwrap_err());
+    assert!(said.contains("chip 0") && said.contains("is not at a multiple of 4"), "{said}");
+    assert!(said.contains("graphs.rs:"), "{said}");
+    // The same in a domain, whose ranks have another order; again after that failure.
+    let reversed: Vec<usize> = (0..chips.len()).rev().collect();
+    for _ in 0..2 {
+        let parts = [
+            ("data", DType::Float32, COUNT),
+            ("inbox", DType::Float32, COUNT),
+            ("signals", DType::Float32, 16),
+        ];
+        let ran = worker.run(|orch| {
+            let domain = orch.allocate_domain("pair", &reversed, 1 << 16, &parts)?;
+            orch.submit_group(pass, &group(&of_domain(&domain), 1, NONE)).map(drop)
+        });
+        ran.unwrap();
+    }
+    worker.close().unwrap();
+    assert_released_since(before, devices().len());
+}
+
+#[test]
+#[ignore = "needs devices: cargo xtask hw-test --layer worker"]
+fn graphs_of_the_simulation_are_refused_on_a_device() {
+    let mut worker = plain();
+    let graphs = worker.register_graph("graphs", |task| task.graphs(&Limits::default()).map(drop)).unwrap();
+    worker.init().unwrap();
+    let said = text(&worker.run(|orch| orch.submit_next_level(graphs, &Args::new(), 0)).unwrap_err());
+    let wanted = "this chip has memory of its own, where kernels do not run in its process: use `device_graphs`, which runs \
+                  prebuilt graphs there";
+    assert!(said.contains(wanted), "{said}");
+    worker.close().unwrap();
+}

@@ -17,7 +17,7 @@ use std::time::Duration;
 const COUNT: u32 = 1024;
 
 fn soon() -> Deadline {
-    Deadline::after(Duration::from_secs(60)).unwrap()
+    Deadline::after(Duration::from_secs(120)).unwrap()
 }
 
 /// Runs with a device that has the kernels `scale` and `add`, and checks that it lets go of everything.

@@ -28,7 +28,7 @@ fn text(error: impl std::fmt::Display) -> String {
 }
 
 fn within() -> Timeout {
-    Timeout::new(Duration::from_secs(60)).unwrap()
+    Timeout::new(Duration::from_secs(120)).unwrap()
 }
 
 /// What a rank has.

@@ -243,24 +243,25 @@ macro_rules! build {
                 }};
             }
 
+            // Signed and unsigned ones of a size differ only in their order: they share the rest, which is most of what is compiled.
             macro_rules! integer {
-                ($int:ident) => {{
+                ($int:ident, $bits:ident) => {{
                     const N: usize = BLOCK / size_of::<$int>();
                     const M: usize = 64 / size_of::<$int>();
                     const S: usize = 16 / size_of::<$int>();
                     const SIZE: usize = size_of::<$int>();
                     [
-                        Some(kernel::<$int, Sum, N, M, S, SIZE> as Fold),
-                        Some(kernel::<$int, Prod, N, M, S, SIZE> as Fold),
+                        Some(kernel::<$bits, Sum, N, M, S, SIZE> as Fold),
+                        Some(kernel::<$bits, Prod, N, M, S, SIZE> as Fold),
                         Some(kernel::<$int, Max, N, M, S, SIZE> as Fold),
                         Some(kernel::<$int, Min, N, M, S, SIZE> as Fold),
                         None,
-                        Some(kernel::<$int, BitAnd, N, M, S, SIZE> as Fold),
-                        Some(kernel::<$int, BitOr, N, M, S, SIZE> as Fold),
-                        Some(kernel::<$int, BitXor, N, M, S, SIZE> as Fold),
-                        Some(kernel::<$int, LogicalAnd, N, M, S, SIZE> as Fold),
-                        Some(kernel::<$int, LogicalOr, N, M, S, SIZE> as Fold),
-                        Some(kernel::<$int, LogicalXor, N, M, S, SIZE> as Fold),
+                        Some(kernel::<$bits, BitAnd, N, M, S, SIZE> as Fold),
+                        Some(kernel::<$bits, BitOr, N, M, S, SIZE> as Fold),
+                        Some(kernel::<$bits, BitXor, N, M, S, SIZE> as Fold),
+                        Some(kernel::<$bits, LogicalAnd, N, M, S, SIZE> as Fold),
+                        Some(kernel::<$bits, LogicalOr, N, M, S, SIZE> as Fold),
+                        Some(kernel::<$bits, LogicalXor, N, M, S, SIZE> as Fold),
                     ]
                 }};
             }
@@ -282,15 +283,15 @@ macro_rules! build {
                 table: [
                     float!(f32, BLOCK / 4, 4),
                     float!(Half, 32, 2),
-                    integer!(i32),
-                    integer!(i16),
-                    integer!(i8),
-                    integer!(u8),
+                    integer!(i32, u32),
+                    integer!(i16, u16),
+                    integer!(i8, u8),
+                    integer!(u8, u8),
                     float!(Brain, 32, 2),
-                    integer!(i64),
-                    integer!(u64),
-                    integer!(u16),
-                    integer!(u32),
+                    integer!(i64, u64),
+                    integer!(u64, u64),
+                    integer!(u16, u16),
+                    integer!(u32, u32),
                     float!(f64, BLOCK / 8, 8),
                     boolean!(),
                 ],

@@ -113,8 +113,6 @@ macro_rules! integers {
     ($($int:ident),+) => { $(
         operation!(Sum for $int: |acc, next| acc.wrapping_add(next));
         operation!(Prod for $int: |acc, next| acc.wrapping_mul(next));
-        operation!(Max for $int: |acc, next| acc.max(next));
-        operation!(Min for $int: |acc, next| acc.min(next));
         operation!(BitAnd for $int: |acc, next| acc & next);
         operation!(BitOr for $int: |acc, next| acc | next);
         operation!(BitXor for $int: |acc, next| acc ^ next);
@@ -124,4 +122,13 @@ macro_rules! integers {
     )+ };
 }
 
-integers!(i8, i16, i32, i64, u8, u16, u32, u64);
+integers!(u8, u16, u32, u64);
+
+macro_rules! ordered {
+    ($($int:ident),+) => { $(
+        operation!(Max for $int: |acc, next| acc.max(next));
+        operation!(Min for $int: |acc, next| acc.min(next));
+    )+ };
+}
+
+ordered!(i8, i16, i32, i64, u8, u16, u32, u64);

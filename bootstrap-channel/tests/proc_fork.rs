@@ -8,6 +8,7 @@ use bootstrap_channel::layout::MAILBOX_SIZE;
 use bootstrap_channel::{ChannelSet, Failed, GatherError, ReadError, Reply, Success};
 use child_process::Child;
 use deadline::{Deadline, Death, HowDied, Watch};
+use fault_points::{Action, Plan};
 use mailbox_atomics::{Wait, WaitError};
 use nix::sys::signal::{Signal, raise};
 use serial_test::serial;
@@ -122,6 +123,26 @@ fn a_chip_killed_after_it_published_has_published() {
         die()
     });
     assert_eq!(reply, Ok(Reply::Failed(Failed { code: 11, message: "the reason".into() })));
+}
+
+/// BC-2: the points are inside of a publish, before the payload and behind it.
+#[test]
+#[serial]
+fn f01_a_chip_killed_inside_a_publish_has_published_nothing() {
+    for point in ["channel.writing", "channel.written", "channel.error.writing", "channel.error.written"] {
+        assert_killed(reply_of(|set, _| {
+            let mut writer = set.writer(0).unwrap();
+            writer.set_phase(6);
+            fault_points::set_rank(0);
+            fault_points::arm(Plan::one(point, 0, 1, Action::Kill));
+            if point.starts_with("channel.error") {
+                writer.publish_error(ErrorCode::Panic, "the reason").unwrap();
+            } else {
+                writer.publish_success(&ready(0)).unwrap();
+            }
+            unreachable!("{point} was not passed")
+        }));
+    }
 }
 
 /// BC-2: killed from outside at any point, a chip has published all or nothing.

@@ -321,6 +321,9 @@ mod tests {
     fn columns_of_a_matrix_are_apart_and_a_view_over_a_row_end_is_not_a_box() {
         let (left, right) = (view(&[8, 5], &[10, 1], 0), view(&[8, 5], &[10, 1], 5));
         assert!(!left.overlaps(&right) && !right.overlaps(&left) && left.overlaps(&left));
+        // One column in common, from either side.
+        let shared = view(&[8, 5], &[10, 1], 4);
+        assert!(left.overlaps(&shared) && shared.overlaps(&left));
         // Ten columns from the middle of a row on: they run over its end.
         assert!(left.overlaps(&view(&[4, 10], &[10, 1], 5)));
         // Other strides: only the ranges count.

@@ -3,7 +3,7 @@
 //! The lists are `xtask/mutants/*.toml`. An entry names the promise that it breaks, the text that it replaces and the test that must
 //! then fail. `cargo xtask tidy` holds the lists in step with the code. This command applies one mutant after the other to a copy of
 //! the sources below the target folder, and runs its test there. A mutant survives when the test still passes: that promise is not
-//! tested.
+//! tested. An invariant that no mutant breaks is in a list too, with the reason (`[[without]]`); `--list` prints both.
 
 mod list;
 mod tree;
@@ -17,7 +17,7 @@ use crate::lane::counted;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 
-pub(crate) use list::{Judge, Mutant, parse};
+pub(crate) use list::{Judge, List, Mutant, Without, parse};
 use tree::{Ended, SourceTree};
 
 /// Where the lists are.
@@ -29,12 +29,19 @@ pub(crate) struct Args {
     /// Only those of these crates, or that break these promises, such as SM-4; all of them where none is named
     #[arg(value_name = "CRATE|ID")]
     only: Vec<String>,
-    /// Name them and run nothing
+    /// Name them, and the invariants that have none with the reason, and run nothing
     #[arg(long)]
     list: bool,
     /// Show what cargo and the tests print
     #[arg(short, long)]
     verbose: bool,
+}
+
+impl Args {
+    /// Whether an invariant is meant that has no mutant.
+    fn names(&self, id: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == id)
+    }
 }
 
 /// What became of a mutant.
@@ -50,13 +57,22 @@ enum Fate {
 pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
     let all = list::read(ws)?;
     let named = |mutant: &&Mutant| args.only.is_empty() || args.only.iter().any(|only| mutant.is_of(only));
-    let chosen: Vec<&Mutant> = all.iter().filter(named).collect();
-    ensure!(!chosen.is_empty(), "no mutant of {}; see `cargo xtask mutants --list`", args.only.join(", "));
+    let chosen: Vec<&Mutant> = all.mutants.iter().filter(named).collect();
     if args.list {
         chosen.iter().for_each(|mutant| println!("{:<18} {}", mutant.judge.package, mutant.title()));
-        println!("\n{}", counted(chosen.len() as u64, "mutant"));
+        let mut count = 0;
+        for Without { ids, why } in &all.without {
+            let ids: Vec<&str> = ids.iter().map(String::as_str).filter(|id| args.names(id)).collect();
+            count += ids.len() as u64;
+            if !ids.is_empty() {
+                println!("{:<18} {}: {why}", "no mutant", ids.join(", "));
+            }
+        }
+        let mutants = counted(chosen.len() as u64, "mutant");
+        println!("\n{mutants}; {} without one", counted(count, "invariant"));
         return Ok(ExitCode::SUCCESS);
     }
+    ensure!(!chosen.is_empty(), "no mutant of {}; see `cargo xtask mutants --list`", args.only.join(", "));
     let court = Court { ws, tree: SourceTree::copy(ws)?, verbose: args.verbose };
     let (mut rest, mut unhappy) = (chosen.as_slice(), Vec::new());
     while let Some(first) = rest.first() {

@@ -70,6 +70,24 @@ fn a_plan_without_one_of_its_instructions_is_found() {
     }
 }
 
+/// A sum that has everybody's contribution, and one of them twice: a set of ranks alone would not show it.
+// PL-1
+#[test]
+fn a_plan_that_adds_a_contribution_twice_is_found() {
+    for (name, passing) in [("direct_one_shot", PASSINGS[2]), ("ring_accumulate", PASSINGS[1])] {
+        let program = build(name, 4, passing).unwrap();
+        let mut codes = lower::lower(&*program, passing, true).unwrap();
+        let Code { instrs, sources, .. } = &mut codes[1];
+        let fold = instrs.iter_mut().find(|instr| matches!(instr, Instr::Fold { .. })).unwrap();
+        let Instr::Fold { first, count, chunk, .. } = fold else { unreachable!("it is a fold") };
+        let again: Vec<Place> = sources[*first as usize..][..*count as usize].to_vec();
+        (*first, *count) = (sources.len() as u32, *count + 1);
+        sources.extend(again.iter().chain(&again[..1]));
+        let wanted = format!("rank 1 adds a contribution to chunk {chunk} twice");
+        assert_eq!(check::check(&*program, &codes), Err(wanted), "{name}");
+    }
+}
+
 // PL-5
 #[test]
 fn a_plan_that_writes_to_another_window_is_found() {

@@ -34,11 +34,30 @@ pub(crate) struct Judge {
     pub(crate) filter: String,
 }
 
+/// Numbered invariants that no mutant breaks.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Without {
+    pub(crate) ids: Vec<String>,
+    /// What stands in for a mutant, or why there is none.
+    pub(crate) why: String,
+}
+
+/// What one file says.
+#[derive(Debug, Default)]
+pub(crate) struct List {
+    pub(crate) mutants: Vec<Mutant>,
+    pub(crate) without: Vec<Without>,
+}
+
 /// A file: the tests of the crate that it is named after judge, unless an entry says otherwise.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    #[serde(default)]
     mutant: Vec<Entry>,
+    #[serde(default)]
+    without: Vec<Without>,
 }
 
 #[derive(Deserialize)]
@@ -94,8 +113,21 @@ impl fmt::Display for Judge {
     }
 }
 
-/// The mutants in the text of `NAME.toml`, which the crate NAME judges.
-pub(crate) fn parse(name: &str, text: &str) -> Result<Vec<Mutant>> {
+impl List {
+    /// Whether a mutant breaks this promise.
+    pub(crate) fn breaks(&self, id: &str) -> bool {
+        self.mutants.iter().any(|mutant| mutant.breaks.iter().any(|promise| promise == id))
+    }
+
+    /// Adds another file.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.mutants.extend(other.mutants);
+        self.without.extend(other.without);
+    }
+}
+
+/// The text of `NAME.toml`, whose mutants the crate NAME judges.
+pub(crate) fn parse(name: &str, text: &str) -> Result<List> {
     let file: File = toml::from_str(text).with_context(|| format!("{FOLDER}/{name}.toml"))?;
     let mutants = file.mutant.into_iter().map(|entry| {
         let Entry { breaks, what, file, from, to, test, package } = entry;
@@ -107,22 +139,22 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Vec<Mutant>> {
         };
         Mutant { breaks, what, file, from, to, judge }
     });
-    Ok(mutants.collect())
+    Ok(List { mutants: mutants.collect(), without: file.without })
 }
 
-/// All mutants, those that one crate judges together, so that it is built as few times as can be.
-pub(super) fn read(ws: &Workspace) -> Result<Vec<Mutant>> {
-    let mut all = Vec::new();
+/// All lists as one; mutants that one crate judges together, so that it is built as few times as can be.
+pub(super) fn read(ws: &Workspace) -> Result<List> {
+    let mut all = List::default();
     let files = std::fs::read_dir(ws.root.join(FOLDER)).with_context(|| format!("cannot list {FOLDER}"))?;
     for path in files.map(|entry| entry.map(|entry| entry.path())) {
         let path = path?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let text =
             std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        all.extend(parse(&name, &text)?);
+        all.add(parse(&name, &text)?);
     }
     let place = |name: &str| ws.members.iter().position(|member| member.name == name);
-    all.sort_by_key(|mutant| place(&mutant.judge.package));
+    all.mutants.sort_by_key(|mutant| place(&mutant.judge.package));
     Ok(all)
 }
 
@@ -134,7 +166,7 @@ mod tests {
 
     #[test]
     fn an_entry_names_promises_text_and_judge() {
-        let [one] = &parse("a", &format!("{ONE}test = 'lib less'")).unwrap()[..] else { panic!() };
+        let [one] = &parse("a", &format!("{ONE}test = 'lib less'")).unwrap().mutants[..] else { panic!() };
         assert!(one.is_of("a") && one.is_of("YY") && !one.is_of("XX"));
         assert_eq!((one.title(), one.judge.to_string()), ("ZZ, YY: more".into(), "a lib less".into()));
         assert_eq!(one.applied("if a < b {").as_deref(), Ok("if a <= b {"));
@@ -144,10 +176,19 @@ mod tests {
 
     #[test]
     fn another_crate_or_the_compiler_may_judge() {
-        let of = |test: &str| parse("a", &format!("{ONE}{test}")).unwrap().remove(0).judge;
+        let of = |test: &str| parse("a", &format!("{ONE}{test}")).unwrap().mutants.remove(0).judge;
         assert_eq!(of("test = 'proc_a dies'\npackage = 'b'").to_string(), "b proc_a dies");
         assert_eq!(of("test = 'proc_a dies'").target(), ["--test", "proc_a"]);
         assert!(of("test = 'compiler'").is_compiler());
         assert!(parse("a", &format!("{ONE}tset = 'lib x'")).is_err());
+    }
+
+    #[test]
+    fn what_has_no_mutant_stands_beside_those_that_have() {
+        let mut all = parse("a", &format!("{ONE}test = 'lib less'")).unwrap();
+        all.add(parse("b", "[[without]]\nids = ['XX']\nwhy = 'a model'").unwrap());
+        assert!(all.breaks("YY") && !all.breaks("XX"));
+        assert_eq!((all.mutants.len(), all.without[0].why.as_str()), (1, "a model"));
+        assert!(parse("b", "[[without]]\nids = ['XX']").is_err());
     }
 }

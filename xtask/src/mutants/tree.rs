@@ -15,6 +15,8 @@ pub(super) struct SourceTree {
     root: PathBuf,
     build: PathBuf,
     log: PathBuf,
+    /// Held as long as this lives: two at once would put their mutants into one copy.
+    _alone: File,
 }
 
 /// A command that has ended.
@@ -28,7 +30,9 @@ impl SourceTree {
     /// builds only what is not.
     pub(super) fn copy(ws: &Workspace) -> Result<Self> {
         let folder = ws.target.join("mutants");
-        let tree = Self { root: folder.join("tree"), build: folder.join("build"), log: folder.join("log") };
+        let alone = alone(&folder)?;
+        let [root, build, log] = ["tree", "build", "log"].map(|name| folder.join(name));
+        let tree = Self { root, build, log, _alone: alone };
         let list = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
         let out =
             Command::new("git").current_dir(&ws.root).args(list).output().context("cannot start git")?;
@@ -95,6 +99,18 @@ impl SourceTree {
     }
 }
 
+/// Waits until no other run has the folder. The system lets go when the file is closed, also by a death.
+fn alone(folder: &Path) -> Result<File> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let path = folder.join("lock");
+    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    if file.try_lock().is_err() {
+        println!("another `cargo xtask mutants` is running here; waiting for its end");
+        file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
+    }
+    Ok(file)
+}
+
 /// Removes the files below a folder that are not wanted: those that the sources no longer have.
 fn remove_others(folder: &Path, wanted: &BTreeSet<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(folder)? {
@@ -106,4 +122,19 @@ fn remove_others(folder: &Path, wanted: &BTreeSet<PathBuf>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_run_at_a_time_has_the_folder() {
+        let folder = std::env::temp_dir().join(format!("chipcomm-mutants-{}", std::process::id()));
+        let first = alone(&folder).unwrap();
+        assert!(File::create(folder.join("lock")).unwrap().try_lock().is_err());
+        drop(first);
+        drop(alone(&folder).unwrap());
+        fs::remove_dir_all(folder).unwrap();
+    }
 }

@@ -11,15 +11,11 @@ const WITHOUT: [&str; 3] = ["bench-support", "chipcomm-examples", "xtask"];
 pub(super) fn defined_once_and_cited(tree: &Tree<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut defined: BTreeMap<&str, String> = BTreeMap::new();
-    for (path, text) in tree.rust() {
-        for (at, line) in numbered(text).filter(|(_, line)| line.starts_with("//!")) {
-            for id in ids(line).filter(|id| line.contains(&format!("**{id}**"))) {
-                if let Some(first) = defined.get(id) {
-                    findings.push(format!("{path}:{at}: {id} is defined in {first} already"));
-                } else {
-                    defined.insert(id, format!("{path}:{at}"));
-                }
-            }
+    for (id, place) in definitions(tree) {
+        if let Some(first) = defined.get(id) {
+            findings.push(format!("{place}: {id} is defined in {first} already"));
+        } else {
+            defined.insert(id, place);
         }
     }
     let in_python = || tree.under("bindings/python/tests", ".py").map(|(_, text)| text);
@@ -45,6 +41,17 @@ pub(super) fn defined_once_and_cited(tree: &Tree<'_>) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Every definition, and where it is.
+pub(super) fn definitions<'a>(tree: &'a Tree<'_>) -> impl Iterator<Item = (&'a str, String)> {
+    tree.rust().flat_map(|(path, text)| {
+        let docs = numbered(text).filter(|(_, line)| line.starts_with("//!"));
+        docs.flat_map(move |(at, line)| {
+            let bold = ids(line).filter(move |id| line.contains(&format!("**{id}**")));
+            bold.map(move |id| (id, format!("{path}:{at}")))
+        })
+    })
 }
 
 /// Every word of the form `AB-12`: two to four capitals, a hyphen, digits.

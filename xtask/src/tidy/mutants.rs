@@ -1,20 +1,22 @@
 //! The lists of mutants (`xtask/mutants/*.toml`) and the code: each mutant still has a place, a promise and a test.
 
-use crate::mutants::{FOLDER, parse};
+use crate::mutants::{FOLDER, List, parse};
+use crate::tidy::invariants::definitions;
 use crate::tidy::{Finding, Tree};
 
 pub(super) fn in_step(tree: &Tree<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let mut all = List::default();
     for (path, text) in tree.under(FOLDER, ".toml") {
         let name = path.rsplit('/').next().and_then(|name| name.strip_suffix(".toml")).unwrap_or_default();
-        let mutants = match parse(name, text) {
-            Ok(mutants) => mutants,
+        let list = match parse(name, text) {
+            Ok(list) => list,
             Err(error) => {
                 findings.push(format!("{error:#}"));
                 continue;
             }
         };
-        for mutant in mutants {
+        for mutant in &list.mutants {
             let mut find = |what: String| findings.push(format!("{path}: {}: {what}", mutant.title()));
             match mutant.applied(tree.text(&mutant.file)) {
                 Ok(_) if mutant.from == mutant.to => find("it changes nothing".to_owned()),
@@ -41,8 +43,25 @@ pub(super) fn in_step(tree: &Tree<'_>) -> Vec<Finding> {
                 find(format!("no test `{}` in {} of {}", judge.filter, judge.program, judge.package));
             }
         }
+        all.add(list);
     }
+    findings.extend(without(tree, &all));
     findings
+}
+
+/// Every invariant has a mutant, or the reason why it has none.
+fn without<'a>(tree: &'a Tree<'_>, all: &'a List) -> impl Iterator<Item = Finding> {
+    let listed = || all.without.iter().flat_map(|without| &without.ids);
+    let neither =
+        definitions(tree).filter(move |(id, _)| !all.breaks(id) && listed().all(|other| other != id));
+    let neither = neither.map(|(id, place)| {
+        format!("{place}: no mutant breaks {id}; a list in {FOLDER} has one, or says why not")
+    });
+    let both = listed().filter(|id| all.breaks(id));
+    let both = both.map(|id| format!("{FOLDER}: {id} has a mutant, and stands among those without"));
+    let gone = listed().filter(|id| !promised(tree, id));
+    let gone = gone.map(|id| format!("{FOLDER}: no crate doc has {id}, which stands among those without"));
+    neither.chain(both).chain(gone)
 }
 
 /// Whether a crate doc, or the list of failures, says so.
@@ -75,6 +94,20 @@ mod tests {
     }
 
     #[test]
+    fn an_invariant_has_a_mutant_or_the_reason_why_not_and_never_both() {
+        let of = |list: &str| findings(&[("a/src/lib.rs", CODE), ("xtask/mutants/a.toml", list)], in_step);
+        let reason = concat!("[[without]]\nids = ['ZZ", "-1']\nwhy = 'a model has it'\n");
+        assert_eq!(of(reason), Vec::<String>::new());
+        assert!(of("")[0].contains("no mutant breaks"));
+        let entry =
+            concat!("[[mutant]]\nbreaks = ['ZZ", "-1']\nwhat = 'x'\nfile = 'a/src/lib.rs'\nfrom = 'a < b'\n");
+        let both = format!("{reason}{entry}to = 'a > b'\ntest = 'lib less_is'");
+        assert!(of(&both).len() == 1 && of(&both)[0].contains("stands among those without"));
+        let gone = reason.replace("-1", "-2");
+        assert!(of(&gone).iter().any(|finding| finding.contains("no crate doc has")));
+    }
+
+    #[test]
     fn one_that_lost_its_place_its_promise_or_its_test_is_named() {
         let good = concat!("breaks = ['ZZ", "-1']\nfrom = 'a < b'\nto = 'a > b'\ntest = 'lib less_is'");
         for (old, new, why) in [
@@ -87,7 +120,7 @@ mod tests {
             ("test", "tset", "unknown field"),
         ] {
             let found = with(&good.replace(old, new));
-            assert!(found.len() == 1 && found[0].contains(why), "{new}: {found:?}");
+            assert!(found.iter().any(|finding| finding.contains(why)), "{new}: {found:?}");
         }
     }
 }

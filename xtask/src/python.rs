@@ -119,6 +119,12 @@ fn interpreter() -> Option<PathBuf> {
     answers(asked).then_some(python)
 }
 
+/// A Python that has the package, where it was built before.
+pub(crate) fn with_package(ws: &Workspace) -> Option<PathBuf> {
+    let place = Place::new(ws, false);
+    place.has("chipcomm").then(|| place.env.join("bin").join("python"))
+}
+
 /// An environment below the workspace's target folder, so that one `cargo clean` clears it.
 struct Place {
     env: PathBuf,

@@ -29,7 +29,15 @@ pub(crate) struct Args {
 /// The command itself.
 pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
     let start = ["run", "--quiet", "--release", "--package", "worker-orch", "--example", "soak", "--"];
-    let status = cargo(&ws.root, start).args(args.passed_on()).status().context("cannot start cargo")?;
+    let mut soak = cargo(&ws.root, start);
+    soak.args(args.passed_on());
+    match crate::python::with_package(ws) {
+        Some(python) => drop(soak.arg("--python").arg(python)),
+        None => eprintln!(
+            "soak: without cycles in Python, whose package is not built: `cargo xtask python` does it"
+        ),
+    }
+    let status = soak.status().context("cannot start cargo")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -4,7 +4,7 @@ use crate::killer::{Kill, Killer};
 use crate::leftovers::Orphans;
 use crate::random::Random;
 use crate::unit::{Unit, compile};
-use crate::{group, levels};
+use crate::{graphs, group, hosts, levels, python};
 use comm_context::comm::Timeout;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -32,16 +32,23 @@ pub(crate) enum Kind {
     Executed,
     Levels,
     Group,
+    /// Graphs on the cores of chips.
+    Graphs,
+    /// A group of ranks that find each other over TCP.
+    Hosts,
+    /// Ranks in Python.
+    Python,
 }
 
-const KINDS: [Kind; 4] = [Kind::Forked, Kind::Executed, Kind::Levels, Kind::Group];
+const KINDS: [Kind; 7] =
+    [Kind::Forked, Kind::Executed, Kind::Levels, Kind::Group, Kind::Graphs, Kind::Hosts, Kind::Python];
 
 /// What happened so far.
 #[derive(Default)]
 pub(crate) struct Tally {
     cycles: [u64; KINDS.len()],
     kills: [u64; PHASES.len()],
-    /// Kills of ranks of a group, which have no such phases.
+    /// Kills of ranks of a group, on one host or over TCP, which have no such phases.
     group_kills: u64,
     /// Cycles in which no process was there to be killed.
     missed: u64,
@@ -54,6 +61,8 @@ pub(crate) struct Soak {
     killer: Killer,
     folder: tempfile::TempDir,
     barrier: PathBuf,
+    /// A Python that has the package, if there is one.
+    python: Option<PathBuf>,
     /// A Worker that is closed and initialised again; others live for one cycle.
     kept: Option<Unit>,
     /// How long each phase usually takes; a kill falls somewhere into it.
@@ -80,13 +89,14 @@ pub(crate) fn limit() -> Timeout {
 }
 
 impl Soak {
-    pub(crate) fn new() -> Result<Self, Box<dyn std::error::Error>> {
+    pub(crate) fn new(python: Option<PathBuf>) -> Result<Self, Box<dyn std::error::Error>> {
         let folder = tempfile::tempdir()?;
         let barrier = compile(folder.path())?;
         Ok(Self {
             killer: Killer::start()?,
             folder,
             barrier,
+            python,
             kept: None,
             usual: [Duration::from_millis(2); PHASES.len()],
             tally: Tally::default(),
@@ -96,6 +106,11 @@ impl Soak {
 
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// A Python that has the package.
+    pub(crate) fn python(&self) -> Option<&Path> {
+        self.python.as_deref()
     }
 
     pub(crate) fn tally(&self) -> &Tally {
@@ -112,7 +127,11 @@ impl Soak {
         let kind = match random.among(0, 99) {
             0..=7 => Kind::Executed,
             8..=19 => Kind::Levels,
-            20..=39 => Kind::Group,
+            20..=34 => Kind::Group,
+            35..=49 => Kind::Graphs,
+            50..=59 => Kind::Hosts,
+            // An interpreter takes as long to start as twenty of the others.
+            60 if self.python.is_some() => Kind::Python,
             _ => Kind::Forked,
         };
         let kill = random.chance(KILL_PERCENT);
@@ -122,13 +141,16 @@ impl Soak {
         let outcome = match kind {
             Kind::Group => group::run(self, &mut plan, random),
             Kind::Levels => levels::run(self, &mut plan, random),
+            Kind::Graphs => graphs::run(self, &mut plan, random),
+            Kind::Hosts => hosts::run(self, &mut plan, random),
+            Kind::Python => python::run(self),
             Kind::Forked | Kind::Executed => self.run(kind, &mut plan, random),
         };
         self.tally.cycles[kind as usize] += 1;
         self.orphans =
             if kind == Kind::Levels && plan.victim.is_some() { Orphans::Expected } else { Orphans::None };
         match plan.victim {
-            Some(_) if kind == Kind::Group => self.tally.group_kills += 1,
+            Some(_) if matches!(kind, Kind::Group | Kind::Hosts) => self.tally.group_kills += 1,
             Some(_) => self.tally.kills[at.0 as usize] += 1,
             None => self.tally.missed += u64::from(kill),
         }

@@ -34,6 +34,22 @@ enum Entry {
     Path(PathBuf),
 }
 
+/// One rank of a group.
+pub(crate) struct Member<'a> {
+    pub(crate) rank: u32,
+    pub(crate) nranks: u32,
+    words: &'a Region,
+}
+
+impl Member<'_> {
+    /// Says that this rank knows the others.
+    pub(crate) fn joined(&self) {
+        if let Ok(word) = self.words.words::<WordU32>(4 * self.rank as usize) {
+            word.store_and_wake(1);
+        }
+    }
+}
+
 pub(crate) fn run(soak: &mut Soak, plan: &mut KillPlan, random: &mut Random) -> Result<(), Failure> {
     let nranks = random.among(2, 4) as u32;
     let entry = if random.chance(50) {
@@ -41,11 +57,26 @@ pub(crate) fn run(soak: &mut Soak, plan: &mut KillPlan, random: &mut Random) -> 
     } else {
         Entry::Path(soak.folder().join("rootinfo"))
     };
+    let prepared = if let Entry::Forked(group) = &entry { Some(group) } else { None };
+    ranks(soak, plan, nranks, prepared, &|member| work(&entry, member))
+}
+
+/// What each rank of a group does.
+type Work<'a> = dyn Fn(&Member<'_>) -> Result<(), Box<dyn Error>> + 'a;
+
+/// Forks ranks that do `work`, kills one of them if that is planned, and judges how they ended.
+pub(crate) fn ranks(
+    soak: &mut Soak,
+    plan: &mut KillPlan,
+    nranks: u32,
+    prepared: Option<&Prepared>,
+    work: &Work<'_>,
+) -> Result<(), Failure> {
     let words = Region::create("chipcomm-soak", 4096);
     let words = words.map_err(|error| Failure::new(ErrorCode::System, error.to_string()))?;
     let mut ranks = Vec::new();
     for rank in 0..nranks {
-        let body = || match work(&entry, rank, nranks, &words) {
+        let body = || match work(&Member { rank, nranks, words: &words }) {
             Ok(()) => 0,
             Err(error) if names_death(error.as_ref()) => REPORTED_DEATH,
             Err(error) => {
@@ -53,23 +84,20 @@ pub(crate) fn run(soak: &mut Soak, plan: &mut KillPlan, random: &mut Random) -> 
                 OTHER_ERROR
             }
         };
-        let keep: Vec<_> = match &entry {
-            Entry::Forked(group) => group.fds().collect(),
-            Entry::Path(_) => Vec::new(),
-        };
+        let keep: Vec<_> = prepared.iter().flat_map(|group| group.fds()).collect();
         // SAFETY: see the head of this file.
         let child = unsafe { Child::fork(&keep, body) };
         ranks.push(child.map_err(|errno| Failure::new(ErrorCode::System, format!("fork: {errno}")))?);
     }
     // Ranks are unknown to each other until they have joined: only then may one be killed.
-    if let Entry::Path(_) = entry {
+    if prepared.is_none() {
         let has_joined =
             |rank: u32| words.words::<WordU32>(4 * rank as usize).is_ok_and(|word| word.load() == 1);
         while !(0..nranks).all(has_joined) && ranks.iter().all(|rank| rank.try_reap().is_none()) {
             std::thread::sleep(POLL_INTERVAL);
         }
     }
-    let ends = soak.step(plan.phase(), plan, || reap(&ranks, &entry));
+    let ends = soak.step(plan.phase(), plan, || reap(&ranks, prepared));
     let good = |end: &Option<HowDied>| matches!(end, Some(HowDied::Exited(0 | REPORTED_DEATH) | KILLED));
     if let Some(rank) = ends.iter().position(|end| !good(end)) {
         return Err(Failure::new(ErrorCode::Internal, format!("rank {rank} ended with {:?}", ends[rank])));
@@ -103,14 +131,13 @@ fn failure(error: &CommError) -> Failure {
 }
 
 /// What one rank does with its group.
-fn work(entry: &Entry, rank: u32, nranks: u32, words: &Region) -> Result<(), Box<dyn Error>> {
+fn work(entry: &Entry, member: &Member<'_>) -> Result<(), Box<dyn Error>> {
+    let (rank, nranks) = (member.rank, member.nranks);
     let comm = match entry {
         Entry::Forked(group) => SimComm::join(group, rank, limit())?,
         Entry::Path(path) => SimComm::rendezvous(path, Membership::new(rank, nranks)?, limit())?,
     };
-    if let Ok(word) = words.words::<WordU32>(4 * rank as usize) {
-        word.store_and_wake(1);
-    }
+    member.joined();
     let window = comm.alloc_windows(1 << 16, limit())?;
     comm.write(window.base, &[rank as u8; 64])?;
     let all: Vec<u32> = (0..nranks).collect();
@@ -146,13 +173,13 @@ fn make_calls(comm: &SimComm, nranks: u32) -> Result<(), Box<dyn Error>> {
 }
 
 /// Waits for all. The first death is reported to the others, as a parent of forked ranks does.
-fn reap(ranks: &[Child], entry: &Entry) -> Vec<Option<HowDied>> {
+fn reap(ranks: &[Child], prepared: Option<&Prepared>) -> Vec<Option<HowDied>> {
     let mut ends: Vec<Option<HowDied>> = vec![None; ranks.len()];
     let Ok(deadline) = Deadline::after(limit().get()) else { return ends };
     while ends.contains(&None) && !deadline.has_passed() {
         for (rank, child) in ranks.iter().enumerate() {
             let end = child.try_reap();
-            if let (Some(how @ HowDied::Signalled(_)), Entry::Forked(group)) = (end, entry) {
+            if let (Some(how @ HowDied::Signalled(_)), Some(group)) = (end, prepared) {
                 group.report_death(rank as u32, how);
             }
             ends[rank] = end;

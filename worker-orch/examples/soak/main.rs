@@ -5,12 +5,15 @@
 //! alone.
 
 mod cycle;
+mod graphs;
 mod group;
 mod history;
+mod hosts;
 mod killer;
 mod leftovers;
 mod levels;
 mod progress;
+mod python;
 mod random;
 mod report;
 mod sample;
@@ -23,6 +26,7 @@ use progress::Progress;
 use random::Random;
 use report::Report;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 use worker_orch::serve_if_child;
@@ -32,7 +36,7 @@ const BETWEEN_SAMPLES: Duration = Duration::from_millis(500);
 /// Violations after which the soak stops.
 const ENOUGH: usize = 20;
 
-const USAGE: &str = "soak [--minutes M] [--seed S] [--only CYCLE] [--json] \
+const USAGE: &str = "soak [--minutes M] [--seed S] [--only CYCLE] [--json] [--python PROGRAM] \
                      [--leak descriptor|memory|shared-memory|process]";
 
 struct Options {
@@ -40,6 +44,8 @@ struct Options {
     seed: u64,
     only: Option<u64>,
     json: bool,
+    /// A Python that has the package: some cycles are in Python.
+    python: Option<PathBuf>,
     leak: Option<Leak>,
 }
 
@@ -64,10 +70,10 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    if std::env::var_os(TUNABLES.0).is_none() {
-        // The C library reads them when a program starts.
-        let failed =
-            Command::new("/proc/self/exe").args(std::env::args().skip(1)).env(TUNABLES.0, TUNABLES.1).exec();
+    let settings = [TUNABLES, hosts::TOKEN];
+    if settings.iter().any(|(name, _)| std::env::var_os(name).is_none()) {
+        // The C library reads its own when a program starts.
+        let failed = Command::new("/proc/self/exe").args(std::env::args().skip(1)).envs(settings).exec();
         eprintln!("soak: cannot start again with {}: {failed}", TUNABLES.0);
         return ExitCode::FAILURE;
     }
@@ -88,7 +94,7 @@ fn main() -> ExitCode {
 fn run(options: &Options) -> Result<Option<String>, Box<dyn std::error::Error>> {
     // Orphans become children of this process, so that none is missed.
     nix::sys::prctl::set_child_subreaper(true)?;
-    let mut soak = Soak::new()?;
+    let mut soak = Soak::new(options.python.clone())?;
     let mut history = History::new();
     let mut progress = Progress::new(options.minutes);
     let mut violations: Vec<(u64, String)> = Vec::with_capacity(ENOUGH);
@@ -125,7 +131,7 @@ fn run(options: &Options) -> Result<Option<String>, Box<dyn std::error::Error>> 
 }
 
 fn parse(mut args: impl Iterator<Item = String>) -> Option<Options> {
-    let mut options = Options { minutes: 1.0, seed: 1, only: None, json: false, leak: None };
+    let mut options = Options { minutes: 1.0, seed: 1, only: None, json: false, python: None, leak: None };
     while let Some(name) = args.next() {
         if name == "--json" {
             options.json = true;
@@ -136,6 +142,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Option<Options> {
             "--minutes" => options.minutes = value.parse().ok().filter(|m: &f64| *m > 0.0 && *m < 1e5)?,
             "--seed" => options.seed = value.parse().ok()?,
             "--only" => options.only = Some(value.parse().ok()?),
+            "--python" => options.python = Some(value.into()),
             "--leak" => options.leak = Some(Leak::named(&value)?),
             _ => return None,
         }
@@ -178,7 +185,8 @@ mod tests {
     #[test]
     fn options_are_read_and_others_refused() {
         let parsed = |line: &str| parse(line.split_whitespace().map(str::to_owned));
-        let options = parsed("--minutes 0.5 --json --seed 7 --leak memory").unwrap();
+        let options = parsed("--minutes 0.5 --json --seed 7 --leak memory --python p").unwrap();
+        assert_eq!(options.python, Some(PathBuf::from("p")));
         assert!(options.minutes == 0.5 && options.json && options.seed == 7 && options.leak.is_some());
         for line in ["--minutes 0", "--minutes NaN", "--seed", "--leak water", "--nonsuch 1"] {
             assert!(parsed(line).is_none(), "{line}");

@@ -69,6 +69,8 @@ mod engine;
 mod error;
 mod fault;
 mod fork_guard;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod group;
 mod kernels;
 mod layout;

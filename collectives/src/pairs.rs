@@ -80,6 +80,12 @@ impl Head {
     }
 }
 
+/// What the head of a message says, whatever its words are.
+#[cfg(fuzzing)]
+pub(crate) fn text_of(words: &[u64]) -> String {
+    Head::decode(words).text().to_string()
+}
+
 /// A message under way.
 #[derive(Debug)]
 pub(crate) struct Transfer {

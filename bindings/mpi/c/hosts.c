@@ -8,6 +8,7 @@
 #include "shim.h"
 
 int hosts_barrier(struct group *group) {
+    group->sends = group->local_rank == 0;
     int failed = MOVE(group, .kind = CORE_BARRIER);
     if (!failed && group->local_rank == 0) failed = PMPI_Barrier(group->across);
     return failed ? failed : MOVE(group, .kind = CORE_BARRIER);
@@ -27,6 +28,7 @@ static int collect(struct group *group, const void *in, void *out, size_t count,
 
 int hosts_bcast(struct group *group, void *at, size_t bytes, int root) {
     int host = group->host_of[root], own = group->host_of[group->rank], failed = 0;
+    group->sends = group->local_rank == 0;
     if (own == host) failed = spread(group, at, bytes, group->local_of[root]);
     if (group->local_rank == 0) {
         for (size_t done = 0, part; !failed && done < bytes; done += part) {
@@ -61,7 +63,7 @@ int hosts_reduce(struct group *group, const void *in, void *out, size_t count, M
                  const struct reduction *how, int root) {
     size_t bytes = count * how->size;
     int host = group->host_of[root], failed = 0;
-    bool leads = group->local_rank == 0, is_root = group->rank == root;
+    bool leads = group->sends = group->local_rank == 0, is_root = group->rank == root;
     void *sum = is_root ? out : leads ? malloc(bytes) : NULL;
     if (leads && !sum) return 1;
     failed = collect(group, in, sum, count, how);

@@ -139,6 +139,8 @@ int hosts_allreduce(struct group *group, const void *in, void *out, size_t count
     size_t bytes = count * how->size, each = PIECE / how->size;
     if (bytes / SLICE < (size_t)call.width) call.width = bytes < 2 * SLICE ? 1 : (int)(bytes / SLICE);
     call.has_slice = group->local_rank < call.width;
+    /* A short call has nothing under way between hosts while a rank waits inside its own. */
+    group->sends = call.has_slice && bytes >= 2 * SLICE;
     call.once = bytes <= SMALL && group->hosts <= DIRECT;
     if (each > count) each = count;
     /* A slice, and as many blocks of it as there are other hosts. */

@@ -44,6 +44,7 @@ struct group {
     int hosts;                   /* 1: core is all of the communicator */
     int width;                   /* ranks that every host has at least */
     MPI_Comm across;             /* of a local rank below width: that rank of each host, in their order; else MPI_COMM_NULL */
+    bool sends;                  /* messages of the call go on between hosts while this rank waits inside its own */
     void *scratch;               /* of hosts_allreduce.c */
     size_t room;
     int *host_of, *local_of;     /* of each rank; hosts in the order of their first rank; NULL for one host */

@@ -50,8 +50,8 @@ fn f71_ranks_on_one_core_part_and_are_not_bound() {
         rank(move || {
             let group = join(&path, me, 2, secs(30)).map_err(|error| error.to_string())?;
             let parted = parted(&group, first, allowed)?;
-            // Another program may use the other core at some of these times.
-            if me == 1 && parted <= TIMES / 2 {
+            // Other programs may use the other core at most of these times; ranks that do not move part once or twice.
+            if me == 1 && parted < TIMES / 5 {
                 return Err(format!("rank 1 left rank 0's core {parted} times of {TIMES}"));
             }
             Ok(())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import textwrap
@@ -11,6 +12,9 @@ import uuid
 from dataclasses import dataclass
 
 import pytest
+
+# A shell starts what it runs in the background with Ctrl-C ignored, and processes inherit that. Tests send it to their own.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass

@@ -148,6 +148,7 @@ fn two_ranks_by_shareable_handle() {
 }
 
 #[test]
+#[ignore = "slow: cargo xtask ci slow"]
 fn two_ranks_by_ipc_key() {
     suite(2, ShareMode::IpcKey, Which::WithoutBarriers);
 }

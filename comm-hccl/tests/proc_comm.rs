@@ -169,6 +169,7 @@ fn a_rank_does_not_wait_for_a_dead_one_to_close_its_windows() {
 
 // CH-5: the vendor's barrier would hold the survivor for ten minutes, and destroy until its deadline.
 #[test]
+#[ignore = "slow: cargo xtask ci slow"]
 fn a_hung_call_does_not_hold_destroy_when_a_peer_has_failed() {
     let double = double("");
     double.session.script("rank=1 HcclBarrier#1 kill").unwrap();

@@ -91,6 +91,7 @@ sizes! {
 }
 
 #[test]
+#[ignore = "slow: cargo xtask ci slow"]
 #[serial]
 fn f05_two_seconds_of_skew_at_start_up_fail_no_rank() {
     // One case for each size: what follows the start does not depend on the skew.

@@ -138,6 +138,7 @@ fn code_that_does_not_return_is_named_and_its_process_replaced() {
 }
 
 #[test]
+#[ignore = "slow: cargo xtask ci slow"]
 #[serial]
 fn objects_in_cpp_that_do_not_return_are_named_and_their_process_replaced() {
     if support::platform() != Platform::Sim {

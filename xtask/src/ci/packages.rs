@@ -1,7 +1,7 @@
 //! The lane `packages`: what a stranger takes home. Every library builds from its own package, and a C program
 //! finds the installed libraries by pkg-config and by CMake.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -30,7 +30,9 @@ pub(super) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
     let names = packages.iter().flat_map(|member| ["--package", member.package.as_str()]);
     // What is packaged is what git would commit, also before it is committed.
     let args = ["package", "--allow-dirty"].into_iter().chain(names);
+    forget_unpacked(&packages, &setting.ws.version);
     let log = setting.console.run(&mut cargo(&setting.ws.root, args))?;
+    forget_unpacked(&packages, &setting.ws.version);
     let mut failure = log.failure;
     let mut count = packages.len();
     if failure.is_none() {
@@ -43,6 +45,24 @@ pub(super) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
         failure = why;
     }
     Ok(Outcome::Ran(Report::checks(count, "package", failure)))
+}
+
+/// Removes what cargo has unpacked of these packages. It does that once for each name and version in a folder for the path of the
+/// workspace, and would build a package with the others as an earlier run has left them.
+fn forget_unpacked(packages: &[&Member], version: &str) {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cargo")));
+    let registries = home.and_then(|home| std::fs::read_dir(home.join("registry/src")).ok());
+    // Those without a host are folders of this machine.
+    let is_local = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with('-');
+    for registry in registries.into_iter().flatten().flatten().filter(is_local) {
+        for package in packages {
+            let unpacked = registry.path().join(format!("{}-{}", package.package, version));
+            let _absent = std::fs::remove_dir_all(unpacked);
+        }
+        // Only one that nothing else is in.
+        let _in_use = std::fs::remove_dir(registry.path());
+    }
 }
 
 /// Programs outside the workspace: how many were built and ran, and why one did not.

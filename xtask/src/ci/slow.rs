@@ -39,6 +39,17 @@ const SLOW: &[(&str, &str, &str)] = &[
         "proc_coll_perf",
         "a_schedule_of_the_library_or_of_a_file_runs_and_a_wrong_one_is_refused",
     ),
+    ("comm-sim", "conformance_sim", "f05_two_seconds_of_skew_at_start_up_fail_no_rank"),
+    ("collectives", "proc_started", "two_groups_may_be_waited_for_in_opposite_order"),
+    ("collectives", "proc_plans", "tensors_that_take_several_pieces_give_what_a_replay_gives"),
+    ("collectives", "proc_plans", "calls_have_the_bits_of_their_plans"),
+    ("comm-hccl", "proc_comm", "a_hung_call_does_not_hold_destroy_when_a_peer_has_failed"),
+    ("comm-hccl", "conformance_double", "two_ranks_by_ipc_key"),
+    (
+        "worker-orch",
+        "proc_graphs_stuck",
+        "objects_in_cpp_that_do_not_return_are_named_and_their_process_replaced",
+    ),
     ("collectives", "proc_random_plans", "a_thousand_random_schedules_and_cuts_give_what_their_replay_gives"),
 ];
 

@@ -236,7 +236,7 @@ pub(crate) use {acl, acl_optional, acl_present};
 mod tests {
     use super::*;
 
-    /// The kinds are provoked on the double, by `tests/proc_device.rs` and `tests/proc_strict.rs`.
+    /// The texts. Most kinds are provoked on the double, by `tests/proc_device.rs` and `tests/proc_strict.rs`; that needs devices.
     #[test]
     fn what_the_errors_of_a_device_say() {
         use DeviceError::*;

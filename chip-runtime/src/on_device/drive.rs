@@ -249,6 +249,9 @@ impl<'g> Drive<'g> {
     /// Sends the signals of a task that has ended.
     fn send(&self, index: usize) -> Result<(), OnDeviceError> {
         let (task, Some(windows)) = (&self.tasks[index], &self.on.windows) else { return Ok(()) };
+        if !task.signals.is_empty() && self.deadline.has_passed() {
+            return Err(self.too_late(index));
+        }
         let sent = task.signals.iter().try_for_each(|signal| windows.send(signal, self.deadline));
         sent.map_err(|error| self.on.signal_error(task, error))
     }

@@ -7,6 +7,9 @@ use deadline::Deadline;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
+
+const MOMENT: Duration = Duration::from_millis(1);
 
 /// The windows that a chip and its peers have on their devices.
 pub(super) struct DeviceWindows {
@@ -153,7 +156,8 @@ impl DeviceWindows {
         match signal.op {
             SignalOp::Set(value) => self.comm.write(word, &value.to_le_bytes())?,
             SignalOp::Add(by) => {
-                let within = Timeout::new(until.left()).unwrap_or(Timeout::DEFAULT);
+                // The caller has found that time is left; a moment of it at least.
+                let within = Timeout::new(until.left().max(MOMENT)).map_err(CommError::from)?;
                 self.words()?.add_word(word, by, within)?;
             }
         }

@@ -85,9 +85,13 @@ impl DeviceProcess {
         let (done, end) = io::pipe().map_err(|error| error.to_string())?;
         let words: String = words.iter().map(|word| format!(" {word}")).collect();
         let (pid, fd) = (std::process::id(), end.as_raw_fd());
-        self.command(&format!("run {function} {blocks} {pid} {fd}{words}"))?;
+        let answer = self.ask(&format!("run {function} {blocks} {pid} {fd}{words}"));
         // Only the kernel's thread holds this end now: the end of its process shows.
         drop(end);
+        // A kernel may fault before its process has answered. It was launched all the same; that it crashed shows in the pipe.
+        if let Some(text) = answer.unwrap_or_default().strip_prefix("error ") {
+            return Err(text.to_owned());
+        }
         let done = Mutex::new((done, None));
         Ok(Running { done, until: limit.and_then(|limit| Instant::now().checked_add(limit)) })
     }
@@ -96,15 +100,20 @@ impl DeviceProcess {
         if line.contains('\n') {
             return Err("a line break in a name".to_owned());
         }
-        let gone = |error: io::Error| format!("the device's process is gone: {error}");
-        self.commands.write_all(format!("{line}\n").as_bytes()).map_err(gone)?;
-        let mut answer = String::new();
-        self.answers.read_line(&mut answer).map_err(gone)?;
-        match answer.trim_end().split_once(' ') {
+        let answer = self.ask(line).map_err(|error| format!("the device's process is gone: {error}"))?;
+        match answer.split_once(' ') {
             Some(("ok", number)) => number.parse().map_err(|_| format!("malformed answer {answer:?}")),
             Some(("error", text)) => Err(text.to_owned()),
             _ => Err("the device's process is gone".to_owned()),
         }
+    }
+
+    /// Sends a line and returns the one that answers, which is empty where the process is gone.
+    fn ask(&mut self, line: &str) -> io::Result<String> {
+        self.commands.write_all(format!("{line}\n").as_bytes())?;
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer)?;
+        Ok(answer.trim_end().to_owned())
     }
 
     /// Ends it. Returns how it had ended by itself, if it had.

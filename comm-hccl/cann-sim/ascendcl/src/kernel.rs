@@ -177,7 +177,6 @@ fn start(
     )?;
     let entry = function.entry;
     let Ok(running) = state.process(device)?.run(entry, blocks, words, limit) else {
-        // A kernel may have faulted before its process could answer.
         return fail(state, device, Ended::Crashed);
     };
     if let Some(stream) = state.streams.get_mut(&(stream as usize)) {

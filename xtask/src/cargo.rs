@@ -34,7 +34,11 @@ pub(crate) fn appended(variable: &str, flags: &str) -> String {
 
 fn prepared<'a>(mut command: Command, root: &Path, args: impl IntoIterator<Item = &'a str>) -> Command {
     command.current_dir(root).args(args).env("CARGO_TERM_COLOR", "never");
-    // `cargo run` describes xtask itself in these; a nested cargo must not pass them on.
+    without_identity(command)
+}
+
+/// `cargo run` describes xtask itself in variables that no program started by it must take for its own.
+pub(crate) fn without_identity(mut command: Command) -> Command {
     for (key, _) in std::env::vars_os() {
         let name = key.to_string_lossy();
         if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {

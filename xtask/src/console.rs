@@ -135,6 +135,24 @@ impl Console {
         Ok(Started { shown, child, lines })
     }
 
+    /// Whether a started command has ended; its output may still be open.
+    pub(crate) fn has_ended(&self, started: &mut Started) -> Result<bool> {
+        self.draw();
+        Ok(started
+            .child
+            .try_wait()
+            .with_context(|| format!("cannot wait for `{}`", started.shown))?
+            .is_some())
+    }
+
+    /// Says what comes next: a line in a log, the moving line on a terminal.
+    pub(crate) fn note(&self, text: &str) {
+        match self.show {
+            Show::Progress => text.trim().clone_into(&mut self.doing.borrow_mut().1),
+            Show::Everything | Show::Results => self.line(text),
+        }
+    }
+
     /// Follows a started command to its end.
     pub(crate) fn finish(&self, started: Started) -> Result<Log> {
         self.finish_within(started, GRACE, self.show)

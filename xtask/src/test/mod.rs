@@ -1,12 +1,14 @@
 //! `cargo xtask test`: every test that is not in a slow lane. The `tests` lane of `ci` runs the same
 //! function.
 
+mod programs;
+
 use std::process::{Command, ExitCode};
 
 use anyhow::{Result, bail};
 
 use crate::cargo::cargo;
-use crate::console::{Console, Log, Show};
+use crate::console::{Console, Show};
 use crate::lane::{self, Lane, Outcome, Report, Setting};
 use crate::tally::Tally;
 use crate::workspace::{Member, Workspace};
@@ -66,14 +68,18 @@ pub(crate) fn lane(setting: &Setting<'_>, args: &Args) -> Result<Outcome> {
     let documentation = documented
         .then(|| console.start(with_passed_on(&mut command(setting, args, &["--doc"]), args)))
         .transpose()?;
-    let programs = console.run(with_passed_on(&mut command(setting, args, &PROGRAMS), args));
+    let programs = programs::built(command(setting, args, &PROGRAMS)).and_then(|built| {
+        programs::run(console, &setting.ws.root, &built, &args.passed_on, environment(args))
+    });
     let documentation = documentation.map(|started| console.finish(started)).transpose()?;
-    let report = |log: Log| Report::tests(Tally::of(&log.lines), log.failure);
-    let programs = report(programs?);
-    Ok(Outcome::Ran(match documentation {
-        Some(log) => programs.and(report(log)),
-        None => programs,
-    }))
+    let mut logs = programs?;
+    logs.extend(documentation);
+    let (mut tests, mut failure) = (Tally::default(), None);
+    for log in logs {
+        tests += Tally::of(&log.lines);
+        failure = failure.or(log.failure);
+    }
+    Ok(Outcome::Ran(Report::tests(tests, failure)))
 }
 
 /// What is a program of its own; the rest are examples in documentation.
@@ -88,14 +94,18 @@ fn command(setting: &Setting<'_>, args: &Args, targets: &[&str]) -> Command {
     let mut command = cargo(&setting.ws.root, ["test", "--no-fail-fast"]);
     if args.packages.is_empty() {
         command.arg("--workspace");
-        // With the features of the whole workspace, all that a C library needs is there already.
-        command.env("CHIPCOMM_TEST_WORKSPACE", "1");
     }
+    command.envs(environment(args).iter().copied());
     for name in &args.packages {
         command.args(["--package", setting.ws.package(name)]);
     }
     command.args(targets);
     command
+}
+
+/// With the features of the whole workspace, all that a C library needs is there already.
+fn environment(args: &Args) -> &'static [(&'static str, &'static str)] {
+    if args.packages.is_empty() { &[("CHIPCOMM_TEST_WORKSPACE", "1")] } else { &[] }
 }
 
 fn with_passed_on<'a>(command: &'a mut Command, args: &Args) -> &'a mut Command {

@@ -19,22 +19,30 @@ use support::{Random, in_comms, options, secs};
 
 type Kernel = unsafe extern "C" fn(*mut i64);
 
-/// The compiled object, which stays loaded. At `-O1`, which takes half the time of `-O2`; the examples' kernels are tested at that.
-static OBJECT: LazyLock<usize> = LazyLock::new(|| {
+/// Compiled objects, which stay loaded.
+static CALLS: LazyLock<usize> = LazyLock::new(|| object("calls.cpp"));
+static PLACED: LazyLock<usize> = LazyLock::new(|| object("placed.cpp"));
+
+/// At `-O1`, which takes half the time of `-O2`; the examples' kernels are tested at that.
+fn object(source: &str) -> usize {
     let folder = tempfile::tempdir().unwrap();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cc/calls.cpp");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cc").join(source);
     let path = CString::new(compile_kernel(&source, folder.path(), "-O1").as_os_str().as_bytes()).unwrap();
     // SAFETY: a live path; the object's constructors are the compiler's.
     let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
     assert!(!library.is_null());
     library as usize
-});
+}
 
-/// A function of it.
+/// A function of the first.
 fn load(name: &CStr) -> Kernel {
+    load_of(*CALLS, name)
+}
+
+fn load_of(object: usize, name: &CStr) -> Kernel {
     // SAFETY: the library is loaded, the name is live, and the function is of this type.
     unsafe {
-        let symbol = libc::dlsym(*OBJECT as *mut c_void, name.as_ptr());
+        let symbol = libc::dlsym(object as *mut c_void, name.as_ptr());
         assert!(!symbol.is_null());
         std::mem::transmute::<*mut c_void, Kernel>(symbol)
     }
@@ -318,6 +326,44 @@ fn kernels_that_start_on_one_core_may_run_where_they_could_before() {
             group.close().map_err(|error| error.to_string())
         });
     }
+}
+
+/// Four ranks on the first of two cores, which the object makes up: the last two move to the other one, and the rest stay.
+// F71
+#[test]
+fn kernels_that_crowd_a_core_move_to_an_emptier_one_until_both_have_as_many() {
+    let (kernel, place) = (load_of(*PLACED, c"kernel_entry"), load_of(*PLACED, c"place"));
+    in_comms(4, |comm| {
+        let group = Collectives::new(comm, options()).map_err(|error| error.to_string())?;
+        let mut found = [0; 3];
+        // A rank looks in waits only, so how many calls it takes is the scheduler's business. All ranks see the same sum.
+        for _ in 0..200_000 {
+            // SAFETY: the arguments that this function takes.
+            unsafe { place(found.as_mut_ptr()) };
+            let (mine, mut moved) = (found[0] as f32, 0.0_f32);
+            let request = Request {
+                kind: Kind::AllReduce,
+                dtype: DType::F32,
+                op: Some(Op::Sum),
+                count: 1,
+                input: (&raw const mine).cast(),
+                output: (&raw mut moved).cast(),
+                ..Request::BARRIER
+            };
+            if !as_kernel(kernel, &group, &request) {
+                return Err("a call failed".to_owned());
+            }
+            if moved == 2.0 {
+                break;
+            }
+        }
+        // Bound to the one core, then to both again; those that stay never ask.
+        let wanted = if group.rank() < 2 { [0, 2, 0] } else { [1, 2, 2] };
+        if found != wanted {
+            return Err(format!("core, bound to, how often: {found:?}, not {wanted:?}"));
+        }
+        group.close().map_err(|error| error.to_string())
+    });
 }
 
 /// Memory that is not in the window, or not all of it, has no counterpart on the peers.

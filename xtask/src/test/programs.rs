@@ -16,7 +16,7 @@ use crate::workspace::relative;
 /// How many run at the same time.
 const AT_ONCE: usize = 2;
 /// How often a look says whether one has ended.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How the line of a file begins that has its program run alone.
 const ALONE: &str = "//! Runs alone: ";
 
@@ -127,7 +127,7 @@ fn first_ended(console: &Console, running: &mut [(&Program, Started)]) -> Result
                 return Ok(at);
             }
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 

@@ -20,7 +20,7 @@ impl Collectives<'_> {
     ///
     /// # Safety
     /// As [`run_raw`](Self::run_raw).
-    #[inline]
+    #[inline(always)]
     unsafe fn check_raw(&self, request: &Request) -> Result<(), BadArgument> {
         match request.kind {
             Kind::Barrier => Ok(()),
@@ -44,6 +44,7 @@ impl Collectives<'_> {
 
     /// # Safety
     /// As [`run_raw`](Self::run_raw).
+    #[inline(never)]
     unsafe fn check_any(&self, request: &Request) -> Result<(), BadArgument> {
         request.check(self.nranks())?;
         let nranks = self.nranks();
@@ -94,7 +95,7 @@ impl Collectives<'_> {
     /// Input, output and lists of counts are null where they are not used, or valid for what the call reads and writes; nobody else writes
     /// them, or reads the output, meanwhile. After an error other than [`CollError::Argument`], a buffer that lies in the group's pool
     /// and was [shared](Request::shared) must not be used any more.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn run_raw(&self, request: Request) -> Result<(), CollError> {
         // SAFETY: the caller's promises.
         unsafe { self.check_raw(&request) }?;

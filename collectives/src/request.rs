@@ -98,8 +98,8 @@ impl Request {
         shared: Shared::Nothing,
     };
 
-    /// Checks what can be checked without a peer: operation, root, overflow.
-    #[inline]
+    /// Checks what can be checked without a peer: operation, root, overflow. Inlined, since a caller that knows the kind needs few of them.
+    #[inline(always)]
     pub(crate) fn check(&self, nranks: usize) -> Result<(), BadArgument> {
         let blocks = match self.kind {
             Kind::Barrier => return Ok(()),

@@ -41,7 +41,7 @@ fn rank(group: &Entered, what: &'static str, given: c_int) -> Result<u32, EntryE
 ///
 /// # Safety
 /// As [`run_raw`](crate::Collectives::run_raw) and, started, [`start_raw`](crate::Collectives::start_raw).
-#[inline]
+#[inline(always)]
 unsafe fn make(group: &mut Entered, when: When, request: Request) -> Result<(), EntryError> {
     let request = Request { shared: Shared::Both, ..request };
     match when {

@@ -325,6 +325,33 @@ fn zero_counts_on_all_ranks_are_fine() {
     });
 }
 
+#[test]
+fn co_6_what_a_rank_published_before_it_gave_up_or_died_is_delivered() {
+    // In the line of the step, and staged.
+    for (count, dies) in [(4, false), (4, true), (1000, false), (1000, true)] {
+        let ended = Ranks::start(2, |comm| {
+            let group = Collectives::new(&comm, options()).unwrap();
+            if comm.rank() == 0 {
+                // The root of a broadcast waits for nobody.
+                group.broadcast(&mut vec![7_u32; count], 0).unwrap();
+                if dies {
+                    nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL).unwrap();
+                }
+                group.give_up("its own reasons");
+                return "ok".to_owned();
+            }
+            // Later than that.
+            std::thread::sleep(Duration::from_millis(300));
+            let mut values = vec![0_u32; count];
+            match (group.broadcast(&mut values, 0), group.barrier()) {
+                (Ok(()), Err(_)) if values.iter().all(|value| *value == 7) => "ok".to_owned(),
+                other => format!("{other:?}, {:?}", &values[..4]),
+            }
+        });
+        assert_eq!(ended.end()[1].1, "ok", "{count} elements, of a rank that dies: {dies}");
+    }
+}
+
 // CO-4
 #[test]
 fn a_peer_that_does_not_come_is_named_at_the_deadline() {

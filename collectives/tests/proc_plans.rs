@@ -153,6 +153,15 @@ fn same_as_calls<T: Number>(group: &Collectives<'_>, count: usize, ops: &[Op]) -
 
 // PL-3
 #[test]
+fn pl_3_calls_of_three_ranks_have_the_bits_of_their_plans() {
+    in_groups(3, options(), |group| {
+        same_as_calls::<f32>(group, 13, &[Op::Sum])?;
+        same_as_calls::<f16>(group, 300, &[Op::Sum, Op::Avg])
+    });
+}
+
+// PL-3
+#[test]
 #[ignore = "slow: cargo xtask ci slow"]
 fn calls_have_the_bits_of_their_plans() {
     for nranks in [2, 3, 5] {

@@ -41,6 +41,11 @@ fn library(nranks: usize, counts: &[usize], every_type: bool) {
     all_run(nranks, &cases);
 }
 
+#[test]
+fn pl_2_every_schedule_of_the_library_gives_what_its_replay_gives_on_three_ranks() {
+    library(3, &[37], true);
+}
+
 // PL-2
 #[test]
 fn every_schedule_of_the_library_gives_what_its_replay_gives_on_two_to_five_ranks() {

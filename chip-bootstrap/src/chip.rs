@@ -236,3 +236,86 @@ impl Drop for Chip {
 fn not_in_a_window(error: &ChipError) -> bool {
     matches!(error, ChipError::NoCommunicator | ChipError::Comm(CommError::Argument(_) | CommError::Closed))
 }
+
+#[cfg(all(test, feature = "sim"))]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::rc::Rc;
+    use std::sync::Weak;
+
+    /// A device that knows whether the communicator is still there when it is closed, and counts how often it is.
+    struct Closed {
+        comm: Weak<Box<dyn Communicator>>,
+        times: Rc<Cell<u32>>,
+    }
+
+    impl Device for Closed {
+        fn communicator(
+            &self,
+            _: &Entry,
+            _: Membership,
+            _: Timeout,
+        ) -> Result<Box<dyn Communicator>, CommError> {
+            Err(CommError::Closed)
+        }
+
+        fn load(&mut self, _: &Path, _: &str) -> Result<Kernel, ChipError> {
+            Ok(Kernel(0))
+        }
+
+        fn launch(&mut self, _: &Launch<'_>) -> Result<(), ChipError> {
+            Ok(())
+        }
+
+        fn memory(&self) -> Option<&dyn ChipMemory> {
+            None
+        }
+
+        fn close(&mut self) -> Result<(), ChipError> {
+            assert_eq!(self.comm.strong_count(), 0, "the communicator is still there");
+            self.times.set(self.times.get() + 1);
+            Ok(())
+        }
+    }
+
+    /// A chip that is the only rank of its group, and how often its device was closed.
+    fn chip() -> (Chip, Rc<Cell<u32>>) {
+        let (folder, within) = (tempfile::tempdir().unwrap(), Timeout::DEFAULT);
+        let me = Membership::new(0, 1).unwrap();
+        let comm = comm_sim::SimComm::rendezvous(&folder.path().join("group"), me, within).unwrap();
+        let comm: Arc<Box<dyn Communicator>> = Arc::new(Box::new(comm));
+        let times = Rc::new(Cell::new(0));
+        let device = Box::new(Closed { comm: Arc::downgrade(&comm), times: times.clone() });
+        let chip = Chip {
+            id: 0,
+            device,
+            comm: Some(comm),
+            window: None,
+            buffers: Vec::new(),
+            stores: Vec::new(),
+            within,
+            kernel_limit: None,
+            down: false,
+        };
+        (chip, times)
+    }
+
+    #[test]
+    fn cb_4_the_communicator_goes_before_the_device_and_the_second_time_does_nothing() {
+        let (mut chip, closed) = chip();
+        chip.tear_down().unwrap();
+        assert_eq!(closed.get(), 1);
+        chip.tear_down().unwrap();
+        drop(chip);
+        assert_eq!(closed.get(), 1);
+    }
+
+    #[test]
+    fn cb_3_a_chip_that_nobody_tore_down_leaves_nothing() {
+        // As one whose bring-up failed half-way.
+        let (chip, closed) = chip();
+        drop(chip);
+        assert_eq!(closed.get(), 1);
+    }
+}

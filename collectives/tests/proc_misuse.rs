@@ -163,12 +163,22 @@ fn mismatch(comm: &SimComm, case: &Case, before: u64) -> Result<(), String> {
     group.close().map_err(text)
 }
 
+#[test]
+fn co_3_two_ranks_whose_first_calls_differ_name_both() {
+    all_mismatch(&[(2, 0)]);
+}
+
 // CO-3, CO-5, CO-6
 // F85
 #[test]
 fn different_calls_are_an_error_that_names_both_on_every_rank() {
+    all_mismatch(&[(2, 40), (3, 5), (8, 1)]);
+}
+
+/// Every case with so many ranks, after so many calls that were the same.
+fn all_mismatch(groups: &[(usize, u64)]) {
     for case in CASES {
-        for (nranks, before) in [(2, 0), (2, 40), (3, 5), (8, 1)] {
+        for &(nranks, before) in groups {
             let started = Instant::now();
             let ended = Ranks::start(nranks, |comm| {
                 mismatch(&comm, case, before).map_or_else(|text| text, |()| "ok".to_owned())
@@ -323,6 +333,33 @@ fn zero_counts_on_all_ranks_are_fine() {
         }
         Ok(())
     });
+}
+
+#[test]
+fn co_6_what_a_rank_published_before_it_gave_up_or_died_is_delivered() {
+    // In the line of the step, and staged.
+    for (count, dies) in [(4, false), (4, true), (1000, false), (1000, true)] {
+        let ended = Ranks::start(2, |comm| {
+            let group = Collectives::new(&comm, options()).unwrap();
+            if comm.rank() == 0 {
+                // The root of a broadcast waits for nobody.
+                group.broadcast(&mut vec![7_u32; count], 0).unwrap();
+                if dies {
+                    nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL).unwrap();
+                }
+                group.give_up("its own reasons");
+                return "ok".to_owned();
+            }
+            // Later than that.
+            std::thread::sleep(Duration::from_millis(300));
+            let mut values = vec![0_u32; count];
+            match (group.broadcast(&mut values, 0), group.barrier()) {
+                (Ok(()), Err(_)) if values.iter().all(|value| *value == 7) => "ok".to_owned(),
+                other => format!("{other:?}, {:?}", &values[..4]),
+            }
+        });
+        assert_eq!(ended.end()[1].1, "ok", "{count} elements, of a rank that dies: {dies}");
+    }
 }
 
 // CO-4

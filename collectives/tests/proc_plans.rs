@@ -41,6 +41,11 @@ fn library(nranks: usize, counts: &[usize], every_type: bool) {
     all_run(nranks, &cases);
 }
 
+#[test]
+fn pl_2_every_schedule_of_the_library_gives_what_its_replay_gives_on_three_ranks() {
+    library(3, &[37], true);
+}
+
 // PL-2
 #[test]
 fn every_schedule_of_the_library_gives_what_its_replay_gives_on_two_to_five_ranks() {
@@ -149,6 +154,15 @@ fn same_as_calls<T: Number>(group: &Collectives<'_>, count: usize, ops: &[Op]) -
     let arrived: Vec<T> =
         (0..nranks).flat_map(|from| planned[(from * nranks + me) * count..][..count].to_vec()).collect();
     differ("all_to_all", &arrived, &called)
+}
+
+// PL-3
+#[test]
+fn pl_3_calls_of_three_ranks_have_the_bits_of_their_plans() {
+    in_groups(3, options(), |group| {
+        same_as_calls::<f32>(group, 13, &[Op::Sum])?;
+        same_as_calls::<f16>(group, 300, &[Op::Sum, Op::Avg])
+    });
 }
 
 // PL-3

@@ -87,13 +87,23 @@ fn a_call_may_be_made_while_others_are_under_way_and_match_a_started_one() {
 
 // CO-7
 #[test]
+fn co_7_two_groups_may_be_waited_for_in_opposite_order() {
+    in_opposite_order(2);
+}
+
+// CO-7
+#[test]
 #[ignore = "slow: cargo xtask ci slow"]
-fn two_groups_may_be_waited_for_in_opposite_order() {
+fn two_groups_may_be_waited_for_in_opposite_order_again_and_again() {
+    in_opposite_order(20);
+}
+
+fn in_opposite_order(rounds: u64) {
     in_comms(2, |comm| {
         let (one, two) = (Collectives::new(comm, options()), Collectives::new(comm, options()));
         let (one, two) = (one.map_err(text)?, two.map_err(text)?);
         let me = comm.rank() as usize;
-        for round in 0..20 {
+        for round in 0..rounds {
             // More pieces than are sent at once, so that both need progress.
             let all: Vec<Vec<f32>> = (0..2).map(|rank| elements(round, rank, 700_000)).collect();
             let (mut a, mut b) = (all[me].clone(), all[me].clone());

@@ -132,6 +132,7 @@ fn cases(leader: Option<u32>) -> Vec<Case> {
             cases.push(Case { leader, victim, point, hit: *hit, harmless: at >= last_needed });
         }
     }
+    assert!(cases.len() >= 60, "only {} points", cases.len());
     cases
 }
 
@@ -231,12 +232,9 @@ fn run(groups: &mut [(Case, Group)]) {
     }
 }
 
-/// Kills at every point, and prints how many deaths that were and how long the slowest took to be noticed.
-fn sweep(name: &str, cases: Vec<Case>) {
-    let started = Instant::now();
-    let (shm, temp) = (listing(Path::new("/dev/shm")), leftovers());
+/// Kills once in each case, and lets the next group run at the same path. Returns how long each death took to be noticed.
+fn kill(cases: &[Case]) -> Vec<Duration> {
     let (total, mut failed, mut delays) = (cases.len(), Vec::new(), Vec::new());
-    assert!(total >= 60, "only {total} points");
     for some in cases.chunks(AT_ONCE) {
         let mut groups: Vec<(Case, Group)> = some.iter().map(|case| (case.clone(), case.start())).collect();
         run(&mut groups);
@@ -262,6 +260,14 @@ fn sweep(name: &str, cases: Vec<Case>) {
         }
     }
     assert!(failed.is_empty(), "{} of {total} cases:\n{}", failed.len(), failed.join("\n"));
+    delays
+}
+
+/// Kills at every point, and prints how many deaths that were and how long the slowest took to be noticed.
+fn sweep(name: &str, cases: Vec<Case>) {
+    let started = Instant::now();
+    let (shm, temp) = (listing(Path::new("/dev/shm")), leftovers());
+    let (total, mut delays) = (cases.len(), kill(&cases));
     assert_eq!(listing(Path::new("/dev/shm")), shm);
     assert_eq!(leftovers(), temp);
     let none = nix::sys::wait::waitpid(None, Some(nix::sys::wait::WaitPidFlag::WNOHANG));
@@ -282,6 +288,15 @@ fn leftovers() -> Vec<String> {
         .into_iter()
         .filter(|name| name.contains("chipcomm") || name.contains("rootinfo"))
         .collect()
+}
+
+#[test]
+#[serial]
+fn cs_6_a_rank_that_is_killed_is_named_and_the_next_group_works() {
+    // A sample of the sweeps below.
+    for leader in [None, Some(1)] {
+        kill(&cases(leader).into_iter().step_by(13).collect::<Vec<_>>());
+    }
 }
 
 #[test]

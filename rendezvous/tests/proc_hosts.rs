@@ -89,14 +89,25 @@ fn rv12_ranks_join_in_any_order_exchange_and_leave() {
 
 #[test]
 #[serial]
+fn rv_4_five_groups_at_one_address_never_run_into_each_other() {
+    groups_in_a_row(5);
+}
+
+#[test]
+#[serial]
 fn f16_many_groups_at_one_address_never_run_into_each_other() {
     // RV-4
+    groups_in_a_row(100);
+}
+
+/// Two ranks join at one address, and at once again, so many times.
+fn groups_in_a_row(rounds: u32) {
     let path = address();
     let path = &path;
     let children = (0..2)
         .map(|me| {
             rank(move || {
-                for round in 0..100_u32 {
+                for round in 0..rounds {
                     let group =
                         join(path, me, 2, secs(60)).map_err(|error| format!("round {round}: {error}"))?;
                     let step = group.step(Phase::Barrier, secs(60)).map_err(text)?;

@@ -60,14 +60,25 @@ fn ranks_join_in_any_order_and_leave_nothing_at_the_path() {
 
 #[test]
 #[serial]
+fn rv_4_ten_groups_at_one_path_never_run_into_each_other() {
+    groups_in_a_row(10);
+}
+
+#[test]
+#[serial]
 fn f16_a_thousand_groups_at_one_path_never_run_into_each_other() {
     // RV-4
+    groups_in_a_row(1000);
+}
+
+/// Two ranks join at one path, and at once again, so many times.
+fn groups_in_a_row(rounds: u32) {
     let (_folder, path) = path();
     let path = &path;
     let children = (0..2)
         .map(|me| {
             rank(move || {
-                for round in 0..1000_u32 {
+                for round in 0..rounds {
                     let group =
                         join(path, me, 2, secs(60)).map_err(|error| format!("round {round}: {error}"))?;
                     let step = group.step(Phase::Barrier, secs(60)).map_err(|error| error.to_string())?;

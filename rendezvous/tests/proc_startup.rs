@@ -210,16 +210,41 @@ fn unix_socket() -> std::os::fd::OwnedFd {
     socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_NONBLOCK, None).unwrap()
 }
 
+/// A socket of this process that holds the name of the rendezvous at `path`, and does not listen there.
+fn holder_at(path: &Path) -> std::os::fd::OwnedFd {
+    use nix::sys::socket::{UnixAddr, bind};
+    let holder = unix_socket();
+    let name = UnixAddr::new_abstract(socket_name(path).as_bytes()).unwrap();
+    bind(std::os::fd::AsRawFd::as_raw_fd(&holder), &name).unwrap();
+    holder
+}
+
+/// Expects that a rank waits at `path` until its deadline, and then names this process.
+fn names_this_process_as_silent(path: &Path) {
+    let error = join(path, 0, 2, Timeout::new(Duration::from_millis(200)).unwrap()).map(drop).unwrap_err();
+    let CommError::TimedOut { table, .. } = &error else { panic!("{error}") };
+    let held = format!("the rendezvous name is held by pid {}", std::process::id());
+    assert!(table.contains(&held) && table.contains(", which does not answer"), "{error}");
+}
+
+#[test]
+#[serial]
+fn rv_2_a_process_that_listens_at_the_name_and_does_not_answer_is_named() {
+    let (_folder, path) = path();
+    let holder = holder_at(&path);
+    nix::sys::socket::listen(&holder, nix::sys::socket::Backlog::new(1).unwrap()).unwrap();
+    names_this_process_as_silent(&path);
+}
+
 #[test]
 #[serial]
 #[ignore = "slow: cargo xtask ci slow"]
 fn f54_a_process_that_takes_the_name_and_does_not_answer_is_named() {
     // RV-2
-    use nix::sys::socket::{Backlog, UnixAddr, bind, listen};
+    use nix::sys::socket::{Backlog, UnixAddr, listen};
     use std::os::fd::AsRawFd;
     let (_folder, path) = path();
-    let holder = unix_socket();
-    bind(holder.as_raw_fd(), &UnixAddr::new_abstract(socket_name(&path).as_bytes()).unwrap()).unwrap();
+    let holder = holder_at(&path);
     let me = format!("held by pid {}", std::process::id());
     says(
         join(&path, 0, 2, secs(10)),
@@ -233,15 +258,7 @@ fn f54_a_process_that_takes_the_name_and_does_not_answer_is_named() {
     listen(&holder, Backlog::new(1).unwrap()).unwrap();
     // The first connections are queued, the others are not.
     for _ in 0..4 {
-        let short = Timeout::new(Duration::from_millis(200)).unwrap();
-        let error = join(&path, 0, 2, short).map(drop).unwrap_err();
-        let CommError::TimedOut { table, .. } = &error else { panic!("{error}") };
-        assert!(
-            table.contains("the rendezvous name is held by ")
-                && table.contains(&me)
-                && table.contains(", which does not answer"),
-            "{error}"
-        );
+        names_this_process_as_silent(&path);
         // What was queued stays queued.
         let waiting = unix_socket();
         let name = UnixAddr::new_abstract(socket_name(&path).as_bytes()).unwrap();

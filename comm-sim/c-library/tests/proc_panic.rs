@@ -1,4 +1,4 @@
-//! Panics and fault plans behind the C API. The symbols of `comm.h` are part of this program, so that faults can be
+//! Panics, wrong arguments and fault plans behind the C API. The symbols of `comm.h` are part of this program, so that faults can be
 //! injected behind them.
 //!
 //! # Safety
@@ -10,6 +10,7 @@ mod open;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
+use collectives::capi::CommCollOptions;
 use comm_context::comm::CommError;
 use deadline::HowDied;
 use fault_points::{Action, PLAN_VARIABLE, Plan};
@@ -60,6 +61,39 @@ fn cl_2_a_panic_becomes_an_error_code_and_the_peer_gets_an_error() {
             0 => Ok(()),
             code => Err(format!("comm_destroy returned {code}: {}", last_error())),
         }
+    });
+}
+
+// CL-1, CO-10
+#[test]
+#[serial]
+fn cl_1_null_stale_handles_and_options_of_another_version_are_refused() {
+    let (_folder, path) = rendezvous_path();
+    in_processes(1, Entry::Path(&path), |_| {
+        let refused = |code: i32, part: &str| {
+            let text = last_error();
+            let right = code == ErrorCode::Invalid.as_i32() && text.contains(part);
+            right.then_some(()).ok_or(format!("{code}: {text}"))
+        };
+        let handle = init(&path, 0, 1);
+        // SAFETY: NULL is refused.
+        let null = unsafe { c_api::comm_alloc_windows(handle, 4096, std::ptr::null_mut()) };
+        refused(null, "device_ctx_out is NULL")?;
+        let group = coll_c_api::comm_coll_create(handle);
+        refused(coll_c_api::comm_coll_wait(group, 1), "comm_coll_wait: ")?;
+        let options = CommCollOptions { size: 8, flags: 0, pool_bytes: 0, timeout_ms: 0 };
+        // SAFETY: one rank, and a struct that has more bytes than it says.
+        let none = unsafe { coll_c_api::comm_coll_create_over(handle, &0, 1, &options) };
+        if !none.is_null() || !last_error().contains("options->size is 8") {
+            return Err(last_error());
+        }
+        if (coll_c_api::comm_coll_destroy(group), c_api::comm_destroy(handle)) != (0, 0) {
+            return Err(last_error());
+        }
+        // The next communicator has another number.
+        let next = init(&path, 0, 1);
+        refused(c_api::comm_barrier(handle), "comm_barrier: ")?;
+        (c_api::comm_destroy(next) == 0).then_some(()).ok_or_else(last_error)
     });
 }
 

@@ -218,3 +218,26 @@ pub(super) fn close(connections: Vec<Connection>, limit: Duration) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::socket::getsockopt;
+    use std::net::TcpListener;
+
+    #[test]
+    fn rv_13_the_system_gives_a_silent_connection_up_after_ten_seconds() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let socket = Connection::new(socket, 64).unwrap().socket;
+        assert_eq!(SILENCE, Duration::from_secs(10));
+        // Where nothing is sent, the probes end it; where something is, that it is not acknowledged.
+        assert!(getsockopt(&socket, sockopt::KeepAlive).unwrap());
+        let idle = getsockopt(&socket, sockopt::TcpKeepIdle).unwrap();
+        let interval = getsockopt(&socket, sockopt::TcpKeepInterval).unwrap();
+        let probes = getsockopt(&socket, sockopt::TcpKeepCount).unwrap();
+        assert_eq!(Duration::from_secs((idle + interval * probes).into()), SILENCE);
+        let unacknowledged = getsockopt(&socket, sockopt::TcpUserTimeout).unwrap();
+        assert_eq!(Duration::from_millis(unacknowledged.into()), SILENCE);
+    }
+}

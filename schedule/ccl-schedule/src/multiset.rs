@@ -223,4 +223,19 @@ mod tests {
         let (missing, extra) = sets.difference(twice, full);
         assert_eq!((missing, extra), (vec![1, 2, 3, 4, 5, 6, 7], vec![(0, 2)]));
     }
+
+    /// The chance of 2^-100 rests on elements that have nothing to do with each other.
+    #[test]
+    fn sc_2_fingerprints_of_ranks_and_chunks_differ_under_both_seeds() {
+        let prints = Fingerprints::new();
+        let pairs = (0..256).flat_map(|rank| (0..16).map(move |chunk| (rank, chunk)));
+        let mut elements: Vec<u64> = pairs
+            .flat_map(|(rank, chunk)| prints.element(rank, chunk))
+            .inspect(|x| assert!(*x < PRIME))
+            .collect();
+        let all = elements.len();
+        elements.sort_unstable();
+        elements.dedup();
+        assert_eq!(elements.len(), all);
+    }
 }

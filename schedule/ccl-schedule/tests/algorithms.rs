@@ -149,6 +149,7 @@ fn beyond_4096_ranks_fingerprints_take_over_and_still_find_a_fault() {
     assert!(text.contains("rank 0 ends with a wrong chunk 0: its fingerprint"), "{text}");
 }
 
+// SC-4
 #[test]
 fn algorithms_need_no_more_slots_than_stated() {
     let shape = Shape { window: 1, ..Shape::default() };

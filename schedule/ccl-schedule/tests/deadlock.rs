@@ -229,6 +229,11 @@ fn sc_5_what_is_left_over_or_misused_is_an_error() {
         run(vec![vec![send(Dir::E)], vec![hold]]),
         ProofError::Unreleased { rank: 1, dir: Dir::W }
     ));
+    let post = Op::RecvAsync { dir: Dir::W, tile: 0, land: Land::Reduce };
+    assert!(matches!(
+        run(vec![vec![send(Dir::E)], vec![post]]),
+        ProofError::Unreleased { rank: 1, dir: Dir::W }
+    ));
     let misuse = |lists| match run(lists) {
         ProofError::Misuse { what, .. } => what,
         other => panic!("{other}"),
@@ -247,6 +252,30 @@ fn sc_5_what_is_left_over_or_misused_is_an_error() {
 }
 
 #[test]
+fn sc_5_data_of_one_chunk_does_not_count_for_another() {
+    // Two chunks, and one scratch tile (2), which has the name of what was copied there last.
+    let misuse = |first: Vec<Op>, second: Vec<Op>| {
+        let program = ListedProgram::new("chunks", Goal::AllReduce, 2, vec![first, second]);
+        match prove(&program.with_scratch(1).on_two_way_ring(), 4, CreditPoint::LastUse) {
+            Err(ProofError::Misuse { what: Misuse::OtherChunk { holds, wants }, .. }) => (holds, wants),
+            other => panic!("{other:?}"),
+        }
+    };
+    // Under the name of another chunk, or landed in another.
+    let named = |chunk, tile| Op::Send { dir: Dir::E, chunk, from: Tile::Mem(tile) };
+    assert_eq!(misuse(vec![named(1, 0)], vec![]), (0, 1));
+    for land in [Land::Reduce, Land::Copy] {
+        assert_eq!(misuse(vec![named(1, 1)], vec![Op::Recv { dir: Dir::W, tile: 0, land }]), (1, 0));
+    }
+    // By way of the scratch tile.
+    let copy = |from, to| Op::Copy { from: Tile::Mem(from), to };
+    let add = |from, to| Op::Reduce { from: Tile::Mem(from), to };
+    assert_eq!(misuse(vec![copy(0, 2), add(2, 1)], vec![]), (0, 1));
+    assert_eq!(misuse(vec![copy(1, 2), add(0, 2)], vec![]), (0, 1));
+    assert_eq!(misuse(vec![copy(1, 2), named(0, 2)], vec![]), (1, 0));
+}
+
+#[test]
 fn sc_1_two_ranks_that_send_to_each_other_twice_have_two_channels_each_way() {
     // With two ranks, E and W have the same peer; pairing by sender would confuse them.
     let wiring = Wiring::install(&listed(vec![vec![], vec![]])).unwrap();
@@ -259,6 +288,7 @@ fn sc_1_two_ranks_that_send_to_each_other_twice_have_two_channels_each_way() {
     prove(&*ring, 1, CreditPoint::LastUse).unwrap();
 }
 
+// SC-3, SC-4
 #[test]
 fn a_forwarded_slot_needs_its_slot_until_the_last_use() {
     // Rank 1 holds the only slot while it waits for a second token: fine if the credit is returned at the

@@ -40,7 +40,7 @@ const SLOW: &[(&str, &str, &str)] = &[
         "a_schedule_of_the_library_or_of_a_file_runs_and_a_wrong_one_is_refused",
     ),
     ("comm-sim", "conformance_sim", "f05_two_seconds_of_skew_at_start_up_fail_no_rank"),
-    ("collectives", "proc_started", "two_groups_may_be_waited_for_in_opposite_order"),
+    ("collectives", "proc_started", "two_groups_may_be_waited_for_in_opposite_order_again_and_again"),
     ("collectives", "proc_plans", "tensors_that_take_several_pieces_give_what_a_replay_gives"),
     ("collectives", "proc_plans", "calls_have_the_bits_of_their_plans"),
     ("comm-hccl", "proc_comm", "a_hung_call_does_not_hold_destroy_when_a_peer_has_failed"),

@@ -85,17 +85,22 @@ fn a_copy_after_a_failed_task_fails_with_it() {
     form_group(&mut worker, 2, 16);
     let fails = worker.register_function("fails", fails);
     worker.init().unwrap();
-    let data = worker.chip_contexts().unwrap()[0].buffer("data").unwrap().clone();
+    let contexts = worker.chip_contexts().unwrap().to_vec();
+    let [data, other] = [0, 1].map(|chip: usize| contexts[chip].buffer("data").unwrap().clone());
     let failure = worker.run(|orch| {
         orch.submit_next_level(fails, &Args::new().tensor(&data.tensor()?, Access::Output), 0)?;
         let copied = orch.copy_from(0, data.addr, &mut [0; 4]);
+        // On the other chip, where nothing failed, too.
         assert!(
-            copied.is_err() && orch.copy_to(1, data.addr, &[0]).is_err() && orch.chip_alloc(0, 1).is_err()
+            copied.is_err() && orch.copy_to(1, other.addr, &[7]).is_err() && orch.chip_alloc(1, 1).is_err()
         );
         copied
     });
     assert!(text(&failure.unwrap_err()).contains("on purpose"));
     worker.run(|orch| orch.copy_from(0, data.addr, &mut [0; 4])).unwrap();
+    let mut byte = [1];
+    worker.copy_from(1, other.addr, &mut byte).unwrap();
+    assert_eq!(byte, [0], "nothing was copied");
     worker.close().unwrap();
 }
 

@@ -26,9 +26,10 @@ pub(crate) struct Mutant {
 /// The test that must reject a mutant.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Judge {
-    /// The crate.
+    /// The crate, or `python`.
     pub(crate) package: String,
-    /// `lib` for unit tests, the name of a file in `tests`, or `compiler` where the code must not compile any more.
+    /// `lib` for unit tests, the name of a file in `tests`, `compiler` where the code must not compile any more, or `pytest` for a test of
+    /// the Python package.
     pub(crate) program: String,
     /// What the name of the test has in it.
     pub(crate) filter: String,
@@ -98,6 +99,10 @@ impl Judge {
         self.program == "compiler"
     }
 
+    pub(crate) fn is_pytest(&self) -> bool {
+        self.program == "pytest"
+    }
+
     /// The flags that select its program.
     pub(super) fn target(&self) -> Vec<&str> {
         match self.program.as_str() {
@@ -154,7 +159,8 @@ pub(super) fn read(ws: &Workspace) -> Result<List> {
         all.add(parse(&name, &text)?);
     }
     let place = |name: &str| ws.members.iter().position(|member| member.name == name);
-    all.mutants.sort_by_key(|mutant| place(&mutant.judge.package));
+    // What is no member of the workspace comes last.
+    all.mutants.sort_by_key(|mutant| place(&mutant.judge.package).unwrap_or(usize::MAX));
     Ok(all)
 }
 

@@ -286,59 +286,6 @@ fn f46_kernels_that_wait_return_when_their_run_is_cancelled() {
     }
 }
 
-/// Waits in a barrier of kernels, and says in its tensor that it has begun, and whether all ranks came.
-const ALL_CAME: &str = r#"
-#include "comm_kernel.h"
-#include "tensor.h"
-extern "C" void kernel_entry(int64_t *args) {
-    auto *out = tensor_data<float>(reinterpret_cast<TensorDesc *>(args[0]));
-    auto *context = reinterpret_cast<CommContext *>(args[1]);
-    *static_cast<volatile float *>(out) = 1;
-    *out = comm_phase_barrier(context, reinterpret_cast<CommPhaseBarrier *>(args[2])) ? 2 : 3;
-}
-"#;
-
-// WO-19
-#[test]
-#[serial]
-fn f46_kernels_of_a_run_in_front_of_a_cancelled_one_go_on() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut worker = grouped(2, 16);
-    let barrier = worker.register_kernel(&kernel(folder.path(), "all_came", ALL_CAME)).unwrap();
-    let (hold, count) =
-        (worker.register_function("hold", await_word), worker.register_function("count", count));
-    let [gate, first, second, x] = [(); 4].map(|()| worker.host_buffer::<f32>(1).unwrap());
-    worker.init().unwrap();
-    let contexts = worker.chip_contexts().unwrap().to_vec();
-    let args = |chip: usize, out: &worker_orch::HostBuffer<f32>| {
-        let context = &contexts[chip];
-        let args = Args::new().tensor(&out.tensor(), Access::Output);
-        args.scalar(context.device_ctx.0).scalar(context.buffer("barrier").unwrap().addr.0)
-    };
-    let held = Args::new().tensor(&gate.tensor(), Access::Input);
-    let counted = Args::new().tensor(&x.tensor(), Access::InOut);
-    // Chip 0 waits in the barrier for chip 1, which is held.
-    let (_, front) = worker
-        .submit_run(|orch| {
-            orch.submit_next_level(barrier, &args(0, &first), 0)?;
-            orch.submit_next_level(hold, &held, 1)?;
-            orch.submit_next_level(barrier, &args(1, &second), 1)
-        })
-        .unwrap();
-    let (_, run) = worker.submit_run(|orch| orch.submit_next_level(count, &counted, 0)).unwrap();
-    while first.to_vec() == [0.0] {
-        std::thread::yield_now();
-    }
-    run.cancel(&mut worker).unwrap();
-    // What is missed by the cancel, the wait would do.
-    assert_eq!(front.wait(&mut worker, short(20)).unwrap(), RunState::UnderWay);
-    gate.write(&[1.0]).unwrap();
-    done(&front, &mut worker);
-    assert_eq!((first.to_vec(), second.to_vec()), (vec![2.0], vec![2.0]), "they met");
-    assert_eq!(run.wait(&mut worker, secs(60)).unwrap_err().code, ErrorCode::Aborted);
-    assert_eq!(x.to_vec(), [0.0]);
-}
-
 // WO-17
 #[test]
 #[serial]

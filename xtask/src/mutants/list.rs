@@ -159,7 +159,7 @@ pub(super) fn read(ws: &Workspace) -> Result<List> {
         all.add(parse(&name, &text)?);
     }
     let place = |name: &str| ws.members.iter().position(|member| member.name == name);
-    // What is no member of the workspace comes last.
+    // What is not a member of the workspace comes last.
     all.mutants.sort_by_key(|mutant| place(&mutant.judge.package).unwrap_or(usize::MAX));
     Ok(all)
 }

@@ -91,8 +91,8 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
         let unsound = court.unsound(here)?;
         for mutant in here {
             let start = Instant::now();
-            let fate = match &unsound {
-                Some(fate) => fate.clone(),
+            let fate = match unsound.iter().find(|(judge, _)| **judge == mutant.judge) {
+                Some((_, fate)) => fate.clone(),
                 None => court.tree.with(mutant, || court.judge(&mutant.judge))?,
             };
             let row = row(mutant, &fate, start.elapsed().as_secs_f64());
@@ -130,22 +130,23 @@ struct Court<'a> {
 }
 
 impl Court<'_> {
-    /// What becomes of these mutants because a judge of theirs cannot be there, or is not to be trusted: it fails, or runs nothing, on the
-    /// code as it is.
-    fn unsound(&self, mutants: &[&Mutant]) -> Result<Option<Fate>> {
+    /// The judges of these mutants that cannot be there, or are not to be trusted because they fail, or run nothing, on the code as it is; and what
+    /// becomes of their mutants.
+    fn unsound<'m>(&self, mutants: &[&'m Mutant]) -> Result<Vec<(&'m Judge, Fate)>> {
         let mut judges: Vec<&Judge> = mutants.iter().map(|mutant| &mutant.judge).collect();
         judges.sort();
         judges.dedup();
+        let mut unsound = Vec::new();
         for one in judges.into_iter().filter(|one| !one.is_compiler()) {
             match self.judge(one)? {
                 Fate::Survived => {}
                 Fate::Rejected => {
-                    return Ok(Some(Fate::Broken(format!("{one} fails without a mutant"))));
+                    unsound.push((one, Fate::Broken(format!("{one} fails without a mutant"))));
                 }
-                other => return Ok(Some(other)),
+                other => unsound.push((one, other)),
             }
         }
-        Ok(None)
+        Ok(unsound)
     }
 
     /// Builds and runs one test on what the copy holds now.
@@ -174,7 +175,7 @@ impl Court<'_> {
         self.show(&ended);
         if is_slow(&ended) {
             select.extend(["--ignored", "--test-threads", "1"]);
-            ended = self.tree.cargo(&select, Some(LONGEST_TEST_S))?;
+            ended = self.tree.cargo(&select, Some(LONGEST_SLOW_TEST_S))?;
             self.show(&ended);
         }
         Ok(fate(judge, &ended))
@@ -211,6 +212,7 @@ impl Court<'_> {
 
 /// A test that takes longer hangs, and has noticed the mutant in its own way.
 const LONGEST_TEST_S: u32 = 120;
+const LONGEST_SLOW_TEST_S: u32 = 300;
 
 fn does_not_build(judge: &Judge, built: &Ended) -> Fate {
     let why = built.lines.iter().find(|line| line.trim_start().starts_with("error"));

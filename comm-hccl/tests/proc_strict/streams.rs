@@ -76,6 +76,8 @@ fn part_events() {
             // SAFETY: as above.
             unsafe { kernel.launch(two, &spec, args) }
         });
+        // Time in which the second would run, if it did not wait.
+        std::thread::sleep(Duration::from_millis(50));
         memory.write(0, &1_u64.to_le_bytes()).unwrap();
         launch.join().unwrap()
     });

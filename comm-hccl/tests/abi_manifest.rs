@@ -81,6 +81,10 @@ fn right_declarations_compile_and_each_distorted_one_is_reported() {
     let dir = headers();
     assert_eq!(failures(dir.path(), &manifest().to_cpp(Truth::AsDeclared)), BTreeSet::new());
     let all: BTreeSet<_> = manifest().checks(Truth::Distorted).into_iter().map(|c| c.name).collect();
+    // Every entry has a check.
+    for name in NAMES {
+        assert!(all.iter().any(|check| check.split(' ').nth(1) == Some(name)), "{name}");
+    }
     assert_eq!(failures(dir.path(), &manifest().to_cpp(Truth::Distorted)), all);
 }
 

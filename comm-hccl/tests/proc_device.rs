@@ -180,6 +180,29 @@ fn f25_a_window_is_zero_before_there_is_a_ticket() {
     assert!(alone("part_zeroed").is_clean());
 }
 
+// HC-5
+#[test]
+fn the_first_error_of_what_is_released_is_that_of_close() {
+    let double = double("");
+    double.session.script("aclrtDestroyStream#1 return 507015\naclrtFree#1 return 507899").unwrap();
+    assert_success(&run_part(&double, "part_first_error", &[]));
+}
+
+#[test]
+#[ignore = "a part of the_first_error_of_what_is_released_is_that_of_close"]
+fn part_first_error() {
+    if my_rank().is_none() {
+        return;
+    }
+    let (_runtime, device) = open_device(0);
+    let (stream, memory) = (Stream::create(&device).unwrap(), DeviceMemory::allocate(&device, 4096).unwrap());
+    // Both fail, and there is nobody to return that to.
+    drop(stream);
+    drop(memory);
+    let error = device.close().expect_err("two releases failed");
+    assert!(matches!(&error, DeviceError::Vendor(e) if e.code == Code::Acl(507015)), "{error}");
+}
+
 // F39, HC-8
 #[test]
 fn f39_after_a_device_is_abandoned_nothing_is_released() {

@@ -1,4 +1,4 @@
-//! A run that follows a cancelled one: kernels that communicate start afresh.
+//! Runs around a cancelled one: kernels of the one in front go on, and in the next those that communicate start afresh.
 #![allow(missing_docs)]
 
 mod support;
@@ -7,8 +7,10 @@ use comm_context::abi::{CommContext, DeviceAddr};
 use comm_context::comm::Membership;
 use serial_test::serial;
 use std::time::{Duration, Instant};
-use support::{builder, kernel, secs, text};
-use worker_orch::{Access, Args, ChipConfig, ErrorCode, Failure, Task, Worker, group_bytes};
+use support::{builder, grouped, kernel, secs, text};
+use worker_orch::{
+    Access, Args, ChipConfig, ErrorCode, Failure, HostBuffer, RunState, Task, Timeout, Worker, group_bytes,
+};
 
 const CHIPS: usize = 3;
 const COUNT: usize = 64;
@@ -132,4 +134,71 @@ fn a_group_that_does_not_fit_in_the_window_is_refused() {
         assert!(refused.contains("the kernel reports error 1 in its completion slab"), "{refused}");
     }
     worker.close().unwrap();
+}
+
+/// Returns when its tensor is not 0.
+fn hold(task: &mut Task<'_>) -> Result<(), Failure> {
+    while task.read::<f32>(0)?[0] == 0.0 {
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    Ok(())
+}
+
+fn put(task: &mut Task<'_>) -> Result<(), Failure> {
+    task.write(0, &[1.0_f32])
+}
+
+/// Waits in a barrier of kernels, and says in its tensor that it has begun, and whether all ranks came.
+const ALL_CAME: &str = r#"
+#include "comm_kernel.h"
+#include "tensor.h"
+extern "C" void kernel_entry(int64_t *args) {
+    auto *out = tensor_data<float>(reinterpret_cast<TensorDesc *>(args[0]));
+    auto *context = reinterpret_cast<CommContext *>(args[1]);
+    *static_cast<volatile float *>(out) = 1;
+    *out = comm_phase_barrier(context, reinterpret_cast<CommPhaseBarrier *>(args[2])) ? 2 : 3;
+}
+"#;
+
+// WO-19
+#[test]
+#[serial]
+fn f46_kernels_of_a_run_in_front_of_a_cancelled_one_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut worker = grouped(2, 16);
+    let barrier = worker.register_kernel(&kernel(folder.path(), "all_came", ALL_CAME)).unwrap();
+    let (hold, put) = (worker.register_function("hold", hold), worker.register_function("put", put));
+    let [gate, first, second, x] = [(); 4].map(|()| worker.host_buffer::<f32>(1).unwrap());
+    worker.init().unwrap();
+    let contexts = worker.chip_contexts().unwrap().to_vec();
+    let args = |chip: usize, out: &HostBuffer<f32>| {
+        let context = &contexts[chip];
+        let args = Args::new().tensor(&out.tensor(), Access::Output);
+        args.scalar(context.device_ctx.0).scalar(context.buffer("barrier").unwrap().addr.0)
+    };
+    let held = Args::new().tensor(&gate.tensor(), Access::Input);
+    let written = Args::new().tensor(&x.tensor(), Access::Output);
+    // Chip 0 waits in the barrier for chip 1, which is held.
+    let (_, front) = worker
+        .submit_run(|orch| {
+            orch.submit_next_level(barrier, &args(0, &first), 0)?;
+            orch.submit_next_level(hold, &held, 1)?;
+            orch.submit_next_level(barrier, &args(1, &second), 1)
+        })
+        .unwrap();
+    let (_, run) = worker.submit_run(|orch| orch.submit_next_level(put, &written, 0)).unwrap();
+    while first.to_vec() == [0.0] {
+        std::thread::yield_now();
+    }
+    run.cancel(&mut worker).unwrap();
+    // What is missed by the cancel, the wait would do.
+    assert_eq!(
+        front.wait(&mut worker, Timeout::new(Duration::from_millis(20)).unwrap()).unwrap(),
+        RunState::UnderWay
+    );
+    gate.write(&[1.0]).unwrap();
+    assert_eq!(front.wait(&mut worker, secs(60)).unwrap(), RunState::Done);
+    assert_eq!((first.to_vec(), second.to_vec()), (vec![2.0], vec![2.0]), "they met");
+    assert_eq!(run.wait(&mut worker, secs(60)).unwrap_err().code, ErrorCode::Aborted);
+    assert_eq!(x.to_vec(), [0.0]);
 }

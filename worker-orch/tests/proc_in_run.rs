@@ -85,17 +85,22 @@ fn a_copy_after_a_failed_task_fails_with_it() {
     form_group(&mut worker, 2, 16);
     let fails = worker.register_function("fails", fails);
     worker.init().unwrap();
-    let data = worker.chip_contexts().unwrap()[0].buffer("data").unwrap().clone();
+    let contexts = worker.chip_contexts().unwrap().to_vec();
+    let [data, other] = [0, 1].map(|chip: usize| contexts[chip].buffer("data").unwrap().clone());
     let failure = worker.run(|orch| {
         orch.submit_next_level(fails, &Args::new().tensor(&data.tensor()?, Access::Output), 0)?;
         let copied = orch.copy_from(0, data.addr, &mut [0; 4]);
+        // On the other chip, where nothing failed, too.
         assert!(
-            copied.is_err() && orch.copy_to(1, data.addr, &[0]).is_err() && orch.chip_alloc(0, 1).is_err()
+            copied.is_err() && orch.copy_to(1, other.addr, &[7]).is_err() && orch.chip_alloc(1, 1).is_err()
         );
         copied
     });
     assert!(text(&failure.unwrap_err()).contains("on purpose"));
     worker.run(|orch| orch.copy_from(0, data.addr, &mut [0; 4])).unwrap();
+    let mut byte = [1];
+    worker.copy_from(1, other.addr, &mut byte).unwrap();
+    assert_eq!(byte, [0], "nothing was copied");
     worker.close().unwrap();
 }
 
@@ -167,19 +172,20 @@ fn what_is_dropped_in_a_scope_is_free_at_its_end() {
         let places = worker
             .run(|orch| {
                 let mut places = Vec::new();
-                for _ in 0..3 {
+                for round in 1..4 {
                     places.push(orch.scope(|orch| {
-                        let between = orch.host_buffer::<f32>(4)?.tensor();
-                        orch.submit_next_level(double, &step(&x.tensor(), &between), 0)?;
-                        orch.submit_sub(double, &step(&between, &x.tensor()))?;
                         let memory = orch.chip_alloc(1, 64)?;
                         orch.copy_to(1, memory.addr(), &[7; 64])?;
                         let domain =
                             orch.allocate_domain("pair", &[0, 1], 4096, &[("x", DType::Float32, 4)])?;
                         orch.scope(|orch| orch.allocate_domain("inner", &[1], 4096, &[]).map(drop))?;
                         assert!(orch.domains().eq(["pair"]), "the inner one ended with its scope");
+                        let between = orch.host_buffer::<f32>(4)?.tensor();
+                        orch.submit_next_level(double, &step(&x.tensor(), &between), 0)?;
+                        orch.submit_sub(double, &step(&between, &x.tensor()))?;
                         Ok((between.addr, memory.addr(), domain.contexts()[0].window_base))
                     })?);
+                    assert_eq!(x.to_vec(), [4.0_f32.powi(round); 4], "every task of the scope is done");
                     assert_eq!(orch.domains().count(), 0);
                 }
                 // Without a scope it is kept until the run is over.
@@ -189,7 +195,6 @@ fn what_is_dropped_in_a_scope_is_free_at_its_end() {
                 Ok(places)
             })
             .unwrap();
-        assert_eq!(x.to_vec(), [64.0; 4], "every task of a scope was done before the next");
         assert!(places.iter().all(|place| *place == places[0]), "{places:?}");
         worker.close().unwrap();
     }

@@ -123,22 +123,22 @@ fn unordered(tensor: &TensorDesc) -> Args {
 fn a_task_waits_for_the_tasks_that_it_names() {
     let mut worker = builder(3).sub_workers(1).build().unwrap();
     let (put, copy) = (worker.register_function("put", put), worker.register_function("copy", copy));
-    let (x, y) = (worker.host_buffer::<f32>(2).unwrap(), worker.host_buffer::<f32>(2).unwrap());
+    let (x, y) = (worker.host_buffer::<f32>(3).unwrap(), worker.host_buffer::<f32>(3).unwrap());
     worker.init().unwrap();
     worker
         .run(|orch| {
-            let write = |index| unordered(&element(&x.tensor(), index)).scalar(LATE).scalar(index + 1);
+            let write = |index, late| unordered(&element(&x.tensor(), index)).scalar(late).scalar(index + 1);
             let named = [
-                orch.submit_next_level(put, &write(0), 0)?,
-                orch.submit_sub(put, &write(1))?,
+                orch.submit_next_level(put, &write(0, LATE), 0)?,
+                orch.submit_sub(put, &write(1, LATE))?,
                 // Its own chip's tasks come first anyway.
-                orch.submit_next_level(put, &write(0), 2)?,
+                orch.submit_next_level(put, &write(2, 0), 2)?,
             ];
             let both = unordered(&x.tensor()).tensor(&y.tensor(), Access::NoDependency);
             orch.submit_next_level(copy, &both.after(&named), 2)
         })
         .unwrap();
-    assert_eq!(y.to_vec(), [1.0, 2.0]);
+    assert_eq!(y.to_vec(), [1.0, 2.0, 3.0]);
 }
 
 /// WO-9

@@ -373,11 +373,13 @@ fn f27_domains_overlap_and_go_when_the_run_has_drained() {
         let refuse = worker.register_function("refuse", refuse);
         let outs: Vec<_> = (0..4).map(|_| worker.host_buffer::<f32>(16).unwrap()).collect();
         worker.init().unwrap();
+        let mut places = Vec::new();
         for round in 0..20 {
             let reported = worker.run(|orch| {
                 let buffers = [("data", DType::Float32, 16), ("barrier", DType::Uint8, 4096)];
                 let left = orch.allocate_domain("left", &[0, 1], 8192, &buffers)?;
                 let right = orch.allocate_domain("right", &[2, 1], 8192, &buffers)?;
+                places.push([&left, &right].map(|domain| domain.contexts()[1].window_base));
                 for (domain, outs) in [(&left, &outs[..2]), (&right, &outs[2..])] {
                     let members: Vec<(usize, Args)> = domain
                         .contexts()
@@ -404,6 +406,10 @@ fn f27_domains_overlap_and_go_when_the_run_has_drained() {
             let golden: Vec<f32> = (0..16).map(|i| 2.0 * i as f32 + 100.0).collect();
             assert!(outs.iter().all(|out| out.to_vec() == golden), "round {round}");
         }
+        assert!(
+            places.iter().all(|place| *place == places[0]),
+            "what was released is used again: {places:?}"
+        );
         // Sizes and members are checked before anything is made.
         worker
             .run(|orch| {

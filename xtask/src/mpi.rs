@@ -27,7 +27,7 @@ pub(crate) struct Args {
 }
 
 const DEBIAN: [&str; 2] = ["mpicc.openmpi", "mpicc.mpich"];
-const PACKAGE: &str = "chipcomm-mpi";
+pub(crate) const PACKAGE: &str = "chipcomm-mpi";
 const FOLDER: &str = "bindings/mpi";
 
 /// The command itself.
@@ -57,13 +57,18 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
 
 /// The same, and its tests, as a lane of `ci`. Left out where there is no MPI.
 pub(crate) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
-    if found().is_empty() {
-        let text = "no MPI: there is neither mpicc.openmpi (libopenmpi-dev) nor mpicc.mpich (libmpich-dev)";
+    if let Some(text) = missing() {
         return Ok(Outcome::LeftOut(text.to_owned()));
     }
     let args = ["test", "--package", PACKAGE, "--", "--ignored", "--test-threads", "1"];
     let log = setting.console.run(&mut cargo(&setting.ws.root, args))?;
     Ok(Outcome::Ran(Report::tests(Tally::of(&log.lines), log.failure)))
+}
+
+/// What to say where there is no MPI, without which its tests pass and show nothing.
+pub(crate) fn missing() -> Option<&'static str> {
+    let text = "no MPI: there is neither mpicc.openmpi (libopenmpi-dev) nor mpicc.mpich (libmpich-dev)";
+    found().is_empty().then_some(text)
 }
 
 /// The wrappers on the search path; Debian has two beside each other.

@@ -3,19 +3,24 @@
 //! The lists are `xtask/mutants/*.toml`. An entry names the promise that it breaks, the text that it replaces and the test that must
 //! then fail. `cargo xtask tidy` holds the lists in step with the code. This command applies one mutant after the other to a copy of
 //! the sources below the target folder, and runs its test there. A mutant survives when the test still passes: that promise is not
-//! tested. An invariant that no mutant breaks is in a list too, with the reason (`[[without]]`); `--list` prints both.
+//! tested. One whose judge needs a tool that is not installed is left out, and counts neither way. An invariant that no mutant breaks is in a
+//! list too, with the reason (`[[without]]`); `--list` prints both.
 
 mod list;
 mod tree;
 
+use std::cell::OnceCell;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
+use crate::console::{Console, Show};
 use crate::lane::counted;
+use crate::python::Place;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
+use crate::{mpi, python};
 
 pub(crate) use list::{Judge, List, Mutant, Without, parse};
 use tree::{Ended, SourceTree};
@@ -51,6 +56,8 @@ enum Fate {
     Survived,
     /// It proves nothing: it does not compile, or its test does not run, or fails without it too.
     Broken(String),
+    /// Nobody can judge it here: a tool is not installed.
+    LeftOut(String),
 }
 
 /// The command itself.
@@ -73,8 +80,9 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     ensure!(!chosen.is_empty(), "no mutant of {}; see `cargo xtask mutants --list`", args.only.join(", "));
-    let court = Court { ws, tree: SourceTree::copy(ws)?, verbose: args.verbose };
-    let (mut rest, mut unhappy) = (chosen.as_slice(), Vec::new());
+    let tree = SourceTree::copy(ws)?;
+    let court = Court { ws, tree, python: OnceCell::new(), verbose: args.verbose };
+    let (mut rest, mut unhappy, mut left_out) = (chosen.as_slice(), Vec::new(), 0);
     while let Some(first) = rest.first() {
         let (here, later) =
             rest.split_at(rest.iter().take_while(|m| m.judge.package == first.judge.package).count());
@@ -83,12 +91,13 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
         let unsound = court.unsound(here)?;
         for mutant in here {
             let start = Instant::now();
-            let fate = match &unsound {
-                Some(why) => Fate::Broken(why.clone()),
+            let fate = match unsound.iter().find(|(judge, _)| **judge == mutant.judge) {
+                Some((_, fate)) => fate.clone(),
                 None => court.tree.with(mutant, || court.judge(&mutant.judge))?,
             };
             let row = row(mutant, &fate, start.elapsed().as_secs_f64());
             println!("{row}");
+            left_out += usize::from(matches!(fate, Fate::LeftOut(_)));
             if fate != Fate::Rejected {
                 unhappy.push(row);
             }
@@ -96,9 +105,10 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
     }
     println!();
     unhappy.iter().for_each(|row| println!("{row}"));
-    let rejected = chosen.len() - unhappy.len();
-    println!("{}: {rejected} rejected, {} not", counted(chosen.len() as u64, "mutant"), unhappy.len());
-    Ok(if unhappy.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let (rejected, not) = (chosen.len() - unhappy.len(), unhappy.len() - left_out);
+    let beside = if left_out > 0 { format!(", {left_out} left out") } else { String::new() };
+    println!("{}: {rejected} rejected, {not} not{beside}", counted(chosen.len() as u64, "mutant"));
+    Ok(if not == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn row(mutant: &Mutant, fate: &Fate, seconds: f64) -> String {
@@ -106,6 +116,7 @@ fn row(mutant: &Mutant, fate: &Fate, seconds: f64) -> String {
         Fate::Rejected => ("rejected", String::new()),
         Fate::Survived => ("SURVIVED", String::new()),
         Fate::Broken(why) => ("BROKEN", format!(": {why}")),
+        Fate::LeftOut(why) => ("left out", format!(": {why}")),
     };
     format!("{word:<8} {seconds:>6.1} s  {}{why}", mutant.title())
 }
@@ -113,27 +124,41 @@ fn row(mutant: &Mutant, fate: &Fate, seconds: f64) -> String {
 struct Court<'a> {
     ws: &'a Workspace,
     tree: SourceTree,
+    /// Where the Python package is built and tested, or why it cannot be; known when the first test of it is to judge.
+    python: OnceCell<Result<Place, String>>,
     verbose: bool,
 }
 
 impl Court<'_> {
-    /// Why the judges of these mutants are not to be trusted: one fails, or runs nothing, on the code as it is.
-    fn unsound(&self, mutants: &[&Mutant]) -> Result<Option<String>> {
+    /// The judges of these mutants that cannot be there, or are not to be trusted because they fail, or run nothing, on the code as it is; and what
+    /// becomes of their mutants.
+    fn unsound<'m>(&self, mutants: &[&'m Mutant]) -> Result<Vec<(&'m Judge, Fate)>> {
         let mut judges: Vec<&Judge> = mutants.iter().map(|mutant| &mutant.judge).collect();
         judges.sort();
         judges.dedup();
+        let mut unsound = Vec::new();
         for one in judges.into_iter().filter(|one| !one.is_compiler()) {
             match self.judge(one)? {
                 Fate::Survived => {}
-                Fate::Rejected => return Ok(Some(format!("{one} fails without a mutant"))),
-                Fate::Broken(why) => return Ok(Some(why)),
+                Fate::Rejected => {
+                    unsound.push((one, Fate::Broken(format!("{one} fails without a mutant"))));
+                }
+                other => unsound.push((one, other)),
             }
         }
-        Ok(None)
+        Ok(unsound)
     }
 
     /// Builds and runs one test on what the copy holds now.
     fn judge(&self, judge: &Judge) -> Result<Fate> {
+        if judge.is_pytest() {
+            return self.pytest(judge);
+        }
+        if judge.package == mpi::PACKAGE
+            && let Some(why) = mpi::missing()
+        {
+            return Ok(Fate::LeftOut(why.to_owned()));
+        }
         // With all features: some have the tests.
         let mut select = vec!["test", "--package", self.ws.package(&judge.package), "--all-features"];
         select.extend(judge.target());
@@ -143,12 +168,39 @@ impl Court<'_> {
             return Ok(if built.success { Fate::Survived } else { Fate::Rejected });
         }
         if !built.success {
-            let why = built.lines.iter().find(|line| line.starts_with("error")).cloned().unwrap_or_default();
-            return Ok(Fate::Broken(format!("{judge} does not build: {why}")));
+            return Ok(does_not_build(judge, &built));
         }
-        let ended = self.tree.cargo(&[&select[..], &["--", &judge.filter]].concat(), Some(LONGEST_TEST_S))?;
+        select.extend(["--", &judge.filter]);
+        let mut ended = self.tree.cargo(&select, Some(LONGEST_TEST_S))?;
         self.show(&ended);
+        if is_slow(&ended) {
+            select.extend(["--ignored", "--test-threads", "1"]);
+            ended = self.tree.cargo(&select, Some(LONGEST_SLOW_TEST_S))?;
+            self.show(&ended);
+        }
         Ok(fate(judge, &ended))
+    }
+
+    /// The same for a test of the Python package.
+    fn pytest(&self, judge: &Judge) -> Result<Fate> {
+        let console = Console::new(Show::choose(self.verbose));
+        let make = || Place::of_copy(self.tree.root(), self.tree.folder("python"), &console);
+        let place = match self.python.get_or_init(make) {
+            Ok(place) => place,
+            Err(why) => return Ok(Fate::LeftOut(why.clone())),
+        };
+        let built = self.tree.run(&place.wheel_build(), None)?;
+        self.show(&built);
+        if !built.success {
+            return Ok(does_not_build(judge, &built));
+        }
+        let installed = self.tree.run(&place.wheel_install()?, None)?;
+        self.show(&installed);
+        ensure!(installed.success, "the wheel was not installed: {}", installed.lines.join("\n"));
+        let ended =
+            self.tree.run(&place.pytest(&["-k".to_owned(), judge.filter.clone()]), Some(LONGEST_TEST_S))?;
+        self.show(&ended);
+        Ok(fate_by_pytest(judge, &ended))
     }
 
     fn show(&self, ended: &Ended) {
@@ -160,6 +212,31 @@ impl Court<'_> {
 
 /// A test that takes longer hangs, and has noticed the mutant in its own way.
 const LONGEST_TEST_S: u32 = 120;
+const LONGEST_SLOW_TEST_S: u32 = 300;
+
+fn does_not_build(judge: &Judge, built: &Ended) -> Fate {
+    let why = built.lines.iter().find(|line| line.trim_start().starts_with("error"));
+    Fate::Broken(format!("{judge} does not build: {}", why.map_or("", String::as_str)))
+}
+
+/// Whether the test was not run because it is in a slow lane.
+fn is_slow(ended: &Ended) -> bool {
+    let tally = Tally::of(&ended.lines);
+    ended.success && tally.ran() == 0 && tally.ignored > 0
+}
+
+fn fate_by_pytest(judge: &Judge, ended: &Ended) -> Fate {
+    let tally = python::tally(&ended.lines);
+    let has = |words: &str| ended.lines.iter().any(|line| line.contains(words));
+    match ended.success {
+        true if tally.passed == 0 => Fate::Broken(format!("{judge} ran no test")),
+        true => Fate::Survived,
+        false if has(" during collection") => Fate::Broken(format!("{judge} cannot be imported")),
+        // One that hangs, or ends the interpreter, has no summary.
+        false if tally.failed > 0 || has("collected ") && !has(" 0 selected") => Fate::Rejected,
+        false => Fate::Broken(format!("{judge} did not start: {}", ended.lines.join(" "))),
+    }
+}
 
 fn fate(judge: &Judge, ended: &Ended) -> Fate {
     let tally = Tally::of(&ended.lines);
@@ -202,5 +279,36 @@ mod tests {
             "running 0 tests\ntest result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out";
         assert!(matches!(fate_of(true, none), Fate::Broken(_)));
         assert!(matches!(fate_of(false, "error: no such program"), Fate::Broken(_)));
+    }
+
+    #[test]
+    fn a_test_of_a_slow_lane_is_run_all_the_same() {
+        let slow = |passed, ignored| {
+            let line = format!(
+                "test result: ok. {passed} passed; 0 failed; {ignored} ignored; 0 measured; 9 filtered out"
+            );
+            is_slow(&Ended { success: true, lines: vec![line] })
+        };
+        assert!(slow(0, 1) && !slow(1, 1) && !slow(0, 0));
+    }
+
+    #[test]
+    fn pytest_judges_by_what_it_ran() {
+        let of = |success, text: &str| {
+            let judge = Judge { package: "python".into(), program: "pytest".into(), filter: "test_x".into() };
+            fate_by_pytest(&judge, &Ended { success, lines: text.lines().map(str::to_owned).collect() })
+        };
+        let began = "collected 90 items / 89 deselected / 1 selected\n";
+        assert_eq!(of(true, &format!("{began}1 passed, 89 deselected in 0.50s")), Fate::Survived);
+        assert_eq!(of(false, &format!("{began}1 failed, 89 deselected in 0.50s")), Fate::Rejected);
+        assert_eq!(of(false, &format!("{began}Fatal Python error: Segmentation fault")), Fate::Rejected);
+        for (success, text) in [
+            (true, "collected 90 items / 89 deselected / 1 selected\n1 skipped, 89 deselected in 0.01s"),
+            (false, "collected 90 items / 90 deselected / 0 selected\n90 deselected in 0.10s"),
+            (false, "collected 0 items / 1 error\nInterrupted: 1 error during collection\n1 error in 0.10s"),
+            (false, "no module named pytest"),
+        ] {
+            assert!(matches!(of(success, text), Fate::Broken(_)), "{text}");
+        }
     }
 }

@@ -33,7 +33,7 @@ pub(crate) struct Args {
     pytest: Vec<String>,
 }
 
-const FOLDER: &str = "bindings/python";
+pub(crate) const FOLDER: &str = "bindings/python";
 /// What the environment has besides the package.
 const TOOLS: &[&str] = &["maturin>=1.7,<2", "mpi4py>=4.1", "numpy", "pytest"];
 const NEEDED: &str = "Python 3.11 or later with venv and pip, as `python3` or in CHIPCOMM_PYTHON";
@@ -42,9 +42,9 @@ const NEEDED: &str = "Python 3.11 or later with venv and pip, as `python3` or in
 pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
     let console = Console::new(Show::choose(args.verbose));
     let python = interpreter().with_context(|| format!("this needs {NEEDED}"))?;
-    let place = Place::new(ws, args.torch);
+    let place = Place::of(ws, args.torch);
     console.begin("python", "environment, wheel, tests");
-    if let Err(why) = place.prepare(&python, &console).and_then(|()| place.install(ws, &console)) {
+    if let Err(why) = place.prepare(&python, &console).and_then(|()| place.install(&console)) {
         console.end();
         bail!("{why:#}");
     }
@@ -55,7 +55,7 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
             launch.args(["-m", "chipcomm.launch", "-n", &args.ranks.to_string()]).arg(script).status()?;
         return Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    let report = place.test(ws, &console, &args.pytest)?;
+    let report = place.test(&console, &args.pytest)?;
     console.end();
     println!("{}", report.counted);
     Ok(match report.failure {
@@ -74,7 +74,7 @@ pub(crate) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
 
 /// The lane `torch`: with them, where torch is there or the lane was asked for by name.
 pub(crate) fn torch_lane(setting: &Setting<'_>) -> Result<Outcome> {
-    let place = Place::new(setting.ws, true);
+    let place = Place::of(setting.ws, true);
     if !setting.named && !place.has("torch") {
         let text =
             "torch is 540 MB and some GB of libraries; `cargo xtask ci torch` installs it below target";
@@ -87,15 +87,15 @@ fn in_lane(setting: &Setting<'_>, torch: bool) -> Result<Outcome> {
     let Some(python) = interpreter() else {
         return Ok(Outcome::LeftOut(format!("there is no {NEEDED}")));
     };
-    let place = Place::new(setting.ws, torch);
+    let place = Place::of(setting.ws, torch);
     if let Err(why) = place.prepare(&python, setting.console) {
         return Ok(Outcome::LeftOut(format!("{why:#}")));
     }
     if !torch && let Some(why) = warnings(setting)? {
         return Ok(Outcome::Ran(Report::checks(1, "crate", Some(why))));
     }
-    place.install(setting.ws, setting.console)?;
-    Ok(Outcome::Ran(place.test(setting.ws, setting.console, &[])?))
+    place.install(setting.console)?;
+    Ok(Outcome::Ran(place.test(setting.console, &[])?))
 }
 
 /// What the lanes `fmt` and `clippy` do, which see the members of the workspace only.
@@ -121,21 +121,35 @@ fn interpreter() -> Option<PathBuf> {
 
 /// A Python that has the package, where it was built before.
 pub(crate) fn with_package(ws: &Workspace) -> Option<PathBuf> {
-    let place = Place::new(ws, false);
+    let place = Place::of(ws, false);
     place.has("chipcomm").then(|| place.env.join("bin").join("python"))
 }
 
 /// An environment below the workspace's target folder, so that one `cargo clean` clears it.
-struct Place {
+pub(crate) struct Place {
+    /// The binding's own folder.
+    sources: PathBuf,
     env: PathBuf,
     build: PathBuf,
     torch: bool,
 }
 
 impl Place {
-    fn new(ws: &Workspace, torch: bool) -> Self {
-        let folder = ws.target.join("python");
-        Self { env: folder.join(if torch { "env-torch" } else { "env" }), build: folder, torch }
+    fn of(ws: &Workspace, torch: bool) -> Self {
+        Self::new(&ws.root, ws.target.join("python"), torch)
+    }
+
+    fn new(root: &Path, folder: PathBuf, torch: bool) -> Self {
+        let env = folder.join(if torch { "env-torch" } else { "env" });
+        Self { sources: root.join(FOLDER), env, build: folder, torch }
+    }
+
+    /// For a copy of the sources at `root`, with an environment of its own below `folder`; or why there is none.
+    pub(crate) fn of_copy(root: &Path, folder: PathBuf, console: &Console) -> Result<Self, String> {
+        let place = Self::new(root, folder, false);
+        let python = interpreter().ok_or_else(|| format!("there is no {NEEDED}"))?;
+        place.prepare(&python, console).map_err(|why| format!("{why:#}"))?;
+        Ok(place)
     }
 
     fn program(&self, name: &str) -> Command {
@@ -173,18 +187,10 @@ impl Place {
     }
 
     /// Builds the wheel and puts it into the environment.
-    fn install(&self, ws: &Workspace, console: &Console) -> Result<()> {
-        let wheels = self.build.join("wheels");
-        let _ = std::fs::remove_dir_all(&wheels);
-        let mut maturin = self.program("maturin");
-        maturin.current_dir(ws.root.join(FOLDER)).env("CARGO_TARGET_DIR", &self.build);
-        maturin.args(["build", "--release", "--interpreter"]).arg(self.env.join("bin/python"));
-        let built = console.run(maturin.arg("--out").arg(&wheels))?;
+    fn install(&self, console: &Console) -> Result<()> {
+        let built = console.run(&mut self.wheel_build())?;
         ensure!(built.failure.is_none(), "the wheel was not built: {}", built.failure.unwrap_or_default());
-        let wheel = std::fs::read_dir(&wheels)?.next().context("maturin made no wheel")??.path();
-        let mut pip = self.program("python");
-        pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall"]).arg(&wheel);
-        let installed = console.run(&mut pip)?;
+        let installed = console.run(&mut self.wheel_install()?)?;
         ensure!(
             installed.failure.is_none(),
             "the wheel was not installed: {}",
@@ -193,19 +199,48 @@ impl Place {
         Ok(())
     }
 
-    fn test(&self, ws: &Workspace, console: &Console, more: &[String]) -> Result<Report> {
+    /// What builds the wheel.
+    pub(crate) fn wheel_build(&self) -> Command {
+        let wheels = self.build.join("wheels");
+        let _ = std::fs::remove_dir_all(&wheels);
+        let mut maturin = self.program("maturin");
+        maturin.current_dir(&self.sources).env("CARGO_TARGET_DIR", &self.build);
+        maturin.args(["build", "--release", "--interpreter"]).arg(self.env.join("bin/python"));
+        maturin.arg("--out").arg(&wheels);
+        maturin
+    }
+
+    /// What puts the wheel that was built into the environment.
+    pub(crate) fn wheel_install(&self) -> Result<Command> {
+        let wheels = std::fs::read_dir(self.build.join("wheels")).context("maturin made no folder")?;
+        let wheel = wheels.into_iter().next().context("maturin made no wheel")??.path();
+        let mut pip = self.program("python");
+        pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall"]).arg(&wheel);
+        Ok(pip)
+    }
+
+    /// What runs the tests, with more arguments for pytest.
+    pub(crate) fn pytest(&self, more: &[String]) -> Command {
         let mut pytest = self.program("python");
-        pytest.current_dir(ws.root.join(FOLDER)).env("PYTHONDONTWRITEBYTECODE", "1");
+        pytest.current_dir(&self.sources).env("PYTHONDONTWRITEBYTECODE", "1");
         pytest.args(["-m", "pytest", "-p", "no:cacheprovider", "--tb=short", "-rs"]).args(more);
         let folder = if self.torch { "tests/torch" } else { "tests" };
         pytest.arg(folder);
         if !self.torch {
             pytest.arg("--ignore=tests/torch");
         }
-        let log = console.run(&mut pytest)?;
-        let tally = log.lines.iter().rev().find_map(|line| summary(line)).unwrap_or_default();
-        Ok(Report::tests(tally, log.failure))
+        pytest
     }
+
+    fn test(&self, console: &Console, more: &[String]) -> Result<Report> {
+        let log = console.run(&mut self.pytest(more))?;
+        Ok(Report::tests(tally(&log.lines), log.failure))
+    }
+}
+
+/// What pytest counted.
+pub(crate) fn tally(lines: &[String]) -> Tally {
+    lines.iter().rev().find_map(|line| summary(line)).unwrap_or_default()
 }
 
 /// pytest's last line: `== 3 failed, 20 passed, 1 skipped in 12.34s ==`.

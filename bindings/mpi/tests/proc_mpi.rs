@@ -109,6 +109,25 @@ fn a_killed_rank_ends_the_job_as_the_launcher_does_it() {
     });
 }
 
+// CM-4
+#[test]
+#[ignore = "slow: cargo xtask ci mpi"]
+fn the_death_of_a_rank_is_an_error_of_the_others_calls() {
+    everywhere(|built| {
+        // Open MPI's launcher notices a lost connection too, and ends the others before they can say anything.
+        if built.mpi.family != Family::Mpich {
+            return;
+        }
+        let program = built.compile("killed");
+        // The launcher sees a shell, which lives.
+        let script = "\"$0\" \"$@\"; sleep 20";
+        let out = built.launch(3).args(["sh", "-c", script]).arg(&program).arg("return").output().unwrap();
+        let (stdout, stderr) = texts(&out);
+        assert!(stderr.contains(": an error\n"), "{stdout}{stderr}");
+        assert!(stderr.contains("died") && !stderr.contains("the call succeeded"), "{stdout}{stderr}");
+    });
+}
+
 // CM-6
 // F90
 #[test]

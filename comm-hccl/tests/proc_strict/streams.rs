@@ -76,6 +76,8 @@ fn part_events() {
             // SAFETY: as above.
             unsafe { kernel.launch(two, &spec, args) }
         });
+        // Time in which the second would run, if it did not wait.
+        std::thread::sleep(Duration::from_millis(50));
         memory.write(0, &1_u64.to_le_bytes()).unwrap();
         launch.join().unwrap()
     });
@@ -181,6 +183,97 @@ fn part_failed_event() {
     stream.release().unwrap();
     binary.release().unwrap();
     args.release().unwrap();
+    device.close().unwrap();
+    runtime.finalise().unwrap();
+}
+
+// CN-14
+#[test]
+fn an_event_and_a_stream_of_two_devices_are_refused() {
+    alone("streams::part_two_devices");
+}
+
+#[test]
+#[ignore = "a part of an_event_and_a_stream_of_two_devices_are_refused"]
+fn part_two_devices() {
+    if my_rank().is_none() {
+        return;
+    }
+    let (runtime, device) = open_device(0);
+    let stream = Stream::create(&device).unwrap();
+    let acl = device.vendor().acl();
+    let (record, wait) = (acl.aclrtRecordEvent.unwrap(), acl.aclrtStreamWaitEvent.unwrap());
+    let (mut event, mut other) = (std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: places for one handle each; a number; then living handles.
+    let made = unsafe {
+        [
+            acl.aclrtCreateEvent.unwrap()(&mut event),
+            record(event, stream.as_raw()),
+            (acl.aclrtSetDevice)(1),
+            (acl.aclrtCreateStream)(&mut other),
+        ]
+    };
+    assert_eq!(made, [ACL_SUCCESS; 4]);
+    device.bind_thread().unwrap();
+    // SAFETY: living handles, which do not belong together.
+    let refused = unsafe { [record(event, other), wait(other, event)] };
+    assert_eq!(refused, [ACL_ERROR_RT_STREAM_CONTEXT; 2]);
+    // SAFETY: made above, and not used any more.
+    let ended = unsafe {
+        [(acl.aclrtDestroyStream)(other), acl.aclrtDestroyEvent.unwrap()(event), (acl.aclrtResetDevice)(1)]
+    };
+    assert_eq!(ended, [ACL_SUCCESS; 3]);
+    device.bind_thread().unwrap();
+    stream.release().unwrap();
+    device.close().unwrap();
+    runtime.finalise().unwrap();
+}
+
+// CN-15
+#[test]
+fn a_sum_comes_after_what_is_before_it_on_its_stream() {
+    alone("streams::part_sum_after_a_kernel");
+}
+
+#[test]
+#[ignore = "a part of a_sum_comes_after_what_is_before_it_on_its_stream"]
+fn part_sum_after_a_kernel() {
+    if my_rank().is_none() {
+        return;
+    }
+    // Waits until its word is set, then writes what is added.
+    let object = compile(
+        "addend",
+        "auto *words = reinterpret_cast<volatile int64_t *>(args[0]);\n\
+         while (words[0] == 0) sched_yield();\n\
+         words[1] = 5;",
+    );
+    cann_sim::hw_test::describe_kernel(&object);
+    let (runtime, device) = open_device(0);
+    let stream = Stream::create(&device).unwrap();
+    let memory = DeviceMemory::allocate(&device, 4096).unwrap();
+    memory.fill(0).unwrap();
+    let at = |offset: u64| DeviceAddr(memory.addr().0 + offset);
+    memory.write(64, &at(0).0.to_le_bytes()).unwrap();
+    let binary = KernelBinary::load(&device, &object, "kernel_entry").unwrap();
+    let spec = LaunchSpec { limit: Some(Duration::from_secs(60)), ..LaunchSpec::default() };
+    // SAFETY: the kernel uses the words of `memory`, which outlives it.
+    unsafe { binary.kernel("kernel_entry").unwrap().launch(&stream, &spec, at(64)) }.unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            device.bind_thread().unwrap();
+            std::thread::sleep(Duration::from_millis(30));
+            memory.write(0, &1_u64.to_le_bytes()).unwrap();
+        });
+        stream.add_word(at(16), at(8)).unwrap();
+    });
+    stream.synchronize().unwrap();
+    let mut word = [0; 4];
+    memory.read(16, &mut word).unwrap();
+    assert_eq!(u32::from_le_bytes(word), 5, "it was added before the kernel had written it");
+    binary.release().unwrap();
+    memory.release().unwrap();
+    stream.release().unwrap();
     device.close().unwrap();
     runtime.finalise().unwrap();
 }

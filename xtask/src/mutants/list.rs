@@ -11,6 +11,8 @@ use crate::workspace::Workspace;
 /// One deliberate break.
 #[derive(Debug)]
 pub(crate) struct Mutant {
+    /// The list that it is in: a crate.
+    list: String,
     /// The promises that it breaks: numbered invariants, or failure classes.
     pub(crate) breaks: Vec<String>,
     /// What it does, in words.
@@ -26,9 +28,10 @@ pub(crate) struct Mutant {
 /// The test that must reject a mutant.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Judge {
-    /// The crate.
+    /// The crate, or `python`.
     pub(crate) package: String,
-    /// `lib` for unit tests, the name of a file in `tests`, or `compiler` where the code must not compile any more.
+    /// `lib` for unit tests, the name of a file in `tests`, `compiler` where the code must not compile any more, or `pytest` for a test of
+    /// the Python package.
     pub(crate) program: String,
     /// What the name of the test has in it.
     pub(crate) filter: String,
@@ -74,9 +77,9 @@ struct Entry {
 }
 
 impl Mutant {
-    /// Whether `name` is its crate, or a promise that it breaks.
+    /// Whether `name` is its crate, that of its judge, or a promise that it breaks.
     pub(super) fn is_of(&self, name: &str) -> bool {
-        self.judge.package == name || self.breaks.iter().any(|promise| promise == name)
+        self.list == name || self.judge.package == name || self.breaks.iter().any(|promise| promise == name)
     }
 
     /// Its promises and what it does.
@@ -96,6 +99,10 @@ impl Mutant {
 impl Judge {
     pub(crate) fn is_compiler(&self) -> bool {
         self.program == "compiler"
+    }
+
+    pub(crate) fn is_pytest(&self) -> bool {
+        self.program == "pytest"
     }
 
     /// The flags that select its program.
@@ -137,7 +144,7 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<List> {
             program: program.to_owned(),
             filter: filter.to_owned(),
         };
-        Mutant { breaks, what, file, from, to, judge }
+        Mutant { list: name.to_owned(), breaks, what, file, from, to, judge }
     });
     Ok(List { mutants: mutants.collect(), without: file.without })
 }
@@ -154,7 +161,8 @@ pub(super) fn read(ws: &Workspace) -> Result<List> {
         all.add(parse(&name, &text)?);
     }
     let place = |name: &str| ws.members.iter().position(|member| member.name == name);
-    all.mutants.sort_by_key(|mutant| place(&mutant.judge.package));
+    // What is not a member of the workspace comes last.
+    all.mutants.sort_by_key(|mutant| place(&mutant.judge.package).unwrap_or(usize::MAX));
     Ok(all)
 }
 
@@ -179,7 +187,11 @@ mod tests {
         let of = |test: &str| parse("a", &format!("{ONE}{test}")).unwrap().mutants.remove(0).judge;
         assert_eq!(of("test = 'proc_a dies'\npackage = 'b'").to_string(), "b proc_a dies");
         assert_eq!(of("test = 'proc_a dies'").target(), ["--test", "proc_a"]);
-        assert!(of("test = 'compiler'").is_compiler());
+        assert!(of("test = 'compiler'").is_compiler() && of("test = 'pytest test_a'").is_pytest());
+        let [one] = &parse("a", &format!("{ONE}test = 'lib x'\npackage = 'b'")).unwrap().mutants[..] else {
+            panic!()
+        };
+        assert!(one.is_of("a") && one.is_of("b") && !one.is_of("c"));
         assert!(parse("a", &format!("{ONE}tset = 'lib x'")).is_err());
     }
 

@@ -72,20 +72,37 @@ impl SourceTree {
         done
     }
 
-    /// Runs cargo in the copy; within so many seconds, where a number is given, and with all that it started.
+    /// Where the copy is.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// A folder for what else is built from it.
+    pub(super) fn folder(&self, name: &str) -> PathBuf {
+        self.root.with_file_name(name)
+    }
+
+    /// Runs cargo in the copy; within so many seconds, where a number is given.
     pub(super) fn cargo(&self, args: &[&str], seconds: Option<u32>) -> Result<Ended> {
-        let plain = cargo(&self.root, args.iter().copied());
+        let mut plain = cargo(&self.root, args.iter().copied());
+        plain.env("CARGO_TARGET_DIR", &self.build);
+        self.run(&plain, seconds)
+    }
+
+    /// Runs a command, within so many seconds, where a number is given, and ends all that it started.
+    pub(super) fn run(&self, plain: &Command, seconds: Option<u32>) -> Result<Ended> {
         // Its own group of processes, which a mutant may leave members of behind.
         let mut command = Command::new("timeout");
         command.args(["--kill-after=5", &seconds.unwrap_or(0).to_string()]);
-        command.arg(plain.get_program()).args(plain.get_args()).current_dir(&self.root);
+        command.arg(plain.get_program()).args(plain.get_args());
+        command.current_dir(plain.get_current_dir().unwrap_or(&self.root));
         for (key, value) in plain.get_envs() {
             match value {
                 Some(value) => command.env(key, value),
                 None => command.env_remove(key),
             };
         }
-        command.env("CARGO_TARGET_DIR", &self.build).stdin(Stdio::null());
+        command.stdin(Stdio::null());
         // A file and not a pipe: what is left behind would hold a pipe open.
         let log = File::create(&self.log).with_context(|| format!("cannot write {}", self.log.display()))?;
         let mut child =

@@ -1,6 +1,7 @@
 //! The lists of mutants (`xtask/mutants/*.toml`) and the code: each mutant still has a place, a promise and a test.
 
 use crate::mutants::{FOLDER, List, parse};
+use crate::python;
 use crate::tidy::invariants::definitions;
 use crate::tidy::{Finding, Tree};
 
@@ -29,6 +30,15 @@ pub(super) fn in_step(tree: &Tree<'_>) -> Vec<Finding> {
                 find(format!("no crate doc and no row of docs/FAILURES.md has {promise}"));
             }
             let judge = &mutant.judge;
+            if judge.is_pytest() {
+                let test = format!("def {}", judge.filter);
+                let tests = format!("{}/tests", python::FOLDER);
+                if judge.filter.is_empty() || !tree.under(&tests, ".py").any(|(_, text)| text.contains(&test))
+                {
+                    find(format!("no test `{}` below {tests}", judge.filter));
+                }
+                continue;
+            }
             let Some(member) = tree.ws.member(&judge.package) else {
                 find(format!("no crate `{}`", judge.package));
                 continue;
@@ -105,6 +115,29 @@ mod tests {
         assert!(of(&both).len() == 1 && of(&both)[0].contains("stands among those without"));
         let gone = reason.replace("-1", "-2");
         assert!(of(&gone).iter().any(|finding| finding.contains("no crate doc has")));
+    }
+
+    #[test]
+    fn a_test_in_python_is_looked_for_there() {
+        let of = |test: &str| {
+            let entry = concat!(
+                "[[mutant]]\nbreaks = ['ZZ",
+                "-1']\nwhat = 'x'\nfile = 'a/src/lib.rs'\nfrom = 'a < b'\n"
+            );
+            let entry = format!("{entry}to = 'a > b'\ntest = '{test}'");
+            let python = "def test_less(comm):\n    pass\n";
+            findings(
+                &[
+                    ("a/src/lib.rs", CODE),
+                    ("xtask/mutants/python.toml", &entry),
+                    ("bindings/python/tests/test_a.py", python),
+                ],
+                in_step,
+            )
+        };
+        assert_eq!(of("pytest test_less"), Vec::<String>::new());
+        assert!(of("pytest test_more")[0].contains("no test `test_more`"));
+        assert!(of("pytest")[0].contains("no test"));
     }
 
     #[test]

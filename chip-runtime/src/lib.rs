@@ -61,6 +61,8 @@ mod buffer;
 mod element;
 mod engine;
 mod error;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod graph;
 mod heap;
 mod kernel;

@@ -23,6 +23,8 @@
 mod deadlock;
 mod declared;
 mod error;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod poller;
 mod table;
 #[cfg(test)]

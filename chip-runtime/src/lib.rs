@@ -61,7 +61,7 @@ mod buffer;
 mod element;
 mod engine;
 mod error;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 mod graph;
 mod heap;

@@ -23,7 +23,7 @@
 mod deadlock;
 mod declared;
 mod error;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) mod fuzzing;
 mod poller;
 mod table;

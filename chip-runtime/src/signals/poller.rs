@@ -300,7 +300,7 @@ impl Poller {
     }
 
     /// The next poll checks everything, as it would after a while.
-    #[cfg(fuzzing)]
+    #[cfg(any(fuzzing, test))]
     pub(super) fn next_check(&mut self) {
         self.next_check_ns = 0;
     }

@@ -62,6 +62,6 @@ mod tests {
     /// CR-5, CR-7
     #[test]
     fn whatever_an_orchestration_or_a_peer_says_is_refused_or_runs_inside_known_memory() {
-        all(40);
+        all(20);
     }
 }

@@ -208,8 +208,11 @@ fn call(rt: *mut Context, front_end: FrontEnd, from: &mut Choices<'_>, known: &m
                 made(known, &ops::submit_dummy_task(rt, list.at(front_end)), &list)
             }
             4 => {
-                let list = list(from, known);
-                made(known, &ops::alloc_tensors(rt, list.at(front_end)), &list)
+                let mut list = list(from, known);
+                let outputs = ops::alloc_tensors(rt, list.at(front_end));
+                // It has no predicate: what one leads to is not followed.
+                list.descs.clear();
+                made(known, &outputs, &list)
             }
             5 => {
                 (&raw mut (*rt.cast::<abi::RuntimeHandle>()).pending_scope_mode).write(from.byte());

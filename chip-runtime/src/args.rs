@@ -170,6 +170,25 @@ impl TaskArgs {
     }
 
     /// Runs only if the predicate holds when the task is ready.
+    ///
+    /// ```
+    /// use chip_runtime::{Buffer, Compare, FrontEnd, Kernels, Limits, Predicate, Runtime, TaskArgs};
+    /// # let soon = deadline::Deadline::after(std::time::Duration::from_secs(10))?;
+    ///
+    /// let mut runtime = Runtime::new(Limits::default())?;
+    /// let double = runtime.kernel("double", |block| Ok(block.write(0, &[2 * block.read::<i32>(0)?[0]])?));
+    /// let (mut x, mut steps) = (Buffer::of(&[21]), Buffer::of(&[1i32]));
+    /// runtime.run(FrontEnd::Inferred, soon, |graph| {
+    ///     let (x, steps) = (graph.import(&mut x)?, graph.import(&mut steps)?);
+    ///     let more_than = |least| Predicate::new(&steps, &[0], Compare::Gt, least);
+    ///     let args = || TaskArgs::new().inout(&x);
+    ///     graph.submit(Kernels::aiv(double), &args().when(more_than(0)))?;
+    ///     graph.submit(Kernels::aiv(double), &args().when(more_than(1)))?; // completes without its kernel
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!(x.to_vec()?, [42]);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn when(mut self, predicate: Predicate) -> Self {
         self.predicate = Some(predicate);
         self

@@ -56,6 +56,34 @@ impl<'r> Graph<'r> {
     }
 
     /// Runs `body` in a scope of its own: what its tasks make lives until it ends and the tasks that use it have ended.
+    ///
+    /// A scope in each round of a loop lets a small heap serve any number of rounds.
+    ///
+    /// ```
+    /// use chip_runtime::{Buffer, Create, FrontEnd, Kernels, Limits, Runtime, ScopeMode, TaskArgs};
+    /// # let soon = deadline::Deadline::after(std::time::Duration::from_secs(10))?;
+    ///
+    /// let mut runtime = Runtime::new(Limits { slots: 16, heap: 8 << 10, ..Limits::default() })?;
+    /// let copy = runtime.kernel("copy", |block| Ok(block.write(1, &block.read::<i32>(0)?)?));
+    /// let add = runtime.kernel("add", |block| {
+    ///     let sum = block.read::<i32>(0)?[0] + block.read::<i32>(1)?[0];
+    ///     Ok(block.write(1, &[sum])?)
+    /// });
+    /// let (mut one, mut sum) = (Buffer::of(&[1]), Buffer::of(&[0]));
+    /// runtime.run(FrontEnd::Inferred, soon, |graph| {
+    ///     let (one, sum) = (graph.import(&mut one)?, graph.import(&mut sum)?);
+    ///     for _ in 0..100 {
+    ///         graph.scope(ScopeMode::Auto, |graph| {
+    ///             let args = TaskArgs::new().input(&one).output(Create::of::<i32>(&[1]));
+    ///             let copied = graph.submit(Kernels::aiv(copy), &args)?.tensor::<i32>(0)?;
+    ///             graph.submit(Kernels::aiv(add), &TaskArgs::new().input(&copied).inout(&sum))
+    ///         })?;
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!(sum.to_vec()?, [100]);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     #[track_caller]
     pub fn scope<T, E: From<RuntimeError>>(
         &mut self,
@@ -93,6 +121,24 @@ impl<'r> Graph<'r> {
     }
 
     /// Makes `after`, which is not published, wait for `before`.
+    ///
+    /// ```
+    /// use chip_runtime::{Buffer, FrontEnd, Kernels, Limits, Runtime, TaskArgs};
+    /// # let soon = deadline::Deadline::after(std::time::Duration::from_secs(10))?;
+    ///
+    /// let mut runtime = Runtime::new(Limits::default())?;
+    /// let set = runtime.kernel("set", |block| Ok(block.write(0, &[block.scalar(0)? as i32])?));
+    /// let mut x = Buffer::of(&[0]);
+    /// // The explicit front end infers nothing: without the edge either could be the last.
+    /// runtime.run(FrontEnd::Explicit, soon, |graph| {
+    ///     let x = graph.import(&mut x)?;
+    ///     let mut submit = |value| graph.submit(Kernels::aiv(set), &TaskArgs::new().inout(&x).scalar(value));
+    ///     let (last, first) = (submit(2)?.task, submit(1)?.task);
+    ///     graph.add_dependency(last, first)
+    /// })?;
+    /// assert_eq!(x.to_vec()?, [2]);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     #[track_caller]
     pub fn add_dependency(&mut self, after: TaskId, before: TaskId) -> Result<(), RuntimeError> {
         let here = self.here();

@@ -61,6 +61,8 @@ mod buffer;
 mod element;
 mod engine;
 mod error;
+#[cfg(any(fuzzing, test))]
+pub mod fuzzing;
 mod graph;
 mod heap;
 mod kernel;

@@ -43,6 +43,28 @@ impl<T: Element> Tensor<T> {
     }
 
     /// The part of it that these ranges name, one for each dimension.
+    ///
+    /// Tasks on parts that share no element do not wait for each other.
+    ///
+    /// ```
+    /// use chip_runtime::{Buffer, FrontEnd, Kernels, Limits, Runtime, TaskArgs};
+    /// # let soon = deadline::Deadline::after(std::time::Duration::from_secs(10))?;
+    ///
+    /// let mut runtime = Runtime::new(Limits::default())?;
+    /// let fill = runtime.kernel("fill", |block| Ok(block.write(0, &[block.scalar(0)? as i32; 2])?));
+    /// let mut matrix = Buffer::<i32>::zeroed(&[2, 2]);
+    /// runtime.run(FrontEnd::Inferred, soon, |graph| {
+    ///     let matrix = graph.import(&mut matrix)?;
+    ///     for column in 0..2 {
+    ///         let part = matrix.slice(&[0..2, column..column + 1])?;
+    ///         let args = TaskArgs::new().output_existing(&part).scalar(u64::from(column) + 1);
+    ///         graph.submit(Kernels::aiv(fill), &args)?;
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!(matrix.to_vec()?, [1, 2, 1, 2]);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn slice(&self, ranges: &[Range<u32>]) -> Result<Self, RuntimeError> {
         let ndims = self.desc.ndims as usize;
         let shape = &self.desc.shapes[..ndims];

@@ -92,6 +92,8 @@ mod comm;
 mod device;
 mod error;
 mod event;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod group;
 mod ids;
 mod ipc;

@@ -46,6 +46,8 @@
 //! windows: that is what windows are for. One machine only.
 
 mod comm;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod guards;
 mod host_windows;
 mod kernel_wait;

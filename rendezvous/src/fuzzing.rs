@@ -41,6 +41,11 @@ pub fn launcher(text: &str) -> Result<Launched, LauncherError> {
     })
 }
 
+/// The result that another rank sends in an exchange of results.
+pub fn result(bytes: &[u8]) {
+    crate::group::hostile_peer::result(bytes);
+}
+
 /// A message from another host: its decoder, what it does to this host's copies, and what rank 0 makes of a stranger.
 pub fn host_message(bytes: &[u8]) {
     crate::hosts::fuzzing::message(bytes);

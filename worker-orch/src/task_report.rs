@@ -35,6 +35,23 @@ pub struct TaskReport {
 impl Worker {
     /// What became of a task, without waiting. It may be of a run in flight or of one that is over. After a later run failed on the same chip,
     /// nothing is known of it any more, which is an error.
+    ///
+    /// ```
+    /// use worker_orch::{Access, Args, Failure, Task, TaskState, Worker};
+    ///
+    /// fn answer(task: &mut Task<'_>) -> Result<(), Failure> {
+    ///     task.write(0, &[42])
+    /// }
+    ///
+    /// let mut worker = Worker::builder().devices(&[0]).build()?;
+    /// let answer = worker.register_function("answer", answer);
+    /// let x = worker.host_buffer::<i32>(1)?;
+    /// worker.init()?;
+    /// let args = Args::new().tensor(&x.tensor(), Access::Output);
+    /// let task = worker.run(|orch| orch.submit_next_level(answer, &args, 0))?;
+    /// assert_eq!(worker.task(task)?.state, TaskState::Done);
+    /// # Ok::<_, Failure>(())
+    /// ```
     pub fn task(&self, task: TaskId) -> Result<TaskReport, Failure> {
         self.up_of(task, "task")?.task(task)
     }

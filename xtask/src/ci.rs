@@ -10,7 +10,9 @@ mod miri;
 mod packages;
 mod readme;
 mod sanitizers;
+mod semver;
 mod slow;
+mod workflows;
 
 use std::process::{Command, ExitCode};
 
@@ -75,6 +77,12 @@ const LANES: &[Lane<'_>] = &[
         name: "advisories",
         about: "no crate with a known defect, by RustSec's list",
         run: &advisories::lane,
+    },
+    Lane { name: "semver", about: "who called the last release can call this one", run: &semver::lane },
+    Lane {
+        name: "workflows",
+        about: "the files of hosted CI have the form of workflows, and no known weakness",
+        run: &workflows::lane,
     },
     Lane { name: "aarch64", about: "libraries and programs compile for 64-bit Arm", run: &aarch64::lane },
     Lane { name: "docs", about: "no warning from rustdoc", run: &docs },

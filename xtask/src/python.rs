@@ -36,7 +36,7 @@ pub(crate) struct Args {
 pub(crate) const FOLDER: &str = "bindings/python";
 /// What the environment has besides the package.
 const TOOLS: &[&str] = &["maturin>=1.7,<2", "mpi4py>=4.1", "numpy", "pytest"];
-const NEEDED: &str = "Python 3.11 or later with venv and pip, as `python3` or in CHIPCOMM_PYTHON";
+pub(crate) const NEEDED: &str = "Python 3.11 or later with venv and pip, as `python3` or in CHIPCOMM_PYTHON";
 
 /// The command itself.
 pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
@@ -112,7 +112,7 @@ fn warnings(setting: &Setting<'_>) -> Result<Option<String>> {
 }
 
 /// A Python that is new enough.
-fn interpreter() -> Option<PathBuf> {
+pub(crate) fn interpreter() -> Option<PathBuf> {
     let python = std::env::var_os("CHIPCOMM_PYTHON").map_or_else(|| PathBuf::from("python3"), PathBuf::from);
     let mut asked = Command::new(&python);
     asked.args(["-c", "import sys, venv, pip; sys.exit(sys.version_info < (3, 11))"]);

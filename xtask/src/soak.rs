@@ -31,13 +31,13 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
     let start = ["run", "--quiet", "--release", "--package", "worker-orch", "--example", "soak", "--"];
     let mut soak = cargo(&ws.root, start);
     soak.args(args.passed_on());
-    match crate::python::with_package(ws) {
-        Some(python) => drop(soak.arg("--python").arg(python)),
-        None => eprintln!(
-            "soak: without cycles in Python, whose package is not built: `cargo xtask python` does it"
-        ),
-    }
+    let python = crate::python::with_package(ws);
+    soak.args(python.iter().flat_map(|python| ["--python".as_ref(), python.as_os_str()]));
     let status = soak.status().context("cannot start cargo")?;
+    if python.is_none() {
+        // At the end, where it is read.
+        eprintln!("soak: without cycles in Python, whose package is not built: `cargo xtask python` does it");
+    }
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -11,6 +11,8 @@ pub(crate) mod lane;
 mod decode;
 #[cfg(feature = "cxx")]
 mod error;
+#[cfg(all(feature = "cxx", any(fuzzing, test)))]
+pub(crate) mod fuzzing;
 #[cfg(feature = "cxx")]
 mod kernel;
 #[cfg(feature = "cxx")]

@@ -236,7 +236,7 @@ unsafe fn call<T>(
     refused
 }
 
-unsafe extern "C" fn submit_task(
+pub(super) unsafe extern "C" fn submit_task(
     rt: *mut Context,
     kernels: *const KernelIds,
     args: *const c_void,
@@ -254,7 +254,7 @@ unsafe extern "C" fn submit_task(
     unsafe { call(rt, "submit_task", NOTHING, work) }
 }
 
-unsafe extern "C" fn submit_dummy_task(rt: *mut Context, args: *const c_void) -> TaskOutputs {
+pub(super) unsafe extern "C" fn submit_dummy_task(rt: *mut Context, args: *const c_void) -> TaskOutputs {
     let work = |active: &mut Active, graph: &mut Graph<'_>| {
         // SAFETY: the contract of `submit_dummy_task`.
         let decoded = unsafe { decode::task_args(args, active.flavour, &mut active.args) };
@@ -266,7 +266,7 @@ unsafe extern "C" fn submit_dummy_task(rt: *mut Context, args: *const c_void) ->
     unsafe { call(rt, "submit_dummy_task", NOTHING, work) }
 }
 
-unsafe extern "C" fn alloc_tensors(rt: *mut Context, args: *const c_void) -> TaskOutputs {
+pub(super) unsafe extern "C" fn alloc_tensors(rt: *mut Context, args: *const c_void) -> TaskOutputs {
     let work = |active: &mut Active, graph: &mut Graph<'_>| {
         let mut list = TaskArgs::new();
         // SAFETY: the contract of `alloc_tensors`.
@@ -285,7 +285,7 @@ unsafe extern "C" fn alloc_tensors(rt: *mut Context, args: *const c_void) -> Tas
     unsafe { call(rt, "alloc_tensors", NOTHING, work) }
 }
 
-unsafe extern "C" fn scope_begin(rt: *mut Context) {
+pub(super) unsafe extern "C" fn scope_begin(rt: *mut Context) {
     let work = |active: &mut Active, graph: &mut Graph<'_>| {
         // SAFETY: the handle is C++'s, and this thread of C++ is in this call.
         let mode = unsafe {
@@ -300,7 +300,7 @@ unsafe extern "C" fn scope_begin(rt: *mut Context) {
     unsafe { call(rt, "scope_begin", (), work) }
 }
 
-unsafe extern "C" fn scope_end(rt: *mut Context) {
+pub(super) unsafe extern "C" fn scope_end(rt: *mut Context) {
     let work = |active: &mut Active, graph: &mut Graph<'_>| {
         active.outputs.scope_end();
         graph.scope_end()
@@ -323,7 +323,7 @@ unsafe extern "C" fn is_fatal(rt: *mut Context) -> bool {
     unsafe { call(rt, "is_fatal", true, |_, graph| Ok(graph.is_failed())) }
 }
 
-unsafe extern "C" fn get_tensor_data(
+pub(super) unsafe extern "C" fn get_tensor_data(
     rt: *mut Context,
     tensor: *const TensorDesc,
     ndims: u32,
@@ -338,7 +338,7 @@ unsafe extern "C" fn get_tensor_data(
     unsafe { call(rt, "get_tensor_data", 0, work) }
 }
 
-unsafe extern "C" fn set_tensor_data(
+pub(super) unsafe extern "C" fn set_tensor_data(
     rt: *mut Context,
     tensor: *const TensorDesc,
     ndims: u32,
@@ -403,7 +403,7 @@ unsafe extern "C" fn set_site(rt: *mut Context, file: *const c_char, line: i32) 
     unsafe { set_place(rt, file, line) }
 }
 
-unsafe extern "C" fn wait(rt: *mut Context, wait: *const WaitSpec) {
+pub(super) unsafe extern "C" fn wait(rt: *mut Context, wait: *const WaitSpec) {
     let work = |active: &mut Active, _: &mut Graph<'_>| {
         // SAFETY: the contract of `wait`: null or a description of one.
         if let Some(wait) = unsafe { wait.as_ref() } {
@@ -417,7 +417,7 @@ unsafe extern "C" fn wait(rt: *mut Context, wait: *const WaitSpec) {
     unsafe { call(rt, "wait", (), work) }
 }
 
-unsafe extern "C" fn signal(rt: *mut Context, signal: *const SignalSpec) {
+pub(super) unsafe extern "C" fn signal(rt: *mut Context, signal: *const SignalSpec) {
     let work = |active: &mut Active, _: &mut Graph<'_>| {
         // SAFETY: the contract of `signal`: null or a description of one.
         if let Some(signal) = unsafe { signal.as_ref() } {
@@ -431,12 +431,12 @@ unsafe extern "C" fn signal(rt: *mut Context, signal: *const SignalSpec) {
     unsafe { call(rt, "signal", (), work) }
 }
 
-unsafe extern "C" fn publish_task(rt: *mut Context, task: u64) {
+pub(super) unsafe extern "C" fn publish_task(rt: *mut Context, task: u64) {
     // SAFETY: as in `submit_task`.
     unsafe { call(rt, "publish_task", (), |_, graph| graph.publish(TaskId(task))) }
 }
 
-unsafe extern "C" fn add_dependency(rt: *mut Context, after: u64, before: u64) {
+pub(super) unsafe extern "C" fn add_dependency(rt: *mut Context, after: u64, before: u64) {
     let work = |_: &mut Active, graph: &mut Graph<'_>| graph.add_dependency(TaskId(after), TaskId(before));
     // SAFETY: as in `submit_task`.
     unsafe { call(rt, "add_dependency", (), work) }

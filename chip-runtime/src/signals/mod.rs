@@ -23,6 +23,8 @@
 mod deadlock;
 mod declared;
 mod error;
+#[cfg(any(fuzzing, test))]
+pub(crate) mod fuzzing;
 mod poller;
 mod table;
 #[cfg(test)]

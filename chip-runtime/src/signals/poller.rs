@@ -299,6 +299,12 @@ impl Poller {
         fault_point!("graph.poll.rested");
     }
 
+    /// The next poll checks everything, as it would after a while.
+    #[cfg(any(fuzzing, test))]
+    pub(super) fn next_check(&mut self) {
+        self.next_check_ns = 0;
+    }
+
     /// What ends the run though no wait is met.
     fn check(&mut self) -> Result<(), SignalError> {
         if self.armed.is_empty() {

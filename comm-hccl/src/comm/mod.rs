@@ -6,6 +6,8 @@
 
 mod collectives;
 mod engine;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod init;
 mod leaving;
 mod message;

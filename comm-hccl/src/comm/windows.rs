@@ -270,6 +270,16 @@ fn decode(payload: &[u8]) -> Option<(u64, &[u8; WindowTicket::LEN])> {
     Some((size, from.rest().try_into().ok()?))
 }
 
+/// What another member sent as its size and ticket.
+#[cfg(fuzzing)]
+pub(super) fn judge(payload: &[u8]) {
+    if let Some((_, ticket)) = decode(payload)
+        && let Ok(ticket) = WindowTicket::from_bytes(ticket)
+    {
+        assert_eq!(&ticket.to_bytes()[..], &payload[8..]);
+    }
+}
+
 fn mismatch(what: &'static str, rank: u32, mine: u64, theirs: u64) -> CommError {
     CommError::Mismatch { what, rank, mine: format!("{mine} bytes"), theirs: format!("{theirs} bytes") }
 }

@@ -28,6 +28,12 @@ pub(crate) fn rank_block(bytes: &[u8]) {
     });
 }
 
+/// Reads the result that a peer has sent.
+#[cfg(fuzzing)]
+pub(crate) fn result(bytes: &[u8]) {
+    super::results::judge(bytes);
+}
+
 fn read(group: &Group, [kind, id]: [u64; 2]) {
     let memory = &group.memory;
     let _ = (memory.pid(1), memory.leader(), memory.has_signed_in(1), memory.reported_death());

@@ -49,6 +49,18 @@ fn decode(message: &[u8], rank: u32, phase: Phase) -> Result<Vec<u8>, CommError>
     Err(CommError::PeerFailed { rank, phase, message: text })
 }
 
+/// The result of another rank: its bytes, or an error that names it.
+#[cfg(fuzzing)]
+pub(super) fn judge(message: &[u8]) {
+    match decode(message, 3, Phase::Init) {
+        Ok(payload) => assert_eq!(encode(&Ok(payload)), message),
+        Err(error) => {
+            let text = error.to_string();
+            assert!(text.contains("rank 3") && !text.chars().any(char::is_control), "{text:?}");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

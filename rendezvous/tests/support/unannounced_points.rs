@@ -18,4 +18,15 @@ pub(crate) const UNANNOUNCED_POINTS: &[&str] = &[
     // The leader aborts the rendezvous, and a rank that comes after that finds nobody who knows of the death.
     // That the ranks that have joined name it is shown in tests/proc_rendezvous.rs.
     "rendezvous.accepted",
+    // The same at an address.
+    "hosts.token_read",
+    "hosts.joiner.resolved",
+    "hosts.joiner.connect",
+    "hosts.joiner.connected",
+    "hosts.joiner.join_sent",
+    "hosts.joiner.accepted",
+    "hosts.leader.resolved",
+    "hosts.leader.listen",
+    "hosts.leader.listening",
+    "hosts.leader.accepted",
 ];

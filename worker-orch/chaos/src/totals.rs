@@ -170,7 +170,7 @@ impl Totals {
 
 /// Whether the fault of a case ends a process of a Worker.
 fn is_death_in_worker(case: &str) -> bool {
-    area(case).0 != "ranks" && ["kill", "term", "exit"].contains(&action(case))
+    !["ranks", "hosts"].contains(&area(case).0) && ["kill", "term", "exit"].contains(&action(case))
 }
 
 fn cases(count: usize) -> String {

@@ -122,18 +122,26 @@ impl Soak {
         self.orphans
     }
 
-    /// One cycle. What is wrong with it, if something is.
-    pub(crate) fn cycle(&mut self, random: &mut Random) -> Result<(), String> {
-        let kind = match random.among(0, 99) {
-            0..=7 => Kind::Executed,
-            8..=19 => Kind::Levels,
-            20..=34 => Kind::Group,
-            35..=49 => Kind::Graphs,
-            50..=59 => Kind::Hosts,
+    /// What a cycle is. The first ones are each of another kind, so that a short soak leaves none out.
+    fn kind(&self, number: u64, drawn: usize) -> Kind {
+        let first = number.checked_sub(1).and_then(|at| KINDS.get(usize::try_from(at).ok()?));
+        match (first, drawn) {
+            (Some(Kind::Python), _) if self.python.is_none() => Kind::Forked,
+            (Some(kind), _) => *kind,
+            (None, 0..=7) => Kind::Executed,
+            (None, 8..=19) => Kind::Levels,
+            (None, 20..=34) => Kind::Group,
+            (None, 35..=49) => Kind::Graphs,
+            (None, 50..=59) => Kind::Hosts,
             // An interpreter takes as long to start as twenty of the others.
-            60 if self.python.is_some() => Kind::Python,
-            _ => Kind::Forked,
-        };
+            (None, 60) if self.python.is_some() => Kind::Python,
+            (None, _) => Kind::Forked,
+        }
+    }
+
+    /// One cycle. What is wrong with it, if something is.
+    pub(crate) fn cycle(&mut self, number: u64, random: &mut Random) -> Result<(), String> {
+        let kind = self.kind(number, random.among(0, 99));
         let kill = random.chance(KILL_PERCENT);
         // Up to half as long again as the phase takes: some come when it is over.
         let at = (random.one(&PHASES), random.among(0, 150) as u32, random.among(0, 1000));

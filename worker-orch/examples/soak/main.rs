@@ -103,7 +103,7 @@ fn run(options: &Options) -> Result<Option<String>, Box<dyn std::error::Error>> 
     let mut next_sample = Instant::now();
     let mut done = 0;
     for cycle in first..=last {
-        let broken = soak.cycle(&mut Random::of(options.seed, cycle));
+        let broken = soak.cycle(cycle, &mut Random::of(options.seed, cycle));
         let broken = broken.and_then(|()| leftovers::check(soak.may_leave_orphans()));
         done += 1;
         if let Err(text) = broken {

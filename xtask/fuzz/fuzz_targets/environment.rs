@@ -1,4 +1,5 @@
-//! Text from users and launchers: lists of devices, platforms, times, ranks, fault plans, the double's files.
+//! Text from users and launchers: lists of devices, platforms, times, sizes, ranks, fault plans, tables of
+//! collectives, the double's files.
 //! Any text is either refused with a sentence or has exactly one meaning. Also the ticket of a peer's window
 //! on a device.
 #![no_main]
@@ -7,7 +8,8 @@ use cann_sim::Config;
 use cann_sim::faults::Script;
 use chip_bootstrap::Platform;
 use chipcomm_examples::{Devices, KernelFile};
-use comm_context::comm::Timeout;
+use collectives::Table;
+use comm_context::comm::{AddressSpace, Timeout};
 use comm_hccl::{LogicalDevice, VisibleDevices, WindowTicket};
 use fault_points::Plan;
 use libfuzzer_sys::fuzz_target;
@@ -15,14 +17,16 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|data: &[u8]| {
     let Some((&kind, bytes)) = data.split_first() else { return };
     let text = String::from_utf8_lossy(bytes);
-    match kind % 7 {
+    match kind % 9 {
         0 => devices(&text),
         1 => visible_devices(&text),
         2 => times(&text),
         3 => launcher(&text),
         4 => fault_plan(&text),
         5 => window_ticket(bytes),
-        _ => names_and_files(&text),
+        6 => names_and_files(&text),
+        7 => sizes(&text),
+        _ => table(&text),
     }
 });
 
@@ -127,5 +131,22 @@ fn names_and_files(text: &str) {
         && let Err(error) = text.parse::<KernelFile>()
     {
         refused(&error);
+    }
+}
+
+fn sizes(text: &str) {
+    match text.parse::<AddressSpace>() {
+        Ok(size) => {
+            assert!(size.get() > 0 && text.bytes().all(|byte| byte.is_ascii_digit() || b"KMGT".contains(&byte)));
+            assert_eq!(size.get().to_string().parse(), Ok(size));
+        }
+        Err(error) => refused(&error),
+    }
+}
+
+fn table(text: &str) {
+    match text.parse::<Table>() {
+        Ok(table) => assert_eq!(table.to_string().parse::<Table>().ok(), Some(table), "{text:?}"),
+        Err(error) => refused(&error),
     }
 }

@@ -64,6 +64,18 @@ mod tests {
     }
 
     #[test]
+    fn every_crate_of_the_readme_is_a_layer() {
+        let ws = Workspace::load().unwrap();
+        let rows = include_str!("../../../README.md").lines().filter_map(|line| line.strip_prefix("| "));
+        let names: Vec<&str> =
+            rows.filter_map(|row| row.split(" | ").nth(1)?.strip_prefix('`')?.strip_suffix('`')).collect();
+        assert!(names.len() > 15, "{names:?}");
+        for name in names {
+            assert!(members_of(&ws, name).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
     fn an_unknown_layer_is_told_with_those_that_exist() {
         let error = members_of(&Workspace::load().unwrap(), "L9").unwrap_err().to_string();
         assert!(error.contains("`L9`") && error.contains("comm-sim"), "{error}");

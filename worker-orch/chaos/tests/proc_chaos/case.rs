@@ -26,10 +26,12 @@ pub(crate) enum Scenario {
     Levels,
     /// Ranks that rendezvous at a path, without a Worker.
     Ranks,
+    /// Ranks that rendezvous at an address, as those on several hosts do.
+    Hosts,
 }
 
 impl Scenario {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Fork,
         Self::Exec,
         Self::Plain,
@@ -38,12 +40,18 @@ impl Scenario {
         Self::Graphs,
         Self::Levels,
         Self::Ranks,
+        Self::Hosts,
     ];
 
     /// Those that can run: the double must have been built.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         let double = std::env::var_os(DOUBLE_VARIABLE).is_some();
         Self::ALL.into_iter().filter(move |scenario| double || *scenario != Self::Double)
+    }
+
+    /// Whether its processes are ranks that no Worker has started.
+    pub(crate) fn is_of_ranks(self) -> bool {
+        matches!(self, Self::Ranks | Self::Hosts)
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -56,6 +64,7 @@ impl Scenario {
             Self::Graphs => "graphs",
             Self::Levels => "levels",
             Self::Ranks => "ranks",
+            Self::Hosts => "hosts",
         }
     }
 }
@@ -148,7 +157,7 @@ fn errnos(point: &str) -> &'static [i32] {
         "region.map" => &[ENOMEM, EAGAIN],
         "region.reserve" => &[ENOSPC, ENOMEM],
         "process.fork" | "process.spawn" => &[EAGAIN, ENOMEM],
-        "rendezvous.bind" => &[EACCES, EMFILE],
+        "rendezvous.bind" | "hosts.leader.listen" => &[EACCES, EMFILE],
         _ => &[EMFILE, ENOMEM],
     }
 }
@@ -169,7 +178,7 @@ pub(crate) fn cases(scenario: Scenario, log: &[LogLine]) -> Vec<Case> {
         // passes the point too.
         let meant_for_more = rank.is_none() && by_parent.contains(point);
         // The process that starts the ranks is not under test.
-        let starter = scenario == Scenario::Ranks && rank.is_none_or(|rank| rank == PARENT);
+        let starter = scenario.is_of_ranks() && rank.is_none_or(|rank| rank == PARENT);
         // What its Worker does besides is the business of the others.
         let elsewhere = scenario == Scenario::Graphs && !IN_GRAPHS.iter().any(|of| point.starts_with(of));
         if meant_for_more || starter || elsewhere {

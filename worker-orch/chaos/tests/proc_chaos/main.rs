@@ -39,6 +39,7 @@ use flight::Flight;
 use graphs::Graphs;
 use levels::Levels;
 use plain::Plain;
+use ranks::Place;
 use rounds::Limits;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -99,7 +100,8 @@ fn run_scenario(scenario: Scenario, limits: Limits, report: &Path) -> Result<(),
         Scenario::Flight => rounds::two_rounds(limits, &|log, limits| Flight::build(limits, log)),
         Scenario::Graphs => rounds::two_rounds(limits, &|log, limits| Graphs::build(limits, log)),
         Scenario::Levels => rounds::two_rounds(limits, &|log, limits| Levels::build(limits, log)),
-        Scenario::Ranks => ranks::two_rounds(limits),
+        Scenario::Ranks => ranks::two_rounds(limits, Place::Path),
+        Scenario::Hosts => ranks::two_rounds(limits, Place::Address),
     };
     let text = serde_json::to_string(&seen).map_err(|error| error.to_string())?;
     std::fs::write(report, text).map_err(|error| format!("{}: {error}", report.display()))

@@ -117,7 +117,7 @@ impl Check<'_> {
         let how: &[&str] = match self.case.fault.action {
             Action::Stop | Action::Delay(_) if !self.case.needs_deadline() => return self.must_succeed(),
             Action::Stop | Action::Delay(_) => &["timed out", "not finished after", "did not end within"],
-            Action::Error(errno) if self.case.scenario == Scenario::Ranks => {
+            Action::Error(errno) if self.case.scenario.is_of_ranks() => {
                 let itself = names.concat();
                 let calls = self.seen.report.iter().flat_map(|report| &report.calls);
                 let mut own = calls.filter(|call| call.round == 1 && call.name == itself);
@@ -134,7 +134,7 @@ impl Check<'_> {
             Action::Panic if self.has_failed_before(fault) => return self.must_succeed(),
             Action::Panic => &["panic", "exited with code 101", "exited with status 101"],
         };
-        if self.case.scenario == Scenario::Ranks {
+        if self.case.scenario.is_of_ranks() {
             return self.ranks_must_report(fault, how);
         }
         let Some(error) = self.must_report(how) else { return };
@@ -306,7 +306,7 @@ const KNOWN_AS: &[&str] = &["died (cause unknown here)", "without destroying"];
 fn names(scenario: Scenario, rank: Option<u32>) -> Vec<String> {
     match (scenario, rank) {
         (_, None) => Vec::new(),
-        (Scenario::Ranks, Some(rank)) => vec![format!("rank {rank}")],
+        (Scenario::Ranks | Scenario::Hosts, Some(rank)) => vec![format!("rank {rank}")],
         (Scenario::Levels, Some(child)) if child >= 100 => {
             vec![format!("worker {}", child / 100 - 1), format!("chip {}", child % 100)]
         }

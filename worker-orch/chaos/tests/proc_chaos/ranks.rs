@@ -1,34 +1,47 @@
-//! The scenario without a Worker: ranks that are started one by one and rendezvous at a path.
+//! The scenarios without a Worker: ranks that are started one by one and rendezvous at a path, or at an address.
 //!
 //! # Safety
-//! Forks the ranks, from a program of one thread; they use the communicator only.
+//! Forks the ranks, from a program of one thread; they use the communicator or the group only.
 #![allow(unsafe_code)]
 
 use crate::log::{Call, CallLog, ErrorReport, Holdings, Report};
 use crate::rounds::{Limits, forget_plan};
 use child_process::Child;
-use comm_context::comm::{CommError, Membership, Timeout};
+use comm_context::comm::{CommError, Membership, Phase, Timeout};
 use comm_context::conformance::full_cycle;
 use comm_sim::SimComm;
 use deadline::{Deadline, HowDied, monotonic_ns};
-use rendezvous::ranks_at;
+use rendezvous::{Group, Tag, ranks_at};
 use shared_memory::Region;
-use std::path::Path;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use worker_errors::clip;
 
 const NRANKS: u32 = 3;
 const LOG_BYTES: usize = 1 << 14;
 
-/// Two rounds at one path.
-pub(crate) fn two_rounds(limits: Limits) -> Report {
+/// Where ranks find each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A path, where they share memory.
+    Path,
+    /// An address, where each has a copy, and TCP between them.
+    Address,
+}
+
+/// Two rounds at one place.
+pub(crate) fn two_rounds(limits: Limits, place: Place) -> Report {
     let before = Holdings::now();
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("rootinfo");
+    let path = match place {
+        Place::Path => folder.path().join("rootinfo"),
+        Place::Address => free_address(),
+    };
     let log = CallLog::default();
     for round in [1, 2] {
         log.round.set(round);
-        one_round(&path, if round == 1 { limits } else { Limits::PATIENT }, &log);
+        one_round(place, &path, if round == 1 { limits } else { Limits::PATIENT }, &log);
         forget_plan();
     }
     let mut left: Vec<String> = std::fs::read_dir(folder.path())
@@ -42,7 +55,7 @@ pub(crate) fn two_rounds(limits: Limits) -> Report {
     Report { calls: log.calls.take(), panicked: None, left }
 }
 
-fn one_round(path: &Path, limits: Limits, log: &CallLog) {
+fn one_round(place: Place, path: &Path, limits: Limits, log: &CallLog) {
     let logged = Region::create("log", NRANKS as usize * LOG_BYTES).unwrap();
     let within = Timeout::new(limits.call).unwrap();
     // Only for a rank that is stopped; whether the others keep their deadlines is checked from what they log.
@@ -52,7 +65,11 @@ fn one_round(path: &Path, limits: Limits, log: &CallLog) {
         let body = || {
             fault_points::set_rank(rank);
             let begin_ns = monotonic_ns();
-            let error = full(path, rank, within)
+            let used = match place {
+                Place::Path => full(path, rank, within),
+                Place::Address => exchanges(path, rank, within),
+            };
+            let error = used
                 .err()
                 .map(|error| ErrorReport { code: kind(error.root_cause()), text: error.to_string() });
             let call = Call {
@@ -111,6 +128,25 @@ fn await_leader(path: &Path, leader: &Child) {
 fn full(path: &Path, rank: u32, within: Timeout) -> Result<(), CommError> {
     let me = Membership::new(rank, NRANKS)?;
     full_cycle(Box::new(SimComm::rendezvous(path, me, within)?), me, within)
+}
+
+/// What ranks on several hosts do: everybody gets a message of everybody, twice.
+fn exchanges(address: &Path, rank: u32, within: Timeout) -> Result<(), CommError> {
+    let group = Group::rendezvous(address, Membership::new(rank, NRANKS)?, 1 << 20, within)?;
+    let everybody: Vec<u32> = (0..NRANKS).collect();
+    for id in 1..=2 {
+        let step = group.step(Phase::Barrier, within)?;
+        let messages = group.exchange(&step, Tag { kind: 1, id }, &everybody, &[rank as u8, id as u8])?;
+        assert!((0..).zip(&messages).all(|(rank, message)| *message == [rank, id as u8]), "{messages:?}");
+        group.barrier(&step)?;
+    }
+    Ok(())
+}
+
+/// An address of this host whose port nobody has.
+fn free_address() -> PathBuf {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    PathBuf::from(format!("tcp://127.0.0.1:{port}"))
 }
 
 fn kind(error: &CommError) -> String {

@@ -73,6 +73,8 @@ impl Running {
         let mut command = Command::new(std::env::current_exe().map_err(words)?);
         command.args(["scenario", scenario.name(), limits]).arg(file("report")).env("TMPDIR", file("temp"));
         command.env(LOG_VARIABLE, file("log")).env_remove(PLAN_VARIABLE);
+        // With what ranks that meet at an address prove that they belong together.
+        command.env("CHIPCOMM_TOKEN", "a token of these scenarios");
         // Where the vendor double keeps what its processes share.
         command.env("CANN_SIM_DIR", file("session"));
         if let Some(plan) = plan {
@@ -110,7 +112,7 @@ pub(crate) fn cases(scenario: Scenario) -> Result<Vec<Case>, String> {
 pub(crate) fn watch(case: &Case) -> Result<Outcome, String> {
     shared_folder()?;
     let begun = Instant::now();
-    let unknown = case.scenario == Scenario::Ranks && UNANNOUNCED_POINTS.contains(&case.fault.point.as_str());
+    let unknown = case.scenario.is_of_ranks() && UNANNOUNCED_POINTS.contains(&case.fault.point.as_str());
     let limits = if case.needs_deadline() || unknown { "short" } else { "patient" };
     let running = Running::start(case.scenario, limits, Some(&case.plan()))?;
     let seen = follow(&running, Some(case));

@@ -16,7 +16,7 @@ use support::{Entry, Texts, far, in_processes, millis, rendezvous_path, secs};
 /// The calls of one rank that is alone in its group.
 #[test]
 #[serial]
-fn what_a_rank_is_told_about_its_own_calls() {
+fn what_a_rank_learns_about_its_own_calls() {
     let (_folder, path) = rendezvous_path();
     let comm = SimComm::rendezvous(&path, Membership::new(0, 1).unwrap(), secs(30)).unwrap();
     let spec = DomainSpec { id: AllocationId(5), ranks: &[0], domain_rank: 0, window_size: 4096 };
@@ -46,7 +46,7 @@ fn what_a_rank_is_told_about_its_own_calls() {
     );
 }
 
-/// What rank 0 of two is told when rank 1 does something else. Both run to their end.
+/// What rank 0 of two learns when rank 1 does something else. Both run to their end.
 fn told(
     text: &str,
     zero: impl Fn(&dyn Communicator) -> Result<(), CommError>,
@@ -81,7 +81,7 @@ fn told(
 
 #[test]
 #[serial]
-fn what_a_rank_is_told_about_its_peers() {
+fn what_a_rank_learns_about_its_peers() {
     let barrier = |comm: &dyn Communicator| comm.barrier(secs(60));
     told(
         "timed out in barrier after *s of 50ms; rank 1 had not arrived; see what they are doing, or allow more time \
@@ -129,7 +129,7 @@ fn what_a_rank_is_told_about_its_peers() {
 /// A system that refuses: the call, what it was for, and what its error asks for.
 #[test]
 #[serial]
-fn what_a_rank_is_told_about_its_system() {
+fn what_a_rank_learns_about_its_system() {
     for (errno, advice) in [
         (13, "check the owner and mode of what it touches, and whether a sandbox forbids the call"),
         (2, "check that the path exists"),

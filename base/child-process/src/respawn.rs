@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn a_process_that_was_not_respawned_says_so() {
         let Ok(value) = std::env::var("PATH") else { panic!("tests are found by cargo, through PATH") };
-        // SAFETY: the value is no number, so that the call returns before it takes any descriptor.
+        // SAFETY: the value is not a number, so that the call returns before it takes any descriptor.
         let refused = unsafe { respawned("PATH") }.unwrap_err();
         assert_eq!(
             refused.to_string(),

@@ -392,7 +392,7 @@ mod tests {
             [
                 "docs/errors.md: `b` is not a crate, or not one of those held",
                 "a/src/error.rs:3: not in docs/errors.md: | … is null | `test` |",
-                "a/src/error.rs:4: not in docs/errors.md: | a tensor of … bytes does not fit \"here\" | `test` |",
+                "a/src/error.rs:5: not in docs/errors.md: | a tensor of … bytes does not fit \"here\" | `test` |",
                 "a/src/error.rs:7: not in docs/errors.md: | there is no chip …; ask for one | `test` |",
             ]
         );

@@ -55,10 +55,13 @@ impl Failed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// Nothing has been published.
-    #[error("the mailbox is idle: nothing has been published")]
+    #[error("the mailbox is idle: nothing has been published; wait for it with a Reader")]
     Idle,
     /// The state is not one of the three.
-    #[error("the mailbox has the unknown state {state}; known are {STATE_IDLE} to {STATE_ERROR}")]
+    #[error(
+        "the mailbox has the unknown state {state}; known are {STATE_IDLE} to {STATE_ERROR}: its writer is of \
+         another build, or something overwrote it"
+    )]
     UnknownState {
         /// The state.
         state: i32,

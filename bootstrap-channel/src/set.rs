@@ -18,7 +18,7 @@ const LABEL: &str = "chipcomm-bootstrap";
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SetError {
     /// No chips.
-    #[error("a set of mailboxes needs at least one chip")]
+    #[error("a set of mailboxes needs at least one chip; give their number")]
     NoChips,
     /// There is no such chip.
     #[error("there is no mailbox for chip {chip}; the set has {count}, counted from 0")]

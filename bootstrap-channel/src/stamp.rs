@@ -38,7 +38,8 @@ pub enum StampError {
     },
     /// It belongs to another run.
     #[error(
-        "the mailbox has the nonce {found:#018x}, this run has {expected:#018x}: it belongs to another run"
+        "the mailbox has the nonce {found:#018x}, this run has {expected:#018x}: it belongs to another run; \
+         pass the descriptor and the nonce of one set"
     )]
     OtherNonce {
         /// The nonce in the mailbox.

@@ -21,19 +21,19 @@ pub enum PublishError {
         state: i32,
     },
     /// More buffers than the mailbox holds.
-    #[error("{count} buffers do not fit; a mailbox holds at most {MAX_BUFFERS}")]
+    #[error("{count} buffers do not fit; a mailbox holds at most {MAX_BUFFERS}: join some")]
     TooManyBuffers {
         /// How many.
         count: usize,
     },
     /// A buffer without an address.
-    #[error("buffer {index} has a null address")]
+    #[error("buffer {index} has a null address; leave it out, or give it memory")]
     NullBuffer {
         /// Which one, from 0.
         index: usize,
     },
     /// A window with a size and without an address.
-    #[error("the window of {size} bytes has a null address")]
+    #[error("the window of {size} bytes has a null address; say 0 bytes where there is none")]
     NullWindow {
         /// Its size.
         size: u64,

@@ -237,3 +237,76 @@ fn f29_an_unknown_state_is_a_typed_error() {
     assert_eq!(reader.wait(&soon()), Err(ReadError::Malformed(unknown)));
     assert_eq!(reader.peek(), Err(unknown));
 }
+
+/// What each refusal says, as its reader finds it.
+#[test]
+fn what_the_errors_of_mailboxes_say() {
+    let region = Region::create("t", MAILBOX_SIZE).unwrap();
+    let mailbox = Mailbox::at(&region, 0).unwrap();
+    mailbox.stamp(nonce(7));
+    let mut writer = mailbox.writer(nonce(7)).unwrap();
+    let idle = bootstrap_channel::decode(&[0; MAILBOX_SIZE]).unwrap_err();
+    let set = ChannelSet::create(2).unwrap();
+    set.writer(0).unwrap().set_phase(4);
+    let silent = set.reader(0).unwrap().wait(&within(Duration::from_millis(5))).unwrap_err().to_string();
+    let waited = set.gather(&within(Duration::from_millis(5))).unwrap_err().to_string();
+    set.writer(1).unwrap().publish_error(ErrorCode::Load, "no libhccl.so").unwrap();
+    let strangers = ChannelSet::attach(set.fd().try_clone_to_owned().unwrap(), 2, nonce(9)).unwrap();
+    let said = [
+        ChannelSet::create(0).unwrap_err().to_string(),
+        set.reader(5).unwrap_err().to_string(),
+        strangers.writer(1).unwrap_err().to_string(),
+        writer.publish_success(&Success { buffers: vec![1; 377], ..ready() }).unwrap_err().to_string(),
+        writer.publish_success(&Success { buffers: vec![1, 0], ..ready() }).unwrap_err().to_string(),
+        writer.publish_success(&Success { window_base: 0, ..ready() }).unwrap_err().to_string(),
+        idle.to_string(),
+        mailbox.writer(nonce(8)).unwrap_err().to_string(),
+        set.gather(&soon()).unwrap_err().to_string(),
+        strangers.gather(&soon()).unwrap_err().to_string(),
+    ];
+    let other = set.nonce().get();
+    let of_another_run = |this: u64| {
+        format!(
+            "the mailbox has the nonce {other:#018x}, this run has {this:#018x}: it belongs to another run; pass the \
+             descriptor and the nonce of one set"
+        )
+    };
+    assert_eq!(
+        said,
+        [
+            "a set of mailboxes needs at least one chip; give their number".to_owned(),
+            "there is no mailbox for chip 5; the set has 2, counted from 0".to_owned(),
+            format!("mailbox of chip 1: {}", of_another_run(9)),
+            "377 buffers do not fit; a mailbox holds at most 376: join some".to_owned(),
+            "buffer 1 has a null address; leave it out, or give it memory".to_owned(),
+            "the window of 64 bytes has a null address; say 0 bytes where there is none".to_owned(),
+            "the mailbox is idle: nothing has been published; wait for it with a Reader".to_owned(),
+            of_another_run(8).replace(&format!("{other:#018x}"), &format!("{:#018x}", 7)),
+            "chip 1: bring-up failed with \"load failed\" (code 15): no libhccl.so".to_owned(),
+            format!("chip 1 published a malformed reply: {}", of_another_run(9)),
+        ]
+    );
+    assert!(silent.starts_with("no reply from the chip, which is in phase 4: timed out after "), "{silent}");
+    assert!(waited.contains("; no reply yet from chip 0 in phase 4, chip 1 in phase 0"), "{waited}");
+
+    writer.publish_success(&ready()).unwrap();
+    assert_eq!(
+        writer.publish_success(&ready()).unwrap_err().to_string(),
+        "the mailbox has a reply already (state 1); a chip reports its bring-up once"
+    );
+    region.write(0, &77_i32.to_le_bytes()).unwrap();
+    assert_eq!(
+        mailbox.reader(nonce(7)).wait(&soon()).unwrap_err().to_string(),
+        "the chip published a malformed reply: the mailbox has the unknown state 77; known are 0 to 2: its writer is \
+         of another build, or something overwrote it"
+    );
+    region.write(40, &9_u64.to_le_bytes()).unwrap();
+    assert_eq!(
+        mailbox.writer(nonce(7)).unwrap_err().to_string(),
+        format!(
+            "the mailbox has the layout hash {:#018x}, this program knows {LAYOUT_HASH:#018x}; build parent and chip \
+             process from one source",
+            9
+        )
+    );
+}

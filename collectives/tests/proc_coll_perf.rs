@@ -46,6 +46,29 @@ fn dumped(folder: &Path, name: &str, ranks: u32) -> PathBuf {
     file
 }
 
+#[test]
+#[ignore = "slow: cargo xtask ci slow"]
+fn wrong_flags_are_refused_with_what_to_write() {
+    let program = program();
+    for (args, said) in [
+        (&["--from", "many"][..], "a number of bytes such as 4 or 64K is needed"),
+        (
+            &["--from", "2M", "--to", "1M"],
+            "--from 2097152 is more than --to 1048576: there is no size to measure",
+        ),
+        (&["--from", "1", "--to", "2"], "no size from --from to --to has room for an element of "),
+        (&["--op", "avg", "--dtype", "i32"], "--op avg: not of elements of i32"),
+        (&["--runs", "0"], "--runs 0: there is nothing to measure"),
+        (&["--kind", "reduce_all"], "not one of "),
+        (&["--passing", "value:x"], "a number of slots such as value:2 is needed"),
+        (&["--passing", "by_value"], "reference, value or value:SLOTS is needed"),
+    ] {
+        let output = Command::new(&program).args(args).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(said), "{args:?}: {error}");
+    }
+}
+
 // PL-1, PL-2
 #[test]
 #[ignore = "slow: cargo xtask ci slow"]
@@ -76,7 +99,7 @@ fn a_schedule_of_the_library_or_of_a_file_runs_and_a_wrong_one_is_refused() {
         (&missing, ["missing.json: cannot be read", "No such file"]),
         (&empty, ["empty.json", "missing field"]),
         (unknown, ["unknown algorithm", "ring_accumulate"]),
-        (&ring, ["for 4 ranks", "--ranks 4"]),
+        (&ring, ["is for 4 ranks; pass", "--ranks 4"]),
     ] {
         let (success, stdout, stderr) = run(&program, schedule, &["--ranks", "2"]);
         let told = parts.iter().all(|part| stderr.contains(part));

@@ -11,7 +11,7 @@ impl Devices {
     /// Devices 0 to `count` - 1.
     pub fn first(count: usize) -> Result<Self, String> {
         if count == 0 {
-            return Err("at least one device is needed".to_owned());
+            return Err("at least one device is needed; give a count such as 4".to_owned());
         }
         if count > MAX_RANKS {
             return Err(format!("{count} ranks are too many; a group has at most {MAX_RANKS}"));
@@ -51,7 +51,7 @@ impl FromStr for Devices {
             }
             for id in first..=last {
                 if ids.contains(&id) {
-                    return Err(format!("device {id} is listed twice"));
+                    return Err(format!("device {id} is listed twice; name each once"));
                 }
                 ids.push(id);
             }

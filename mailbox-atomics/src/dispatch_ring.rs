@@ -227,6 +227,8 @@ mod tests {
         let mut sender = DispatchSender::new(2);
         assert_eq!(sender.publish(&slot, &parked), 1);
         assert_eq!(sender.observe(done.load()), Err(Overclaimed { done: u64::MAX, sent: 1 }));
+        let said = sender.observe(2).unwrap_err().to_string();
+        assert_eq!(said, "2 frames are said to be done, 1 were sent");
         assert_eq!(sender.known_done(), 0);
         assert!(sender.shut_down(&StickyWord::new(), NonZeroU32::MIN, &done));
         assert_eq!((sender.known_done(), sender.sent()), (1, 1));

@@ -65,6 +65,8 @@ mod tests {
         let mut touched = false;
         let again = shot.publish(NonZeroI32::MIN, || touched = true);
         assert_eq!(again, Err(AlreadyPublished { state: 2 }));
+        let said = again.unwrap_err().to_string();
+        assert_eq!(said, "already published (state 2); a one-shot is published once");
         assert!(!touched);
         assert_eq!(shot.peek(), NonZeroI32::new(2));
     }

@@ -48,13 +48,13 @@ const PID: u8 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The buffer to encode into is too small for any failure.
-    #[error("a failure needs a buffer of at least {MIN_WIRE_LEN} bytes, this one has {len}")]
+    #[error("a failure needs a buffer of at least {MIN_WIRE_LEN} bytes, this one has {len}; give it more")]
     BufferTooSmall {
         /// Its length.
         len: usize,
     },
     /// The bytes end before the failure does.
-    #[error("the bytes end at {len}, the failure needs {need}")]
+    #[error("the bytes end at {len}, the failure needs {need}; pass all of it")]
     Truncated {
         /// How many bytes there are.
         len: usize,
@@ -62,13 +62,17 @@ pub enum WireError {
         need: usize,
     },
     /// The bytes do not start like a failure.
-    #[error("the bytes start with {found:02x?}; a failure starts with {MAGIC:02x?}")]
+    #[error(
+        "the bytes start with {found:02x?}; a failure starts with {MAGIC:02x?}: read what `encode` wrote"
+    )]
     Magic {
         /// How they start.
         found: [u8; 4],
     },
     /// They are of another version.
-    #[error("the failure is written in version {found}, this program reads version {VERSION}")]
+    #[error(
+        "the failure is written in version {found}, this program reads version {VERSION}; run one build in all processes"
+    )]
     Version {
         /// The version found.
         found: u16,

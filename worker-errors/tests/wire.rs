@@ -118,19 +118,39 @@ fn each_kind_of_bad_bytes_is_refused_by_name() {
         bytes[at..at + value.len()].copy_from_slice(value);
         Failure::decode(&bytes).unwrap_err()
     };
-    assert_eq!(Failure::decode(&[0; 64]), Err(WireError::Magic { found: [0; 4] }));
-    assert_eq!(with(4, &[2, 0]), WireError::Version { found: 2 });
-    assert_eq!(with(6, &[0, 0]), WireError::Count { count: 0 });
-    assert_eq!(with(6, &[17, 0]), WireError::Count { count: 17 });
-    assert_eq!(with(8, &[255; 4]), WireError::Truncated { len: good.len(), need: u32::MAX as usize });
-    assert_eq!(with(8, &[13, 0, 0, 0]), WireError::Truncated { len: 13, need: 34 });
-    assert_eq!(with(12, &[0; 4]), WireError::Code { index: 0, code: 0 });
-    assert_eq!(with(28, &[8]), WireError::Flags { index: 0, flags: 8 });
-    assert_eq!(with(30, &[1, 0]), WireError::Utf8 { index: 0 });
-    assert_eq!(with(30, &[0, 0]), WireError::Length { stated: good.len(), found: good.len() - 2 });
-    let failure = Failure::new(ErrorCode::Task, "x");
+    let cases = [
+        (Failure::decode(&[0; 64]).unwrap_err(), WireError::Magic { found: [0; 4] }),
+        (with(4, &[2, 0]), WireError::Version { found: 2 }),
+        (with(6, &[0, 0]), WireError::Count { count: 0 }),
+        (with(6, &[17, 0]), WireError::Count { count: 17 }),
+        (with(8, &[255; 4]), WireError::Truncated { len: good.len(), need: u32::MAX as usize }),
+        (with(8, &[13, 0, 0, 0]), WireError::Truncated { len: 13, need: 34 }),
+        (with(12, &[0; 4]), WireError::Code { index: 0, code: 0 }),
+        (with(28, &[8]), WireError::Flags { index: 0, flags: 8 }),
+        (with(30, &[1, 0]), WireError::Utf8 { index: 0 }),
+        (with(30, &[0, 0]), WireError::Length { stated: good.len(), found: good.len() - 2 }),
+        (
+            Failure::new(ErrorCode::Task, "x").encode(&mut [0; MIN_WIRE_LEN - 1]).unwrap_err(),
+            WireError::BufferTooSmall { len: MIN_WIRE_LEN - 1 },
+        ),
+    ];
+    for (found, expected) in cases {
+        assert_eq!(found, expected);
+    }
     assert_eq!(
-        failure.encode(&mut [0; MIN_WIRE_LEN - 1]),
-        Err(WireError::BufferTooSmall { len: MIN_WIRE_LEN - 1 })
+        cases.map(|(found, _)| found.to_string()),
+        [
+            "the bytes start with [00, 00, 00, 00]; a failure starts with [57, 45, 52, 52]: read what `encode` wrote",
+            "the failure is written in version 2, this program reads version 1; run one build in all processes",
+            "the chain has 0 failures; the limit is 1 to 16",
+            "the chain has 17 failures; the limit is 1 to 16",
+            "the bytes end at 36, the failure needs 4294967295; pass all of it",
+            "the bytes end at 13, the failure needs 34; pass all of it",
+            "failure 0 of the chain has the unknown code 0",
+            "failure 0 of the chain has the unknown flags 0x08",
+            "failure 0 of the chain has text that is not UTF-8",
+            "the header says 36 bytes, the failures take 34",
+            "a failure needs a buffer of at least 192 bytes, this one has 191; give it more",
+        ]
     );
 }

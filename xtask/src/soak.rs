@@ -54,7 +54,7 @@ impl Args {
 
 fn minutes(text: &str) -> Result<f64, String> {
     let minutes = text.parse::<f64>().ok().filter(|minutes| (0.1..=10_000.0).contains(minutes));
-    minutes.ok_or_else(|| "from 0.1 to 10000 minutes".to_owned())
+    minutes.ok_or_else(|| "write a number of minutes from 0.1 to 10000".to_owned())
 }
 
 #[cfg(test)]
@@ -70,6 +70,8 @@ mod tests {
     #[test]
     fn a_length_that_cannot_be_is_refused() {
         assert_eq!(minutes("0.5"), Ok(0.5));
-        assert!(["0", "-1", "NaN", "inf", "x"].iter().all(|text| minutes(text).is_err()));
+        for text in ["0", "-1", "NaN", "inf", "x"] {
+            assert_eq!(minutes(text).unwrap_err(), "write a number of minutes from 0.1 to 10000");
+        }
     }
 }

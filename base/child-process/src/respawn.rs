@@ -161,6 +161,21 @@ mod tests {
         assert!(unsafe { respawned("CHIPCOMM_NEVER_SET") }.unwrap().is_none());
     }
 
+    /// A variable that somebody else has set.
+    #[test]
+    fn a_process_that_was_not_respawned_says_so() {
+        let Ok(value) = std::env::var("PATH") else { panic!("tests are found by cargo, through PATH") };
+        // SAFETY: the value is not a number, so that the call returns before it takes any descriptor.
+        let refused = unsafe { respawned("PATH") }.unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            format!(
+                "PATH is {value:?}, but the descriptors that come with it are missing; it is set for processes \
+                 that this program starts itself: unset it"
+            )
+        );
+    }
+
     #[test]
     fn the_environment_is_passed_on_with_one_more_variable() {
         let found = environment("CHIPCOMM_TEST", 7);

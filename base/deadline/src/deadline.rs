@@ -24,13 +24,15 @@ pub enum DeadlineError {
     #[error("a time limit of zero leaves no time to wait; give a positive duration")]
     Zero,
     /// The point has passed already.
-    #[error("the deadline passed {late:?} ago")]
+    #[error("the deadline passed {late:?} ago; give a later one")]
     Past {
         /// How long ago.
         late: Duration,
     },
     /// Longer than [`LONGEST_WAIT`].
-    #[error("a time limit of {asked:?} is longer than the ten years that a wait may take")]
+    #[error(
+        "a time limit of {asked:?} is longer than the ten years that a wait may take; give a shorter one"
+    )]
     TooFar {
         /// What was asked for.
         asked: Duration,
@@ -136,6 +138,17 @@ mod tests {
         ));
         assert!(matches!(Deadline::at_monotonic_ns(1), Err(DeadlineError::Past { .. })));
         assert!(matches!(Deadline::at_monotonic_ns(u64::MAX), Err(DeadlineError::TooFar { .. })));
+        let said = |refused: Result<Deadline, DeadlineError>| refused.unwrap_err().to_string();
+        assert_eq!(
+            said(Deadline::after(Duration::ZERO)),
+            "a time limit of zero leaves no time to wait; give a positive duration"
+        );
+        assert_eq!(
+            said(Deadline::after(LONGEST_WAIT * 2)),
+            "a time limit of 630720000s is longer than the ten years that a wait may take; give a shorter one"
+        );
+        let past = said(Deadline::at_monotonic_ns(1));
+        assert!(past.starts_with("the deadline passed") && past.ends_with("ago; give a later one"), "{past}");
     }
 
     /// DL-2

@@ -76,6 +76,15 @@ mod tests {
     }
 
     #[test]
+    fn what_a_process_without_a_limit_is_told() {
+        let error = too_few("t", 1 << 62).to_string();
+        let bits = address_bits();
+        let limit = format!("that is about what {bits} bits of address leave to this process; ask for less");
+        // Unless whoever runs the tests has set `ulimit -v`.
+        assert!(address_limit().is_some() || error.ends_with(&limit), "{error}");
+    }
+
+    #[test]
     fn pieces_share_the_addresses_of_the_processor() {
         let each = fitting_addresses(usize::MAX, 1000);
         assert!(each.is_multiple_of(UNIT) && each as u64 <= (1 << address_bits()) / PART / 1000);

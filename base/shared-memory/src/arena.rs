@@ -190,6 +190,11 @@ mod tests {
         let refused = |arena: &mut Arena, range: Range<usize>| {
             let error = arena.free(&region, range.clone()).unwrap_err();
             assert_eq!(error, RegionError::NotAllocated { start: range.start, end: range.end });
+            let said = error.to_string();
+            assert!(
+                said.ends_with("are not allocated in this arena; free what came from it, whole and once"),
+                "{said}"
+            );
         };
         refused(&mut arena, one.clone());
         // In part, outside, not of pages.
@@ -209,6 +214,12 @@ mod tests {
         let region = Region::create_sparse("t", 4 * PAGE).unwrap();
         let mut arena = Arena::new(0..4 * PAGE);
         let error = arena.allocate(&region, 5 * PAGE).unwrap_err();
+        assert!(error.to_string().starts_with("shared memory for `a window or buffer`: need"), "{error}");
+        let limit = format!(
+            "that is the largest free range of the {} bytes of addresses there; release something",
+            4 * PAGE
+        );
+        assert!(error.to_string().ends_with(&limit), "{error}");
         let RegionError::OutOfMemory { need, have, .. } = error else { panic!("{error}") };
         assert_eq!((need, have), (5 * PAGE as u64, 4 * PAGE as u64));
         assert!(arena.free.iter().eq([&(0..4 * PAGE)]));

@@ -181,17 +181,27 @@ mod tests {
             panic!()
         };
         assert_eq!(limit, Limit::Promised { others: 41, control_group: false });
-        assert!(limit.to_string().contains("the machine leaves when others have the 41 bytes"), "{limit}");
+        assert!(limit.to_string().contains("the machine leaves when others have the 41 bytes that they are about to take; start fewer at once"), "{limit}");
         let group = spare("t", 60, u64::MAX, Some((100, Limit::ControlGroup))).unwrap_err();
         assert!(matches!(
             group,
             RegionError::OutOfMemory { have: 0, limit: Limit::Promised { control_group: true, .. }, .. }
+        ));
+        assert!(group.to_string().contains("that is what this control group's limit leaves when"), "{group}");
+        let group = spare("t", 101, 0, Some((100, Limit::ControlGroup))).unwrap_err().to_string();
+        assert!(group.ends_with(
+            "have 100; that is what the memory limit of this control group leaves; raise it (memory.max)"
         ));
         // Too much whatever others do: that is the limit to name.
         let alone = spare("t", 101, 50, Some((100, Limit::Machine))).unwrap_err();
         assert!(
             matches!(alone, RegionError::OutOfMemory { have: 100, limit: Limit::Machine, .. }),
             "{alone}"
+        );
+        assert!(
+            alone
+                .to_string()
+                .ends_with("that is the memory the machine has available; end what else uses it")
         );
     }
 
@@ -201,6 +211,8 @@ mod tests {
         let RegionError::OutOfMemory { need: 4096, have, limit, .. } = exhausted("t", 4096) else { panic!() };
         // Unless this machine is all but out of memory.
         assert!(have < 4096 || limit == Limit::Kernel, "{have} {limit}");
+        let kernel = "so much is available, and the kernel refused it all the same; see its log (dmesg)";
+        assert!(have < 4096 || limit.to_string() == kernel, "{limit}");
     }
 
     #[test]

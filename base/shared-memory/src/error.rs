@@ -25,7 +25,8 @@ pub enum RegionError {
     },
     /// The descriptor is not an object of that size.
     #[error(
-        "the shared object has {found} bytes, {expected} were expected: the two sides disagree on the layout"
+        "the shared object has {found} bytes, {expected} were expected: the two sides disagree on the layout; \
+         run one build on both"
     )]
     WrongSize {
         /// What the caller expects.
@@ -34,7 +35,9 @@ pub enum RegionError {
         found: u64,
     },
     /// A region of several objects was attached with too few or too many descriptors.
-    #[error("{found} descriptors came for shared memory of {expected} objects; the two sides disagree")]
+    #[error(
+        "{found} descriptors came for shared memory of {expected} objects; pass one for each, in their order"
+    )]
     WrongCount {
         /// How many objects it has.
         expected: usize,
@@ -42,12 +45,15 @@ pub enum RegionError {
         found: usize,
     },
     /// The object's size could still change.
-    #[error("the shared object's size is not sealed; refusing to map what another process could shrink")]
+    #[error(
+        "the shared object's size is not sealed, so that another process could shrink it; \
+         pass one that this library made"
+    )]
     NotSealed,
     /// It must have the same addresses as in another process, and they are taken here.
     #[error(
-        "the addresses {at:#x} to {end:#x} of `{label}` are taken in process {pid}; \
-         the process cannot map it where the process that made it has it"
+        "the addresses {at:#x} to {end:#x} of `{label}` are taken in process {pid}, \
+         which must have it where the process that made it has it; attach it before other memory is mapped"
     )]
     AddressTaken {
         /// What the memory is for.
@@ -60,7 +66,7 @@ pub enum RegionError {
         pid: u32,
     },
     /// A range or word that is not inside the region.
-    #[error("bytes {start}..{end} are outside the region of {len} bytes")]
+    #[error("bytes {start}..{end} are outside the region of {len} bytes; stay inside, or make it larger")]
     OutOfBounds {
         /// First byte.
         start: usize,
@@ -70,7 +76,7 @@ pub enum RegionError {
         len: usize,
     },
     /// Pages that are given back, and are not in use.
-    #[error("bytes {start}..{end} are not allocated; they were freed before, or never came from this arena")]
+    #[error("bytes {start}..{end} are not allocated in this arena; free what came from it, whole and once")]
     NotAllocated {
         /// First byte.
         start: usize,
@@ -78,7 +84,7 @@ pub enum RegionError {
         end: usize,
     },
     /// A word at an offset that its type does not allow.
-    #[error("offset {offset} is not a multiple of {align}")]
+    #[error("offset {offset} is not a multiple of {align}, the alignment of the type; choose one that is")]
     Misaligned {
         /// The offset in the region.
         offset: usize,
@@ -86,7 +92,10 @@ pub enum RegionError {
         align: usize,
     },
     /// The system refused.
-    #[error("{call} for shared memory: {}", std::io::Error::from_raw_os_error(*errno))]
+    #[error(
+        "{call} for shared memory: {}; see the manual page of the call for this error",
+        std::io::Error::from_raw_os_error(*errno)
+    )]
     System {
         /// The call.
         call: &'static str,
@@ -143,18 +152,23 @@ pub enum Limit {
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Machine => f.write_str("that is the memory the machine has available"),
-            Self::ControlGroup => f.write_str("that is what the memory limit of this control group leaves"),
+            Self::Machine => {
+                f.write_str("that is the memory the machine has available; end what else uses it")
+            }
+            Self::ControlGroup => f.write_str(
+                "that is what the memory limit of this control group leaves; raise it (memory.max)",
+            ),
             Self::Promised { others, control_group } => {
                 let whose = if *control_group { "this control group's limit" } else { "the machine" };
                 write!(
                     f,
-                    "that is what {whose} leaves when others have the {others} bytes that they are about to take"
+                    "that is what {whose} leaves when others have the {others} bytes that they are about \
+                     to take; start fewer at once"
                 )
             }
             Self::Overcommit => f.write_str(
-                "that is what the machine may still promise (vm.overcommit_memory is 2; see CommitLimit in \
-                 /proc/meminfo)",
+                "that is what the machine may still promise, as vm.overcommit_memory is 2; raise CommitLimit \
+                 (vm.overcommit_ratio)",
             ),
             Self::Kernel => f.write_str(
                 "so much is available, and the kernel refused it all the same; see its log (dmesg)",

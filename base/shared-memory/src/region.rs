@@ -372,6 +372,66 @@ mod tests {
     use crate::error::Limit;
     use std::sync::atomic::Ordering;
 
+    /// Each error that a region gives, as its user reads it.
+    #[test]
+    fn what_the_errors_of_regions_say() {
+        let said = |error: RegionError| error.to_string();
+        let region = Region::create("t", 4096).unwrap();
+        let fd = || region.fd().try_clone_to_owned().unwrap();
+        let parts = Region::create_sparse_parts("t", PARTS).unwrap();
+        let one_fd = parts.fds().take(1).map(|fd| fd.try_clone_to_owned().unwrap()).collect();
+        let unsealed = memfd_create("u", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap();
+        nix::unistd::ftruncate(&unsealed, 4096).unwrap();
+        let (at, pid) = (region.base().addr().get(), std::process::id());
+        for (error, text) in [
+            (
+                Region::create("t", 0).unwrap_err(),
+                format!("a shared region of 0 bytes is impossible; ask for 1 to {} bytes", isize::MAX),
+            ),
+            (
+                Region::attach(fd(), "t", 8192).unwrap_err(),
+                "the shared object has 4096 bytes, 8192 were expected: the two sides disagree on the layout; run \
+                 one build on both"
+                    .to_owned(),
+            ),
+            (
+                Region::attach_parts(one_fd, "t", PARTS, None).unwrap_err(),
+                "1 descriptors came for shared memory of 3 objects; pass one for each, in their order".to_owned(),
+            ),
+            (
+                Region::attach(unsealed, "u", 4096).unwrap_err(),
+                "the shared object's size is not sealed, so that another process could shrink it; pass one that \
+                 this library made"
+                    .to_owned(),
+            ),
+            (
+                Region::attach_at(fd(), "t", 4096, region.base()).unwrap_err(),
+                format!(
+                    "the addresses {at:#x} to {:#x} of `t` are taken in process {pid}, which must have it where the \
+                     process that made it has it; attach it before other memory is mapped",
+                    at + 4096
+                ),
+            ),
+            (
+                region.write(4090, &[0; 7]).unwrap_err(),
+                "bytes 4090..4097 are outside the region of 4096 bytes; stay inside, or make it larger".to_owned(),
+            ),
+            (
+                region.words::<AtomicU64>(4).unwrap_err(),
+                "offset 4 is not a multiple of 8, the alignment of the type; choose one that is".to_owned(),
+            ),
+        ] {
+            assert_eq!(said(error), text);
+        }
+        let huge = said(
+            Region::create_sparse("huge", 1 << 62).and_then(|region| region.reserve(0..1 << 62)).unwrap_err(),
+        );
+        assert!(
+            huge.starts_with("shared memory for `huge`: need 4611686018427387904 bytes, have "),
+            "{huge}"
+        );
+    }
+
     #[test]
     fn impossible_lengths_are_refused_before_anything_is_made() {
         assert_eq!(Region::create("t", 0).unwrap_err(), RegionError::BadLength { len: 0 });

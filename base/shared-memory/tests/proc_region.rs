@@ -44,7 +44,12 @@ fn f22_a_file_size_limit_is_an_error_and_not_a_signal() {
         setrlimit(Resource::RLIMIT_FSIZE, 4096, 4096).unwrap();
         let error = Region::create("t", 1 << 20).unwrap_err().to_string();
         assert!(
-            ["need 1048576", "have 4096", "ulimit -f"].iter().all(|part| error.contains(part)),
+            [
+                "need 1048576",
+                "have 4096; that is the file size limit of this process; raise it with `ulimit -f`"
+            ]
+            .iter()
+            .all(|part| error.contains(part)),
             "{error}"
         );
     });
@@ -70,7 +75,14 @@ fn f75_an_address_space_limit_is_named_with_what_it_leaves() {
             panic!("{error}")
         };
         assert!(needed == need && have < need && named == limit && used > 4 << 30, "{error}");
-        assert!(error.to_string().contains("`ulimit -v`: 8589934592 bytes"), "{error}");
+        let said = error.to_string();
+        assert!(
+            said.contains(
+                "that is what the address space limit of this process leaves (`ulimit -v`: 8589934592 bytes"
+            ),
+            "{error}"
+        );
+        assert!(said.ends_with("in use); raise it, or ask for less"), "{error}");
         // What fits is what is left, not what the limit is.
         assert!(fitting_addresses(64 << 30, 2) <= 512 << 20);
         Region::create_sparse("t", fitting_addresses(64 << 30, 2)).unwrap();

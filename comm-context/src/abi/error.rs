@@ -7,7 +7,7 @@ use super::{COMM_MAX_RANK_NUM, DeviceAddr, TENSOR_MAX_DIMS};
 #[non_exhaustive]
 pub enum AbiError {
     /// There are fewer bytes than the struct has.
-    #[error("{what} has {need} bytes, but only {have} are given")]
+    #[error("{what} has {need} bytes, but only {have} are given; pass all of them")]
     Length {
         /// The struct.
         what: &'static str,
@@ -29,7 +29,7 @@ pub enum AbiError {
     },
 
     /// A rank is named that the context does not have.
-    #[error("rank {rank} is not in the context, which has {nranks} ranks")]
+    #[error("rank {rank} is not in the context, which has {nranks} ranks, counted from 0")]
     NoSuchRank {
         /// The rank.
         rank: u32,
@@ -38,14 +38,16 @@ pub enum AbiError {
     },
 
     /// An address that must point at something is null.
-    #[error("{what} is null")]
+    #[error("{what} is null; pass its address")]
     Null {
         /// Which address.
         what: &'static str,
     },
 
     /// The window of a rank is null, empty, or runs beyond the address space.
-    #[error("the window of rank {rank} is impossible: {size} bytes at {base}")]
+    #[error(
+        "the window of rank {rank} is impossible: {size} bytes at {base}; pass what its allocation returned"
+    )]
     Window {
         /// The rank.
         rank: u32,
@@ -56,7 +58,7 @@ pub enum AbiError {
     },
 
     /// An address is not in the window of this rank.
-    #[error("{addr} is not in this rank's window of {size} bytes at {base}")]
+    #[error("{addr} is not in this rank's window of {size} bytes at {base}; take an address from there")]
     NotInWindow {
         /// The address.
         addr: DeviceAddr,
@@ -67,7 +69,9 @@ pub enum AbiError {
     },
 
     /// A slice does not lie in the window.
-    #[error("the slice of {size} bytes at offset {offset} does not lie in the window of {window} bytes")]
+    #[error(
+        "the slice of {size} bytes at offset {offset} does not lie in the window of {window} bytes; choose one that does"
+    )]
     SliceOutside {
         /// Where it starts.
         offset: u64,
@@ -96,14 +100,16 @@ pub enum AbiError {
     },
 
     /// The extent of a tensor does not fit in 64 bits, or a stride not in 32.
-    #[error("the tensor is too large: its {what} overflows")]
+    #[error("the tensor is too large: its {what} overflows; make it smaller")]
     Overflow {
         /// What overflows.
         what: &'static str,
     },
 
     /// A tensor reaches beyond its buffer.
-    #[error("the tensor ends {need} bytes into its buffer, which has {have}")]
+    #[error(
+        "the tensor ends {need} bytes into its buffer, which has {have}; describe less of it, or allocate more"
+    )]
     BeyondBuffer {
         /// Where the last element ends, in bytes from the start of the buffer.
         need: u64,
@@ -112,7 +118,7 @@ pub enum AbiError {
     },
 
     /// The buffer of a tensor is not aligned for its elements.
-    #[error("the buffer at {addr} is not aligned to the {align} bytes of an element")]
+    #[error("the buffer at {addr} is not aligned to the {align} bytes of an element; choose another address")]
     Misaligned {
         /// Where it starts.
         addr: DeviceAddr,
@@ -121,7 +127,7 @@ pub enum AbiError {
     },
 
     /// The number is not that of a data type.
-    #[error("unknown data type {code}")]
+    #[error("unknown data type {code}; use a TensorDType")]
     DType {
         /// The number.
         code: u8,
@@ -148,7 +154,9 @@ pub enum AbiError {
     },
 
     /// A reserved byte is not zero.
-    #[error("a reserved byte of {what} is not zero; it was written by a newer or another program")]
+    #[error(
+        "a reserved byte of {what} is not zero, so that a newer or another program wrote it; run one build"
+    )]
     Reserved {
         /// The struct.
         what: &'static str,

@@ -68,7 +68,7 @@ fn failed(call: &str, who: Option<String>, error: &dyn CError) -> c_int {
 
 #[cold]
 fn panicked(call: &str, who: Option<String>) -> c_int {
-    let text = "a bug in the library: it panicked; see stderr above";
+    let text = "the library panicked, which is a bug of it: see standard error above, and please report it";
     report(call, who, text, text);
     ErrorCode::Internal.as_i32()
 }

@@ -54,7 +54,11 @@ fn cl_2_a_panic_becomes_an_error_code_and_the_peer_gets_an_error() {
         // SAFETY: the handle is what comm_init returned; the out pointer is a live local.
         let code = unsafe { c_api::comm_alloc_windows(handle, 4096, &mut context) };
         let text = last_error();
-        if code != ErrorCode::Internal.as_i32() || !text.contains("panicked") {
+        if code != ErrorCode::Internal.as_i32()
+            || !text.contains(
+                "the library panicked, which is a bug of it: see standard error above, and please report it",
+            )
+        {
             return Err(format!("{code}: {text}"));
         }
         match c_api::comm_destroy(handle) {

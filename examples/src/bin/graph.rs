@@ -110,7 +110,7 @@ impl Tensor {
                 let bytes = std::fs::read(&from).map_err(|error| bad(format!("{from}: {error}")))?;
                 if bytes.len() != self.bytes() {
                     return Err(bad(format!(
-                        "{from} has {} bytes, the tensor {}",
+                        "{from} has {} bytes, the tensor {}; give a file of that length",
                         bytes.len(),
                         self.bytes()
                     )));
@@ -170,7 +170,7 @@ fn of_rank(text: &str, rank: usize) -> String {
 fn kernel(text: &str) -> Result<(u32, PathBuf, Option<String>), String> {
     let text = text.strip_suffix("@aic").or_else(|| text.strip_suffix("@aiv")).unwrap_or(text);
     let (id, file) = text.split_once('=').ok_or("write ID=FILE, for example 0=scale.so")?;
-    let id = id.parse().map_err(|_| format!("`{id}` is not a number"))?;
+    let id = id.parse().map_err(|_| format!("`{id}` is not a number; write one, for example 0=scale.so"))?;
     let KernelFile { file, symbol } = file.parse()?;
     Ok((id, file, Some(symbol)))
 }

@@ -12,29 +12,64 @@ fn refused(name: &str, args: &[&str], reason: &str) {
 
 #[test]
 fn wrong_flags_and_values_are_refused() {
-    refused("allreduce", &["--fast"], "--fast");
-    refused("allreduce", &["--iter", "3"], "'--iters'");
-    refused("allreduce", &["--iters", "0"], "--iters");
+    refused("allreduce", &["--fast"], "unknown flag '--fast'");
+    refused("allreduce", &["--iter", "3"], "unknown flag '--iter'; did you mean '--iters'?");
+    refused("allreduce", &["--iters", "0"], "write a whole number from 1 to ");
     refused("allreduce", &["--count", "0"], "--count");
     refused("allreduce", &["--count", "-3"], "-3");
     refused("allreduce", &["--timeout", "0"], "--timeout");
     refused("allreduce", &["--timeout", "soon"], "such as 120");
     refused("allreduce", &["-p", "tpu"], "choose sim");
     refused("allreduce", &["extra"], "extra");
-    refused("allreduce", &["-q", "--json"], "--json");
-    refused("independent_ranks", &["--rank", "1"], "'--nranks'");
-    refused("independent_ranks", &["--spawn", "2", "--rank", "1", "--nranks", "2"], "exclude each other");
+    refused("allreduce", &["-q", "--json"], "'--json' and '--quiet' exclude each other");
+    refused("allreduce", &["--kernel", "k.so:"], "a symbol follows the colon");
+    refused(
+        "allreduce",
+        &["--args", "input"],
+        "--args: it is for a kernel of your own; name it with --kernel",
+    );
+    refused("treduce", &["--runtime", "eager"], "write prebuilt, explicit or inferred");
+    refused("allgather", &["-d", "3-1"], "the range 3-1 is reversed; write 1-3");
+    refused("graph", &[], "name your orchestration with --orchestration");
+    refused("graph", &["--orchestration", "none.so"], "there is no file \"none.so\"");
+    let any_file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    let graph = |args: &[&str], reason: &str| {
+        refused("graph", &[&["--orchestration", any_file], args].concat(), reason);
+    };
+    let twice = format!("0={any_file}");
+    graph(
+        &["--kernel", &twice, "--kernel", &twice],
+        "--kernel: a number is given twice; each kernel has its own",
+    );
+    graph(&["--tensor", "x:f16:4=2.5"], "give values of 16-bit floats in a file");
+    graph(&["--tensor", &format!("x:f32:4={any_file}")], "bytes, the tensor 16; give a file of that length");
+    graph(&["--tensor", "x"], "write NAME:TYPE:COUNT, for example x:f32:1024=2.0");
+    graph(&["--tensor", "x:f33:4"], "`f33` is not f32, f16, bf16, i8, u8, i16, u16, i32, u32, i64 or u64");
+    graph(&["--tensor", "x:f32:0"], "a tensor has 1 to 2147483647 elements");
+    graph(&["--kernel", "scale.so"], "write ID=FILE, for example 0=scale.so");
+    graph(&["--kernel", "x=scale.so"], "`x` is not a number");
+    graph(&["--scalar", "many"], "write a number, or ctx");
+    refused("independent_ranks", &["--rank", "1"], "'--rank' needs '--nranks' as well");
+    refused(
+        "independent_ranks",
+        &["--spawn", "2", "--rank", "1", "--nranks", "2"],
+        "'--spawn' and '--rank' exclude each other",
+    );
 }
 
 #[test]
 fn unknown_devices_and_too_many_ranks_are_refused() {
     refused("allreduce", &["-d", "64,1"], "there is no device 64");
-    refused("allreduce", &["-d", "65"], "at most 64");
+    refused("allreduce", &["-d", "65"], "65 ranks are too many; a group has at most 64");
     refused("allreduce", &["-d", "0"], "for device 0 alone write 0-0");
-    refused("allgather", &["-d", "1,1"], "twice");
-    refused("allgather", &["-d", "x"], "0,2,5");
-    refused("domains", &["-d", "1"], "two chips");
-    refused("tp_ffn", &["-d", "9"], "2 to 8");
+    refused("allgather", &["-d", "1,1"], "device 1 is listed twice; name each once");
+    refused(
+        "allgather",
+        &["-d", "x"],
+        "is not a list of devices; write a range such as 0-3, ids such as 0,2,5, or a count such as 4",
+    );
+    refused("domains", &["-d", "1"], "give two chips or more, and ");
+    refused("tp_ffn", &["-d", "9"], "it runs on 2 to 8 chips with 1 to ");
     refused("tp_ffn", &["-d", "1"], "2 to 8");
     refused("independent_ranks", &["--spawn", "65"], "at most 64");
     refused("independent_ranks", &["--rank", "4", "--nranks", "4"], "4");
@@ -42,7 +77,7 @@ fn unknown_devices_and_too_many_ranks_are_refused() {
 
 #[test]
 fn a_root_beyond_the_ranks_is_refused() {
-    refused("treduce", &["--root", "2"], "ranks are 0 to 1");
+    refused("treduce", &["--root", "2"], "--root 2: the ranks are 0 to 1");
     refused("treduce", &["-d", "0,5", "--root", "5"], "ranks are 0 to 1");
     refused("treduce", &["--root", "-1"], "-1");
 }
@@ -79,7 +114,11 @@ fn a_bad_timeout_in_the_environment_is_refused() {
 
 #[test]
 fn a_rank_without_a_number_explains_how_to_start_it() {
-    refused("independent_ranks", &[], "--spawn 4");
+    refused(
+        "independent_ranks",
+        &[],
+        "this is one rank of several: start them all with --spawn 4, each with --rank R --nranks 4, or under mpirun -n 4",
+    );
 }
 
 /// As a user does who follows the help: the command that it prints makes a kernel that it runs.

@@ -30,7 +30,7 @@ pub enum PlanError {
     Wiring(#[from] WiringError),
     /// More ranks than PEs.
     #[error(
-        "world_size = {ranks}: the topology has {pes} PEs ({} SIPs x {} cubes x {} PEs)",
+        "world_size = {ranks}: the topology has {pes} PEs ({} SIPs x {} cubes x {} PEs); use fewer ranks",
         levels[2], levels[1], levels[0]
     )]
     TooManyRanks {
@@ -59,10 +59,10 @@ pub enum PlanError {
         slot: u64,
     },
     /// Queues without slots.
-    #[error("n_slots = 0: a queue needs at least one slot")]
+    #[error("n_slots = 0: a queue needs at least one slot; set n_slots to 1 or more")]
     NoSlots,
     /// The straggler's rank does not exist.
-    #[error("skew_rank = {rank}: there are only {ranks} ranks")]
+    #[error("skew_rank = {rank}: there are only {ranks} ranks, counted from 0")]
     NoSuchStraggler {
         /// Rank given.
         rank: u32,
@@ -93,7 +93,7 @@ pub enum PlanError {
     #[error(transparent)]
     File(#[from] ScheduleFileError),
     /// A schedule file with other ranks than the settings.
-    #[error("world_size = {wanted}: the schedule in {} has {ranks} ranks", file.display())]
+    #[error("world_size = {wanted}: the schedule in {} has {ranks} ranks; ask for as many", file.display())]
     OtherRanks {
         /// The file.
         file: std::path::PathBuf,

@@ -101,7 +101,7 @@ pub fn parse(text: &str, file: &Path) -> Result<ListedProgram, ScheduleFileError
         },
     )?;
     if document.programs.len() != document.ranks as usize {
-        let why = format!("there are {} programs", document.programs.len());
+        let why = format!("there are {} programs; give one for each rank", document.programs.len());
         return Err(bad("ranks", &document.ranks.to_string(), &why));
     }
     let tile = |from: Option<u32>, held: &Option<String>, take: &Option<String>| match (from, held, take) {
@@ -136,13 +136,13 @@ pub fn parse(text: &str, file: &Path) -> Result<ListedProgram, ScheduleFileError
     let mut program =
         ListedProgram::new(&document.name, goal, document.chunks, lists).with_scratch(document.scratch);
     if program.messages() != document.messages {
-        let why = format!("the programs send {}", program.messages());
+        let why = format!("the programs send {}; count them again", program.messages());
         return Err(bad("messages", &document.messages.to_string(), &why));
     }
     for wire in &document.channels {
         let (out, back) = (dir(&wire.dir)?, dir(&wire.from)?);
         if program.connect((wire.src, out), (wire.dst, back)).is_some() {
-            let why = format!("direction {out} is wired twice");
+            let why = format!("direction {out} is wired twice; wire it once");
             return Err(bad("channels.src", &wire.src.to_string(), &why));
         }
     }

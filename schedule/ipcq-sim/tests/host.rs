@@ -73,7 +73,7 @@ fn ranks_without_a_core_share_the_time() {
 #[test]
 fn bad_levels_are_refused_with_their_line() {
     for (levels, said) in [
-        ("[]", "give 1 to 12 levels"),
+        ("[]", "give 1 to 12 levels, each with more bytes than the one before"),
         ("[{ bytes: 4, stage_gbps: 0, take_gbps: 1, fold_gbps: 1 }]", "a bandwidth must be above 0"),
         ("[{ bytes: 4, stage_gbps: 1, take_gbps: 1 }]", "fold_gbps"),
     ] {

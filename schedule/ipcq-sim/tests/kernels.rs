@@ -212,7 +212,11 @@ fn iq_10_a_mistake_is_a_sentence_that_names_kernel_line_and_rank() {
             mistake(new("shapes"), |pe| {
                 let _ = &pe.tensor() + &pe.recv(Dir::W, &[4], DType::F16);
             }),
-            &["kernel shapes", "rank 0", "add of [8] f16 and [4] f16"],
+            &[
+                "kernel shapes",
+                "rank 0",
+                "add of [8] f16 and [4] f16; both must have one shape and one format",
+            ],
         ),
         (
             mistake(new("form"), |pe| {
@@ -220,7 +224,13 @@ fn iq_10_a_mistake_is_a_sentence_that_names_kernel_line_and_rank() {
                 let tile = pe.recv(Dir::W, &[8], DType::F32);
                 let _ = &tile + &tile;
             }),
-            &["kernel form", "rank 0", "receives [8] f32 from W", "rank 3 sends [8] f16"],
+            &[
+                "kernel form",
+                "rank 0",
+                "receives [8] f32 from W",
+                "rank 3 sends [8] f16",
+                "; let both name one shape and format",
+            ],
         ),
         (
             mistake(any("nobody"), |pe| {
@@ -229,13 +239,16 @@ fn iq_10_a_mistake_is_a_sentence_that_names_kernel_line_and_rank() {
                 }
                 pe.recv_into(Dir::W, &pe.tensor());
             }),
-            &["kernel nobody", "rank 2", "rank 1 sends only 0 times", "nobody sends"],
+            &["kernel nobody", "rank 2", "time, but rank 1 sends only 0 times: nobody sends this one"],
         ),
         (
             mistake(any("left_over"), |pe| pe.send(Dir::E, &pe.tensor())),
-            &["kernel left_over", "rank 0", "rank 1 receives only 0 times"],
+            &["kernel left_over", "rank 0", "time, but rank 1 receives only 0 times; receive it there"],
         ),
-        (mistake(any("nowhere"), |pe| pe.send(Dir::N, &pe.tensor())), &["direction N has no peer"]),
+        (
+            mistake(any("nowhere"), |pe| pe.send(Dir::N, &pe.tensor())),
+            &["direction N has no peer here; use one of its queues"],
+        ),
         (
             mistake(any("in_use"), |pe| {
                 pe.send(Dir::E, &pe.tensor());
@@ -268,18 +281,30 @@ fn iq_10_a_mistake_is_a_sentence_that_names_kernel_line_and_rank() {
         ),
         (
             mistake(new("product"), |pe| pe.store(&pe.tensor(), &(&pe.tensor() * 2.0))),
-            &["kernel product", "rank 0", "mul does not add up contributions"],
+            &[
+                "kernel product",
+                "rank 0",
+                "mul does not add up contributions, so that nothing can be proved about them; with the goal `any` the schedule is checked for deadlock only",
+            ],
         ),
         (
             mistake(any("overflow"), |pe| pe.store(&pe.tensor(), &(&pe.tensor() * 60_000.0))),
-            &["kernel overflow", "rank 0", "mul exceeds the largest f16 (65504)"],
+            &[
+                "kernel overflow",
+                "rank 0",
+                "mul exceeds the largest f16 (65504); use bf16 or f32, or smaller values",
+            ],
         ),
         (
             mistake(any("full").scratch(100), |pe| {
                 let a = pe.load(&pe.tensor());
                 let _ = &a + &a;
             }),
-            &["kernel full", "a result of 16 bytes does not fit", "drop tensors"],
+            &[
+                "kernel full",
+                "a result of 16 bytes does not fit",
+                "drop tensors that are no longer needed, or give the kernel more with `scratch`",
+            ],
         ),
         (
             mistake(any("cuts"), |pe| {
@@ -295,24 +320,34 @@ fn iq_10_a_mistake_is_a_sentence_that_names_kernel_line_and_rank() {
             }),
             &["kernel whole", "uses the whole tensor, which is cut into 2 chunks"],
         ),
-        (mistake(any("chunk"), |pe| drop(pe.tensor().chunk(3, 2))), &["chunk 3 of 2 does not exist"]),
+        (
+            mistake(any("chunk"), |pe| drop(pe.tensor().chunk(3, 2))),
+            &["chunk 3 of 2 does not exist; count from 0"],
+        ),
         (
             mistake(any("posted"), |pe| {
                 pe.send(Dir::E, &pe.tensor());
                 let _never = pe.recv_async(Dir::W, &[8], DType::F16);
             }),
-            &["kernel posted", "never waits"],
+            &["kernel posted", "posts a receive from W and never waits for it; call wait on it"],
         ),
         (
             mistake(any("overlap"), |pe| drop(pe.memory(Space::Tcm, 8, &[8], DType::F16))),
-            &["kernel overlap", "tcm address 8 lies inside"],
+            &[
+                "kernel overlap",
+                "tcm address 8 lies inside the tensor or in the scratch memory, which ends at",
+                "; choose one behind it",
+            ],
         ),
         (
             mistake(new("host"), |pe| {
                 let mut sum = pe.tensor();
                 sum += &pe.memory(Space::Hbm, 0, &[8], DType::F16);
             }),
-            &["kernel host", "memory that the host filled"],
+            &[
+                "kernel host",
+                "reads memory that the host filled, so that nothing can be proved about contributions; use the goal `any`",
+            ],
         ),
     ];
     for (text, parts) in cases {
@@ -337,7 +372,10 @@ fn iq_9_use_after_credit_is_found_in_a_kernel() {
     assert!(text.contains("kernel early_credit") && text.contains("use after credit"), "{text}");
     let small = Settings { slot_size: 100, ..settings };
     let error = program.run(&topology, &small, Engine::A, &start(8, 4096)).map(|_| ()).unwrap_err();
-    assert!(error.to_string().contains("8192 bytes, but a slot holds 100"), "{error}");
+    assert!(
+        error.to_string().contains("8192 bytes, but a slot holds 100; raise slot_size, or send less at once"),
+        "{error}"
+    );
 }
 
 /// One round of a random kernel: what every rank computes, then a message to the east.

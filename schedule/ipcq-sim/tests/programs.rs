@@ -93,14 +93,140 @@ fn iq_8_bad_input_is_one_sentence_and_exit_code_2() {
     refused(&["run", "--n-elem", "4096"], &["n_elem = 4096", "8192 bytes", "slot_size = 4096"]);
     let slots = ccl("defaults:\n  n_slots: 0\n");
     refused(&["run", "--ccl", &slots, "--algorithm", "ring_accumulate"], &["ccl.yaml:2", "n_slots = 0"]);
-    refused(&["run", "--set", "fabric=direct", "--world-size", "362"], &["dtype = f16", "65703", "65504"]);
+    refused(
+        &["run", "--set", "fabric=direct", "--world-size", "362"],
+        &[
+            "dtype = f16: the sum 1 + ... + 362 = 65703 exceeds its largest number 65504; use f32 or fewer ranks",
+        ],
+    );
     refused(&["run", "--set", "skew_rank=999", "--set", "skew_ns=1"], &["skew_rank = 999", "256 ranks"]);
     refused(
         &["run", "--algorithm", "tree_allreduce", "--engine", "a"],
         &["engine A is not exact", "--engine b"],
     );
     refused(&["run", "--algorithm", "rong"], &["algorithm = rong", "ring_allreduce_tcm"]);
-    refused(&["run", "--trace-window", "9..3"], &["--trace-window 9..3"]);
+    refused(
+        &["run", "--trace-window", "9..3"],
+        &["--trace-window 9..3: write two times in ns, such as 0..2000"],
+    );
+}
+
+/// IQ-8: what is wrong with a key or a flag, in the words that a user reads.
+#[test]
+fn what_a_user_learns_about_keys_flags_and_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = |keys: &str, said: &str| {
+        let path = file(
+            folder.path(),
+            "ccl.yaml",
+            &format!("algorithms:\n  mine:\n    algorithm: tree_allreduce\n{keys}"),
+        );
+        refused(&["run", "--ccl", &path, "--algorithm", "mine"], &["ccl.yaml:", said]);
+    };
+    keys("    n_slots: 65537\n", "must be from 1 to 65536");
+    keys("    topology: ring_1d\n", "tree_allreduce runs on");
+    keys("    backpressure: poll\n    poll_interval_ns: 0\n", "polling needs an interval above 0");
+    keys("    skew_ns: 1\n    skew_rank: 1\n    skew_seed: 2\n", "give skew_rank or skew_seed, not both");
+    keys("    skew_rank: 1\n", "skew_rank and skew_seed need skew_ns; set it");
+    keys("    module: ccl.hello_send\n", "give algorithm or module, not both");
+    let traffic = |flow: &str| format!("    traffic: [{{ from: 0, to: 1, {flow} }}]\n");
+    keys(&traffic("bytes: 0, every_ns: 1"), "a message has from 1 to 2^30 bytes");
+    keys(&traffic("bytes: 1, every_ns: 0"), "messages need a time above 0 between them");
+    let flow = traffic("bytes: 1, every_ns: 1");
+    keys(
+        &flow.replace("to: 1", "to: 999999"),
+        "traffic from PE 0 to PE 999999: these must be two of the 256 PEs, which count from 0",
+    );
+    let unnamed = file(folder.path(), "ccl.yaml", "algorithms:\n  mine: { n_slots: 4 }\n");
+    refused(
+        &["run", "--ccl", &unnamed, "--algorithm", "mine"],
+        &["no such schedule; set `algorithm` or `module` in the entry"],
+    );
+    let module = file(folder.path(), "ccl.yaml", "algorithms:\n  mine: { module: ccl.nothing }\n");
+    refused(
+        &["run", "--ccl", &module, "--algorithm", "mine"],
+        &[
+            "no such module; its last name must be a known schedule, or it is the path of a schedule file (.json)",
+        ],
+    );
+    let long = file(folder.path(), "long.yaml", &"#".repeat((1 << 20) + 1));
+    refused(&["run", "--ccl", &long], &["1048577 bytes is more than the 1 MiB allowed"]);
+    refused(&["run", "--ccl", "none.yaml"], &["none.yaml: cannot be read: No such file"]);
+    refused(&["verify", "--schedule", "none.json"], &["none.json: cannot be read: No such file"]);
+
+    let set = |pair: &str, said: &str| refused(&["run", "--set", pair], &[said]);
+    set("cubes.w=2000000", "must be from 1 to 1048576");
+    set("overheads_ns.io_cpu=2000000", "must be at most 1000000 ns");
+    set("links.pe.gbps=0", "a bandwidth must be above 0");
+    set("links.pe.mm=999999999", "propagation exceeds a millisecond; give a shorter wire");
+    set("links.ucie.load=1", "compute traffic takes a share of the link from 0 to below 1");
+    set("n_slots={a: b}", "key and value must be plain words or numbers");
+    set(
+        "links.pe.gbps=1.23456789",
+        "is not a decimal from 0 to 10^12 with at most six digits after the point",
+    );
+    refused(
+        &["run", "--set", "cubes.w=100000", "--set", "cubes.h=100000"],
+        &["the system would have 160000000000 PEs, the limit is 67108864; make it smaller"],
+    );
+    refused(
+        &["run", "--set", "sips.count=5", "--set", "sips.w=2", "--set", "sips.h=2"],
+        &["w x h is 2 x 2 = 4; leave count out, or let the two agree"],
+    );
+    refused(
+        &["run", "--algorithm", "rong"],
+        &["no such entry under algorithms (", ") and no such schedule; name one of these"],
+    );
+    refused(&["verify", "--algorithm", "all", "--dump", "x.json"], &["--dump: choose one algorithm"]);
+    refused(
+        &["run", "--n-elem", "4096"],
+        &["does not fit slot_size = 4096 bytes; raise slot_size or cut the tile (split)"],
+    );
+    refused(
+        &["run", "--set", "skew_rank=999", "--set", "skew_ns=1"],
+        &["skew_rank = 999: there are only 256 ranks, counted from 0"],
+    );
+    let sweep = ["sweep", "--algorithm", "recursive_doubling", "--ranks", "3"];
+    refused(&sweep, &["nothing to sweep: no algorithm supports any of the ranks"]);
+
+    let dumped = folder.path().join("ring.json");
+    let dumped = dumped.to_str().unwrap();
+    assert_eq!(ipcq(&["verify", "--algorithm", "ring_8", "--dump", dumped]).status.code(), Some(0));
+    let original = fs::read_to_string(dumped).unwrap();
+    let broken = |from: &str, to: &str, said: &str| {
+        assert!(original.contains(from), "{from} in {original}");
+        let path = file(folder.path(), "broken.json", &original.replacen(from, to, 1));
+        refused(&["verify", "--schedule", &path], &["broken.json", said]);
+    };
+    broken(
+        "\"goal\": \"all_reduce\"",
+        "\"goal\": \"all\"",
+        "use all_reduce, reduce_scatter:N, all_gather:N, broadcast:ROOT, reduce:ROOT, gather:ROOT:N, scatter:ROOT:N, all_to_all, shift or any, with ranks and chunks above 0",
+    );
+    broken("\"ranks\": 8", "\"ranks\": 9", "there are 8 programs; give one for each rank");
+    broken("\"held\": \"W\"", "\"held\": \"W\", \"from\": 1", "give exactly one of from, held and take");
+    broken("\"land\": \"forward\"", "\"land\": \"stay\"", "use copy, reduce or forward");
+    broken(
+        "\"src\": 3, \"dir\": \"E\"",
+        "\"src\": 2, \"dir\": \"E\"",
+        "direction E is wired twice; wire it once",
+    );
+    let wired = |from: &str, to: &str, said: &str| broken(from, to, said);
+    wired("\"dst\": 4", "\"dst\": 40", "to rank 40, but there are only 8 ranks");
+    wired(
+        "\"src\": 3, \"dir\": \"E\", \"dst\": 4",
+        "\"src\": 3, \"dir\": \"E\", \"dst\": 5",
+        "both send into direction W of rank 5; a queue has exactly one sender",
+    );
+    let module =
+        file(folder.path(), "ccl.yaml", "algorithms:\n  mine: { module: ./ring.json, world_size: 4 }\n");
+    refused(
+        &["run", "--ccl", &module, "--algorithm", "mine"],
+        &["world_size = 4: the schedule in ", "has 8 ranks; ask for as many"],
+    );
+    let messages =
+        original.split("\"messages\": ").nth(1).and_then(|rest| rest.split(',').next()).unwrap().to_owned();
+    broken(&format!("\"messages\": {messages}"), "\"messages\": 1", "; count them again");
 }
 
 #[test]

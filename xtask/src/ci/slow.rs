@@ -34,6 +34,7 @@ const SLOW: &[(&str, &str, &str)] = &[
     ("comm-hccl-c", "proc_c_api", "a_program_in_c_makes_collective_calls_on_the_double"),
     ("chip-runtime", "random_graphs", "large_random_graphs_give_what_their_tasks_give_one_after_the_other"),
     ("collectives", "proc_kernels", "kernels_and_ranks_in_rust_make_one_group_with_the_same_bits"),
+    ("collectives", "proc_coll_perf", "wrong_flags_are_refused_with_what_to_write"),
     (
         "collectives",
         "proc_coll_perf",

@@ -44,7 +44,7 @@ fn logical(list: Option<&str>, present: usize) -> Result<u32> {
     let listed = list.map(|list| {
         let entries: Vec<&str> = list.split(',').collect();
         let numbers = entries.iter().all(|entry| entry.parse::<u32>().is_ok());
-        ensure!(numbers, "{VISIBLE}={list:?} is not a list of device numbers such as 0,1");
+        ensure!(numbers, "{VISIBLE}={list:?} is not a list of device numbers; write some such as 0,1");
         Ok(entries.len())
     });
     Ok(listed.transpose()?.map_or(present, |listed| listed.min(present)) as u32)
@@ -80,12 +80,15 @@ pub(super) fn parse_devices(text: &str) -> Result<Devices> {
             Some((first, last)) => (number(first)?, number(last)?),
             None => (number(part)?, number(part)?),
         };
-        ensure!(first <= last, "`{part}` runs backwards");
-        ensure!(last < 64, "`{part}` goes beyond the 64 devices that a communicator can hold");
+        ensure!(first <= last, "`{part}` runs backwards; write {last}-{first}");
+        ensure!(
+            last < 64,
+            "`{part}` goes beyond the 64 devices that a communicator can hold; write 0-63 or fewer"
+        );
         ids.extend(first..=last);
     }
     for (at, id) in ids.iter().enumerate() {
-        ensure!(!ids[..at].contains(id), "device {id} is named twice");
+        ensure!(!ids[..at].contains(id), "device {id} is named twice; name each once");
     }
     Ok(Devices(ids))
 }
@@ -98,22 +101,42 @@ mod tests {
     fn device_lists_are_ranges_and_ids() {
         assert_eq!(parse_devices("0-3").unwrap(), Devices(vec![0, 1, 2, 3]));
         assert_eq!(parse_devices("5,0-1").unwrap(), Devices(vec![5, 0, 1]));
-        for bad in ["", "a", "3-1", "0,0", "1-", "0-64", "-1", "0-4294967295"] {
-            assert!(parse_devices(bad).is_err(), "{bad}");
+        for (bad, said) in [
+            ("", "`` is not a device id; write 0-3 or 0,2,5"),
+            ("a", "`a` is not a device id; write 0-3 or 0,2,5"),
+            ("1-", "`` is not a device id; write 0-3 or 0,2,5"),
+            ("-1", "`` is not a device id; write 0-3 or 0,2,5"),
+            ("3-1", "`3-1` runs backwards; write 1-3"),
+            ("0,0", "device 0 is named twice; name each once"),
+            ("0-64", "`0-64` goes beyond the 64 devices that a communicator can hold; write 0-63 or fewer"),
+            (
+                "0-4294967295",
+                "`0-4294967295` goes beyond the 64 devices that a communicator can hold; write 0-63 or fewer",
+            ),
+        ] {
+            assert_eq!(parse_devices(bad).unwrap_err().to_string(), said);
         }
     }
 
     #[test]
     fn without_a_device_it_fails_and_names_the_way_out() {
         let error = choose(None, 0).unwrap_err().to_string();
-        assert!(error.contains("/dev/davinci*") && error.contains("--double"), "{error}");
+        assert!(
+            error.contains("no Ascend device: there is no /dev/davinci* on this machine")
+                && error.contains("--double"),
+            "{error}"
+        );
         assert_eq!(of_the_double(None), Devices(vec![0, 1, 2, 3]));
     }
 
     #[test]
     fn a_device_that_is_not_there_is_refused() {
         let asked = |text: &str| parse_devices(text).unwrap();
-        assert!(choose(Some(&asked("0-2")), 2).is_err());
+        assert_eq!(
+            choose(Some(&asked("0-2")), 2).unwrap_err().to_string(),
+            "device 2 was asked for; this process sees 2 devices, which count from 0 (/dev/davinci*, \
+             ASCEND_RT_VISIBLE_DEVICES)"
+        );
         assert_eq!(choose(Some(&asked("1")), 2).unwrap(), Devices(vec![1]));
         assert_eq!(choose(None, 2).unwrap(), Devices(vec![0, 1]));
     }
@@ -125,6 +148,8 @@ mod tests {
         assert_eq!(logical(Some("5"), 2).unwrap(), 1);
         assert_eq!(logical(Some("0,1,2,3"), 2).unwrap(), 2);
         let error = logical(Some("0-3"), 4).unwrap_err().to_string();
-        assert!(error.contains("ASCEND_RT_VISIBLE_DEVICES") && error.contains("0-3"), "{error}");
+        let said =
+            "ASCEND_RT_VISIBLE_DEVICES=\"0-3\" is not a list of device numbers; write some such as 0,1";
+        assert_eq!(error, said);
     }
 }

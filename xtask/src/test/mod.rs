@@ -114,3 +114,17 @@ fn with_passed_on<'a>(command: &'a mut Command, args: &Args) -> &'a mut Command 
     }
     command
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::Member;
+
+    #[test]
+    fn an_unknown_crate_lists_those_that_exist() {
+        let member = Member { name: "a".into(), ..Member::default() };
+        let ws = Workspace { members: vec![member], ..Workspace::default() };
+        let error = run(&ws, &Args::of(&["b".to_owned()])).unwrap_err().to_string();
+        assert_eq!(error, "no crate `b` in this workspace; there are: a");
+    }
+}

@@ -1,13 +1,20 @@
 //! docs/errors.md and the sources in step. A section `## crate` lists the texts of that crate's errors: each row has a text, with
-//! `…` for what is filled in, and the test that provokes it: a
-//! function in Rust, or a program in C. A text is what an `#[error]` says, and every other string of four words
-//! or more outside of tests; a row of one that is not an error by itself says what it is instead of a test.
+//! `…` for what is filled in, and the test that provokes it: a function in Rust or Python, or a program in C. A text is what an
+//! `#[error]` says, and every other string of four words or more outside of tests; a row of one that is not an error by itself
+//! says what it is instead of a test, and so does a row whose text is a file or folder of the crate, for all that these say.
+//!
+//! Every crate has a section that says anything, and so has what is not a crate and speaks to users as well: [`BESIDE`].
 
 use std::collections::BTreeSet;
 
 use crate::tidy::{Finding, Tree, numbered, tests_begin};
 
 const FILE: &str = "docs/errors.md";
+/// Folders outside of the sources of crates with a section by their path.
+const BESIDE: [&str; 2] = ["collectives/examples/coll_perf", "bindings/python"];
+/// Crates that speak to nobody but those who work on this repository: what measures, and the doubles and programs of tests.
+const LEFT_OUT: [&str; 5] =
+    ["bench-support", "cann-sim", "cann-sim-ascendcl", "cann-sim-hccl", "worker-chaos"];
 /// How the second cell begins where no test stands in it.
 const INSTEAD: [&str; 3] = ["part of ", "not an error: ", "not provoked: "];
 /// A string with fewer words is a name or a fragment.
@@ -17,10 +24,8 @@ const COMMON: usize = 8;
 /// The longest piece of a text that is found in a test has more characters than a comma and a word such as `at`.
 const SHORTEST: usize = 4;
 /// What stands before a string that is for the reader of the source.
-const FOR_READERS: [&str; 12] = [
+const FOR_READERS: [&str; 10] = [
     "expect(",
-    "assert!(",
-    "assert_eq!(",
     "panic!(",
     "unreachable!(",
     "reason = ",
@@ -42,33 +47,72 @@ struct Row<'t> {
 pub(super) fn in_step(tree: &Tree<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let rows = rows(tree.text(FILE));
-    for of in rows.iter().map(|row| row.of).collect::<BTreeSet<_>>() {
-        let Some(member) = tree.ws.member(of) else {
-            findings.push(format!("{FILE}: `{of}` is not a crate"));
-            continue;
-        };
-        let listed: BTreeSet<&str> =
-            rows.iter().filter(|row| row.of == of).map(|row| row.text.as_str()).collect();
+    let members = tree.ws.members.iter().map(|member| (member.name.as_str(), member.dir.as_str()));
+    let held: Vec<_> =
+        members.chain(BESIDE.map(|dir| (dir, dir))).filter(|(of, _)| !LEFT_OUT.contains(of)).collect();
+    let strangers: BTreeSet<&str> =
+        rows.iter().map(|row| row.of).filter(|of| held.iter().all(|(name, _)| name != of)).collect();
+    findings.extend(
+        strangers.iter().map(|of| format!("{FILE}: `{of}` is not a crate, or not one of those held")),
+    );
+    for (of, dir) in held {
+        let rows = || rows.iter().filter(|row| row.of == of);
+        let (whole, listed): (BTreeSet<&str>, BTreeSet<&str>) =
+            rows().map(|row| row.text.as_str()).partition(|text| place(text).is_some());
         let mut found = BTreeSet::new();
-        for (path, text) in tree.under(&format!("{}/src", member.dir), ".rs") {
-            let test_file = path.ends_with("/tests.rs") || path.contains("/tests/");
-            let end = if test_file { 0 } else { tests_begin(path, text) };
-            for (at, said) in error_texts(&text[..end]) {
+        for (path, texts) in sources(tree, of, dir) {
+            let inside = &path[dir.len() + 1..];
+            let mut wholes =
+                whole.iter().filter(|row| place(row).is_some_and(|place| inside.starts_with(place)));
+            if let Some(row) = wholes.next() {
+                found.insert((*row).to_owned());
+                continue;
+            }
+            for (at, said) in texts {
                 if !listed.contains(said.as_str()) {
                     findings.push(format!("{path}:{at}: not in {FILE}: | {} | `test` |", escaped(&said)));
                 }
                 found.insert(said);
             }
         }
-        let gone = rows.iter().filter(|row| row.of == of && !found.contains(&row.text));
+        let gone = rows().filter(|row| !found.contains(&row.text));
         findings.extend(gone.map(|row| format!("{FILE}:{}: {of} does not say this: {}", row.at, row.text)));
-    }
-    for row in rows.iter().filter(|row| !INSTEAD.iter().any(|start| row.by.starts_with(start))) {
-        if let Some(why) = not_provoked(tree, row) {
-            findings.push(format!("{FILE}:{}: {why}", row.at));
-        }
+        let tested = rows().filter(|row| !INSTEAD.iter().any(|start| row.by.starts_with(start)));
+        let wrong = tested.filter_map(|row| Some(format!("{FILE}:{}: {}", row.at, not_provoked(tree, row)?)));
+        findings.extend(wrong);
     }
     findings
+}
+
+/// The file or folder that a row is about as a whole.
+fn place(text: &str) -> Option<&str> {
+    let path = text.strip_prefix('`')?.strip_suffix('`')?;
+    (path.ends_with('/') || [".rs", ".py", ".c"].iter().any(|end| path.ends_with(end))).then_some(path)
+}
+
+type Texts = Vec<(usize, String)>;
+
+/// The sources of a section, each with its texts.
+fn sources<'t>(tree: &'t Tree<'_>, of: &str, dir: &str) -> Vec<(&'t str, Texts)> {
+    let texts = |path: &str, text: &str| {
+        let inside = path.strip_prefix(dir)?.strip_prefix('/')?;
+        let (folder, _) = inside.split_once('/').unwrap_or_default();
+        let whole = BESIDE.contains(&of) && !["tests", "benches", "examples"].contains(&folder);
+        match path.rsplit_once('.')?.1 {
+            "rs" if whole || folder == "src" => {
+                let test_file = path.ends_with("/tests.rs") || path.contains("/tests/");
+                let source = &text[..if test_file { 0 } else { tests_begin(path, text) }];
+                Some(error_texts(source, strings(source)))
+            }
+            "py" if whole => Some(error_texts(text, python_strings(text))),
+            "c" if folder == "c" => {
+                let said = strings(text).into_iter().map(|(start, at, said)| (start, at, conversions(&said)));
+                Some(error_texts(text, said.collect()))
+            }
+            _ => None,
+        }
+    };
+    tree.files.iter().filter_map(|(path, text)| Some((path.as_str(), texts(path, text)?))).collect()
 }
 
 /// Why no test provokes the text of this row and compares it.
@@ -82,6 +126,12 @@ fn not_provoked(tree: &Tree<'_>, row: &Row<'_>) -> Option<String> {
         let Some((_, text)) = file else { return Some(format!("there is no test {name}")) };
         let compared = strings(text).iter().any(|(_, _, said)| shares(&plain(said), &row.text));
         return (!compared).then(|| format!("no string of {name} is in this text"));
+    }
+    let in_python = format!("def {name}(");
+    let mut scripts = tree.under("bindings/python", ".py").filter(|(_, text)| text.contains(&in_python));
+    if let Some((_, text)) = scripts.next() {
+        let compared = python_strings(text).iter().any(|(_, _, said)| shares(&plain(said), &row.text));
+        return (!compared).then(|| format!("no string of {name}'s file is in this text"));
     }
     let declared = format!("fn {name}(");
     let mut files = tree
@@ -125,11 +175,15 @@ fn escaped(text: &str) -> String {
 }
 
 /// The texts of errors in a source, with their lines.
-fn error_texts(source: &str) -> Vec<(usize, String)> {
+fn error_texts(source: &str, strings: Vec<(usize, usize, String)>) -> Texts {
     let mut texts = Vec::new();
-    for (start, at, said) in strings(source) {
+    for (start, at, said) in strings {
         let before = source[..start].trim_end();
-        if FOR_READERS.iter().any(|mark| before.ends_with(mark.trim_end())) {
+        let statement = &before[before.rfind([';', '{', '}']).map_or(0, |end| end + 1)..];
+        let asserts = ["assert!(", "assert_eq!(", "assert_ne!(", "doc = concat!("]
+            .iter()
+            .any(|mark| statement.contains(mark));
+        if asserts || FOR_READERS.iter().any(|mark| before.ends_with(mark.trim_end())) {
             continue;
         }
         let of_error = before.ends_with("#[error(");
@@ -209,6 +263,62 @@ fn strings(source: &str) -> Vec<(usize, usize, String)> {
     found
 }
 
+/// A format of C as one of Rust.
+fn conversions(said: &str) -> String {
+    let mut pieces = said.split('%');
+    let mut text = pieces.next().unwrap_or("").to_owned();
+    for piece in pieces {
+        let end =
+            piece.find(|c: char| c.is_ascii_alphabetic() && !"lzjht".contains(c)).map_or(0, |end| end + 1);
+        text.push_str("{}");
+        text.push_str(&piece[end..]);
+    }
+    text
+}
+
+/// The strings of a source in Python, without those that document, and with those that stand side by side as one.
+fn python_strings(source: &str) -> Vec<(usize, usize, String)> {
+    let mut found: Vec<(usize, usize, String)> = Vec::new();
+    let (mut at, mut line, mut last_end) = (0, 1, usize::MAX);
+    while at < source.len() {
+        let rest = &source[at..];
+        if rest.starts_with('#') {
+            at += rest.find('\n').unwrap_or(rest.len());
+            continue;
+        }
+        let quote = ["\"\"\"", "'''", "\"", "'"].into_iter().find(|quote| rest.starts_with(quote));
+        let Some(quote) = quote else {
+            line += usize::from(rest.starts_with('\n'));
+            at += rest.chars().next().map_or(1, char::len_utf8);
+            continue;
+        };
+        let (mut said, mut end) = (String::new(), quote.len());
+        while end < rest.len() && !rest[end..].starts_with(quote) {
+            let c = rest[end..].chars().next().unwrap_or(' ');
+            end += c.len_utf8();
+            if c == '\\' {
+                let next = rest[end..].chars().next().unwrap_or(' ');
+                said.push(if next == 'n' { ' ' } else { next });
+                end += next.len_utf8();
+            } else {
+                said.push(c);
+            }
+        }
+        end = (end + quote.len()).min(rest.len());
+        let between =
+            source.get(last_end..at).map(|between| between.trim_matches([' ', '\n', 'f', 'r', 'b']));
+        match found.last_mut().filter(|_| between == Some("")) {
+            Some((_, _, before)) => before.push_str(&said),
+            None if quote.len() == 1 => found.push((at, line, said)),
+            None => {}
+        }
+        line += rest[..end].matches('\n').count();
+        at += end;
+        last_end = at;
+    }
+    found
+}
+
 /// Length of the opening of a raw string, and its closing.
 fn raw(rest: &str) -> Option<(usize, String)> {
     let after = rest.strip_prefix("br").or_else(|| rest.strip_prefix('r'))?;
@@ -277,7 +387,55 @@ mod tests {
             found(&DOC.replace("no chip …; ask", "no chip …, ask"))[1],
             "docs/errors.md:9: a does not say this: there is no chip …, ask for one"
         );
-        assert_eq!(found(&DOC.replace("## a", "## b")), ["docs/errors.md: `b` is not a crate"]);
+        assert_eq!(
+            found(&DOC.replace("## a", "## b")),
+            [
+                "docs/errors.md: `b` is not a crate, or not one of those held",
+                "a/src/error.rs:3: not in docs/errors.md: | … is null | `test` |",
+                "a/src/error.rs:5: not in docs/errors.md: | a tensor of … bytes does not fit \"here\" | `test` |",
+                "a/src/error.rs:7: not in docs/errors.md: | there is no chip …; ask for one | `test` |",
+            ]
+        );
+    }
+
+    /// A row for a file or folder stands for all that it says; asserts are for readers of the source.
+    #[test]
+    fn a_file_is_listed_as_a_whole_or_by_its_texts() {
+        let whole = "# Errors\n\n## a\n\n| `src/error.rs` | not an error: a picture |\n";
+        assert_eq!(found(whole), Vec::<String>::new());
+        assert_eq!(found(&whole.replace("src/error.rs", "src/")), Vec::<String>::new());
+        let other = found(&whole.replace("src/error.rs", "src/other.rs"));
+        assert_eq!((other.len(), &*other[3]), (4, "docs/errors.md:5: a does not say this: `src/other.rs`"));
+        let asserts = "fn f() { assert!(x < 3, \"x is more than there are\"); debug_assert_eq!(1, 2, \"these two are not the same\"); }";
+        assert!(error_texts(asserts, strings(asserts)).is_empty());
+    }
+
+    #[test]
+    fn texts_in_c_and_python_are_found_and_their_tests() {
+        let dir = "bindings/python/";
+        let source = format!("{dir}python/chipcomm/a.py");
+        let test = format!("{dir}tests/test_a.py");
+        let doc = "## bindings/python\n\n| rank is … of …; a rank is a number | `test_ranks` |\n";
+        let files = [
+            (FILE, doc),
+            (
+                &*source,
+                "\"\"\"Says nothing of what it is.\"\"\"\n# 'nor does this one here'\nraise Bad(\n    f\"rank is {rank!r} of {n}; \"\n    \"a rank is a number\")\n",
+            ),
+            (&*test, "def test_ranks():\n    says('a rank is a number')\n"),
+        ];
+        assert_eq!(findings(&files, in_step), Vec::<String>::new());
+        let without = [files[0], files[1], (&*test, "def test_ranks():\n    says('nothing')\n")];
+        assert_eq!(
+            findings(&without, in_step),
+            ["docs/errors.md:3: no string of test_ranks's file is in this text"]
+        );
+        assert_eq!(conversions("rank %d of %-4llu: %s"), "rank {} of {}: {}");
+        let c = ("a/c/say.c", "void f(void) { fprintf(stderr, \"rank %d of %d: %s\\n\", 1, 2, \"x\"); }");
+        assert_eq!(
+            findings(&[c], in_step),
+            ["a/c/say.c:1: not in docs/errors.md: | rank … of …: … | `test` |"]
+        );
     }
 
     #[test]

@@ -92,7 +92,7 @@ impl FromStr for LogLine {
             };
             words.next().is_none().then_some(line)
         };
-        parse().ok_or_else(|| format!("{text:?} is not a line of a fault log"))
+        parse().ok_or_else(|| format!("{text:?} is not a line of a fault log, such as `1234 0 5678 step 1 rendezvous.accepted`; give a file that a recording wrote"))
     }
 }
 
@@ -103,12 +103,14 @@ mod tests {
     /// FP-3
     #[test]
     fn a_line_survives_its_text_and_malformed_lines_are_refused() {
+        "1234 0 5678 step 1 rendezvous.accepted".parse::<LogLine>().unwrap();
         for rank in [None, Some(3)] {
             let line = LogLine { pid: 7, rank, at_ns: 12, kind: Kind::Call, hit: 2, point: "a.b".into() };
             assert_eq!(line.to_string().parse(), Ok(line));
         }
         for text in ["", "7", "7 - 12 call 2", "7 x 12 call 2 a", "7 - 12 jump 2 a", "7 - 12 call 2 a b"] {
-            assert!(text.parse::<LogLine>().is_err(), "{text:?}");
+            let error = text.parse::<LogLine>().unwrap_err();
+            assert!(error.contains("is not a line of a fault log, such as `1234 0 5678 step 1"), "{error}");
         }
     }
 }

@@ -87,7 +87,10 @@ impl FromStr for Fault {
         let hit = hit.ok_or(wrong("the hit is not a number from 1 on"))?;
         let (name, number) =
             action.split_once(':').map_or((action, None), |(name, number)| (name, Some(number)));
-        let number = number.map(str::parse::<u16>).transpose().map_err(|_| wrong("no number after `:`"))?;
+        let number = number
+            .map(str::parse::<u16>)
+            .transpose()
+            .map_err(|_| wrong("what stands after `:` is not a number up to 65535"))?;
         let action = match (name, number) {
             ("error", Some(errno)) if errno > 0 => Action::Error(errno.into()),
             ("panic", None) => Action::Panic,
@@ -151,35 +154,27 @@ mod tests {
 
     #[test]
     fn malformed_plans_are_refused() {
-        for text in [
-            "",
-            "a",
-            "a=",
-            "=kill",
-            "a=kill;",
-            "a@=kill",
-            "a@-1=kill",
-            "a@x=kill",
-            "a#0=kill",
-            "a#=kill",
-            "a b=kill",
-            "A=kill",
-            "a=KILL",
-            "a=kill:1",
-            "a=exit",
-            "a=exit:256",
-            "a=error",
-            "a=error:0",
-            "a=error:-1",
-            "a=error:ENOMEM",
-            "a=delay:1s",
-            "a=delay:99999",
+        let name = "a point has a name like rendezvous.accepted";
+        let rank = "the rank is not a number";
+        let hit = "the hit is not a number from 1 on";
+        let actions = "actions are error:ERRNO, panic, exit:CODE, kill, stop, term, delay:MILLISECONDS";
+        let number = "what stands after `:` is not a number up to 65535";
+        for (problem, texts) in [
+            ("`=` is missing", &["", "a", "a=kill;"][..]),
+            (name, &["=kill", "a b=kill", "A=kill"]),
+            (rank, &["a@=kill", "a@-1=kill", "a@x=kill"]),
+            (hit, &["a#0=kill", "a#=kill"]),
+            (actions, &["a=", "a=KILL", "a=kill:1", "a=exit", "a=exit:256", "a=error", "a=error:0"]),
+            (number, &["a=error:-1", "a=error:ENOMEM", "a=delay:1s", "a=delay:99999"]),
         ] {
-            let parsed = text.parse::<Plan>();
-            assert!(
-                parsed.as_ref().is_err_and(|error| error.to_string().contains("write point@")),
-                "{text:?}: {parsed:?}"
-            );
+            for text in texts {
+                let entry = text.rsplit(';').next().unwrap_or(text);
+                let expected = format!(
+                    "malformed fault {entry:?}: {problem}; write point@rank#hit=action, such as \
+                     rendezvous.accepted@1#2=kill"
+                );
+                assert_eq!(text.parse::<Plan>().unwrap_err().to_string(), expected);
+            }
         }
     }
 }

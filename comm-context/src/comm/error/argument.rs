@@ -91,7 +91,7 @@ pub enum ArgumentError {
     },
 
     /// A size is larger than any window can be.
-    #[error("{what} is {size} bytes; a window has at most {limit}")]
+    #[error("{what} is {size} bytes; a window has at most {limit}: ask for less")]
     TooLarge {
         /// Which size.
         what: &'static str,
@@ -102,7 +102,9 @@ pub enum ArgumentError {
     },
 
     /// A slice does not lie in the base window.
-    #[error("the slice of {size} bytes at offset {offset} does not lie in the base window of {window} bytes")]
+    #[error(
+        "the slice of {size} bytes at offset {offset} does not lie in the base window of {window} bytes; choose one that does"
+    )]
     SliceOutside {
         /// Where it starts.
         offset: usize,

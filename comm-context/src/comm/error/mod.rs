@@ -247,7 +247,7 @@ impl CommError {
 
     /// For a context whose parts were checked before, so that this cannot happen.
     pub fn impossible(error: AbiError) -> Self {
-        let what = "a bug: the context is inconsistent".to_owned();
+        let what = "the context is inconsistent, which is a bug of this library: please report it".to_owned();
         Self::Backend { what, source: Arc::new(error) }
     }
 

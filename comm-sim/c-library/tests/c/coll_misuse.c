@@ -53,10 +53,10 @@ static void every_call(CommColl who, const char *text) {
 static void wrong_arguments(void) {
     const size_t huge = (size_t)-1 / 2;
     CommCollRequest request = 7;
-    REFUSED(comm_coll_all_reduce(coll, in, out, 4, 11, COMM_COLL_SUM), COMM_E_INVALID, "dtype is 11");
+    REFUSED(comm_coll_all_reduce(coll, in, out, 4, 11, COMM_COLL_SUM), COMM_E_INVALID, "dtype is 11; pass a TensorDType, COMM_COLL_FLOAT64 or COMM_COLL_BOOL");
     REFUSED(comm_coll_all_reduce(coll, in, out, 4, -1, COMM_COLL_SUM), COMM_E_INVALID, "dtype is -1");
     REFUSED(comm_coll_all_reduce(coll, in, out, 4, 256, COMM_COLL_SUM), COMM_E_INVALID, "dtype is 256");
-    REFUSED(comm_coll_all_reduce(coll, in, out, 4, TENSOR_FLOAT32, 11), COMM_E_INVALID, "op is 11");
+    REFUSED(comm_coll_all_reduce(coll, in, out, 4, TENSOR_FLOAT32, 11), COMM_E_INVALID, "op is 11; pass a CommCollOp");
     REFUSED(comm_coll_all_reduce(coll, in, out, 4, TENSOR_FLOAT32, -1), COMM_E_INVALID, "op is -1");
     REFUSED(comm_coll_all_reduce(coll, in, out, 4, TENSOR_INT32, COMM_COLL_AVG), COMM_E_INVALID, "avg");
     REFUSED(comm_coll_all_reduce(coll, in, out, 4, TENSOR_FLOAT32, COMM_COLL_BIT_OR), COMM_E_INVALID, "bitwise");
@@ -75,13 +75,13 @@ static void wrong_arguments(void) {
     REFUSED(comm_coll_all_gather_v(coll, in, out, NULL, TENSOR_FLOAT32), COMM_E_INVALID, "counts is null");
     REFUSED(comm_coll_all_to_all_v(coll, in, counts, out, NULL, TENSOR_FLOAT32), COMM_E_INVALID, "counts is null");
     REFUSED(comm_coll_send(coll, in, 4, TENSOR_FLOAT32, 0, 1), COMM_E_INVALID, "rank 0");
-    REFUSED(comm_coll_recv(coll, out, 4, TENSOR_FLOAT32, 5, 1), COMM_E_INVALID, "from is 5");
+    REFUSED(comm_coll_recv(coll, out, 4, TENSOR_FLOAT32, 5, 1), COMM_E_INVALID, "from is 5; pass a rank of the group, 0 to 0");
     REFUSED(comm_coll_start_barrier(coll, NULL), COMM_E_INVALID, "request_out is NULL");
     REFUSED(comm_coll_start_send(coll, in, 1, TENSOR_FLOAT32, 0, 1, NULL), COMM_E_INVALID, "request_out is NULL");
     REFUSED(comm_coll_wait(coll, 0), COMM_E_INVALID, "0 is not a call");
     REFUSED(comm_coll_wait(coll, 99), COMM_E_INVALID, "99 is not a call");
     REFUSED(comm_coll_test(coll, 99, NULL), COMM_E_INVALID, "done_out is NULL");
-    REFUSED(comm_coll_split(coll, -2, 0, &coll), COMM_E_INVALID, "color is -2");
+    REFUSED(comm_coll_split(coll, -2, 0, &coll), COMM_E_INVALID, "color is -2; pass 0 or more, or -1 for no group");
     REFUSED(comm_coll_split(coll, 0, 0, NULL), COMM_E_INVALID, "coll_out is NULL");
     REFUSED(comm_coll_rank(coll, NULL), COMM_E_INVALID, "rank_out is NULL");
     REFUSED(comm_coll_size(coll, NULL), COMM_E_INVALID, "size_out is NULL");
@@ -107,7 +107,7 @@ static void wrong_groups(void) {
     NO_GROUP(comm_coll_create_over(comm, &nine, 1, NULL), "[9]");
     NO_GROUP(comm_coll_create_over(comm, twice, 2, NULL), "the list names 2 ranks");
     options.size = 8;
-    NO_GROUP(comm_coll_create_over(comm, &me, 1, &options), "options->size is 8");
+    NO_GROUP(comm_coll_create_over(comm, &me, 1, &options), "options->size is 8; start from COMM_COLL_OPTIONS of the header that belongs to this library");
     options.size = sizeof options;
     options.flags = 6;
     NO_GROUP(comm_coll_create_over(comm, &me, 1, &options), "options->flags is 6");
@@ -163,7 +163,7 @@ int main(int argc, char **argv) {
     CHECK(argc == 2);
     CommColl unknown[] = {(CommColl)(uintptr_t)1, (CommColl)(void *)&unknown, (CommColl)(uintptr_t)-1,
                           (CommColl)(uintptr_t)0xc011000000000400, (CommColl)(uintptr_t)0xc011800000000400};
-    every_call(NULL, "coll is NULL");
+    every_call(NULL, "coll is NULL; pass what comm_coll_create returned");
     for (size_t at = 0; at < sizeof unknown / sizeof *unknown; ++at) {
         every_call(unknown[at], "not the handle of a live group");
     }
@@ -208,7 +208,7 @@ int main(int argc, char **argv) {
     coll = comm_coll_create(comm);
     CHECK(coll != NULL && coll != old);
     every_call(old, "not the handle of a live group");
-    REFUSED(comm_destroy(comm), COMM_E_INVALID, "comm_coll_destroy");
+    REFUSED(comm_destroy(comm), COMM_E_INVALID, "are open; call comm_coll_destroy on each, then destroy");
     CHECK(comm_coll_destroy(coll) == 0 && comm_destroy(comm) == 0);
     puts("ok");
     return 0;

@@ -45,11 +45,11 @@ static void without_communicator(const char *path) {
     NO_HANDLE(comm_init(0, 1, NULL, ""), "empty");
     NO_HANDLE(comm_init(0, 1, NULL, "/"), "names no file");
     NO_HANDLE(comm_init(0, 1, NULL, "/no/such/folder/x"), "folder");
-    NO_HANDLE(comm_init(1, 1, NULL, path), "rank is 1");
+    NO_HANDLE(comm_init(1, 1, NULL, path), "rank is 1 in a group of 1; pass 0 to 0");
     NO_HANDLE(comm_init(-1, 1, NULL, path), "rank is -1");
     NO_HANDLE(comm_init(0, 0, NULL, path), "nranks is 0");
     NO_HANDLE(comm_init(0, -4, NULL, path), "nranks is -4");
-    NO_HANDLE(comm_init(0, 65, NULL, path), "nranks is 65");
+    NO_HANDLE(comm_init(0, 65, NULL, path), "nranks is 65; a group has 1 to 64 ranks");
     NO_HANDLE(comm_init(0, 0x7fffffff, NULL, path), "nranks is");
     CommHandle unknown[] = {NULL, (CommHandle)(uintptr_t)1, (CommHandle)(void *)&unknown, (CommHandle)(uintptr_t)-1};
     uint64_t out = 0, other = 0;
@@ -57,7 +57,7 @@ static void without_communicator(const char *path) {
     const uint32_t me = 0;
     for (size_t at = 0; at < sizeof unknown / sizeof *unknown; ++at) {
         CommHandle who = unknown[at];
-        const char *text = at == 0 ? "handle is NULL" : "not the handle of a live communicator";
+        const char *text = at == 0 ? "handle is NULL; pass the address of a live object" : "not the handle of a live communicator";
         REFUSED(comm_alloc_windows(who, 64, &out), COMM_E_INVALID, text);
         REFUSED(comm_get_local_window_base(who, &out), COMM_E_INVALID, text);
         REFUSED(comm_get_window_size(who, &size), COMM_E_INVALID, text);
@@ -76,7 +76,7 @@ static void wrong_arguments(void) {
     const uint32_t me = 0, nine = 9, twice[2] = {0, 0};
     REFUSED(comm_get_local_window_base(comm, &out), COMM_E_INVALID, "alloc_windows");
     REFUSED(comm_derive_context(comm, &me, 1, 0, 0, 64, &out), COMM_E_INVALID, "alloc_windows");
-    REFUSED(comm_alloc_windows(comm, 64, NULL), COMM_E_INVALID, "device_ctx_out is NULL");
+    REFUSED(comm_alloc_windows(comm, 64, NULL), COMM_E_INVALID, "device_ctx_out is NULL; pass the address of a live object");
     REFUSED(comm_alloc_windows(comm, 0, &out), COMM_E_INVALID, "0 bytes");
     REFUSED(comm_alloc_windows(comm, (size_t)-1, &out), COMM_E_INVALID, "at most");
     CHECK(out == 7);
@@ -126,7 +126,8 @@ int main(int argc, char **argv) {
     comm = comm_init(0, 1, NULL, argv[1]);
     CHECK(comm != NULL && comm != old);
     REFUSED(comm_barrier(old), COMM_E_INVALID, "not the handle of a live communicator");
-    REFUSED(comm_destroy(old), COMM_E_INVALID, "not the handle of a live communicator");
+    REFUSED(comm_destroy(old), COMM_E_INVALID,
+            "is not the handle of a live communicator; pass what comm_init returned, before comm_destroy");
     CHECK(comm_barrier(comm) == 0 && comm_destroy(comm) == 0);
     REFUSED(comm_destroy(comm), COMM_E_INVALID, "comm_destroy: ");
 

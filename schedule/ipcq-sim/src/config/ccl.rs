@@ -355,7 +355,10 @@ impl CclFile {
                 "algorithm",
                 name,
                 line,
-                format!("no such entry under algorithms ({}) and no such schedule", known.join(", ")),
+                format!(
+                    "no such entry under algorithms ({}) and no such schedule; name one of these",
+                    known.join(", ")
+                ),
             ));
         }
         self.resolve(name, self.effective(name))
@@ -416,7 +419,7 @@ impl CclFile {
             && schedule.is_none()
             && wires.value != expected(&canonical)
         {
-            let why = format!("{canonical} runs on {:?}", expected(&canonical));
+            let why = format!("{canonical} runs on {:?}; leave topology out", expected(&canonical));
             return Err(self.bad("topology", format!("{:?}", wires.value), wires.line, why));
         }
         let poll = entry.poll_interval_ns.map_or(Decimal::whole(10), |leaf| leaf.value);
@@ -448,7 +451,12 @@ impl CclFile {
             }
             (None, rank, _) => {
                 let line = rank.and_then(|leaf| leaf.line);
-                return Err(self.bad("skew_ns", "unset", line, "skew_rank and skew_seed need skew_ns"));
+                return Err(self.bad(
+                    "skew_ns",
+                    "unset",
+                    line,
+                    "skew_rank and skew_seed need skew_ns; set it",
+                ));
             }
         };
         // Reserved by the file format and unused; checked so that a typing error is found.

@@ -406,7 +406,12 @@ impl TopologyFile {
         let propagation = (u128::from(length.micro()) * u128::from(per_mm.micro())).div_ceil(1_000_000_000);
         if propagation > 1_000_000_000 {
             let line = keys.mm.and_then(|leaf| leaf.line);
-            return Err(self.bad(&format!("{key}.mm"), length, line, "propagation exceeds a millisecond"));
+            return Err(self.bad(
+                &format!("{key}.mm"),
+                length,
+                line,
+                "propagation exceeds a millisecond; give a shorter wire",
+            ));
         }
         Ok(LinkKind {
             rate: self.rate(&format!("{key}.gbps"), keys.gbps, gbps)?.less(load),
@@ -491,7 +496,12 @@ impl TopologyFile {
         if let Some(Leaf { value, line }) = keys.count
             && u64::from(grid.0) * u64::from(grid.1) != u64::from(value)
         {
-            let why = format!("w x h is {} x {} = {}", grid.0, grid.1, u64::from(grid.0) * u64::from(grid.1));
+            let why = format!(
+                "w x h is {} x {} = {}; leave count out, or let the two agree",
+                grid.0,
+                grid.1,
+                u64::from(grid.0) * u64::from(grid.1)
+            );
             return Err(self.bad("sips.count", value, line, why));
         }
         Ok((Grid { w: grid.0, h: grid.1, wraps: links == SipLinks::Torus }, links))
@@ -517,7 +527,12 @@ impl TopologyFile {
         let Some(Leaf { value: names, line }) = names else { return Ok(None) };
         for (at, name) in names.iter().enumerate() {
             if names[..at].contains(name) {
-                return Err(self.bad("cube.pe_layout.corners", name, line, "this corner is named twice"));
+                return Err(self.bad(
+                    "cube.pe_layout.corners",
+                    name,
+                    line,
+                    "this corner is named twice; name each once",
+                ));
             }
         }
         Ok(Some(Leaf { value: names.len() as u32, line }))
@@ -559,7 +574,7 @@ impl TopologyFile {
         let total = u64::from(sips.w) * u64::from(sips.h) * u64::from(cubes.w) * u64::from(cubes.h);
         if total > 1 << 26 || total * pes > 1 << 26 {
             let why = format!(
-                "the system would have {} PEs, the limit is {}",
+                "the system would have {} PEs, the limit is {}; make it smaller",
                 u128::from(total) * u128::from(pes),
                 1 << 26
             );

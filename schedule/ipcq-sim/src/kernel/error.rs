@@ -105,7 +105,9 @@ pub enum KernelFault {
         b: Form,
     },
     /// A message is received as something else than it was sent as.
-    #[error("receives {wanted} from {dir}, but rank {peer} sends {sent} ({peer_site})")]
+    #[error(
+        "receives {wanted} from {dir}, but rank {peer} sends {sent} ({peer_site}); let both name one shape and format"
+    )]
     OtherForm {
         /// The direction.
         dir: Dir,
@@ -133,7 +135,9 @@ pub enum KernelFault {
         sent: usize,
     },
     /// More sends than receives on a channel.
-    #[error("sends {dir} for the {nth}. time, but rank {peer} receives only {received} times")]
+    #[error(
+        "sends {dir} for the {nth}. time, but rank {peer} receives only {received} times; receive it there"
+    )]
     NobodyReceives {
         /// The direction.
         dir: Dir,
@@ -145,7 +149,7 @@ pub enum KernelFault {
         received: usize,
     },
     /// A direction that leads nowhere.
-    #[error("direction {0} has no peer here")]
+    #[error("direction {0} has no peer here; use one of its queues")]
     NoPeer(Dir),
     /// A second receive while the first slot is still in use.
     #[error(
@@ -169,7 +173,7 @@ pub enum KernelFault {
         posted: Site,
     },
     /// A posted receive that is never waited for.
-    #[error("posts a receive from {0} and never waits for it")]
+    #[error("posts a receive from {0} and never waits for it; call wait on it")]
     NeverWaited(Dir),
     /// The scratch memory is full.
     #[error(
@@ -193,7 +197,7 @@ pub enum KernelFault {
         other: u32,
     },
     /// A chunk that does not exist.
-    #[error("chunk {chunk} of {of} does not exist")]
+    #[error("chunk {chunk} of {of} does not exist; count from 0")]
     NoChunk {
         /// The number given.
         chunk: u32,
@@ -204,7 +208,9 @@ pub enum KernelFault {
     #[error("uses the whole tensor, which is cut into {0} chunks; use its chunks")]
     WholeOfChunks(u32),
     /// A memory handle overlaps the tensor.
-    #[error("{space} address {address} lies inside the tensor or in the scratch memory, which ends at {end}")]
+    #[error(
+        "{space} address {address} lies inside the tensor or in the scratch memory, which ends at {end}; choose one behind it"
+    )]
     Overlaps {
         /// The memory space.
         space: &'static str,
@@ -217,10 +223,10 @@ pub enum KernelFault {
     #[error("writes to a slot of the queue; copy it first")]
     WritesSlot,
     /// A tensor of another rank or kernel.
-    #[error("uses a tensor of another rank")]
+    #[error("uses a tensor of another rank; have it sent")]
     Foreign,
     /// A message larger than a slot.
-    #[error("sends {form}, {bytes} bytes, but a slot holds {slot} (slot_size)")]
+    #[error("sends {form}, {bytes} bytes, but a slot holds {slot}; raise slot_size, or send less at once")]
     SlotTooSmall {
         /// The message.
         form: Form,
@@ -245,7 +251,7 @@ pub enum KernelFault {
     )]
     HostData,
     /// Too many operations.
-    #[error("has more than {0} operations on one rank")]
+    #[error("has more than {0} operations on one rank; split it into several kernels")]
     TooLong(usize),
     /// The schedule that the kernel makes is wrong.
     #[error("{0}")]

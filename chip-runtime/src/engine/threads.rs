@@ -10,7 +10,8 @@
 //! launches, watches and idles as the others do, until the graph has ended or its time is over.
 //!
 //! A thread that spins is given its launch in its *mailbox*, and leaves there how it ended: the builder takes note of it with its next
-//! call, so that the state of the graph stays in the cache of its processor. If nobody does for a moment, the thread does.
+//! call, so that the state of the graph stays in the cache of its processor. If nobody does for a moment, the thread does. A thread that
+//! came when much was ready takes some launches by itself, and then waits to be given the next.
 //!
 //! Relaxed accesses are to numbers that bound a cost, and order nothing.
 //!
@@ -38,6 +39,8 @@ use std::time::Duration;
 const SPIN_NS: (u32, u32) = (2_000, 100_000);
 /// How long a thread leaves the end of what it was given to others: some submits.
 const PATIENCE_NS: u64 = 2_000;
+/// So many launches a thread takes in a row while the graph is built.
+const IN_A_ROW: u32 = 8;
 /// Checks between two reads of the clock.
 const CHECKS: u32 = 64;
 /// How long the watcher sleeps.
@@ -388,20 +391,24 @@ impl Spinning {
         Self { places, now: AtomicU32::new(0), ns: AtomicU32::new(SPIN_NS.1) }
     }
 
+    /// Whether one more thread may spin: a hint.
+    fn has_room(&self, processors: usize) -> bool {
+        (self.now.load(Ordering::Relaxed) as usize) < most_spinning(processors)
+    }
+
     /// Whether the thread may spin beside those that work, on so many processors: its place among those that do; `None`
     /// where enough threads spin.
     fn begin(&self, processors: usize) -> Option<u32> {
         let order = self.now.fetch_add(1, Ordering::Relaxed);
-        // One processor is the builder's, or that of the kernel that is waited for.
-        if order as usize >= processors.saturating_sub(1).min(MOST_SPINNING) {
+        if order as usize >= most_spinning(processors) {
             self.now.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
         Some(order)
     }
 
-    /// Whether `ready` held before the time was up.
-    fn spin(&self, order: u32, ready: impl Fn() -> bool) -> bool {
+    /// Whether `ready` held before the time was up. A thread that is not the builder makes room for it.
+    fn spin(&self, order: u32, is_builder: bool, ready: impl Fn() -> bool) -> bool {
         let ns = self.ns.load(Ordering::Relaxed);
         let mut end = None;
         let came = 'spinning: loop {
@@ -417,7 +424,9 @@ impl Spinning {
             }
             // The thread that is waited for may be on this processor.
             std::thread::yield_now();
-            self.places.look_after_spinning(order, now);
+            if !is_builder {
+                self.places.look_after_spinning(order, now);
+            }
         };
         self.now.fetch_sub(1, Ordering::Relaxed);
         let next = if came { ns.saturating_mul(2) } else { ns / 2 }.clamp(SPIN_NS.0, SPIN_NS.1);
@@ -491,6 +500,7 @@ impl Engine {
         scratch: &mut Scratch,
         until: Option<Deadline>,
     ) -> MutexGuard<'e, State> {
+        let mut row = 0;
         while !state.threads.shut_down {
             if until.is_some() && state.goal_is_reached() {
                 state.goal = None;
@@ -502,8 +512,18 @@ impl Engine {
                 state = self.watch(state, me, until);
                 continue;
             }
+            // The builder, which is about to submit more, can give it the next.
+            let waits_for_more = state.building && row >= IN_A_ROW && state.nothing_must_start();
+            if waits_for_more && self.spinning.has_room(state.threads.share) {
+                state = self.idle(state, me, scratch, until);
+                row = 0;
+                continue;
+            }
+            row += 1;
             let Some(launch) = state.begin(me) else {
-                let watches = state.poller.armed() > 0 && state.threads.may_watch();
+                row = 0;
+                let wanted = state.poller.armed() > 0 || state.threads.watcher == Watcher::Wanted;
+                let watches = wanted && state.threads.may_watch();
                 state = match watches {
                     true => self.watch(state, me, until),
                     false => self.idle(state, me, scratch, until),
@@ -553,7 +573,8 @@ impl Engine {
         let wakes = state.leave();
         drop(state);
         self.wake(wakes);
-        let came = order.is_some_and(|order| self.spinning.spin(order, || parking.call.load() != seen));
+        let is_called = || parking.call.load() != seen;
+        let came = order.is_some_and(|order| self.spinning.spin(order, until.is_some(), is_called));
         if !came && !parking.park_until(seen, until.unwrap_or_else(far)) {
             let mut state = self.lock();
             if state.threads.stop_idling(me) {
@@ -657,6 +678,11 @@ impl Engine {
             }
         }
     }
+}
+
+fn most_spinning(processors: usize) -> usize {
+    // One processor is the builder's, or that of the kernel that is waited for.
+    processors.saturating_sub(1).min(MOST_SPINNING)
 }
 
 fn far() -> Deadline {

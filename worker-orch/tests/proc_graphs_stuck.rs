@@ -5,6 +5,7 @@ mod support;
 
 use serial_test::serial;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::{builder, children_of, form_group, kernel, secs, text};
 use worker_orch::runtime::{FrontEnd, KernelId, Kernels, Limits, RuntimeError, TaskArgs};
@@ -36,9 +37,14 @@ fn three_tasks(task: &mut Task<'_>) -> Result<(), Failure> {
     let mut graphs = task.graphs(&limits())?;
     graphs.runtime().set_kernel(NOTHING, "nothing", |_| Ok(()));
     graphs.runtime().set_kernel(STUCK, "stuck", move |_| {
-        // What holds the thread of the function cannot be hidden by it.
+        // What holds the thread of the function cannot be hidden by it: there, this waits for the block of another thread.
+        static BEGUN: AtomicBool = AtomicBool::new(false);
         let is_core_thread = std::thread::current().name().is_some_and(|name| name.starts_with("core"));
-        if what == HIDDEN && !is_core_thread { Ok(()) } else { for_ever() }
+        BEGUN.fetch_or(is_core_thread, Ordering::AcqRel);
+        while what != HIDDEN || is_core_thread || !BEGUN.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     });
     let ran = graphs.run(FrontEnd::ALL[what as usize % 3], |graph| {
         if what == BEFORE_THE_FIRST_TASK {

@@ -45,7 +45,8 @@ pub(super) struct Launch {
     scalar_count: u8,
 }
 
-const _: () = assert!(MAX_TENSORS <= u8::MAX as usize && MAX_SCALARS <= u8::MAX as usize);
+const _: () = assert!(MAX_TENSORS <= u8::MAX as usize);
+const _: () = assert!(MAX_SCALARS <= u8::MAX as usize);
 
 impl Launch {
     fn new(task: TaskId, slot: &Slot, block: u32, kernel: NonNull<Kernel>, core: Core) -> Self {

@@ -128,7 +128,7 @@ fn stuck_here(runtime: &mut Runtime, elsewhere: Result<(), &'static str>) -> (Ke
     (kernel, flag)
 }
 
-/// CR-9: a kernel that holds the calling thread beyond the deadline is told with its name; when it has returned, the run
+/// CR-9: a kernel that holds the calling thread beyond the deadline is reported with its name; when it has returned, the run
 /// has failed and the next one is right.
 #[test]
 fn cr_9_a_kernel_that_holds_the_calling_thread_is_told() {
@@ -162,7 +162,7 @@ fn cr_9_a_kernel_that_holds_the_calling_thread_is_told() {
     assert!(told.try_recv().is_err());
 }
 
-/// CR-9: what failed before is what is told.
+/// CR-9: what failed before is what is reported.
 #[test]
 fn cr_9_the_first_failure_is_told_when_another_kernel_holds_the_calling_thread() {
     let mut runtime = one_of_two(1);

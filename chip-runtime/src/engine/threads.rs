@@ -128,7 +128,7 @@ enum Watcher {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum When {
     Now,
-    /// When a thread that naps looks again.
+    /// When a thread that sleeps looks again.
     InAMoment,
 }
 
@@ -146,7 +146,7 @@ pub(super) struct Threads {
     coming: usize,
     watcher: Watcher,
     /// A thread that looks again in a moment, whether it is the watcher or not.
-    naps: Option<usize>,
+    sleeps: Option<usize>,
     /// The caller runs kernels at the end of a run.
     pub(super) caller_helps: bool,
     /// It does so now.
@@ -191,7 +191,7 @@ impl Threads {
             idle: Vec::new(),
             coming: 0,
             watcher: Watcher::Nobody,
-            naps: None,
+            sleeps: None,
             caller_helps: false,
             caller_serves: false,
             runs: 0,
@@ -243,21 +243,21 @@ impl Threads {
         self.caller_serves
     }
 
-    /// The thread is not the watcher any more, nor does it nap; whether it was.
+    /// The thread is not the watcher any more, nor does it sleep; whether it was.
     fn stop_watching(&mut self, thread: usize) -> bool {
-        let napped = self.naps.take_if(|naps| *naps == thread).is_some();
+        let slept = self.sleeps.take_if(|sleeps| *sleeps == thread).is_some();
         let watched = self.watcher == Watcher::Thread(thread);
         if watched {
             self.watcher = Watcher::Nobody;
         }
-        watched || napped
+        watched || slept
     }
 
     /// Whether a thread without work may watch: nobody does, one that is still to come, or one that looks only in a moment.
     fn may_watch(&self) -> bool {
         match self.watcher {
             Watcher::Nobody | Watcher::Wanted => true,
-            Watcher::Thread(thread) => self.naps == Some(thread),
+            Watcher::Thread(thread) => self.sleeps == Some(thread),
         }
     }
 
@@ -315,7 +315,7 @@ impl Threads {
 
     /// Has a thread watch, unless one does.
     pub(super) fn call_watcher(&mut self, wakes: &mut Wakes, when: When) {
-        match (self.watcher, self.naps, when) {
+        match (self.watcher, self.sleeps, when) {
             (Watcher::Nobody, Some(thread), When::InAMoment) => self.watcher = Watcher::Thread(thread),
             (Watcher::Nobody, ..) if self.call_one(wakes) => self.watcher = Watcher::Wanted,
             (Watcher::Thread(watcher), Some(thread), When::Now) if watcher == thread => {
@@ -365,10 +365,10 @@ impl Threads {
         Wakes { threads, watcher, ..Wakes::default() }
     }
 
-    /// A thread that naps, or watches.
+    /// One that looks again in a moment, or watches.
     fn watching(&self) -> Option<usize> {
         let watcher = if let Watcher::Thread(thread) = self.watcher { Some(thread) } else { None };
-        self.naps.or(watcher)
+        self.sleeps.or(watcher)
     }
 }
 
@@ -625,7 +625,7 @@ impl Engine {
         loop {
             state.take_ended();
             let (run, ended) = (state.threads.runs, state.ended);
-            // Another thread may have taken the role while this one napped.
+            // Another thread may have taken the role while this one slept.
             let watches = state.threads.watcher == Watcher::Thread(me);
             let waits = if watches { state.poll() } else { None };
             if waits.is_some() && state.threads.coming == 0 && state.can_start() {
@@ -638,7 +638,7 @@ impl Engine {
             let waits = waits.filter(|_| !(state.building && state.threads.caller_helps));
             let signals = waits.map(|pause| (state.poller.signals().clone(), pause));
             if signals.is_none() {
-                state.threads.naps.get_or_insert(me);
+                state.threads.sleeps.get_or_insert(me);
             }
             let wakes = state.leave();
             drop(state);
@@ -658,8 +658,8 @@ impl Engine {
                 return state;
             }
             let watches = state.threads.watcher == Watcher::Thread(me);
-            let naps = state.threads.naps.take_if(|naps| *naps == me).is_some();
-            if !watches && !naps {
+            let sleeps = state.threads.sleeps.take_if(|sleeps| *sleeps == me).is_some();
+            if !watches && !sleeps {
                 // It is about to be called.
                 drop(state);
                 parking.park(seen);

@@ -16,6 +16,9 @@
 //! - **CR-6** Memory is bounded by the limits, however many tasks pass through the rings.
 //! - **CR-7** Whatever safe code submits, kernels in Rust access no memory but that of buffers and of the heap.
 //! - **CR-8** An idle runtime uses no processor.
+//! - **CR-9** No kernel runs on the thread of an orchestration that has not returned. Where [kernels run there
+//!   afterwards](Runtime::use_calling_thread), one that holds it beyond the deadline is reported by
+//!   [`on_overdue`](Runtime::on_overdue), with the error that the run ends with when it has returned.
 //!
 //! # Example
 //! ```
@@ -54,7 +57,8 @@
 //! # What it does not do
 //! It starts no process and opens no device. It stops neither a kernel that does not return nor an orchestration that
 //! neither returns nor calls its graph: who owns the process replaces it, as a Worker does. It learns of the first from
-//! the error of the run and [`Runtime::is_running`], of the second by [`Runtime::on_overdue`].
+//! the error of the run and [`Runtime::is_running`], of the second, and of a kernel on the thread that it called `run` on,
+//! by [`Runtime::on_overdue`].
 
 mod args;
 mod buffer;

@@ -1,6 +1,6 @@
 //! The runtime of a chip's process.
 
-use crate::engine::{Engine, Session, panic_text};
+use crate::engine::{Engine, Scratch, Session, panic_text};
 use crate::error::{ErrorKind, RuntimeError};
 use crate::graph::Graph;
 use crate::kernel::{Block, Code, KernelResult};
@@ -23,6 +23,8 @@ pub struct Runtime {
     records: bool,
     runs: u64,
     session: Option<Session>,
+    /// For kernels on the thread that calls `run`.
+    scratch: Option<Scratch>,
 }
 
 impl Runtime {
@@ -30,7 +32,7 @@ impl Runtime {
     pub fn new(limits: Limits) -> Result<Self, RuntimeError> {
         limits.check()?;
         let engine = Engine::new(&limits, Signals::alone()?);
-        Ok(Self { engine, limits, records: false, runs: 0, session: None })
+        Ok(Self { engine, limits, records: false, runs: 0, session: None, scratch: None })
     }
 
     /// Takes part in these signals from the next run on. Without it the chip has no window and no peers.
@@ -114,10 +116,11 @@ impl Runtime {
         let built = built.unwrap_or_else(|panic| {
             Err(RuntimeError::from(ErrorKind::Orchestration(panic_text(&*panic))).at_site(Some(here)))
         });
-        let ended = catch_unwind(AssertUnwindSafe(|| self.engine.end(built, deadline)));
+        let scratch = self.scratch.as_mut();
+        let ended = catch_unwind(AssertUnwindSafe(|| self.engine.end(built, deadline, scratch)));
         // What the graph used must be given back all the same.
         ended.unwrap_or_else(|panic| {
-            self.engine.end(Err(ErrorKind::Panicked(panic_text(&*panic)).into()), deadline)
+            self.engine.end(Err(ErrorKind::Panicked(panic_text(&*panic)).into()), deadline, None)
         })
     }
 
@@ -127,9 +130,20 @@ impl Runtime {
         self.engine.await_kernels(deadline)
     }
 
+    /// From the next run on, the thread that calls [`run`](Self::run) runs kernels too, once the orchestration has returned:
+    /// a task need not be handed to another thread, and its end handed back. But then `run` returns no earlier than such a
+    /// kernel, also after the deadline. For a process that another one can replace, which learns of that by
+    /// [`on_overdue`](Self::on_overdue). Chips whose runs begin together share the processors: while the orchestration
+    /// of one runs, its other threads start what waits for the calling thread only after some time.
+    pub fn use_calling_thread(&mut self) {
+        self.scratch.get_or_insert_with(Scratch::new);
+        self.engine.use_calling_thread();
+    }
+
     /// From the next run on, `tell` is called, by a thread of the runtime, when the deadline of a run has passed and its
-    /// orchestration neither returned nor called its graph. For a process that another one can replace: the error names the
-    /// task that was submitted last, and its place.
+    /// orchestration neither returned nor called its graph: the error names the task that was submitted last, and its place.
+    /// Also when a kernel on [the calling thread](Self::use_calling_thread) has not returned by then: the error is that of
+    /// the run. For a process that another one can replace.
     pub fn on_overdue(
         &mut self,
         tell: impl Fn(RuntimeError) + Send + Sync + 'static,

@@ -311,6 +311,9 @@ fn compare(seeds: std::ops::Range<u64>, tasks: u64) {
             let limits = if front_end == FrontEnd::Prebuilt { &whole } else { &ring };
             let mut runtime = Runtime::new(limits.clone()).unwrap();
             let kernel = runtime.kernel("mix", kernel);
+            if seed % 2 == 1 {
+                runtime.use_calling_thread();
+            }
             // Twice: the second run finds what the first left.
             for run in 0..2 {
                 let got = parallel(&mut runtime, kernel, front_end, &steps);

@@ -129,6 +129,13 @@ impl SignalWords {
         self.is_still(&quiet).then_some(quiet.waits)
     }
 
+    /// Whether the chip has looked at its words since it was last notified, or has finished: false for one that is not quiet in
+    /// `session`. For the text of an error.
+    pub fn has_looked(&self, session: u64) -> bool {
+        let looked = |quiet: &Quiet| quiet.waits.is_empty() || self.doorbell() == quiet.seen;
+        self.look(session).is_some_and(|quiet| looked(&quiet) && self.is_still(&quiet))
+    }
+
     /// What a quiet chip of `session` published; `None` while it may still do something.
     fn look(&self, session: u64) -> Option<Quiet> {
         let standing = &self.standing;
@@ -281,6 +288,8 @@ mod tests {
         assert_eq!(stuck.iter().map(|quiet| quiet.waits[0]).collect::<Vec<_>>(), [wait_for(1), wait_for(0)]);
         chips[1].notify();
         assert_eq!(prove(chips.iter(), 5), None, "a signal that its owner has not seen");
+        assert_eq!([5, 4].map(|session| chips[1].has_looked(session)), [false, false]);
+        assert_eq!([5, 4].map(|session| chips[0].has_looked(session)), [true, false]);
         assert_eq!((chips[1].waits(5), chips[1].waits(4)), (Some(vec![wait_for(0)]), None));
         waiting(&mut two, 0);
         assert!(prove(chips.iter(), 5).is_some());

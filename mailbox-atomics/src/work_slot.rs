@@ -25,6 +25,9 @@ pub struct WorkSlot<W, E> {
     turn: AtomicU32,
     work: UnsafeCell<MaybeUninit<W>>,
     end: UnsafeCell<Option<E>>,
+    /// Whether work was given and its end not taken: for who holds the mutex. The turn itself stays as it is until the next work, so
+    /// that its line is not written once more.
+    given: UnsafeCell<bool>,
 }
 
 // SAFETY: one thread at a time uses the cells, in the order that `turn` says; what is in them is sent to another thread.
@@ -36,6 +39,7 @@ impl<W, E> Default for WorkSlot<W, E> {
             turn: AtomicU32::new(EMPTY),
             work: UnsafeCell::new(MaybeUninit::uninit()),
             end: UnsafeCell::new(None),
+            given: UnsafeCell::new(false),
         }
     }
 }
@@ -47,8 +51,11 @@ impl<W: Copy, E> WorkSlot<W, E> {
     /// The caller holds the mutex, and what was given last has been [taken back](Self::take_ended).
     #[inline]
     pub unsafe fn give(&self, work: W) {
-        // SAFETY: the turn is the caller's.
-        self.work.with_mut(|place| unsafe { (*place).write(work) });
+        // SAFETY: the turn is the caller's, and it holds the mutex.
+        unsafe {
+            self.work.with_mut(|place| (*place).write(work));
+            self.given.with_mut(|given| *given = true);
+        }
         // Release: publishes the work; pairs with the acquire in `given`.
         self.turn.store(GIVEN, at(Site::WorkGiven, Ordering::Release));
     }
@@ -82,7 +89,7 @@ impl<W: Copy, E> WorkSlot<W, E> {
         self.turn.store(turn, at(Site::EndGiven, Ordering::Release));
     }
 
-    /// Whether the work has ended and nobody took note: a hint.
+    /// Whether the work that was given last has ended: a hint.
     #[inline]
     pub fn has_ended(&self) -> bool {
         // Relaxed: who acts on it calls `take_ended`.
@@ -95,6 +102,10 @@ impl<W: Copy, E> WorkSlot<W, E> {
     /// The caller holds the mutex.
     #[inline]
     pub unsafe fn take_ended(&self) -> Option<Option<E>> {
+        // SAFETY: the caller holds the mutex, here and below.
+        if !self.given.with(|given| unsafe { *given }) {
+            return None;
+        }
         // Acquire: pairs with the release in `end`.
         let end = match self.turn.load(at(Site::EndObserved, Ordering::Acquire)) {
             ENDED => None,
@@ -103,8 +114,8 @@ impl<W: Copy, E> WorkSlot<W, E> {
             _ => return None,
         };
         if intact(Site::EndTakenOnce) {
-            // Relaxed: the next to use the cells is ordered after this by the mutex.
-            self.turn.store(EMPTY, Ordering::Relaxed);
+            // SAFETY: as above.
+            self.given.with_mut(|given| unsafe { *given = false });
         }
         Some(end)
     }
@@ -132,7 +143,6 @@ mod tests {
                 place.end(end);
                 assert!(place.has_ended());
                 assert_eq!((place.given(), place.take_ended(), place.take_ended()), (None, Some(end), None));
-                assert!(!place.has_ended());
             }
         }
     }

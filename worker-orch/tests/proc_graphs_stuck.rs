@@ -5,6 +5,7 @@ mod support;
 
 use serial_test::serial;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::{builder, children_of, form_group, kernel, secs, text};
 use worker_orch::runtime::{FrontEnd, KernelId, Kernels, Limits, RuntimeError, TaskArgs};
@@ -35,14 +36,25 @@ fn three_tasks(task: &mut Task<'_>) -> Result<(), Failure> {
     let what = task.scalar(0)?;
     let mut graphs = task.graphs(&limits())?;
     graphs.runtime().set_kernel(NOTHING, "nothing", |_| Ok(()));
-    graphs.runtime().set_kernel(STUCK, "stuck", |_| for_ever());
+    graphs.runtime().set_kernel(STUCK, "stuck", move |_| {
+        // What holds the thread of the function cannot be hidden by it: there, this waits for the block of another thread.
+        static BEGUN: AtomicBool = AtomicBool::new(false);
+        let is_core_thread = std::thread::current().name().is_some_and(|name| name.starts_with("core"));
+        BEGUN.fetch_or(is_core_thread, Ordering::AcqRel);
+        while what != HIDDEN || is_core_thread || !BEGUN.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    });
     let ran = graphs.run(FrontEnd::ALL[what as usize % 3], |graph| {
         if what == BEFORE_THE_FIRST_TASK {
             for_ever();
         }
         let last = if [IN_KERNEL, HIDDEN].contains(&what) { STUCK } else { NOTHING };
         for kernel in [NOTHING, NOTHING, last] {
-            let submitted = graph.submit(Kernels::aiv(kernel), &TaskArgs::new())?.task;
+            let blocks = if what == HIDDEN { 2 } else { 1 };
+            let args = TaskArgs::new().blocks(blocks).sync_start();
+            let submitted = graph.submit(Kernels::aiv(kernel), &args)?.task;
             graph.publish(submitted)?;
         }
         if what == IN_ORCHESTRATION {

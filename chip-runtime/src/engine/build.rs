@@ -381,20 +381,20 @@ impl State {
         let mut at = start;
         for (index, arg) in args.tensors.iter().enumerate() {
             slot.writable |= u32::from(arg.writes() || matches!(arg, TensorArg::NoDep(_))) << index;
-            let desc = match arg {
+            match arg {
                 TensorArg::Output(create) => {
                     let desc =
                         output(create, at, task).map_err(|source| ArgumentError::Tensor { index, source })?;
                     at += room_of(create).unwrap_or(0);
                     outputs.push(desc);
-                    desc
+                    slot.tensors.push(desc);
                 }
                 TensorArg::Input(desc)
                 | TensorArg::InOut(desc)
                 | TensorArg::OutputExisting(desc)
-                | TensorArg::NoDep(desc) => *desc,
-            };
-            slot.tensors.push(desc);
+                // As a slice: copied once, and not by way of the stack.
+                | TensorArg::NoDep(desc) => slot.tensors.extend_from_slice(std::slice::from_ref(desc)),
+            }
         }
         slot.owners.extend_from_slice(&owners);
         for owner in &owners {

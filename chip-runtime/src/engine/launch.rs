@@ -36,7 +36,7 @@ impl Outcome {
 }
 
 /// What a thread gives to kernels behind the C entry.
-pub(super) struct Scratch {
+pub(crate) struct Scratch {
     contexts: Box<Aligned>,
     args: [i64; KERNEL_ARGS],
 }
@@ -44,8 +44,14 @@ pub(super) struct Scratch {
 #[repr(C, align(64))]
 struct Aligned(KernelContexts);
 
+impl std::fmt::Debug for Scratch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Scratch")
+    }
+}
+
 impl Scratch {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut contexts = Box::new(Aligned(KernelContexts::of_block(DeviceAddr(64), 0, 1)));
         let at = DeviceAddr((&raw const contexts.0) as u64);
         contexts.0 = KernelContexts::of_block(at, 0, 1);
@@ -59,7 +65,7 @@ impl Scratch {
     pub(super) fn run(&mut self, launch: &Launch, cluster: &Arc<ClusterStates>) -> Outcome {
         // SAFETY: the launch has not returned, so the engine keeps its task's lists and its kernel, and changes none.
         let (kernel, tensors, scalars) =
-            unsafe { (launch.kernel.as_ref(), launch.tensors.as_ref(), launch.scalars.as_ref()) };
+            unsafe { (launch.kernel.as_ref(), launch.tensors().as_ref(), launch.scalars().as_ref()) };
         let ended = match &kernel.code {
             Code::Function(function) => {
                 let block = Block {

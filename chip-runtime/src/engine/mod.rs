@@ -14,7 +14,7 @@ mod threads;
 pub(crate) use build::Work;
 #[cfg(feature = "ascend")]
 pub(crate) use build::{check, creates, existing, extent_of, output, room_of};
-pub(crate) use launch::panic_text;
+pub(crate) use launch::{Scratch, panic_text};
 pub(crate) use ready::Core;
 
 use crate::error::{ErrorKind, RuntimeError};
@@ -59,8 +59,8 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(limits: &Limits, signals: Arc<Signals>) -> Arc<Self> {
-        // A thread for each core, and one that watches while all are busy.
-        let parking: Arc<[Parking]> = (0..=3 * limits.clusters).map(|_| Parking::default()).collect();
+        // A thread for each core, one that watches while all are busy, and the calling thread, which is the last.
+        let parking: Arc<[Parking]> = (0..3 * limits.clusters + 2).map(|_| Parking::default()).collect();
         let places = Arc::<Places>::default();
         Arc::new(Self {
             state: Mutex::new(State::new(limits, Threads::new(parking.clone()), signals)),
@@ -79,6 +79,11 @@ impl Engine {
     fn lock(&self) -> MutexGuard<'_, State> {
         // What a panic inside left behind is a bug, and not made better by a second one.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From the next run on, whoever ends it runs kernels too: see [`end`](Self::end).
+    pub(crate) fn use_calling_thread(&self) {
+        self.lock().threads.caller_helps = true;
     }
 
     /// Takes part in these signals from the next run on.
@@ -122,6 +127,7 @@ impl Engine {
         state.clear();
         state.front_end = front_end;
         (state.building, state.over) = (true, false);
+        state.threads.begin_run(session.members.len());
         state.poller.begin(session.number, &session.members, deadline);
         if front_end != FrontEnd::Prebuilt {
             state.poller.declare_any();
@@ -187,15 +193,50 @@ impl Engine {
         }
     }
 
+    /// Waits for the end of all tasks as `wait_for` does, and runs kernels meanwhile.
+    fn serve_to_end<'e>(
+        self: &'e Arc<Self>,
+        mut state: MutexGuard<'e, State>,
+        deadline: Deadline,
+        scratch: &mut Scratch,
+    ) -> Result<MutexGuard<'e, State>, RuntimeError> {
+        fault_point!("graph.builder.waits");
+        state.goal = Some(Goal::End);
+        state.building = false;
+        let me = state.threads.caller_comes();
+        state = self.take_launches(state, me, scratch, Some(deadline));
+        state.threads.caller_leaves();
+        if state.goal.take().is_some() {
+            let kind = ErrorKind::TimedOut { limit: deadline.limit(), table: state.table() };
+            state.fail(kind.into());
+            // What has its core and was left to this thread.
+            let wakes = state.leave();
+            drop(state);
+            self.wake(wakes);
+            state = self.lock();
+        }
+        state.building = true;
+        match &state.error {
+            Some(error) => Err(error.clone()),
+            None => Ok(state),
+        }
+    }
+
     /// Ends the graph: closes the outer scope, publishes what is not, waits for all tasks, and forgets them. `built` is
-    /// how the orchestration ended. The first failure is the result.
+    /// how the orchestration ended. The first failure is the result. With `scratch`, this thread runs kernels while it
+    /// waits, and returns when these do.
     pub(crate) fn end<T>(
         self: &Arc<Self>,
         built: Result<T, RuntimeError>,
         deadline: Deadline,
+        scratch: Option<&mut Scratch>,
     ) -> Result<T, RuntimeError> {
         let mut state = self.lock();
-        state.orchestrating.end();
+        state.threads.caller_leaves();
+        match scratch {
+            Some(_) => state.orchestrating.serves(),
+            None => state.orchestrating.end(),
+        }
         fault_point!("graph.built");
         state.take_ended();
         let built = built.and_then(|value| state.close_outer().map(|()| value));
@@ -213,7 +254,11 @@ impl Engine {
             state.after_run();
             return built;
         }
-        let (mut state, result) = match self.wait_for(state, Goal::End, deadline) {
+        let ended = match scratch {
+            Some(scratch) => self.serve_to_end(state, deadline, scratch),
+            None => self.wait_for(state, Goal::End, deadline),
+        };
+        let (mut state, result) = match ended {
             Ok(after) if after.live == 0 => (after, Ok(())),
             Ok(after) => {
                 let (left, cycle) = (after.live, after.cycle());

@@ -1,4 +1,5 @@
-//! An orchestration that does not return: the thread that says so when the time is over.
+//! An orchestration that does not return, or a kernel on the thread of the orchestration: the thread that says so when the
+//! time is over.
 //!
 //! The thread is there only where somebody wants to know, sleeps until the deadline of a run that began, and is not
 //! woken by runs that may take longer than that one.
@@ -29,10 +30,18 @@ pub(super) struct Overdue {
 pub(super) struct Orchestrating {
     tell: Option<Tell>,
     has_thread: bool,
-    /// When that of the run is overdue; `None` when it has returned, or that was reported.
-    until: Option<Deadline>,
+    /// What the calling thread does and when it is overdue; `None` when it waits or has returned, or that was reported.
+    until: Option<(Phase, Deadline)>,
     /// Until when the thread sleeps, on the monotonic clock.
     sleeps_until_ns: u64,
+}
+
+/// What the calling thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Orchestration,
+    /// Runs kernels, or waits for them.
+    Kernels,
 }
 
 impl fmt::Debug for Overdue {
@@ -53,12 +62,18 @@ impl Orchestrating {
         if self.tell.is_none() {
             return false;
         }
-        let until = Deadline::since(deadline.start_ns(), deadline.limit() + GRACE);
-        self.until = Some(until);
-        until.monotonic_ns() < self.sleeps_until_ns
+        self.until = Some((Phase::Orchestration, deadline));
+        deadline.monotonic_ns() < self.sleeps_until_ns
     }
 
-    /// It has returned.
+    /// It has returned, and its thread runs kernels.
+    pub(super) fn serves(&mut self) {
+        if let Some((phase, _)) = &mut self.until {
+            *phase = Phase::Kernels;
+        }
+    }
+
+    /// The thread runs neither.
     pub(super) fn end(&mut self) {
         self.until = None;
     }
@@ -98,15 +113,20 @@ impl Engine {
                 return;
             }
             let seen = self.overdue.call.load();
-            let until = state.orchestrating.until;
-            if until.is_some_and(|until| until.has_passed()) {
-                let error = state.overdue();
-                let tell = state.orchestrating.tell.clone();
-                drop(state);
-                tell.iter().for_each(|tell| tell(error.clone()));
-                continue;
-            }
-            let until = until.unwrap_or_else(|| Deadline::since(monotonic_ns(), LONGEST_WAIT));
+            let now = monotonic_ns();
+            let until = match state.orchestrating.until {
+                None => Deadline::since(now, LONGEST_WAIT),
+                Some((_, deadline)) if !deadline.has_passed() => deadline,
+                Some((phase, deadline)) => {
+                    if let Some(error) = state.overdue(phase, deadline) {
+                        let tell = state.orchestrating.tell.clone();
+                        drop(state);
+                        tell.iter().for_each(|tell| tell(error.clone()));
+                        continue;
+                    }
+                    Deadline::since(now, GRACE)
+                }
+            };
             state.orchestrating.sleeps_until_ns = until.monotonic_ns();
             drop(state);
             // How it ends does not matter: the loop looks at everything.
@@ -117,20 +137,30 @@ impl Engine {
 }
 
 impl super::State {
-    /// The graph fails, since its orchestration has not returned: with what it submitted last.
-    fn overdue(&mut self) -> RuntimeError {
-        let limit = self.orchestrating.until.take().map(|until| until.limit().saturating_sub(GRACE));
-        let kind = ErrorKind::NotReturned {
-            limit: limit.unwrap_or_default(),
-            submitted: self.seq,
-            table: self.table(),
+    /// The time of the run is over. If the calling thread does not notice that itself, the graph fails: with what its
+    /// orchestration submitted last, or with the table that names its kernel, unless it has failed before.
+    fn overdue(&mut self, phase: Phase, deadline: Deadline) -> Option<RuntimeError> {
+        let (limit, table) = (deadline.limit(), self.table());
+        let error = match phase {
+            Phase::Orchestration => {
+                if !Deadline::since(deadline.start_ns(), limit + GRACE).has_passed() {
+                    return None;
+                }
+                let at = match self.last {
+                    Some((task, site)) => At { task: Some(task), kernel: None, site: Some(site) },
+                    None => At { site: self.scopes.first().and_then(|scope| scope.site), ..At::default() },
+                };
+                RuntimeError { kind: ErrorKind::NotReturned { limit, submitted: self.seq, table }, at }
+            }
+            Phase::Kernels => {
+                if !self.caller_runs() {
+                    return None;
+                }
+                self.error.clone().unwrap_or_else(|| ErrorKind::TimedOut { limit, table }.into())
+            }
         };
-        let at = match self.last {
-            Some((task, site)) => At { task: Some(task), kernel: None, site: Some(site) },
-            None => At { site: self.scopes.first().and_then(|scope| scope.site), ..At::default() },
-        };
-        let error = RuntimeError { kind, at };
+        self.orchestrating.until = None;
         self.fail(error.clone());
-        error
+        Some(error)
     }
 }

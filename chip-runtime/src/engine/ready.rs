@@ -2,7 +2,7 @@
 
 use super::slots::{Ring, Shape, Slot};
 use crate::kernel::{Kernel, Lane};
-use crate::limits::RINGS;
+use crate::limits::{MAX_SCALARS, MAX_TENSORS, RINGS};
 use crate::task::TaskId;
 use comm_context::abi::TensorDesc;
 use std::collections::VecDeque;
@@ -37,10 +37,16 @@ pub(super) struct Launch {
     pub(super) kernel: NonNull<Kernel>,
     pub(super) block: u32,
     pub(super) blocks: u32,
-    pub(super) tensors: NonNull<[TensorDesc]>,
-    pub(super) scalars: NonNull<[u64]>,
     pub(super) writable: u32,
+    /// Two lists of the slot, as less than slices: a launch is given to a thread in one line.
+    tensors: NonNull<TensorDesc>,
+    scalars: NonNull<u64>,
+    tensor_count: u8,
+    scalar_count: u8,
 }
+
+const _: () = assert!(MAX_TENSORS <= u8::MAX as usize);
+const _: () = assert!(MAX_SCALARS <= u8::MAX as usize);
 
 impl Launch {
     fn new(task: TaskId, slot: &Slot, block: u32, kernel: NonNull<Kernel>, core: Core) -> Self {
@@ -50,10 +56,20 @@ impl Launch {
             kernel,
             block,
             blocks: slot.blocks,
-            tensors: NonNull::from(&slot.tensors[..]),
-            scalars: NonNull::from(&slot.scalars[..]),
             writable: slot.writable,
+            tensors: NonNull::from(&slot.tensors[..]).cast(),
+            scalars: NonNull::from(&slot.scalars[..]).cast(),
+            tensor_count: slot.tensors.len() as u8,
+            scalar_count: slot.scalars.len() as u8,
         }
+    }
+
+    pub(super) fn tensors(&self) -> NonNull<[TensorDesc]> {
+        NonNull::slice_from_raw_parts(self.tensors, usize::from(self.tensor_count))
+    }
+
+    pub(super) fn scalars(&self) -> NonNull<[u64]> {
+        NonNull::slice_from_raw_parts(self.scalars, usize::from(self.scalar_count))
     }
 }
 

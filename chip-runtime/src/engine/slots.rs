@@ -75,17 +75,46 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// For the next task, with the memory of its lists.
+    /// For the next task, with the memory of its lists. In its place: a slot is some hundred bytes.
     fn reset(&mut self) {
-        let Self { fanout, owners, tensors, scalars, waits, signals, .. } = std::mem::take(self);
-        let mut slot = Self { fanout, owners, tensors, scalars, waits, signals, ..Self::default() };
-        slot.fanout.clear();
-        slot.owners.clear();
-        slot.tensors.clear();
-        slot.scalars.clear();
-        slot.waits.clear();
-        slot.signals.clear();
-        *self = slot;
+        let Self {
+            stage,
+            shape,
+            scope_open,
+            sync_start,
+            armed,
+            unmet,
+            holds,
+            blocks,
+            next_block,
+            unfinished,
+            seq,
+            linked,
+            heap_end,
+            memory,
+            kernels,
+            fanout,
+            owners,
+            tensors,
+            writable,
+            scalars,
+            predicate,
+            waits,
+            signals,
+            site,
+        } = self;
+        (*stage, *shape) = (Stage::default(), Shape::default());
+        (*scope_open, *sync_start, *armed) = (false, false, false);
+        (*unmet, *holds, *blocks, *next_block, *unfinished) = (0, 0, 0, 0, 0);
+        (*seq, *linked, *writable) = (0, 0, 0);
+        (*heap_end, *memory, *kernels) = (None, 0..0, [None; 3]);
+        (*predicate, *site) = (None, None);
+        fanout.clear();
+        owners.clear();
+        tensors.clear();
+        scalars.clear();
+        waits.clear();
+        signals.clear();
     }
 
     /// The cores that a block needs: one bit for each lane that has a kernel.

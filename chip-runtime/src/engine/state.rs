@@ -10,7 +10,7 @@ use super::mailbox::{Ended, Given};
 use super::overdue::Orchestrating;
 use super::ready::{Cores, Launch, Ready};
 use super::slots::{Ring, Shape, Slot, Stage};
-use super::threads::{Threads, Wakes};
+use super::threads::{Threads, Wakes, When};
 use crate::buffer::Memory;
 use crate::element;
 use crate::error::{At, ErrorKind, RuntimeError};
@@ -52,6 +52,7 @@ pub(super) struct Scope {
 #[derive(Clone, Copy, Debug)]
 struct Running {
     launch: Launch,
+    thread: usize,
     since_ns: u64,
 }
 
@@ -349,13 +350,20 @@ impl State {
         self.rings[task.ring()].reclaim();
     }
 
-    /// The next launch, which begins.
-    pub(super) fn begin(&mut self) -> Option<Launch> {
+    /// The next launch, which begins, on this thread.
+    pub(super) fn begin(&mut self, thread: usize) -> Option<Launch> {
         // The pointers of a launch stay valid while its task has not ended.
         let launch = self.ready.take(&mut self.cores, &mut self.rings)?;
         self.running += 1;
-        self.running_on[launch.core.index()] = Some(Running { launch, since_ns: coarse_monotonic_ns() });
+        let running = Running { launch, thread, since_ns: coarse_monotonic_ns() };
+        self.running_on[launch.core.index()] = Some(running);
         Some(launch)
+    }
+
+    /// Whether the calling thread runs a kernel.
+    pub(super) fn caller_runs(&self) -> bool {
+        let caller = self.threads.caller();
+        self.running_on.iter().flatten().any(|running| running.thread == caller)
     }
 
     /// The launch has returned.
@@ -430,7 +438,7 @@ impl State {
         self.running == 0 && self.ready.is_empty() && self.poller.armed() == 0
     }
 
-    fn goal_is_reached(&self) -> bool {
+    pub(super) fn goal_is_reached(&self) -> bool {
         let Some(goal) = &self.goal else { return false };
         if self.error.is_some() {
             return !matches!(goal, Goal::End) || (self.running == 0 && self.ready.committed.is_empty());
@@ -482,11 +490,16 @@ impl State {
     /// Gives the next launch to a thread that spins, if there is one.
     fn give_launch(&mut self, wakes: &mut Wakes) {
         let Some(thread) = self.threads.spinning().filter(|_| self.nothing_must_start()) else { return };
-        if let Some(launch) = self.begin() {
+        if let Some(launch) = self.begin(thread) {
             self.fed.push((thread, launch));
             self.threads.give(thread, Given { launch, recorded: self.recording.is_some() });
             wakes.given = Some(thread);
         }
+    }
+
+    /// How many threads use a processor.
+    pub(super) fn busy(&self) -> usize {
+        self.running + usize::from(self.building)
     }
 
     /// Called before the mutex is released: whom to wake.
@@ -494,20 +507,22 @@ impl State {
         let mut wakes = Wakes::default();
         if self.goal_is_reached() {
             self.goal = None;
-            wakes.builder = true;
+            wakes.builder = !self.threads.call_caller(&mut wakes);
         }
         if !self.ready.is_empty() {
             self.give_launch(&mut wakes);
         }
         if !self.ready.is_empty() {
             let must = self.ready.committed.len();
-            let busy = self.running + usize::from(self.building);
             // Only looked at where nobody comes anyway.
             let could = self.threads.coming() > must || self.can_start();
-            self.threads.call(&mut wakes, must, could, busy);
+            self.threads.call(&mut wakes, must, could, self.busy());
         }
         if self.poller.armed() > 0 && self.error.is_none() {
-            self.threads.call_watcher(&mut wakes);
+            // While it is built, what waits is mostly left to the caller, if that takes part.
+            let is_left = self.building && self.threads.caller_helps;
+            let later = is_left || self.threads.are_enough(self.busy());
+            self.threads.call_watcher(&mut wakes, if later { When::InAMoment } else { When::Now });
         }
         wakes
     }
@@ -517,7 +532,7 @@ impl State {
         let now = coarse_monotonic_ns();
         let mut lines = Vec::new();
         for running in self.running_on.iter().flatten() {
-            let Running { launch, since_ns } = running;
+            let Running { launch, since_ns, .. } = running;
             let (id, name) = kernel_names(launch.kernel);
             let site =
                 self.slot(launch.task).site.map(|site| format!(", submitted at {site}")).unwrap_or_default();
@@ -564,6 +579,7 @@ impl State {
     /// After a run: whether all kernels have returned. If not, the last of them gives back what the graph used.
     pub(super) fn after_run(&mut self) {
         (self.building, self.over) = (false, true);
+        self.orchestrating.end();
         self.poller.end();
         if self.running == 0 {
             self.release_imports();

@@ -6,8 +6,12 @@
 //! ever; one thread, the *watcher*, therefore looks once in a while whether anything ends, and starts what is ready if
 //! not. It also looks at the signals that tasks wait for.
 //!
+//! The thread that calls `run` can be one more of them, the *caller*, while it waits for the end of a graph: it takes
+//! launches, watches and idles as the others do, until the graph has ended or its time is over.
+//!
 //! A thread that spins is given its launch in its *mailbox*, and leaves there how it ended: the builder takes note of it with its next
-//! call, so that the state of the graph stays in the cache of its processor. If nobody does for a moment, the thread does.
+//! call, so that the state of the graph stays in the cache of its processor. If nobody does for a moment, the thread does. A thread that
+//! came when much was ready takes some launches by itself, and then waits to be given the next.
 //!
 //! Relaxed accesses are to numbers that bound a cost, and order nothing.
 //!
@@ -24,7 +28,7 @@ use super::ready::Launch;
 use super::state::State;
 use crate::error::ErrorKind;
 use crate::record::Span;
-use deadline::{Deadline, LONGEST_WAIT, monotonic_ns};
+use deadline::{Deadline, LONGEST_WAIT, coarse_monotonic_ns, monotonic_ns};
 use mailbox_atomics::{AllowedCores, CpuQuota, Listener, ParkFlag, Wait, WordU32};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -35,10 +39,14 @@ use std::time::Duration;
 const SPIN_NS: (u32, u32) = (2_000, 100_000);
 /// How long a thread leaves the end of what it was given to others: some submits.
 const PATIENCE_NS: u64 = 2_000;
+/// So many launches a thread takes in a row while the graph is built.
+const IN_A_ROW: u32 = 8;
 /// Checks between two reads of the clock.
 const CHECKS: u32 = 64;
 /// How long the watcher sleeps.
 const WATCH_PAUSE: Duration = Duration::from_millis(1);
+/// More than the coarse clock is late.
+const COARSE_NS: u64 = 20_000_000;
 /// After so many looks at nothing the watcher parks.
 const WATCH_ROUNDS: u32 = 8;
 
@@ -53,6 +61,9 @@ pub(super) struct Parking {
     mailbox: Mailbox,
     parked: Parked,
 }
+
+// What is written for a launch is one line.
+const _: () = assert!(size_of::<WordU32>() + size_of::<u32>() + size_of::<Given>() <= 64);
 
 /// Changes rarely, and whoever calls looks at it.
 #[derive(Debug, Default)]
@@ -75,11 +86,15 @@ impl Parking {
         self.call.notify([Listener::new(&self.parked.0)]);
     }
 
+    /// Sleeps until the thread is called; false when that was not before the time.
+    fn park_until(&self, seen: u32, until: Deadline) -> bool {
+        let mut flag = ParkFlag::new(&self.parked.0);
+        Wait::until(until).on(&self.call, Some(&mut flag), |call| (call != seen).then_some(())).is_ok()
+    }
+
     /// Sleeps until the thread is called.
     fn park(&self, seen: u32) {
-        let mut flag = ParkFlag::new(&self.parked.0);
-        let called = |call| (call != seen).then_some(());
-        while far().on(&self.call, Some(&mut flag), called).is_err() {}
+        while !self.park_until(seen, far()) {}
     }
 
     /// Whether it is called before it should look after the end of its launch itself.
@@ -109,17 +124,34 @@ enum Watcher {
     Thread(usize),
 }
 
+/// How soon somebody must watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum When {
+    Now,
+    /// When a thread that sleeps looks again.
+    InAMoment,
+}
+
 /// Which threads there are and what they do.
 #[derive(Debug)]
 pub(super) struct Threads {
     parking: Arc<[Parking]>,
     processors: usize,
+    /// How many of them are for this chip.
+    share: usize,
     started: usize,
     /// Parked or spinning; those that began to spin are the last, and the last of them is the last that ran.
     idle: Vec<usize>,
     /// Called, and not there yet.
     coming: usize,
     watcher: Watcher,
+    /// A thread that looks again in a moment, whether it is the watcher or not.
+    sleeps: Option<usize>,
+    /// The caller runs kernels at the end of a run.
+    pub(super) caller_helps: bool,
+    /// It does so now.
+    caller_serves: bool,
+    runs: u64,
     pub(super) shut_down: bool,
 }
 
@@ -150,15 +182,88 @@ impl Wakes {
 
 impl Threads {
     pub(super) fn new(parking: Arc<[Parking]>) -> Self {
+        let processors = processors();
         Self {
             parking,
-            processors: processors(),
+            processors,
+            share: processors,
             started: 0,
             idle: Vec::new(),
             coming: 0,
             watcher: Watcher::Nobody,
+            sleeps: None,
+            caller_helps: false,
+            caller_serves: false,
+            runs: 0,
             shut_down: false,
         }
+    }
+
+    /// A run of so many chips begins.
+    pub(super) fn begin_run(&mut self, chips: usize) {
+        self.runs += 1;
+        // Where the caller takes part, what nobody is called for still has a thread that takes it.
+        let chips = if self.caller_helps { chips.max(1) } else { 1 };
+        self.share = self.processors.div_ceil(chips);
+    }
+
+    /// The number of the calling thread.
+    pub(super) fn caller(&self) -> usize {
+        self.parking.len() - 1
+    }
+
+    /// The caller is one of the threads from now on.
+    pub(super) fn caller_comes(&mut self) -> usize {
+        self.caller_serves = true;
+        self.caller()
+    }
+
+    /// It is not one of them any more.
+    pub(super) fn caller_leaves(&mut self) {
+        if std::mem::take(&mut self.caller_serves) {
+            let caller = self.caller();
+            self.stop_idling(caller);
+            self.stop_watching(caller);
+        }
+    }
+
+    /// Calls the caller if it is one of the threads and waits. False if it is none of them.
+    pub(super) fn call_caller(&mut self, wakes: &mut Wakes) -> bool {
+        let caller = self.caller();
+        if self.caller_serves {
+            if self.stop_idling(caller) {
+                wakes.threads.push(caller);
+                self.coming += 1;
+            } else if self.stop_watching(caller) {
+                wakes.watcher = true;
+                wakes.threads.push(caller);
+                self.coming += 1;
+            }
+        }
+        self.caller_serves
+    }
+
+    /// The thread is not the watcher any more, nor does it sleep; whether it was.
+    fn stop_watching(&mut self, thread: usize) -> bool {
+        let slept = self.sleeps.take_if(|sleeps| *sleeps == thread).is_some();
+        let watched = self.watcher == Watcher::Thread(thread);
+        if watched {
+            self.watcher = Watcher::Nobody;
+        }
+        watched || slept
+    }
+
+    /// Whether a thread without work may watch: nobody does, one that is still to come, or one that looks only in a moment.
+    fn may_watch(&self) -> bool {
+        match self.watcher {
+            Watcher::Nobody | Watcher::Wanted => true,
+            Watcher::Thread(thread) => self.sleeps == Some(thread),
+        }
+    }
+
+    /// Whether so many threads use all processors that are for this chip.
+    pub(super) fn are_enough(&self, busy: usize) -> bool {
+        busy >= self.share
     }
 
     pub(super) fn coming(&self) -> usize {
@@ -172,10 +277,10 @@ impl Threads {
         if self.coming > 0 || !could {
             return;
         }
-        if self.spinning().is_some() || busy < self.processors {
+        if self.spinning().is_some() || !self.are_enough(busy) {
             self.call_one(wakes);
         } else {
-            self.call_watcher(wakes);
+            self.call_watcher(wakes, When::InAMoment);
         }
     }
 
@@ -208,10 +313,18 @@ impl Threads {
         self.idle.push(thread);
     }
 
-    /// Calls a thread to watch, unless one does.
-    pub(super) fn call_watcher(&mut self, wakes: &mut Wakes) {
-        if self.watcher == Watcher::Nobody && self.call_one(wakes) {
-            self.watcher = Watcher::Wanted;
+    /// Has a thread watch, unless one does.
+    pub(super) fn call_watcher(&mut self, wakes: &mut Wakes, when: When) {
+        match (self.watcher, self.sleeps, when) {
+            (Watcher::Nobody, Some(thread), When::InAMoment) => self.watcher = Watcher::Thread(thread),
+            (Watcher::Nobody, ..) if self.call_one(wakes) => self.watcher = Watcher::Wanted,
+            (Watcher::Thread(watcher), Some(thread), When::Now) if watcher == thread => {
+                self.stop_watching(thread);
+                wakes.threads.push(thread);
+                self.coming += 1;
+                self.watcher = Watcher::Wanted;
+            }
+            _ => {}
         }
     }
 
@@ -221,12 +334,11 @@ impl Threads {
                 None => wakes.first = Some(thread),
                 Some(_) => wakes.threads.push(thread),
             }
-        } else if self.started < self.parking.len() {
+        } else if self.started < self.caller() {
             wakes.new.push(self.started);
             self.started += 1;
-        } else if let Watcher::Thread(thread) = self.watcher {
-            self.watcher = Watcher::Nobody;
-            wakes.watcher = true;
+        } else if let Some(thread) = self.watching() {
+            wakes.watcher = self.stop_watching(thread);
             wakes.threads.push(thread);
         } else {
             return false;
@@ -244,12 +356,19 @@ impl Threads {
     /// All that wait.
     pub(super) fn call_all(&mut self) -> Wakes {
         let mut threads = std::mem::take(&mut self.idle);
-        let watcher = matches!(self.watcher, Watcher::Thread(_));
-        if let Watcher::Thread(thread) = std::mem::replace(&mut self.watcher, Watcher::Nobody) {
+        let mut watcher = false;
+        while let Some(thread) = self.watching() {
+            watcher |= self.stop_watching(thread);
             threads.push(thread);
         }
         self.coming += threads.len();
         Wakes { threads, watcher, ..Wakes::default() }
+    }
+
+    /// One that looks again in a moment, or watches.
+    fn watching(&self) -> Option<usize> {
+        let watcher = if let Watcher::Thread(thread) = self.watcher { Some(thread) } else { None };
+        self.sleeps.or(watcher)
     }
 }
 
@@ -263,30 +382,33 @@ fn processors() -> usize {
 #[derive(Debug)]
 pub(super) struct Spinning {
     places: Arc<Places>,
-    most: u32,
     now: AtomicU32,
     ns: AtomicU32,
 }
 
 impl Spinning {
     pub(super) fn new(places: Arc<Places>) -> Self {
-        // One processor is the builder's, or that of the kernel that is waited for.
-        let most = processors().saturating_sub(1).min(MOST_SPINNING) as u32;
-        Self { places, most, now: AtomicU32::new(0), ns: AtomicU32::new(SPIN_NS.1) }
+        Self { places, now: AtomicU32::new(0), ns: AtomicU32::new(SPIN_NS.1) }
     }
 
-    /// Whether the thread may spin: its place among those that do; `None` where enough threads spin.
-    fn begin(&self) -> Option<u32> {
+    /// Whether one more thread may spin: a hint.
+    fn has_room(&self, processors: usize) -> bool {
+        (self.now.load(Ordering::Relaxed) as usize) < most_spinning(processors)
+    }
+
+    /// Whether the thread may spin beside those that work, on so many processors: its place among those that do; `None`
+    /// where enough threads spin.
+    fn begin(&self, processors: usize) -> Option<u32> {
         let order = self.now.fetch_add(1, Ordering::Relaxed);
-        if order >= self.most {
+        if order as usize >= most_spinning(processors) {
             self.now.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
         Some(order)
     }
 
-    /// Whether `ready` held before the time was up.
-    fn spin(&self, order: u32, ready: impl Fn() -> bool) -> bool {
+    /// Whether `ready` held before the time was up. A thread that is not the builder makes room for it.
+    fn spin(&self, order: u32, is_builder: bool, ready: impl Fn() -> bool) -> bool {
         let ns = self.ns.load(Ordering::Relaxed);
         let mut end = None;
         let came = 'spinning: loop {
@@ -302,7 +424,9 @@ impl Spinning {
             }
             // The thread that is waited for may be on this processor.
             std::thread::yield_now();
-            self.places.look_after_spinning(order, now);
+            if !is_builder {
+                self.places.look_after_spinning(order, now);
+            }
         };
         self.now.fetch_sub(1, Ordering::Relaxed);
         let next = if came { ns.saturating_mul(2) } else { ns / 2 }.clamp(SPIN_NS.0, SPIN_NS.1);
@@ -346,22 +470,21 @@ impl Engine {
         let mut state = self.lock();
         state.threads.coming -= 1;
         state.fail(ErrorKind::System { what: "a core thread", why: error.to_string() }.into());
-        let wakes = state.leave();
+        let mut wakes = state.leave();
+        // The next would be refused too.
+        state.threads.coming -= std::mem::take(&mut wakes.new).len();
         drop(state);
-        if wakes.builder {
-            self.wake(Wakes { builder: true, ..Wakes::default() });
-        }
+        self.wake(wakes);
     }
 
     /// The life of a core thread. A panic in it, which is not one of a kernel, ends the graph and not the thread.
     fn serve(self: Arc<Self>, me: usize) {
         let mut scratch = Scratch::new();
         self.lock().threads.coming -= 1;
-        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.take_launches(me, &mut scratch))) {
+        let mut serve = || drop(self.take_launches(self.lock(), me, &mut scratch, None));
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(&mut serve)) {
             let mut state = self.lock();
-            if state.threads.watcher == Watcher::Thread(me) {
-                state.threads.watcher = Watcher::Nobody;
-            }
+            state.threads.stop_watching(me);
             state.fail(ErrorKind::Panicked(panic_text(&*panic)).into());
             let wakes = state.leave();
             drop(state);
@@ -369,16 +492,42 @@ impl Engine {
         }
     }
 
-    fn take_launches(self: &Arc<Self>, me: usize, scratch: &mut Scratch) {
-        let mut state = self.lock();
+    /// Runs kernels and waits for more. The caller, which has a deadline, returns when the run is over or its time is.
+    pub(super) fn take_launches<'e>(
+        self: &'e Arc<Self>,
+        mut state: MutexGuard<'e, State>,
+        me: usize,
+        scratch: &mut Scratch,
+        until: Option<Deadline>,
+    ) -> MutexGuard<'e, State> {
+        let mut row = 0;
         while !state.threads.shut_down {
-            if state.threads.watcher == Watcher::Wanted && state.nothing_must_start() {
-                state = self.watch(state, me);
+            if until.is_some() && state.goal_is_reached() {
+                state.goal = None;
+            }
+            if until.is_some_and(|until| state.goal.is_none() || is_over(until)) {
+                break;
+            }
+            if until.is_none() && state.threads.watcher == Watcher::Wanted && state.nothing_must_start() {
+                state = self.watch(state, me, until);
                 continue;
             }
-            let Some(launch) = state.begin() else {
-                let watches = state.poller.armed() > 0 && state.threads.watcher == Watcher::Nobody;
-                state = if watches { self.watch(state, me) } else { self.idle(state, me, scratch) };
+            // The builder, which is about to submit more, can give it the next.
+            let waits_for_more = state.building && row >= IN_A_ROW && state.nothing_must_start();
+            if waits_for_more && self.spinning.has_room(state.threads.share) {
+                state = self.idle(state, me, scratch, until);
+                row = 0;
+                continue;
+            }
+            row += 1;
+            let Some(launch) = state.begin(me) else {
+                row = 0;
+                let wanted = state.poller.armed() > 0 || state.threads.watcher == Watcher::Wanted;
+                let watches = wanted && state.threads.may_watch();
+                state = match watches {
+                    true => self.watch(state, me, until),
+                    false => self.idle(state, me, scratch, until),
+                };
                 continue;
             };
             if state.threads.watcher == Watcher::Wanted && state.threads.coming == 0 {
@@ -394,6 +543,7 @@ impl Engine {
             state.finish(&launch, outcome, span);
             state.take_ended();
         }
+        state
     }
 
     fn call_kernel(&self, launch: &Launch, scratch: &mut Scratch, recorded: bool) -> Ended {
@@ -410,10 +560,11 @@ impl Engine {
         mut state: MutexGuard<'e, State>,
         me: usize,
         scratch: &mut Scratch,
+        until: Option<Deadline>,
     ) -> MutexGuard<'e, State> {
         let parking = &self.parking[me];
         let mut seen = parking.call.load();
-        let order = self.spinning.begin();
+        let order = self.spinning.begin(state.threads.share);
         match order {
             Some(_) => state.threads.idle.push(me),
             // Who spins is called first: that costs no system call.
@@ -422,7 +573,15 @@ impl Engine {
         let wakes = state.leave();
         drop(state);
         self.wake(wakes);
-        if !order.is_some_and(|order| self.spinning.spin(order, || parking.call.load() != seen)) {
+        let is_called = || parking.call.load() != seen;
+        let came = order.is_some_and(|order| self.spinning.spin(order, until.is_some(), is_called));
+        if !came && !parking.park_until(seen, until.unwrap_or_else(far)) {
+            let mut state = self.lock();
+            if state.threads.stop_idling(me) {
+                return state;
+            }
+            // Who took this thread from the list of idle ones is about to call it.
+            drop(state);
             parking.park(seen);
         }
         // SAFETY: here and below: the mailbox is this thread's.
@@ -431,7 +590,7 @@ impl Engine {
             let ended = self.call_kernel(&launch, scratch, recorded);
             // SAFETY: this launch, once.
             unsafe { parking.mailbox.end(ended.unless_plain()) };
-            if parking.is_called_soon(seen) {
+            if !until.is_some_and(is_over) && parking.is_called_soon(seen) {
                 continue;
             }
             let mut state = self.lock();
@@ -453,55 +612,84 @@ impl Engine {
 
     /// Looks once in a while whether anything ends. Returns when something is ready and nothing ended for as long, when
     /// there was nothing to look at for some time, or when the thread is called.
-    fn watch<'e>(self: &'e Arc<Self>, mut state: MutexGuard<'e, State>, me: usize) -> MutexGuard<'e, State> {
+    fn watch<'e>(
+        self: &'e Arc<Self>,
+        mut state: MutexGuard<'e, State>,
+        me: usize,
+        until: Option<Deadline>,
+    ) -> MutexGuard<'e, State> {
         let parking = &self.parking[me];
         let seen = parking.call.load();
         state.threads.watcher = Watcher::Thread(me);
         let mut quiet = 0;
         loop {
             state.take_ended();
-            let ended = state.ended;
-            let waits = state.poll();
+            let (run, ended) = (state.threads.runs, state.ended);
+            // Another thread may have taken the role while this one slept.
+            let watches = state.threads.watcher == Watcher::Thread(me);
+            let waits = if watches { state.poll() } else { None };
             if waits.is_some() && state.threads.coming == 0 && state.can_start() {
                 // What a signal made ready starts here. Another thread is called to watch only if more waits are armed.
-                if state.threads.watcher == Watcher::Thread(me) {
-                    state.threads.watcher = Watcher::Nobody;
-                    return state;
-                }
+                state.threads.stop_watching(me);
+                return state;
             }
-            let stalls = state.can_start();
+            let stalls = watches && state.can_start();
+            // While it is built, what waits is mostly left to the caller, which will sleep at the doorbell.
+            let waits = waits.filter(|_| !(state.building && state.threads.caller_helps));
             let signals = waits.map(|pause| (state.poller.signals().clone(), pause));
+            if signals.is_none() {
+                state.threads.sleeps.get_or_insert(me);
+            }
             let wakes = state.leave();
             drop(state);
             self.wake(wakes);
             let called = if let Some((signals, pause)) = signals {
                 let pause = if stalls { pause.at_most(WATCH_PAUSE) } else { pause };
+                let pause = until.map_or(pause, |until| pause.at_most(until.left()));
                 signals.sleep(&pause, || parking.call.load() != seen);
                 parking.call.load() != seen
             } else {
-                let mut flag = ParkFlag::new(&parking.parked.0);
-                let called = |call| (call != seen).then_some(());
-                let pause = Deadline::since(monotonic_ns(), WATCH_PAUSE);
-                Wait::until(pause).on(&parking.call, Some(&mut flag), called).is_ok()
+                parking.park_until(seen, Deadline::since(monotonic_ns(), WATCH_PAUSE))
             };
             state = self.lock();
             if called {
-                // Who called took the role away.
+                // Who called took the roles away.
                 state.threads.coming -= 1;
                 return state;
             }
-            let looks = state.can_start() || state.poller.armed() > 0;
+            let watches = state.threads.watcher == Watcher::Thread(me);
+            let sleeps = state.threads.sleeps.take_if(|sleeps| *sleeps == me).is_some();
+            if !watches && !sleeps {
+                // It is about to be called.
+                drop(state);
+                parking.park(seen);
+                state = self.lock();
+                state.threads.coming -= 1;
+                return state;
+            }
+            let looks = watches && (state.can_start() || state.poller.armed() > 0);
             quiet = if looks { 0 } else { quiet + 1 };
-            let stands = stalls && state.can_start() && state.ended == ended;
-            // A thread that is called meanwhile finds the role taken, and the word changed: so this one is called.
-            if (stands || quiet >= WATCH_ROUNDS) && state.threads.watcher == Watcher::Thread(me) {
-                state.threads.watcher = Watcher::Nobody;
+            // Nothing ends, or there is more to do than one chip's share of the processors can.
+            let stands = state.ended == ended || state.busy() < state.threads.processors;
+            let stands = stands && stalls && watches && state.threads.runs == run && state.can_start();
+            if stands || quiet >= WATCH_ROUNDS || until.is_some_and(is_over) {
+                state.threads.stop_watching(me);
                 return state;
             }
         }
     }
 }
 
-fn far() -> Wait<'static> {
-    Wait::until(Deadline::since(monotonic_ns(), LONGEST_WAIT))
+fn most_spinning(processors: usize) -> usize {
+    // One processor is the builder's, or that of the kernel that is waited for.
+    processors.saturating_sub(1).min(MOST_SPINNING)
+}
+
+fn far() -> Deadline {
+    Deadline::since(monotonic_ns(), LONGEST_WAIT)
+}
+
+/// Whether it has passed: asked often, and mostly it is far.
+fn is_over(until: Deadline) -> bool {
+    coarse_monotonic_ns() + COARSE_NS >= until.monotonic_ns() && until.has_passed()
 }

@@ -185,7 +185,8 @@ impl Poller {
         text.join("; ")
     }
 
-    /// What the chips say that are waited for, and those that these wait for.
+    /// What the chips say that are waited for, and those that these wait for; then those of the session that may be the
+    /// reason, since they do not stand still: a chip that runs something says nothing of what it waits for besides.
     fn others(&self) -> Vec<String> {
         let mut ranks: Vec<u32> = Vec::new();
         let add = |ranks: &mut Vec<u32>, rank: u32| {
@@ -207,6 +208,11 @@ impl Poller {
                     text.push(wait.to_string());
                 }
             }
+        }
+        let stands = |rank: u32| self.signals.words(rank).is_ok_and(|words| words.has_looked(self.session));
+        let others = self.members.iter().filter(|rank| **rank != self.signals.rank && !ranks.contains(rank));
+        for rank in others.filter(|rank| !stands(**rank)) {
+            text.push(format!("rank {rank} runs something, has not begun, or does not look at its signals"));
         }
         text
     }

@@ -234,3 +234,25 @@ fn a_token_goes_round_without_a_false_proof() {
         }
     });
 }
+
+/// A chip that stands still, after it was signalled or before it began, may be what the others wait for in a way that they
+/// do not publish.
+#[test]
+fn who_may_be_the_reason_is_named_though_nobody_waits_for_it() {
+    let [mut one, _two, mut three, mut four] = pollers::<4>(LONG);
+    assert!(one.arm(TaskId(1), &wait(1, Signaller::Rank(1))).unwrap());
+    for poller in [&mut three, &mut four] {
+        assert!(poller.arm(TaskId(1), &wait(2, Signaller::Rank(0))).unwrap());
+        poller.poll(true, &mut Vec::new()).unwrap();
+    }
+    let stands = |rank| format!("rank {rank} runs something, has not begun, or does not look at its signals");
+    let table = one.table();
+    assert!(table.contains("rank 1 runs something, or has not begun"), "{table}");
+    assert!([2, 3].iter().all(|rank| !table.contains(&stands(rank))), "{table}");
+    // Rank 3 looks, rank 2 does not.
+    one.signals().send(&add(2)).unwrap();
+    one.signals().send(&add(3)).unwrap();
+    four.poll(true, &mut Vec::new()).unwrap();
+    let table = one.table();
+    assert!(table.contains(&stands(&2)) && !table.contains(&stands(&3)), "{table}");
+}

@@ -214,7 +214,7 @@ impl<'t> Graphs<'t> {
         let told = runtime.on_overdue(move |error| {
             let mut late = lock(&late);
             if *late == Late::Runs(task.seq) {
-                let failure = graph_failure(&error);
+                let failure = overdue(&error);
                 shared.record_failure(task.child, task.run, task.seq, task.program, Some(&failure));
                 *late = Late::Recorded;
                 fault_point!("worker.graph.overdue");
@@ -222,6 +222,8 @@ impl<'t> Graphs<'t> {
             }
         });
         told.map_err(|error| graph_failure(&error))?;
+        // The parent replaces this process where a kernel on this thread does not return.
+        runtime.use_calling_thread();
         let trace = graphs.trace.as_mut();
         if trace.is_some() {
             runtime.record();
@@ -276,17 +278,11 @@ impl<'t> Graphs<'t> {
             trace.add(recording);
         }
         ended.map_err(|error| {
-            let is_late = matches!(
-                error.kind,
-                ErrorKind::TimedOut { .. } | ErrorKind::Signal { cause: ErrorCode::TimedOut, .. }
-            );
-            let mut failure = graph_failure(&error);
-            if is_late && self.runtime.is_running() {
-                failure.message += "; a kernel that does not return cannot be stopped: unless it does, the process of this chip \
-                                    ends with the run";
-                return failure;
+            if is_late(&error) && self.runtime.is_running() {
+                return overdue(&error);
             }
-            if is_late {
+            let failure = graph_failure(&error);
+            if is_late(&error) {
                 // It waited for a chip whose kernel may not have returned: the failure of that one is to be the first.
                 std::thread::sleep(MARGIN.min(self.deadline.limit() / 10) / 2);
             }
@@ -340,6 +336,20 @@ pub(super) fn run_deadline(block: &ControlBlock) -> Result<Deadline, Failure> {
 
 pub(super) fn invalid(text: &str) -> Failure {
     Failure::new(ErrorCode::Invalid, text).in_phase("graph")
+}
+
+fn is_late(error: &RuntimeError) -> bool {
+    matches!(error.kind, ErrorKind::TimedOut { .. } | ErrorKind::Signal { cause: ErrorCode::TimedOut, .. })
+}
+
+/// The failure of a graph of which a kernel, or the orchestration, has not returned.
+fn overdue(error: &RuntimeError) -> Failure {
+    let mut failure = graph_failure(error);
+    if is_late(error) {
+        failure.message += "; a kernel that does not return cannot be stopped: unless it does, the process of this chip ends \
+                            with the run";
+    }
+    failure
 }
 
 /// A failure of a graph as that of its task.

@@ -198,11 +198,7 @@ impl Check<'_> {
         let named = |name: &&str| text.contains(*name) || text.contains(&name.replace("chip ", "rank "));
         // A vendor call that hangs does not say which peer it waits for.
         let in_vendor_call = self.case.needs_deadline() && text.contains("has not come back");
-        // A graph says what it waits for, which may be a chip that waits for the stopped one in a way that is not published.
-        let in_chain = self.case.scenario == Scenario::Graphs
-            && self.case.needs_deadline()
-            && text.contains("waits for rank");
-        if !names.iter().all(named) && !in_vendor_call && !in_chain {
+        if !names.iter().all(named) && !in_vendor_call {
             self.complain(format!("it does not name {names:?}: {}", error.text));
         }
     }

@@ -25,6 +25,17 @@ impl TensorArg {
     pub(crate) fn writes(&self) -> bool {
         matches!(self, Self::Output(_) | Self::InOut(_) | Self::OutputExisting(_))
     }
+
+    /// The descriptor of a tensor that exists, to be changed.
+    #[cfg(feature = "ascend")]
+    pub(crate) fn existing_mut(&mut self) -> Option<&mut TensorDesc> {
+        match self {
+            Self::Output(_) => None,
+            Self::Input(desc) | Self::InOut(desc) | Self::OutputExisting(desc) | Self::NoDep(desc) => {
+                Some(desc)
+            }
+        }
+    }
 }
 
 /// How a predicate compares.

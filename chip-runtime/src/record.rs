@@ -20,6 +20,7 @@ pub struct Recording {
     waits: Vec<WaitRecord>,
     signals: Vec<SignalRecord>,
     left_out: usize,
+    has_streams: bool,
 }
 
 /// A wait of a task.
@@ -119,6 +120,28 @@ impl Recording {
         if self.waits.len() < MOST {
             self.waits.push(wait);
         }
+    }
+
+    /// One of a device, whose cores stand for the streams of their kind.
+    #[cfg(feature = "ascend")]
+    pub(crate) fn of_streams() -> Self {
+        Self { has_streams: true, ..Self::default() }
+    }
+
+    /// The name of the track of a span.
+    pub(crate) fn track(&self, span: &Span) -> String {
+        match (self.has_streams, span.lane) {
+            (false, lane) => format!("cluster {} {}", span.cluster, lane.name()),
+            (true, Lane::Aic) => "stream of AIC".to_owned(),
+            (true, _) => "stream of AIV".to_owned(),
+        }
+    }
+
+    /// This wait of a task is met, now.
+    #[cfg(feature = "ascend")]
+    pub(crate) fn met_wait(&mut self, task: TaskId, wait: &Wait, now_ns: u64) {
+        let waits = self.waits.iter_mut().filter(|armed| armed.task == task && armed.wait == *wait);
+        waits.for_each(|wait| wait.met_ns = Some(now_ns));
     }
 
     /// Waits of this task are met, now.

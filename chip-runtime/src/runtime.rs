@@ -12,9 +12,6 @@ use deadline::Deadline;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Arc;
 
-/// The highest bit of the number of a session.
-const OWN_SESSIONS: u64 = 1 << 63;
-
 /// Runs graphs, one after the other. Its threads are made when they are needed and end with it.
 #[derive(Debug)]
 pub struct Runtime {
@@ -107,8 +104,7 @@ impl Runtime {
         let here = Site::of(Location::caller());
         let recording = self.records.then(Recording::default);
         self.runs += 1;
-        // Numbers of this process, unlike those that several agree on.
-        let alone = || Session { number: OWN_SESSIONS | self.runs, members: vec![self.engine.rank()] };
+        let alone = || Session::alone(self.runs, self.engine.rank());
         let session = self.session.take().unwrap_or_else(alone);
         self.engine.begin(front_end, recording, &session, here, deadline)?;
         let mut graph = Graph::new(&self.engine, &self.limits, front_end, deadline);

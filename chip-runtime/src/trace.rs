@@ -1,4 +1,5 @@
-//! Recordings as a Chrome trace, which Perfetto shows: a process for each chip, in it a track for each core.
+//! Recordings as a Chrome trace, which Perfetto shows: a process for each chip, in it a track for each core, or for each
+//! stream of a device.
 
 use crate::record::{Recording, SignalRecord, Span, WaitRecord, quoted};
 use crate::task::TaskId;
@@ -57,7 +58,8 @@ impl<'a, W: Write> TraceWriter<'a, W> {
             if span.start_ns < first.start_ns {
                 *first = span;
             }
-            self.span(span, names.get(&span.task).copied().unwrap_or("a task"))?;
+            let track = recording.track(span);
+            self.span(span, names.get(&span.task).copied().unwrap_or("a task"), &track)?;
         }
         recording.waits().iter().try_for_each(|wait| self.wait(wait))?;
         for SignalRecord { task, signal, window, to, value } in recording.signals() {
@@ -88,10 +90,10 @@ impl<'a, W: Write> TraceWriter<'a, W> {
         write!(self.out, ",\n{{\"ph\":\"M\",\"pid\":{pid},{labels},\"args\":{{\"labels\":{label}}}}}")
     }
 
-    fn span(&mut self, span: &Span, name: &str) -> io::Result<()> {
+    fn span(&mut self, span: &Span, name: &str, track: &str) -> io::Result<()> {
         let (pid, tid) = (self.process.pid, core(span));
         if self.named.insert(tid) {
-            let name = quoted(&format!("cluster {} {}", span.cluster, span.lane.name()));
+            let name = quoted(track);
             let event = format!("\"ph\":\"M\",\"pid\":{pid},\"tid\":{tid}");
             write!(self.out, ",\n{{{event},\"name\":\"thread_name\",\"args\":{{\"name\":{name}}}}}")?;
             let index = "\"name\":\"thread_sort_index\"";

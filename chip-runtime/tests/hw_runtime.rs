@@ -3,13 +3,20 @@
 
 #[path = "hw_runtime/double.rs"]
 mod double;
+#[path = "hw_runtime/host.rs"]
+mod host;
+#[path = "hw_runtime/objects.rs"]
+mod objects;
 #[path = "hw_runtime/ranks.rs"]
 mod ranks;
+#[path = "hw_runtime/traces.rs"]
+mod traces;
 
 use cann_sim::hw_test::{at_least, kernel};
-use chip_runtime::on_device::{GraphDevice, OnDeviceError};
+use chip_runtime::on_device::GraphDevice;
 use chip_runtime::signals::{Domain, Signaller, Wait};
-use chip_runtime::{Compare, Create, FrontEnd, KernelId, Kernels, Predicate, TaskArgs};
+use chip_runtime::{Compare, Create, FrontEnd, KernelId, Kernels, Predicate, ScopeMode, TaskArgs};
+use comm_context::abi::{DType, DeviceAddr, TensorDesc};
 use comm_hccl::{Device, DeviceMemory, LogicalDevice, Runtime, Vendor, VisibleDevices};
 use deadline::Deadline;
 use std::time::Duration;
@@ -22,11 +29,19 @@ fn soon() -> Deadline {
 
 /// Runs with a device that has the kernels `scale` and `add`, and checks that it lets go of everything.
 fn with_device(test: impl FnOnce(&Device, &mut GraphDevice, [KernelId; 2])) {
+    with_kernels(&["scale", "add"], test);
+}
+
+/// The same with these kernels.
+fn with_kernels<const N: usize>(
+    names: &[&str; N],
+    test: impl FnOnce(&Device, &mut GraphDevice, [KernelId; N]),
+) {
     let runtime = Runtime::start(Vendor::load(None).unwrap()).unwrap();
     let device = LogicalDevice(at_least(1)[0]);
     let device = Device::open(runtime, device, &VisibleDevices::from_env().unwrap()).unwrap();
     let mut graphs = GraphDevice::new(&device).unwrap();
-    let kernels = ["scale", "add"].map(|name| graphs.kernel(&kernel(name), "kernel_entry").unwrap());
+    let kernels = names.map(|name| graphs.kernel(&kernel(name), "kernel_entry").unwrap());
     test(&device, &mut graphs, kernels);
     graphs.close().unwrap();
     device.close().unwrap();
@@ -79,7 +94,7 @@ fn a_graph_over_both_kinds_of_cores_computes_what_its_order_says() {
     });
 }
 
-// CA-3, CA-4
+// CA-4
 #[test]
 #[ignore = "needs devices: cargo xtask hw-test --layer runtime"]
 fn what_a_host_cannot_do_is_refused_and_the_device_stays_usable() {
@@ -100,43 +115,17 @@ fn what_a_host_cannot_do_is_refused_and_the_device_stays_usable() {
         };
         let one = Kernels::aiv(scale);
         let both = Kernels { aic: Some(scale), aiv0: Some(add), aiv1: None };
-        let what = |error: OnDeviceError| match error {
-            OnDeviceError::NotOnDevice { what, .. } => what,
-            other => panic!("{other}"),
-        };
-        assert_eq!(what(refused(both, &|args| args)), "a task with several kernels on one cluster");
+        let mix = refused(both, &|args| args).to_string();
+        assert!(mix.contains("a task with several kernels on one cluster (submitted at "), "{mix}");
+        assert!(
+            mix.contains("is not there on a device: ") && mix.contains("; submit a task for each"),
+            "{mix}"
+        );
         let wait = Wait { domain: Domain::BASE, offset: 0, at_least: 1, from: Signaller::Unknown };
         let alone = refused(one, &|args| args.wait(wait)).to_string();
         assert!(alone.contains("this chip has no window 0"), "{alone}");
         let unknown = refused(Kernels::aiv(KernelId(7)), &|args| args);
         assert!(unknown.to_string().contains('7'), "{unknown}");
-        let elsewhere = floats(device, 0.0);
-        let tensor = comm_context::abi::TensorDesc::builder(
-            elsewhere.addr(),
-            4,
-            comm_context::abi::DType::Float32,
-            &[1],
-        );
-        let tensor = chip_runtime::Tensor::<f32>::new(tensor.build().unwrap()).unwrap();
-        let foreign = Predicate::new(&tensor, &[0], Compare::Gt, 0);
-        let error = refused(one, &|args| args.when(foreign)).to_string();
-        assert!(error.contains("lie in no buffer"), "{error}");
-        let error = graphs
-            .run(FrontEnd::Prebuilt, soon(), |graph| {
-                let x = graph.import::<f32>(&x, &[COUNT])?;
-                let foreign = comm_context::abi::TensorDesc::builder(
-                    elsewhere.addr(),
-                    4,
-                    comm_context::abi::DType::Float32,
-                    &[1],
-                );
-                let foreign = chip_runtime::Tensor::<f32>::new(foreign.build().unwrap())?;
-                let args = TaskArgs::new().input(&x).output_existing(&foreign).scalar(1);
-                graph.submit(one, &args).map(drop)
-            })
-            .unwrap_err();
-        assert!(error.to_string().contains("lie in no buffer"), "{error}");
-        elsewhere.release().unwrap();
         // The device is usable.
         graphs
             .run(FrontEnd::Prebuilt, soon(), |graph| {
@@ -145,6 +134,53 @@ fn what_a_host_cannot_do_is_refused_and_the_device_stays_usable() {
             })
             .unwrap();
         assert_eq!(first_and_last(&x), [5.0, 5.0]);
+        x.release().unwrap();
+    });
+}
+
+// CA-3
+#[test]
+#[ignore = "needs devices: cargo xtask hw-test --layer runtime"]
+fn tensors_outside_of_the_memory_of_the_graph_are_refused() {
+    with_device(|device, graphs, [scale, _]| {
+        let (x, elsewhere) = (floats(device, 1.0), floats(device, 0.0));
+        let vector = |addr, bytes, owner: Option<u64>| {
+            let shape = [(bytes / 4) as u32];
+            let desc = TensorDesc::builder(addr, bytes, DType::Float32, &shape);
+            let desc = if let Some(owner) = owner { desc.owner(owner) } else { desc };
+            desc.build().unwrap()
+        };
+        let bytes = 4 * u64::from(COUNT);
+        let mut refused = |why: &str, tensor: &dyn Fn(TensorDesc) -> TensorDesc| {
+            for by_predicate in [false, true] {
+                let ended = graphs.run(FrontEnd::Prebuilt, soon(), |graph| {
+                    let known = graph.import::<f32>(&x, &[COUNT])?;
+                    graph.scope_begin(ScopeMode::Auto)?;
+                    let made = graph.allocate(&[Create::of::<f32>(&[COUNT])])?.outputs[0];
+                    let tensor = tensor(made);
+                    if tensor == made {
+                        graph.scope_end()?;
+                    }
+                    let args = TaskArgs::new().input(&known).scalar(1);
+                    let args = if by_predicate {
+                        args.output_existing(&known).when(Predicate::new(&tensor, &[0], Compare::Gt, 0))
+                    } else {
+                        args.output_existing(&tensor)
+                    };
+                    graph.submit(Kernels::aiv(scale), &args).map(drop)
+                });
+                let error = ended.unwrap_err().to_string();
+                assert!(error.contains(why) && error.contains("hw_runtime.rs:"), "{by_predicate}: {error}");
+            }
+        };
+        refused("lie in no buffer", &|_| vector(elsewhere.addr(), bytes, None));
+        refused("lie in no buffer", &|_| vector(x.addr(), bytes + 4, None));
+        refused("lie in no buffer", &|made| vector(DeviceAddr(made.addr), bytes, None));
+        refused("which did not make a tensor there", &|_| vector(x.addr(), bytes, Some(0)));
+        refused("which did not make a tensor there", &|made| vector(DeviceAddr(made.addr), bytes, Some(7)));
+        refused("whose scope has ended", &|made| made);
+        assert_eq!(first_and_last(&elsewhere), [0.0, 0.0]);
+        elsewhere.release().unwrap();
         x.release().unwrap();
     });
 }
@@ -185,6 +221,26 @@ fn a_predicate_is_looked_at_when_what_its_task_comes_after_has_ended() {
         for memory in [x, y, z] {
             memory.release().unwrap();
         }
+    });
+}
+
+// CA-4
+#[test]
+#[ignore = "needs devices: cargo xtask hw-test --layer runtime"]
+fn a_kernel_that_defers_its_completion_is_refused_by_name() {
+    with_kernels(&["defer"], |device, graphs, [defer]| {
+        let x = floats(device, 1.0);
+        let ended = graphs.run(FrontEnd::Prebuilt, soon(), |graph| {
+            let x = graph.import::<f32>(&x, &[COUNT])?;
+            graph.submit(Kernels::aiv(defer), &TaskArgs::new().input(&x)).map(drop)
+        });
+        let error = ended.unwrap_err().to_string();
+        assert!(error.contains("a completion that waits for words (submitted at "), "{error}");
+        assert!(
+            error.contains("is not there on a device: ") && error.contains("let the next task WAIT"),
+            "{error}"
+        );
+        x.release().unwrap();
     });
 }
 

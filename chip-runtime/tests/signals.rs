@@ -92,7 +92,7 @@ fn a_wait_outside_the_window_and_a_signal_to_nobody_are_refused() {
         assert!(error.code() == 101 && error.at.site.is_some(), "{error:?}");
         error.to_string()
     };
-    assert!(refused(TaskArgs::new().wait(wait(4096, 1, 1))).contains("outside the window"));
+    assert!(refused(TaskArgs::new().wait(wait(4096, 1, 1))).contains("outside window `base`"));
     assert!(refused(TaskArgs::new().signal(signal(2, 0))).contains("no rank 2"));
 }
 

@@ -308,11 +308,11 @@ fn waits_and_signals_that_are_refused() {
     );
     says(
         check(wait(Domain::BASE, 4096)),
-        "a word at 0x1000 is outside the window, which has 0x1000 bytes; name one inside, or allocate more",
+        "a word at 0x1000 is outside window `base`, which has 0x1000 bytes; name one inside, or allocate more",
     );
     says(check(wait(Domain::BASE, 2)), "a word at 0x2 is not at a multiple of 4; choose another");
     let signal = Signal { domain: Domain::BASE, rank: 2, offset: 0, op: SignalOp::Add(1) };
-    says(chips[0].send(&signal).unwrap_err(), "there is no rank 2; the domain has 2, counted from 0");
+    says(chips[0].send(&signal).unwrap_err(), "there is no rank 2; window `base` has 2, counted from 0");
     let x = NamedBuffer { name: "x".into(), offset: 64, count: 4, element: 4 };
     chips[0].name_buffer(Domain::BASE, x).unwrap();
     let address = |name, index| chips[0].table().address(Domain::BASE, 0, name, index).unwrap_err();

@@ -13,7 +13,8 @@ use worker_errors::{ErrorCode, Failure};
 
 /// A graph whose orchestration is a C++ function in a shared object, with the kernels that it names by number.
 ///
-/// The entry gets the tensors and scalars of the task.
+/// The entry gets the tensors and scalars of the task. On a chip with a device, the kernels are binaries for it, and the front end is
+/// the prebuilt one; there the limits are the device's.
 #[derive(Clone, Debug)]
 pub struct GraphObject {
     /// The object of the orchestration, and its entry: `aicpu_orchestration_entry` for `None`.
@@ -47,6 +48,10 @@ impl GraphObject {
     fn run(&self, task: &mut Task<'_>, loaded: &OnceLock<Result<Loaded, Failure>>) -> Result<(), Failure> {
         let tensors: Vec<TensorArg> = task.tensors().iter().map(|tensor| TensorArg::InOut(*tensor)).collect();
         let scalars = task.scalars().to_vec();
+        #[cfg(feature = "ascend")]
+        if task.has_device() {
+            return self.run_on_device(task, loaded, &tensors, &scalars);
+        }
         let dot = self.dot.as_ref().filter(|_| loaded.get().is_none());
         let loaded = loaded.get_or_init(|| self.load()).as_ref().map_err(Failure::clone)?;
         let mut graphs = task.graphs(&self.limits)?;
@@ -64,10 +69,30 @@ impl GraphObject {
         ran.and(drawn)
     }
 
+    #[cfg(feature = "ascend")]
+    fn run_on_device(
+        &self,
+        task: &mut Task<'_>,
+        loaded: &OnceLock<Result<Loaded, Failure>>,
+        tensors: &[TensorArg],
+        scalars: &[u64],
+    ) -> Result<(), Failure> {
+        let dot = self.dot.as_ref().filter(|_| loaded.get().is_none());
+        let loaded = loaded.get_or_init(|| self.load_orchestration()).as_ref().map_err(Failure::clone)?;
+        let mut graphs = task.device_graphs()?;
+        if dot.is_some() {
+            graphs.record();
+        }
+        for (id, path, symbol) in &self.kernels {
+            graphs.set_kernel(KernelId(*id), path, symbol.as_deref().unwrap_or("kernel_entry"))?;
+        }
+        let ran = graphs
+            .run_in(self.front_end, |graph| loaded.orchestration.call_on_device(graph, tensors, scalars));
+        // Unlike that of a graph in this process, which is drawn as far as it was built.
+        ran.and_then(|()| dot.map_or(Ok(()), |file| graphs.write_dot(file, 0)))
+    }
+
     fn load(&self) -> Result<Loaded, Failure> {
-        let failed = |error: LoadError| Failure::new(ErrorCode::Load, error.to_string()).in_phase("graph");
-        let (path, entry) = &self.orchestration;
-        let orchestration = Orchestration::load(path, entry.as_deref(), &self.abi).map_err(failed)?;
         let kernel = |(id, path, symbol): &(u32, PathBuf, Option<String>)| {
             let object = KernelObject::load(path, symbol.as_deref())?;
             let file = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -76,7 +101,19 @@ impl GraphObject {
                 .map_or_else(|| file.clone().into_owned(), |symbol| format!("{file}:{symbol}"));
             Ok((KernelId(*id), name, Arc::new(object)))
         };
-        let kernels = self.kernels.iter().map(kernel).collect::<Result<_, _>>().map_err(failed)?;
-        Ok(Loaded { orchestration, kernels })
+        let mut loaded = self.load_orchestration()?;
+        loaded.kernels = self.kernels.iter().map(kernel).collect::<Result<_, _>>().map_err(failed)?;
+        Ok(loaded)
     }
+
+    /// Without kernels: those of a device are not code of this process.
+    fn load_orchestration(&self) -> Result<Loaded, Failure> {
+        let (path, entry) = &self.orchestration;
+        let orchestration = Orchestration::load(path, entry.as_deref(), &self.abi).map_err(failed)?;
+        Ok(Loaded { orchestration, kernels: Vec::new() })
+    }
+}
+
+fn failed(error: LoadError) -> Failure {
+    Failure::new(ErrorCode::Load, error.to_string()).in_phase("graph")
 }

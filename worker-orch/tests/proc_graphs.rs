@@ -367,7 +367,7 @@ fn a_word_outside_the_window_is_refused() {
         return;
     }
     let failure = text(&failure_of(6, 0, 60).0);
-    assert!(failure.contains("outside the window") && failure.contains("proc_graphs.rs:"), "{failure}");
+    assert!(failure.contains("outside window `") && failure.contains("proc_graphs.rs:"), "{failure}");
 }
 
 #[test]

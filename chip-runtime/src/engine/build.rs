@@ -30,6 +30,9 @@ use std::sync::Arc;
 /// The most blocks of a task.
 const MAX_BLOCKS: u32 = u16::MAX as u32;
 
+/// Why elements of a prebuilt graph's own tensors cannot be accessed.
+pub(crate) const NOTHING_YET: &str = "a prebuilt graph starts when it is complete: while it is built, tensors that its tasks make hold nothing yet";
+
 /// What a task is to be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
@@ -247,9 +250,7 @@ impl Engine {
                 .into());
             }
             FrontEnd::Prebuilt if owner.is_some() => {
-                let why = "a prebuilt graph starts when it is complete: while it is built, tensors that its tasks make \
-                           hold nothing yet";
-                return Err(ErrorKind::DataAccess(why).into());
+                return Err(ErrorKind::DataAccess(NOTHING_YET).into());
             }
             FrontEnd::Prebuilt => return Ok(place),
             FrontEnd::Inferred => {}
@@ -635,7 +636,7 @@ pub(crate) fn check(args: &TaskArgs) -> Result<u64, RuntimeError> {
     Ok(bytes)
 }
 
-fn check_tensor(index: usize, desc: &TensorDesc) -> Result<(), RuntimeError> {
+pub(crate) fn check_tensor(index: usize, desc: &TensorDesc) -> Result<(), RuntimeError> {
     desc.check().map_err(|source| ArgumentError::Tensor { index, source }.into())
 }
 

@@ -13,7 +13,7 @@ mod threads;
 
 pub(crate) use build::Work;
 #[cfg(feature = "ascend")]
-pub(crate) use build::{check, creates, existing, extent_of, output, room_of};
+pub(crate) use build::{NOTHING_YET, check, check_tensor, creates, existing, extent_of, output, room_of};
 pub(crate) use launch::{Scratch, panic_text};
 pub(crate) use ready::Core;
 
@@ -34,11 +34,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use threads::{Parking, Spinning, Threads};
 
+/// The highest bit of the number of a session.
+const OWN_SESSIONS: u64 = 1 << 63;
+
 /// The chips that run graphs together, and the number that they have for it.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) number: u64,
     pub(crate) members: Vec<u32>,
+}
+
+impl Session {
+    /// The `run`-th run of this chip, of its own. Such numbers are of this process, unlike those that several agree on.
+    pub(crate) fn alone(run: u64, rank: u32) -> Self {
+        Self { number: OWN_SESSIONS | run, members: vec![rank] }
+    }
 }
 
 #[derive(Debug)]

@@ -7,11 +7,14 @@
 //! Launches kernels, which the user vouches for by naming their file; what they are given stays until their streams have ended.
 #![allow(unsafe_code)]
 
-use super::error::at_task;
-use super::graph::{DeviceTask, Queue};
+use super::error::{Missing, at_task};
+use super::recorder::Recorder;
+use super::tasks::{DeviceTask, Queue};
 use super::windows::DeviceWindows;
 use super::{GraphDevice, OnDeviceError};
 use crate::element;
+use crate::engine::Session;
+use crate::record::Recording;
 use crate::signals::{SignalError, Wait};
 use crate::task::KernelId;
 use comm_context::abi::DeviceAddr;
@@ -53,6 +56,7 @@ struct Armed {
 pub(super) struct Drive<'g> {
     on: &'g GraphDevice,
     tasks: &'g [DeviceTask],
+    session: &'g Session,
     deadline: Deadline,
     stages: Vec<Stage>,
     armed: Vec<Armed>,
@@ -61,19 +65,23 @@ pub(super) struct Drive<'g> {
     arguments: BTreeMap<usize, Arguments>,
     events: BTreeMap<usize, Event>,
     next_check_ns: u64,
+    recorder: Option<Recorder>,
 }
 
 impl<'g> Drive<'g> {
     pub(super) fn new(
         on: &'g GraphDevice,
         tasks: &'g [DeviceTask],
+        session: &'g Session,
         deadline: Deadline,
     ) -> Result<Self, OnDeviceError> {
         let mut armed = Vec::new();
+        let mut recorder = on.records.then(|| Recorder::new(on, tasks));
         if let Some(windows) = &on.windows {
             for (task, of) in tasks.iter().enumerate() {
                 for wait in &of.waits {
-                    let (word, from) = windows.awaited(wait).map_err(|error| on.signal_error(of, error))?;
+                    let (word, from) = windows.awaited(wait).map_err(|error| on.refuse(of.site, error))?;
+                    recorder.iter_mut().for_each(|recorder| recorder.armed(task, wait, windows));
                     armed.push(Armed { task, wait: *wait, word, from, have: 0 });
                 }
             }
@@ -81,6 +89,7 @@ impl<'g> Drive<'g> {
         Ok(Self {
             on,
             tasks,
+            session,
             deadline,
             stages: vec![Stage::Held; tasks.len()],
             armed,
@@ -88,6 +97,7 @@ impl<'g> Drive<'g> {
             arguments: BTreeMap::new(),
             events: BTreeMap::new(),
             next_check_ns: 0,
+            recorder,
         })
     }
 
@@ -127,14 +137,19 @@ impl<'g> Drive<'g> {
             let word = armed.word;
             let have = match seen.get(&word.0) {
                 Some(have) => *have,
-                None => {
-                    windows.load(word).map_err(|error| self.on.signal_error(&tasks[armed.task], error))?
-                }
+                None => windows.load(word).map_err(|error| self.on.refuse(tasks[armed.task].site, error))?,
             };
             seen.insert(word.0, have);
             armed.have = have;
         }
-        self.armed.retain(|armed| (armed.have.wrapping_sub(armed.wait.at_least) as i32) < 0);
+        let recorder = &mut self.recorder;
+        self.armed.retain(|armed| {
+            let is_short = (armed.have.wrapping_sub(armed.wait.at_least) as i32) < 0;
+            if let Some(recorder) = recorder.as_mut().filter(|_| !is_short) {
+                recorder.met(armed.task, &armed.wait);
+            }
+            is_short
+        });
         Ok(self.armed.len() < before)
     }
 
@@ -152,11 +167,12 @@ impl<'g> Drive<'g> {
             return Ok(true);
         }
         let has_ended = match self.events.get(&index) {
-            Some(event) => event.is_complete().map_err(at_task(index, task))?,
+            Some(event) => event.is_complete().map_err(at_task(index, task.site))?,
             // It has no kernel.
             None => self.have_ended(task),
         };
         if has_ended {
+            self.recorder.iter_mut().for_each(|recorder| recorder.ended(index));
             self.check_kernel(index)?;
             self.stages[index] = Stage::Ended;
             self.send(index)?;
@@ -198,22 +214,14 @@ impl<'g> Drive<'g> {
         let task = &self.tasks[index];
         let Some(predicate) = &task.predicate else { return Ok(true) };
         let (addr, size) = element::place(&predicate.tensor, &predicate.index[..predicate.ndims])?;
-        let (from, mut bits) = (DeviceAddr(addr), [0; 8]);
-        let in_window = |windows: &&DeviceWindows| windows.ranges().any(|range| range.contains(&addr));
-        match self.on.windows.as_ref().filter(in_window) {
-            // The window may be a peer's, which only the communicator knows how to read.
-            Some(windows) => {
-                let read = windows.read(from, &mut bits[..size]);
-                read.map_err(|error| self.on.signal_error(task, error))?;
-            }
-            None => self.on.device.read(from, &mut bits[..size]).map_err(at_task(index, task))?,
-        }
+        let mut bits = [0; 8];
+        self.on.read(DeviceAddr(addr), &mut bits[..size], task.site, at_task(index, task.site))?;
         Ok(element::compares(predicate, u64::from_le_bytes(bits)))
     }
 
     fn launch(&mut self, index: usize, queue: Queue, kernel: KernelId) -> Result<(), OnDeviceError> {
         let task = &self.tasks[index];
-        let here = at_task(index, task);
+        let here = at_task(index, task.site);
         if self.deadline.has_passed() {
             return Err(self.too_late(index));
         }
@@ -241,19 +249,23 @@ impl<'g> Drive<'g> {
             event.record(stream).map_err(here)?;
             self.events.insert(index, event);
         }
+        self.recorder.iter_mut().for_each(|recorder| recorder.queued(index, queue));
         self.launches += 1;
         self.stages[index] = Stage::Launched(self.launches);
         Ok(())
     }
 
     /// Sends the signals of a task that has ended.
-    fn send(&self, index: usize) -> Result<(), OnDeviceError> {
+    fn send(&mut self, index: usize) -> Result<(), OnDeviceError> {
         let (task, Some(windows)) = (&self.tasks[index], &self.on.windows) else { return Ok(()) };
         if !task.signals.is_empty() && self.deadline.has_passed() {
             return Err(self.too_late(index));
         }
-        let sent = task.signals.iter().try_for_each(|signal| windows.send(signal, self.deadline));
-        sent.map_err(|error| self.on.signal_error(task, error))
+        for signal in &task.signals {
+            windows.send(signal, self.deadline).map_err(|error| self.on.refuse(task.site, error))?;
+            self.recorder.iter_mut().for_each(|recorder| recorder.sent(index, signal, windows));
+        }
+        Ok(())
     }
 
     /// What ends the run though nothing moves. Returns whether a signal has come meanwhile after all.
@@ -278,6 +290,9 @@ impl<'g> Drive<'g> {
                 }
                 other => self.ends_with(other),
             })?;
+            if let Some(rank) = self.awaited_in_vain(windows) {
+                return Err(self.ends_with(SignalError::EndedWithout { rank, waits: self.table(windows) }));
+            }
             if self.deadline.has_passed() && !self.armed.is_empty() {
                 let (limit, waits) = (self.deadline.limit(), self.table(windows));
                 return Err(self.ends_with(SignalError::TimedOut { limit, waits }));
@@ -289,10 +304,19 @@ impl<'g> Drive<'g> {
         }
     }
 
+    /// A rank that is waited for, and whose graph of this session is over.
+    fn awaited_in_vain(&self, windows: &DeviceWindows) -> Option<u32> {
+        let declarations = windows.declarations()?;
+        let awaited = self.armed.iter().filter_map(|armed| armed.from);
+        let mut awaited =
+            awaited.filter(|rank| self.session.members.contains(rank) && *rank != windows.rank());
+        awaited.find(|rank| declarations.is_over(*rank, self.session.number))
+    }
+
     /// An error of the run, at the first task that waits.
     fn ends_with(&self, error: SignalError) -> OnDeviceError {
         let first = self.armed.first().map_or(0, |armed| armed.task);
-        self.on.signal_error(&self.tasks[first], error)
+        self.on.refuse(self.tasks[first].site, error)
     }
 
     fn too_late(&self, index: usize) -> OnDeviceError {
@@ -323,16 +347,21 @@ impl<'g> Drive<'g> {
     /// Fails if the kernel of a task says so in its slab.
     fn check_kernel(&self, index: usize) -> Result<(), OnDeviceError> {
         let (Some(arguments), task) = (self.arguments.get(&index), &self.tasks[index]) else { return Ok(()) };
-        for (count, error) in arguments.completions().map_err(at_task(index, task))? {
+        for (count, error) in arguments.completions().map_err(at_task(index, task.site))? {
             if error != 0 {
                 return Err(OnDeviceError::Kernel { task: index, site: task.site, error });
             }
             if count != 0 {
-                let what = "a completion that waits for words";
+                let what = Missing::Completion;
                 return Err(OnDeviceError::NotOnDevice { what, site: task.site });
             }
         }
         Ok(())
+    }
+
+    /// What was recorded, if it was asked for.
+    pub(super) fn take_recording(&mut self) -> Option<Recording> {
+        Some(self.recorder.take()?.finish(self.tasks))
     }
 
     /// The streams have ended: fails with the first task whose kernel says so, and releases the events.

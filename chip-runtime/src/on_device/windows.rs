@@ -1,9 +1,10 @@
 //! The windows of this chip and its peers on their devices, and what is done with words of them.
 
-use crate::signals::{Domain, Signal, SignalError, SignalOp, Signaller, Wait};
+use crate::signals::{Declarations, Domain, Peers, Signal, SignalError, SignalOp, Signaller, Wait};
 use comm_context::abi::{CommContext, DeviceAddr};
 use comm_context::comm::{CommError, Communicator, DeviceWords, Timeout};
-use deadline::Deadline;
+use deadline::{Deadline, monotonic_ns};
+use shared_memory::Region;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,6 +17,8 @@ pub(super) struct DeviceWindows {
     comm: Arc<Box<dyn Communicator>>,
     /// The base window first; without bases where there is none.
     domains: Vec<Windows>,
+    /// Where graphs tell each other what they signal, if they do.
+    declarations: Option<Declarations>,
 }
 
 #[derive(Debug)]
@@ -30,10 +33,16 @@ struct Windows {
     bases: Vec<DeviceAddr>,
 }
 
+impl Windows {
+    fn no_rank(&self, rank: u32) -> SignalError {
+        SignalError::NoSuchRank { rank, nranks: self.members.len() as u32, window: self.name.clone() }
+    }
+}
+
 impl DeviceWindows {
     pub(super) fn over(comm: Arc<Box<dyn Communicator>>) -> Result<Self, SignalError> {
         let base = comm.window();
-        let mut windows = Self { comm, domains: Vec::new() };
+        let mut windows = Self { comm, domains: Vec::new(), declarations: None };
         match base {
             Ok(window) => {
                 let everybody: Vec<u32> = (0..windows.comm.nranks()).collect();
@@ -60,7 +69,8 @@ impl DeviceWindows {
         let decoded = CommContext::decode(&bytes).map_err(CommError::impossible)?;
         let nranks = decoded.nranks();
         if members.len() != nranks as usize {
-            return Err(SignalError::NoSuchRank { rank: members.len() as u32, nranks });
+            let (rank, window) = (members.len() as u32, name.to_owned());
+            return Err(SignalError::NoSuchRank { rank, nranks, window });
         }
         self.domains.push(Windows {
             name: name.to_owned(),
@@ -71,6 +81,17 @@ impl DeviceWindows {
             bases: decoded.windows_in[..members.len()].iter().copied().map(DeviceAddr).collect(),
         });
         Ok(Domain(self.domains.len() as u32 - 1))
+    }
+
+    /// Graphs tell each other what they signal, through words that lie at `words_at` of a region that all ranks share.
+    pub(super) fn exchange_over(&mut self, words: Arc<Region>, words_at: usize) -> Result<(), SignalError> {
+        let (rank, nranks) = (self.rank(), self.comm.nranks());
+        self.declarations = Some(Declarations::new(words, words_at, rank, nranks)?);
+        Ok(())
+    }
+
+    pub(super) fn declarations(&self) -> Option<&Declarations> {
+        self.declarations.as_ref()
     }
 
     pub(super) fn forget_domains(&mut self) {
@@ -105,11 +126,11 @@ impl DeviceWindows {
         bytes: u64,
     ) -> Result<DeviceAddr, SignalError> {
         let windows = self.domain(domain)?;
-        let (size, nranks) = (windows.size, windows.members.len() as u32);
+        let size = windows.size;
         if offset.checked_add(bytes).is_none_or(|end| end > size) {
-            return Err(SignalError::OutsideWindow { offset, size });
+            return Err(SignalError::OutsideWindow { offset, size, window: windows.name.clone() });
         }
-        let base = windows.bases.get(rank as usize).ok_or(SignalError::NoSuchRank { rank, nranks })?;
+        let base = windows.bases.get(rank as usize).ok_or_else(|| windows.no_rank(rank))?;
         Ok(DeviceAddr(base.0 + offset))
     }
 
@@ -120,16 +141,17 @@ impl DeviceWindows {
 
     /// The word of a wait, and the rank of the communicator that signals it, if it names one.
     pub(super) fn awaited(&self, wait: &Wait) -> Result<(DeviceAddr, Option<u32>), SignalError> {
-        let windows = self.domain(wait.domain)?;
-        let nranks = windows.members.len() as u32;
         let from = match wait.from {
             Signaller::Unknown => None,
-            Signaller::Rank(rank) => {
-                let member = windows.members.get(rank as usize).copied();
-                Some(member.ok_or(SignalError::NoSuchRank { rank, nranks })?)
-            }
+            Signaller::Rank(rank) => Some(self.member(wait.domain, rank)?),
         };
-        Ok((self.word(wait.domain, windows.me, wait.offset)?, from))
+        Ok((self.word(wait.domain, self.domain(wait.domain)?.me, wait.offset)?, from))
+    }
+
+    /// A rank of a domain as one of the communicator.
+    pub(super) fn member(&self, domain: Domain, rank: u32) -> Result<u32, SignalError> {
+        let windows = self.domain(domain)?;
+        windows.members.get(rank as usize).copied().ok_or_else(|| windows.no_rank(rank))
     }
 
     /// Refuses a signal that cannot be.
@@ -150,6 +172,11 @@ impl DeviceWindows {
         Ok(self.comm.read(from, into)?)
     }
 
+    /// Copies bytes of the host to a window.
+    pub(super) fn write(&self, to: DeviceAddr, bytes: &[u8]) -> Result<(), SignalError> {
+        Ok(self.comm.write(to, bytes)?)
+    }
+
     /// Sends a signal. It has arrived when this returns.
     pub(super) fn send(&self, signal: &Signal, until: Deadline) -> Result<(), SignalError> {
         let word = self.word(signal.domain, signal.rank, signal.offset)?;
@@ -164,6 +191,11 @@ impl DeviceWindows {
         Ok(())
     }
 
+    /// What the word of a signal holds, some time after it was sent.
+    pub(super) fn value(&self, signal: &Signal) -> Result<u32, SignalError> {
+        self.load(self.word(signal.domain, signal.rank, signal.offset)?)
+    }
+
     /// Fails when one of these ranks is gone or the run was cancelled; tells this chip's kernels if it was.
     pub(super) fn check_ranks(&self, ranks: &[u32], until: Deadline) -> Result<(), SignalError> {
         self.comm.relay_abort()?;
@@ -174,6 +206,10 @@ impl DeviceWindows {
         (0..self.comm.nranks()).filter(|rank| *rank != self.rank()).collect()
     }
 
+    pub(super) fn holds(&self, at: DeviceAddr) -> bool {
+        self.ranges().any(|range| range.contains(&at.0))
+    }
+
     fn words(&self) -> Result<&dyn DeviceWords, SignalError> {
         self.comm.device_words().ok_or(SignalError::NoWindow { domain: Domain::BASE })
     }
@@ -181,6 +217,20 @@ impl DeviceWindows {
     fn domain(&self, domain: Domain) -> Result<&Windows, SignalError> {
         let windows = self.domains.get(domain.0 as usize).filter(|windows| !windows.bases.is_empty());
         windows.ok_or(SignalError::NoWindow { domain })
+    }
+}
+
+impl Peers for DeviceWindows {
+    fn check_rank(&self, rank: u32) -> Result<(), SignalError> {
+        self.check_ranks(&[rank], Deadline::since(monotonic_ns(), MOMENT))
+    }
+
+    fn patiently(&self, until: Deadline) -> mailbox_atomics::Wait<'_> {
+        mailbox_atomics::Wait::until(until)
+    }
+
+    fn window_name(&self, domain: Domain) -> String {
+        self.name(domain).to_owned()
     }
 }
 

@@ -98,6 +98,10 @@ impl Known<'_> {
 }
 
 /// An argument list, and what its addresses lead to.
+#[expect(
+    clippy::vec_box,
+    reason = "the list has the addresses of the elements, which must stay where they are"
+)]
 struct List {
     ring: abi::TaskArgs,
     prebuilt: abi::PrebuiltTaskArgs,

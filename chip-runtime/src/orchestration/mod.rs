@@ -8,6 +8,8 @@
 pub(crate) mod lane;
 
 #[cfg(feature = "cxx")]
+mod builder;
+#[cfg(feature = "cxx")]
 mod decode;
 #[cfg(feature = "cxx")]
 mod error;

@@ -6,12 +6,17 @@
 #![allow(unsafe_code)]
 
 use super::LoadError;
+use super::builder::Builder;
+#[cfg(feature = "ascend")]
+use super::builder::on_device::DeviceBuilder;
 use super::library::Object;
 use super::ops::{Context, interned};
 use super::shim::{self, Config, Function};
 use crate::args::TensorArg;
 use crate::error::{ArgumentError, ErrorKind, RuntimeError};
 use crate::graph::Graph;
+#[cfg(feature = "ascend")]
+use crate::on_device::{DeviceGraph, OnDeviceError};
 use bytemuck::Zeroable;
 use comm_context::abi::TensorDesc;
 use comm_context::abi::orchestration::{
@@ -98,6 +103,34 @@ impl Orchestration {
     pub fn call(
         &self,
         graph: &mut Graph<'_>,
+        tensors: &[TensorArg],
+        scalars: &[u64],
+    ) -> Result<(), RuntimeError> {
+        self.build(graph, tensors, scalars)
+    }
+
+    /// The same for a graph of a device. The object is code of the host, in the layouts of the prebuilt flavour, and the numbers of
+    /// kernels are those of [`GraphDevice::set_kernel`](crate::on_device::GraphDevice::set_kernel). Tensors may lie in host memory that
+    /// the graph has [imported](crate::on_device::DeviceGraph::import_host); the entry gets no other address that it could follow.
+    #[cfg(feature = "ascend")]
+    pub fn call_on_device(
+        &self,
+        graph: &mut DeviceGraph<'_>,
+        tensors: &[TensorArg],
+        scalars: &[u64],
+    ) -> Result<(), OnDeviceError> {
+        let mut builder = DeviceBuilder { graph, error: None };
+        let built = self.build(&mut builder, tensors, scalars);
+        builder.graph.set_site(None);
+        match builder.error {
+            Some(error) => Err(error),
+            None => Ok(built?),
+        }
+    }
+
+    fn build(
+        &self,
+        graph: &mut dyn Builder,
         tensors: &[TensorArg],
         scalars: &[u64],
     ) -> Result<(), RuntimeError> {

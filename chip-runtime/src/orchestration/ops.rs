@@ -7,12 +7,12 @@
 //! happened and becomes the error of the graph.
 #![allow(unsafe_code)]
 
+use super::builder::Builder;
 use super::decode::{self, Flavour};
 use super::outputs::Outputs;
 use super::shim;
 use crate::args::{TaskArgs, TensorArg};
 use crate::error::{ArgumentError, ErrorKind, RuntimeError};
-use crate::graph::Graph;
 use crate::limits::{FrontEnd, ScopeMode};
 use crate::signals::{Domain, Signal, SignalOp, Signaller, Wait};
 use crate::task::{Site, Submitted, TaskId};
@@ -47,7 +47,7 @@ unsafe impl Sync for Context {}
 
 /// An entry that runs.
 struct Active {
-    graph: *mut Graph<'static>,
+    graph: *mut dyn Builder,
     flavour: Flavour,
     /// Kept from task to task with its memory. Has the waits and signals of the next one.
     args: TaskArgs,
@@ -101,7 +101,7 @@ impl Context {
     /// The caller sees to it that a context is in one call at a time.
     pub(super) fn run(
         &'static self,
-        graph: &mut Graph<'_>,
+        graph: &mut dyn Builder,
         name: &'static str,
         entry: impl FnOnce(*mut c_void) -> Result<(), String>,
     ) -> Result<(), RuntimeError> {
@@ -120,7 +120,8 @@ impl Context {
             ..RuntimeHandle::zeroed()
         };
         let active = Active {
-            graph: std::ptr::from_mut(graph).cast(),
+            // SAFETY: only the lifetime is another; nobody uses it after this function, see `call`.
+            graph: unsafe { std::mem::transmute::<*mut (dyn Builder + '_), *mut dyn Builder>(graph) },
             flavour,
             args: TaskArgs::new(),
             outputs: Outputs::default(),
@@ -207,7 +208,7 @@ unsafe fn call<T>(
     runtime: *const Context,
     name: &'static str,
     refused: T,
-    work: impl FnOnce(&mut Active, &mut Graph<'_>) -> Result<T, RuntimeError>,
+    work: impl FnOnce(&mut Active, &mut dyn Builder) -> Result<T, RuntimeError>,
 ) -> T {
     // SAFETY: null, or a context, which lives as long as the process.
     let Some(context) = (unsafe { runtime.as_ref() }) else { return refused };
@@ -241,7 +242,7 @@ pub(super) unsafe extern "C" fn submit_task(
     kernels: *const KernelIds,
     args: *const c_void,
 ) -> TaskOutputs {
-    let work = |active: &mut Active, graph: &mut Graph<'_>| {
+    let work = |active: &mut Active, graph: &mut dyn Builder| {
         // SAFETY: the contract of `submit_task`: kernels, and an argument list of the runtime's flavour.
         let kernels = unsafe {
             decode::task_args(args, active.flavour, &mut active.args).and(decode::kernels(kernels))
@@ -255,7 +256,7 @@ pub(super) unsafe extern "C" fn submit_task(
 }
 
 pub(super) unsafe extern "C" fn submit_dummy_task(rt: *mut Context, args: *const c_void) -> TaskOutputs {
-    let work = |active: &mut Active, graph: &mut Graph<'_>| {
+    let work = |active: &mut Active, graph: &mut dyn Builder| {
         // SAFETY: the contract of `submit_dummy_task`.
         let decoded = unsafe { decode::task_args(args, active.flavour, &mut active.args) };
         let submitted = decoded.and_then(|()| graph.submit_dummy(&active.args));
@@ -267,7 +268,7 @@ pub(super) unsafe extern "C" fn submit_dummy_task(rt: *mut Context, args: *const
 }
 
 pub(super) unsafe extern "C" fn alloc_tensors(rt: *mut Context, args: *const c_void) -> TaskOutputs {
-    let work = |active: &mut Active, graph: &mut Graph<'_>| {
+    let work = |active: &mut Active, graph: &mut dyn Builder| {
         let mut list = TaskArgs::new();
         // SAFETY: the contract of `alloc_tensors`.
         unsafe { decode::task_args(args, active.flavour, &mut list)? };
@@ -286,7 +287,7 @@ pub(super) unsafe extern "C" fn alloc_tensors(rt: *mut Context, args: *const c_v
 }
 
 pub(super) unsafe extern "C" fn scope_begin(rt: *mut Context) {
-    let work = |active: &mut Active, graph: &mut Graph<'_>| {
+    let work = |active: &mut Active, graph: &mut dyn Builder| {
         // SAFETY: the handle is C++'s, and this thread of C++ is in this call.
         let mode = unsafe {
             let mode = &raw mut (*(*rt).handle.get()).pending_scope_mode;
@@ -301,7 +302,7 @@ pub(super) unsafe extern "C" fn scope_begin(rt: *mut Context) {
 }
 
 pub(super) unsafe extern "C" fn scope_end(rt: *mut Context) {
-    let work = |active: &mut Active, graph: &mut Graph<'_>| {
+    let work = |active: &mut Active, graph: &mut dyn Builder| {
         active.outputs.scope_end();
         graph.scope_end()
     };
@@ -310,7 +311,7 @@ pub(super) unsafe extern "C" fn scope_end(rt: *mut Context) {
 }
 
 unsafe extern "C" fn orchestration_done(rt: *mut Context) {
-    let work = |active: &mut Active, _: &mut Graph<'_>| {
+    let work = |active: &mut Active, _: &mut dyn Builder| {
         active.done = true;
         Ok(())
     };
@@ -329,7 +330,7 @@ pub(super) unsafe extern "C" fn get_tensor_data(
     ndims: u32,
     indices: *const u32,
 ) -> u64 {
-    let work = |_: &mut Active, graph: &mut Graph<'_>| {
+    let work = |_: &mut Active, graph: &mut dyn Builder| {
         // SAFETY: the contract of `get_tensor_data`.
         let (desc, index) = unsafe { (decode::tensor(0, tensor as u64)?, decode::indices(ndims, indices)?) };
         graph.get_element(&desc, &index[..ndims as usize])
@@ -345,7 +346,7 @@ pub(super) unsafe extern "C" fn set_tensor_data(
     indices: *const u32,
     value: u64,
 ) {
-    let work = |_: &mut Active, graph: &mut Graph<'_>| {
+    let work = |_: &mut Active, graph: &mut dyn Builder| {
         // SAFETY: the contract of `set_tensor_data`.
         let (desc, index) = unsafe { (decode::tensor(0, tensor as u64)?, decode::indices(ndims, indices)?) };
         graph.set_element(&desc, &index[..ndims as usize], value)
@@ -361,7 +362,7 @@ unsafe extern "C" fn available_cluster_count(rt: *mut Context) -> i32 {
 
 unsafe extern "C" fn available_aiv_count(rt: *mut Context) -> i32 {
     // SAFETY: as in `submit_task`.
-    unsafe { call(rt, "available_aiv_count", 0, |_, graph| Ok(graph.aiv_count() as i32)) }
+    unsafe { call(rt, "available_aiv_count", 0, |_, graph| Ok(2 * graph.cluster_count() as i32)) }
 }
 
 /// Where the calls of this thread that follow come from.
@@ -404,7 +405,7 @@ unsafe extern "C" fn set_site(rt: *mut Context, file: *const c_char, line: i32) 
 }
 
 pub(super) unsafe extern "C" fn wait(rt: *mut Context, wait: *const WaitSpec) {
-    let work = |active: &mut Active, _: &mut Graph<'_>| {
+    let work = |active: &mut Active, _: &mut dyn Builder| {
         // SAFETY: the contract of `wait`: null or a description of one.
         if let Some(wait) = unsafe { wait.as_ref() } {
             let from = u32::try_from(wait.signaller).map_or(Signaller::Unknown, Signaller::Rank);
@@ -418,7 +419,7 @@ pub(super) unsafe extern "C" fn wait(rt: *mut Context, wait: *const WaitSpec) {
 }
 
 pub(super) unsafe extern "C" fn signal(rt: *mut Context, signal: *const SignalSpec) {
-    let work = |active: &mut Active, _: &mut Graph<'_>| {
+    let work = |active: &mut Active, _: &mut dyn Builder| {
         // SAFETY: the contract of `signal`: null or a description of one.
         if let Some(signal) = unsafe { signal.as_ref() } {
             let op = if signal.set != 0 { SignalOp::Set(signal.value) } else { SignalOp::Add(signal.value) };
@@ -437,7 +438,7 @@ pub(super) unsafe extern "C" fn publish_task(rt: *mut Context, task: u64) {
 }
 
 pub(super) unsafe extern "C" fn add_dependency(rt: *mut Context, after: u64, before: u64) {
-    let work = |_: &mut Active, graph: &mut Graph<'_>| graph.add_dependency(TaskId(after), TaskId(before));
+    let work = |_: &mut Active, graph: &mut dyn Builder| graph.add_dependency(TaskId(after), TaskId(before));
     // SAFETY: as in `submit_task`.
     unsafe { call(rt, "add_dependency", (), work) }
 }

@@ -8,35 +8,60 @@
 //! A word is posted as a number that all chips make of its domain, rank and offset. Two words with the same number would
 //! hide a mistake, which the proof of the deadlock then finds.
 
-use super::{Domain, Poller, SignalError, Signaller, Signals, Wait};
+use super::{Domain, Poller, SignalError, Signals};
 use crate::task::TaskId;
 use deadline::{Deadline, monotonic_ns};
 use fault_points::fault_point;
-use mailbox_atomics::{Listener, MessageSlot, POLL_INTERVAL, ParkFlag, WordU32};
+use mailbox_atomics::{Listener, MessageSlot, POLL_INTERVAL, ParkFlag, SignalWords, WordU32};
+use shared_memory::{Region, Shared};
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Words that fit. Of a graph that signals more, nobody knows which.
 const MOST: usize = 509;
-/// In place of how many there are.
-const ANY: u64 = u64::MAX;
+/// In place of how many there are: nobody knows which.
+const ANY: u64 = u32::MAX as u64;
+/// Beside how many there are: the graph is over, and has signalled what it ever will.
+const OVER: u64 = 1 << 63;
 /// Between two looks at a chip that posts without a call: the first pause, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
 
 /// The session and how many words, then the words.
-pub(super) type Slot = MessageSlot<2, MOST>;
+type Slot = MessageSlot<2, MOST>;
 
 /// What a chip has for it in memory that all share: its slot, and how often it was called to look at those of others.
 pub(super) const BYTES: usize = CALLS_AT + 128;
-pub(super) const CALLS_AT: usize = size_of::<Slot>();
-pub(super) const PARKED_AT: usize = CALLS_AT + 4;
+const CALLS_AT: usize = size_of::<Slot>();
+const PARKED_AT: usize = CALLS_AT + 4;
+
+/// The chip that a graph is on, as the exchange sees it.
+pub(crate) trait Peers {
+    /// Fails when this rank is gone or the run was cancelled.
+    fn check_rank(&self, rank: u32) -> Result<(), SignalError>;
+
+    /// A wait that spins while that pays here.
+    fn patiently(&self, until: Deadline) -> mailbox_atomics::Wait<'_>;
+
+    /// The name of a window.
+    fn window_name(&self, domain: Domain) -> String;
+}
+
+/// Where the chips of a group post what their graphs signal: in memory that all of them share.
+pub(crate) struct Declarations {
+    words: Arc<Region>,
+    at: usize,
+    rank: u32,
+    nranks: u32,
+}
 
 /// A wait of a prebuilt graph for a word that another graph signals.
 #[derive(Debug)]
-pub(crate) struct Expected {
+struct Expected {
     task: TaskId,
-    wait: Wait,
+    domain: Domain,
+    offset: u64,
     /// A rank of the communicator.
     from: u32,
     word: u64,
@@ -45,9 +70,10 @@ pub(crate) struct Expected {
 /// What a prebuilt graph signals and waits for.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    signals: Arc<Signals>,
     session: u64,
+    /// The chips of the session, and this one: ranks of the communicator.
     members: Vec<u32>,
+    rank: u32,
     own: BTreeSet<u64>,
     expected: Vec<Expected>,
 }
@@ -55,114 +81,122 @@ pub(crate) struct Exchange {
 impl Poller {
     /// Begins to exchange what a prebuilt graph signals and waits for.
     pub(crate) fn exchange(&self) -> Exchange {
-        let (session, members) = (self.session, self.members.clone());
-        let (own, expected) = (BTreeSet::new(), Vec::new());
-        Exchange { signals: self.signals.clone(), session, members, own, expected }
+        Exchange::new(self.session, &self.members, self.signals.rank)
     }
 
     /// Tells the chips of the session which words this graph signals.
     pub(crate) fn declare(&mut self, exchange: &Exchange) {
-        let words: Vec<u64> = exchange.own.iter().copied().collect();
-        self.post((words.len() <= MOST).then_some(&words));
+        self.declared = true;
+        self.signals.declarations.declare(exchange);
     }
 
     /// Tells them that nobody knows, unless they know.
     pub(crate) fn declare_any(&mut self) {
         if !self.declared {
-            self.post(None);
-        }
-    }
-
-    fn post(&mut self, words: Option<&[u64]>) {
-        self.declared = true;
-        let others = self.members.iter().filter(|rank| **rank != self.signals.rank);
-        let others: Vec<u32> = others.copied().filter(|rank| *rank < self.signals.nranks).collect();
-        let Ok(slot) = self.signals.slot(self.signals.rank) else { return };
-        if others.is_empty() {
-            return;
-        }
-        let count = words.map_or(ANY, |words| words.len() as u64);
-        // The time numbers what is posted: it only grows, also when another process takes this one's place.
-        slot.post(monotonic_ns(), [self.session, count], words.unwrap_or_default());
-        // Who expects nothing of the kind is not called: a chip that does looks once in a while.
-        if words.is_some() {
-            for (calls, parked) in others.iter().filter_map(|rank| self.signals.calls(*rank).ok()) {
-                calls.add_and_notify(1, [Listener::new(parked)]);
-            }
+            self.declared = true;
+            self.signals.declarations.declare_any(self.session, &self.members);
         }
     }
 }
 
-impl Exchange {
-    /// The graph signals this word of `to`, a rank of the communicator.
-    pub(crate) fn signals(&mut self, domain: Domain, to: u32, offset: u64) {
-        self.own.insert(number(self.signals.table().name(domain), to, offset));
+impl Declarations {
+    /// For rank `rank` of those whose words, as [`Signals::over`] has them, lie at `words_at`: behind the words that notify.
+    pub(crate) fn new(
+        words: Arc<Region>,
+        words_at: usize,
+        rank: u32,
+        nranks: u32,
+    ) -> Result<Self, SignalError> {
+        let checked = words.word_slice::<SignalWords>(words_at, nranks as usize).map(drop);
+        let at = words_at + nranks as usize * size_of::<SignalWords>();
+        let checked = checked.and_then(|()| words.word_slice::<WordU32>(at, nranks as usize * BYTES / 4));
+        checked.map_err(|error| SignalError::Memory(error.to_string()))?;
+        Ok(Self { words, at, rank, nranks })
     }
 
-    /// Its `task` waits for this.
-    pub(crate) fn waits(&mut self, task: TaskId, wait: &Wait) -> Result<(), SignalError> {
-        let Signaller::Rank(rank) = wait.from else { return Ok(()) };
-        let table = self.signals.table();
-        let word = number(table.name(wait.domain), self.signals.rank, wait.offset);
-        let from = table.member(wait.domain, rank)?;
-        self.expected.push(Expected { task, wait: *wait, from, word });
-        Ok(())
+    /// Tells the chips of the session which words a graph signals.
+    pub(crate) fn declare(&self, exchange: &Exchange) {
+        let words: Vec<u64> = exchange.own.iter().copied().collect();
+        self.post(exchange.session, &exchange.members, (words.len() <= MOST).then_some(&words));
     }
 
-    /// Reads what the others have declared, as far as this graph waits for them. A wait that nobody meets is an error, with
-    /// the task.
-    pub(crate) fn check(&self, deadline: Deadline) -> Result<(), (SignalError, Option<TaskId>)> {
-        let ranks: BTreeSet<u32> = self.expected.iter().map(|expected| expected.from).collect();
-        for rank in ranks {
-            let all_of = || self.expected.iter().filter(move |expected| expected.from == rank);
-            let declared = if rank == self.signals.rank {
-                Some(self.own.clone())
-            } else if self.members.contains(&rank) {
-                self.declared_by(rank, deadline).map_err(|error| {
-                    let task = all_of().next().map(|expected| expected.task);
-                    (error, task)
-                })?
-            } else {
-                Some(BTreeSet::new())
-            };
-            let Some(declared) = declared else { continue };
-            if let Some(missing) = all_of().find(|expected| !declared.contains(&expected.word)) {
-                let window = self.signals.table().name(missing.wait.domain).to_owned();
-                let (offset, has_graph) = (missing.wait.offset, self.members.contains(&rank));
-                let error = SignalError::NobodySignals { from: rank, window, offset, has_graph };
-                return Err((error, Some(missing.task)));
+    /// Tells them that nobody knows.
+    pub(crate) fn declare_any(&self, session: u64, members: &[u32]) {
+        self.post(session, members, None);
+    }
+
+    /// Tells them that the graph is over, beside what it said: a wait for it that is not met now never is.
+    #[cfg(feature = "ascend")]
+    pub(crate) fn declare_over(&self, session: u64, members: &[u32]) {
+        let said =
+            self.slot(self.rank).ok().and_then(|slot| slot.read(0, |header| known_words(header, session)));
+        let (count, words) = said.map_or((ANY, Vec::new()), |said| (said.header[1], said.payload));
+        self.post_header([session, count | OVER], members, &words);
+    }
+
+    /// Whether the graph that a rank had in a session is over.
+    #[cfg(feature = "ascend")]
+    pub(crate) fn is_over(&self, rank: u32, session: u64) -> bool {
+        let is_over = |header: &[u64; 2]| {
+            (header[0] > session || (header[0] == session && header[1] & OVER != 0)).then_some(0)
+        };
+        self.slot(rank).is_ok_and(|slot| slot.read(0, is_over).is_some())
+    }
+
+    fn post(&self, session: u64, members: &[u32], words: Option<&[u64]>) {
+        let count = words.map_or(ANY, |words| words.len() as u64);
+        let others = self.post_header([session, count], members, words.unwrap_or_default());
+        // Who expects nothing of the kind is not called: a chip that does looks once in a while.
+        if words.is_some() {
+            for (calls, parked) in others.iter().filter_map(|rank| self.calls(*rank).ok()) {
+                calls.add_and_notify(1, [Listener::new(parked)]);
             }
         }
-        Ok(())
+    }
+
+    /// Posts, and returns for whom: a graph without others posts nothing.
+    fn post_header(&self, header: [u64; 2], members: &[u32], words: &[u64]) -> Vec<u32> {
+        let others = members.iter().filter(|rank| **rank != self.rank);
+        let others: Vec<u32> = others.copied().filter(|rank| *rank < self.nranks).collect();
+        if let (Ok(slot), false) = (self.slot(self.rank), others.is_empty()) {
+            // The time numbers what is posted: it only grows, also when another process takes this one's place.
+            slot.post(monotonic_ns(), header, words);
+        }
+        others
     }
 
     /// The words that the graph of `rank` signals; `None` when nobody knows, or that graph is over.
-    fn declared_by(&self, rank: u32, deadline: Deadline) -> Result<Option<BTreeSet<u64>>, SignalError> {
-        let slot = self.signals.slot(rank)?;
-        let (calls, parked) = self.signals.calls(self.signals.rank)?;
-        let is_known = |header: &[u64; 2]| header[0] == self.session && header[1] != ANY;
-        let len = |header: &[u64; 2]| {
-            (header[0] >= self.session).then_some(if is_known(header) { header[1] as usize } else { 0 })
-        };
+    fn of_rank(
+        &self,
+        rank: u32,
+        session: u64,
+        peers: &dyn Peers,
+        deadline: Deadline,
+    ) -> Result<Option<BTreeSet<u64>>, SignalError> {
+        let slot = self.slot(rank)?;
+        let (calls, parked) = self.calls(self.rank)?;
+        let len =
+            |header: &[u64; 2]| (header[0] >= session).then(|| known_words(header, session).unwrap_or(0));
         let (mut pause, mut next_check_ns) = (PAUSES.0, 0);
         loop {
             let seen = calls.load();
             if let Some(posted) = slot.read(0, len) {
-                return Ok(is_known(&posted.header).then(|| posted.payload.into_iter().collect()));
+                let is_known = known_words(&posted.header, session).is_some();
+                return Ok(is_known.then(|| posted.payload.into_iter().collect()));
             }
             fault_point!("graph.exchange.waits");
             let now_ns = monotonic_ns();
             if now_ns >= next_check_ns {
                 next_check_ns = now_ns + POLL_INTERVAL.as_nanos() as u64;
-                self.signals.check_ranks(&[rank])?;
+                peers.check_rank(rank)?;
             }
             if deadline.has_passed() {
                 let waits = format!("rank {rank} has not said which words its graph signals");
                 return Err(SignalError::TimedOut { limit: deadline.limit(), waits });
             }
             let until = Deadline::since(now_ns, pause.min(deadline.left()));
-            let wait = self.signals.patiently(until);
-            let is_there = || slot.read(0, |header| (header[0] >= self.session).then_some(0)).is_some();
+            let wait = peers.patiently(until);
+            let is_there = || slot.read(0, |header| (header[0] >= session).then_some(0)).is_some();
             // How it ends does not matter: the loop looks at everything.
             let _ = wait.on(calls, Some(&mut ParkFlag::new(parked)), |calls| {
                 (calls != seen || is_there()).then_some(())
@@ -170,17 +204,96 @@ impl Exchange {
             pause = (2 * pause).min(PAUSES.1);
         }
     }
-}
 
-impl Signals {
     fn slot(&self, rank: u32) -> Result<&Slot, SignalError> {
-        self.shared(rank, 0)
+        self.part(rank, 0)
     }
 
     /// How often a chip was called to look, and whether it is parked.
     fn calls(&self, rank: u32) -> Result<(&WordU32, &WordU32), SignalError> {
-        Ok((self.shared(rank, CALLS_AT)?, self.shared(rank, PARKED_AT)?))
+        Ok((self.part(rank, CALLS_AT)?, self.part(rank, PARKED_AT)?))
     }
+
+    fn part<T: Shared>(&self, rank: u32, at: usize) -> Result<&T, SignalError> {
+        let at = self.at + rank as usize * BYTES + at;
+        let known = (rank < self.nranks).then(|| self.words.words(at).ok()).flatten();
+        known.ok_or_else(|| SignalError::of_group(rank, self.nranks))
+    }
+}
+
+impl fmt::Debug for Declarations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Declarations").field("rank", &self.rank).finish_non_exhaustive()
+    }
+}
+
+impl Exchange {
+    /// That of the graph that `rank` runs in a session.
+    pub(crate) fn new(session: u64, members: &[u32], rank: u32) -> Self {
+        Self { session, members: members.to_vec(), rank, own: BTreeSet::new(), expected: Vec::new() }
+    }
+
+    /// The graph signals this word of `to`, a rank of the communicator.
+    pub(crate) fn signals(&mut self, window: &str, to: u32, offset: u64) {
+        self.own.insert(number(window, to, offset));
+    }
+
+    /// Its `task` waits for a word of this chip that the graph of `from`, a rank of the communicator, signals.
+    pub(crate) fn waits(&mut self, task: TaskId, (domain, window): (Domain, &str), from: u32, offset: u64) {
+        let word = number(window, self.rank, offset);
+        self.expected.push(Expected { task, domain, offset, from, word });
+    }
+
+    /// Reads what the others have declared, as far as this graph waits for them. A wait that nobody meets is an error, with
+    /// the task.
+    pub(crate) fn check(
+        &self,
+        declarations: &Declarations,
+        peers: &dyn Peers,
+        deadline: Deadline,
+    ) -> Result<(), (SignalError, TaskId)> {
+        let ranks: BTreeSet<u32> = self.expected.iter().map(|expected| expected.from).collect();
+        for rank in ranks {
+            let all_of = || self.expected.iter().filter(move |expected| expected.from == rank);
+            let first = all_of().next().map_or(TaskId::new(0, 0), |expected| expected.task);
+            let has_graph = self.members.contains(&rank);
+            let declared = if rank == self.rank {
+                Some(self.own.clone())
+            } else if has_graph {
+                let declared = declarations.of_rank(rank, self.session, peers, deadline);
+                declared.map_err(|error| (error, first))?
+            } else {
+                Some(BTreeSet::new())
+            };
+            let Some(declared) = declared else { continue };
+            if let Some(missing) = all_of().find(|expected| !declared.contains(&expected.word)) {
+                let (window, offset) = (peers.window_name(missing.domain), missing.offset);
+                let error = SignalError::NobodySignals { from: rank, window, offset, has_graph };
+                return Err((error, missing.task));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Peers for Signals {
+    fn check_rank(&self, rank: u32) -> Result<(), SignalError> {
+        self.check_ranks(&[rank])
+    }
+
+    fn patiently(&self, until: Deadline) -> mailbox_atomics::Wait<'_> {
+        Signals::patiently(self, until)
+    }
+
+    fn window_name(&self, domain: Domain) -> String {
+        self.table().name(domain).to_owned()
+    }
+}
+
+/// How many words a chip has posted for a session; `None` where nobody knows.
+fn known_words(header: &[u64; 2], session: u64) -> Option<usize> {
+    let count = header[1] & !OVER;
+    (header[0] == session && count <= MOST as u64).then_some(count as usize)
 }
 
 /// The same for a word on every chip (FNV-1a).

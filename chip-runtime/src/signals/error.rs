@@ -18,22 +18,26 @@ pub enum SignalError {
         domain: Domain,
     },
     /// A rank that the domain does not have.
-    #[error("there is no rank {rank}; the domain has {nranks}, counted from 0")]
+    #[error("there is no rank {rank}; window `{window}` has {nranks}, counted from 0")]
     NoSuchRank {
         /// The rank.
         rank: u32,
         /// How many there are.
         nranks: u32,
+        /// The window's name.
+        window: String,
     },
     /// A word that does not lie in the window.
     #[error(
-        "a word at {offset:#x} is outside the window, which has {size:#x} bytes; name one inside, or allocate more"
+        "a word at {offset:#x} is outside window `{window}`, which has {size:#x} bytes; name one inside, or allocate more"
     )]
     OutsideWindow {
         /// Where it would be.
         offset: u64,
         /// The window's size.
         size: u64,
+        /// Its name.
+        window: String,
     },
     /// A word that is not aligned.
     #[error("a word at {at:#x} is not at a multiple of 4; choose another")]
@@ -110,17 +114,30 @@ pub enum SignalError {
         /// What this chip waits for.
         waits: String,
     },
+    /// The graph of the rank that should have signalled is over.
+    #[error("rank {rank} has ended its graph without that signal, see its error if it has one: {waits}")]
+    EndedWithout {
+        /// A rank of the communicator.
+        rank: u32,
+        /// What was waited for.
+        waits: String,
+    },
     /// No memory for words and windows.
     #[error("{0}")]
     Memory(String),
 }
 
 impl SignalError {
+    /// There is no such rank in the group, all of which have the base window.
+    pub(super) fn of_group(rank: u32, nranks: u32) -> Self {
+        Self::NoSuchRank { rank, nranks, window: "base".to_owned() }
+    }
+
     /// 101: refused; 102: ended by a peer, a cancel or the deadline; 103: a deadlock.
     pub fn code(&self) -> i32 {
         match self {
             Self::Comm { .. } | Self::TimedOut { .. } => 102,
-            Self::Deadlock(_) | Self::StuckElsewhere { .. } => 103,
+            Self::Deadlock(_) | Self::StuckElsewhere { .. } | Self::EndedWithout { .. } => 103,
             _ => 101,
         }
     }
@@ -131,7 +148,7 @@ impl SignalError {
             Self::Comm { cause, .. } => Failure::from((**cause).clone()).root_cause().code,
             Self::TimedOut { .. } => ErrorCode::TimedOut,
             Self::Deadlock(_) => ErrorCode::Task,
-            Self::StuckElsewhere { .. } => ErrorCode::PeerLeft,
+            Self::StuckElsewhere { .. } | Self::EndedWithout { .. } => ErrorCode::PeerLeft,
             Self::Memory(_) => ErrorCode::OutOfMemory,
             _ => ErrorCode::Invalid,
         }

@@ -24,15 +24,16 @@ pub(crate) fn hostile_peer(bytes: &[u8]) {
         let declared = &declared[..declared.len().min(super::declared::BYTES)];
         let written = me.words.write(me.words_at + size_of::<SignalWords>(), words);
         written.unwrap_or_else(|error| panic!("{error}"));
-        let written = me.words.write(me.declared_at + super::declared::BYTES, declared);
+        let declared_at = me.words_at + me.nranks as usize * size_of::<SignalWords>();
+        let written = me.words.write(declared_at + super::declared::BYTES, declared);
         written.unwrap_or_else(|error| panic!("{error}"));
 
         let wait = Wait { domain: Domain::BASE, offset: 64, at_least: 1, from: Signaller::Rank(1) };
         let mut poller = Poller::new(me.clone());
         poller.begin(SESSION, &[0, 1], soon());
         let mut exchange = poller.exchange();
-        exchange.waits(TaskId(0), &wait).unwrap_or_else(|error| panic!("{error}"));
-        if let Err((error, _)) = exchange.check(soon()) {
+        exchange.waits(TaskId(0), (wait.domain, me.table().name(wait.domain)), 1, wait.offset);
+        if let Err((error, _)) = exchange.check(me.declarations(), &**me, soon()) {
             judge(&error);
         }
         let armed = poller.arm(TaskId(0), &wait).unwrap_or_else(|error| panic!("{error}"));

@@ -31,7 +31,7 @@ mod table;
 mod tests;
 
 pub use deadlock::{Deadlock, StuckWait};
-pub(crate) use declared::Exchange;
+pub(crate) use declared::{Declarations, Exchange, Peers};
 pub use error::SignalError;
 pub use poller::{Pause, Poller};
 pub use table::{NamedBuffer, RemoteAddressTable};
@@ -43,7 +43,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use deadline::Deadline;
 use fault_points::fault_point;
 use mailbox_atomics::{Placement, SignalWords, SpinBudget, WordU32, keep_apart};
-use shared_memory::{PAGE, Region, Shared};
+use shared_memory::{PAGE, Region};
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
@@ -172,7 +172,7 @@ impl Target<'_> {
 pub struct Signals {
     words: Arc<Region>,
     words_at: usize,
-    declared_at: usize,
+    declarations: Declarations,
     rank: u32,
     nranks: u32,
     /// Who knows which peers live; none in one process.
@@ -236,13 +236,10 @@ impl Signals {
         comm: Option<Arc<Box<dyn Communicator>>>,
         table: RemoteAddressTable,
     ) -> Result<Arc<Self>, SignalError> {
-        let checked = words.word_slice::<SignalWords>(words_at, nranks as usize);
-        checked.map_err(|error| SignalError::Memory(error.to_string()))?;
-        // What they declare stands behind all of them.
-        let declared_at = words_at + nranks as usize * size_of::<SignalWords>();
+        let declarations = Declarations::new(words.clone(), words_at, rank, nranks)?;
         let (table, spin) = (RwLock::new(table), SpinBudget::for_parties(nranks as usize));
         let moved = AtomicU64::new(0);
-        Ok(Arc::new(Self { words, words_at, declared_at, rank, nranks, comm, table, spin, moved }))
+        Ok(Arc::new(Self { words, words_at, declarations, rank, nranks, comm, table, spin, moved }))
     }
 
     /// This chip's rank.
@@ -344,17 +341,15 @@ impl Signals {
         mailbox_atomics::Wait::until(until).spinning(&self.spin).placed_by(self)
     }
 
-    /// A part of what `rank` declares.
-    fn shared<T: Shared>(&self, rank: u32, at: usize) -> Result<&T, SignalError> {
-        let at = self.declared_at + rank as usize * declared::BYTES + at;
-        let known = (rank < self.nranks).then(|| self.words.words(at).ok()).flatten();
-        known.ok_or(SignalError::NoSuchRank { rank, nranks: self.nranks })
+    /// Where its graphs declare what they signal.
+    pub(crate) fn declarations(&self) -> &Declarations {
+        &self.declarations
     }
 
     pub(crate) fn words(&self, rank: u32) -> Result<&SignalWords, SignalError> {
         let at = self.words_at + rank as usize * size_of::<SignalWords>();
         let known = (rank < self.nranks).then(|| self.words.words(at).ok()).flatten();
-        known.ok_or(SignalError::NoSuchRank { rank, nranks: self.nranks })
+        known.ok_or_else(|| SignalError::of_group(rank, self.nranks))
     }
 
     /// Fails when one of these ranks is gone or the run was cancelled.

@@ -75,7 +75,8 @@ impl RemoteAddressTable {
         let host = comm.host_windows().ok_or(SignalError::NoWindow { domain: Domain::BASE })?;
         let nranks = decoded.nranks();
         if members.len() != nranks as usize {
-            return Err(SignalError::NoSuchRank { rank: members.len() as u32, nranks });
+            let (rank, window) = (members.len() as u32, name.to_owned());
+            return Err(SignalError::NoSuchRank { rank, nranks, window });
         }
         let windows = decoded.windows_in[..members.len()]
             .iter()
@@ -124,7 +125,8 @@ impl RemoteAddressTable {
         let end = buffer.count.checked_mul(buffer.element).and_then(|bytes| bytes.checked_add(buffer.offset));
         let entry = self.entry_mut(domain)?;
         if end.is_none_or(|end| end > entry.size) {
-            return Err(SignalError::OutsideWindow { offset: end.unwrap_or(u64::MAX), size: entry.size });
+            let (offset, size, window) = (end.unwrap_or(u64::MAX), entry.size, entry.name.clone());
+            return Err(SignalError::OutsideWindow { offset, size, window });
         }
         entry.buffers.insert(buffer.name.clone(), buffer);
         Ok(())
@@ -195,8 +197,7 @@ impl RemoteAddressTable {
     /// The rank of the communicator that is `rank` of the domain.
     pub(crate) fn member(&self, domain: Domain, rank: u32) -> Result<u32, SignalError> {
         let entry = self.entry(domain)?;
-        let nranks = entry.members.len() as u32;
-        entry.members.get(rank as usize).copied().ok_or(SignalError::NoSuchRank { rank, nranks })
+        entry.members.get(rank as usize).copied().ok_or_else(|| entry.no_rank(rank))
     }
 
     /// A word of the window of `rank`.
@@ -204,7 +205,7 @@ impl RemoteAddressTable {
         let entry = self.entry(domain)?;
         let size = entry.size;
         if offset.checked_add(4).is_none_or(|end| end > size) {
-            return Err(SignalError::OutsideWindow { offset, size });
+            return Err(SignalError::OutsideWindow { offset, size, window: entry.name.clone() });
         }
         if !offset.is_multiple_of(4) {
             return Err(SignalError::NotAligned { at: offset });
@@ -246,7 +247,10 @@ impl Entry {
     }
 
     fn window(&self, rank: u32) -> Result<NonNull<u8>, SignalError> {
-        let nranks = self.members.len() as u32;
-        self.windows.get(rank as usize).copied().ok_or(SignalError::NoSuchRank { rank, nranks })
+        self.windows.get(rank as usize).copied().ok_or_else(|| self.no_rank(rank))
+    }
+
+    fn no_rank(&self, rank: u32) -> SignalError {
+        SignalError::NoSuchRank { rank, nranks: self.members.len() as u32, window: self.name.clone() }
     }
 }

@@ -85,7 +85,7 @@ fn words_outside_the_window_and_ranks_outside_the_domain_are_refused() {
     assert!(matches!(refused(Wait { offset: 66, ..good }), SignalError::NotAligned { .. }));
     assert!(matches!(refused(Wait { from: Signaller::Rank(2), ..good }), SignalError::NoSuchRank { .. }));
     assert!(matches!(refused(Wait { domain: Domain(1), ..good }), SignalError::NoWindow { .. }));
-    assert!(matches!(signals.target(&add(2)), Err(SignalError::NoSuchRank { rank: 2, nranks: 2 })));
+    assert!(matches!(signals.target(&add(2)), Err(SignalError::NoSuchRank { rank: 2, nranks: 2, .. })));
     assert!(signals.send(&Signal { offset: 4094, ..add(1) }).is_err());
     assert!(Signals::alone().unwrap().check_wait(&good).is_err());
 }

@@ -4,11 +4,14 @@
 //! Forks before any vendor call. The children use their device and communicator only, and no lock of the test harness.
 #![allow(unsafe_code)]
 
+#[path = "exchange.rs"]
+mod exchange;
+
 use super::{COUNT, first_and_last, floats, soon};
 use cann_sim::hw_test::{at_least, kernel};
 use child_process::Child;
 use chip_runtime::on_device::{DeviceGraph, GraphDevice, OnDeviceError};
-use chip_runtime::signals::{Domain, Signal, SignalOp, Signaller, Wait};
+use chip_runtime::signals::{Domain, Signal, SignalOp, Signaller, Signals, Wait};
 use chip_runtime::{Compare, Create, FrontEnd, KernelId, Kernels, Predicate, TaskArgs};
 use comm_context::comm::{AllocationId, Communicator, DomainSpec, Timeout};
 use comm_hccl::{Device, DeviceMemory, HcclComm, LogicalDevice, Runtime, Vendor, VisibleDevices};
@@ -40,6 +43,8 @@ struct Rank<'a> {
     kernels: [KernelId; 3],
     me: u32,
     nranks: u32,
+    /// Memory that all ranks share, where graphs say what they signal.
+    words: Arc<Region>,
 }
 
 impl Rank<'_> {
@@ -76,6 +81,7 @@ fn on_devices(name: &str, dying: &[usize], body: impl Fn(&mut Rank<'_>) -> Resul
     let devices = at_least(2);
     let prepared = HcclComm::prepare_group(devices.len() as u32).unwrap();
     let texts = Region::create("texts", devices.len() * TEXT).unwrap();
+    let words = Arc::new(Region::create("words", Signals::words_bytes(devices.len())).unwrap());
     let rank_main = |me: u32, device: u32| -> Result<(), String> {
         let runtime = Runtime::start(Vendor::load(None).map_err(text)?).map_err(text)?;
         let list = VisibleDevices::from_env().map_err(text)?;
@@ -88,7 +94,7 @@ fn on_devices(name: &str, dying: &[usize], body: impl Fn(&mut Rank<'_>) -> Resul
         graphs.connect(comm.clone()).map_err(text)?;
         let kernels =
             ["scale", "add", "fail"].map(|name| graphs.kernel(&kernel(name), "kernel_entry").unwrap());
-        let mut rank = Rank { device: &device, comm, graphs, kernels, me, nranks };
+        let mut rank = Rank { device: &device, comm, graphs, kernels, me, nranks, words: words.clone() };
         let done = body(&mut rank);
         let Rank { comm, graphs, .. } = rank;
         graphs.close().map_err(text)?;
@@ -318,11 +324,11 @@ fn waits_and_signals_that_cannot_be_are_refused_where_they_are_submitted() {
         let nranks = rank.nranks;
         let size = rank.comm.window().map_err(text)?.size as u64;
         let cases = [
-            (TaskArgs::new().wait(wait(size, 1, Signaller::Unknown)), "is outside the window"),
+            (TaskArgs::new().wait(wait(size, 1, Signaller::Unknown)), "is outside window `base`"),
             (TaskArgs::new().wait(wait(2, 1, Signaller::Unknown)), "is not at a multiple of 4"),
-            (TaskArgs::new().wait(wait(0, 1, Signaller::Rank(nranks))), "there is no rank"),
-            (TaskArgs::new().signal(add(nranks, 0)), "there is no rank"),
-            (TaskArgs::new().signal(add(0, size - 2)), "is outside the window"),
+            (TaskArgs::new().wait(wait(0, 1, Signaller::Rank(nranks))), "; window `base` has "),
+            (TaskArgs::new().signal(add(nranks, 0)), "; window `base` has "),
+            (TaskArgs::new().signal(add(0, size - 2)), "is outside window `base`"),
             (TaskArgs::new().signal(Signal { domain: Domain(4), ..add(0, 0) }), "has no window 4"),
         ];
         for (args, why) in cases {
@@ -336,7 +342,7 @@ fn waits_and_signals_that_cannot_be_are_refused_where_they_are_submitted() {
             graph.window::<f32>(Domain::BASE, 0, size - 4, &[2]).map(drop)
         });
         let said = outside.err().map(text).unwrap_or_default();
-        if !said.contains("is outside the window") {
+        if !said.contains("is outside window `base`") {
             return Err(said);
         }
         rank.barrier()

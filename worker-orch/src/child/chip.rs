@@ -2,7 +2,7 @@
 
 use super::check::Checks;
 use super::collectives::ChipCollectives;
-use super::graphs::{ChipGraphs, GraphParts, TaskPlace};
+use super::graphs::{ChipGraphs, GraphDomain, GraphParts, TaskPlace};
 use super::heaps::in_heap;
 use super::loaded::{Loaded, LoadedPrograms, cannot_run};
 use super::serve::{Executor, malformed};
@@ -133,7 +133,10 @@ impl<'a> ChipExecutor<'a> {
         let &[id, size, position, ref checked @ ..] = frame.scalars.as_slice() else {
             return Err(malformed());
         };
-        let ranks: Vec<u32> = frame.blob.iter().map(|rank| u32::from(*rank)).collect();
+        let (count, members) = frame.blob.split_first().ok_or_else(malformed)?;
+        let (ranks, name) = members.split_at_checked(usize::from(*count)).ok_or_else(malformed)?;
+        let (ranks, name): (Vec<u32>, _) =
+            (ranks.iter().copied().map(u32::from).collect(), String::from_utf8_lossy(name));
         let spec = DomainSpec {
             id: AllocationId(id),
             ranks: &ranks,
@@ -142,7 +145,12 @@ impl<'a> ChipExecutor<'a> {
         };
         fault_point!("worker.domain.allocate");
         let window = self.chip.alloc_domain(&spec)?;
-        self.graphs.add_domain(spec.id, window.context, &ranks);
+        self.graphs.add_domain(GraphDomain {
+            id: spec.id,
+            name: name.into_owned(),
+            context: window.context,
+            ranks: ranks.clone(),
+        });
         fault_point!("worker.domain.allocated");
         // Offset and length of each buffer, in a Worker that is checked.
         let buffers = checked.chunks_exact(2).enumerate().map(|(number, at)| {

@@ -1,13 +1,20 @@
 //! Prebuilt graphs on the device of a chip.
+//!
+//! # Safety
+//! Says to the runtime which host memory there is: heaps, which stay mapped as long as the process, and to which there are no Rust
+//! references.
+#![allow(unsafe_code)]
 
-use super::graphs::{GraphParts, invalid, run_deadline};
+use super::graph_trace::GraphTrace;
+use super::graphs::{GraphDomain, GraphParts, Session, invalid, run_deadline, write_dot};
 use super::heaps::in_heap;
+use super::serve::malformed;
+use crate::shared::ControlBlock;
 use chip_bootstrap::{Chip, ChipError};
 use chip_runtime::on_device::{DeviceGraph, GraphDevice, OnDeviceError};
 use chip_runtime::signals::Domain;
 use chip_runtime::{FrontEnd, KernelId};
 use comm_context::abi::{DeviceAddr, TensorDesc};
-use comm_context::comm::AllocationId;
 use deadline::Deadline;
 use fault_points::fault_point;
 use shared_memory::Region;
@@ -28,27 +35,29 @@ impl KeptDevice {
     fn update(
         kept: &mut Option<Self>,
         chip: &Chip,
-        domains: &[(AllocationId, DeviceAddr, Vec<u32>)],
+        block: &ControlBlock,
+        domains: &[GraphDomain],
     ) -> Result<(), Failure> {
         let device = chip.ascend_device().ok_or_else(|| {
             invalid("this chip has no device, where graphs could run: use `graphs`, which runs them in its process")
         })?;
         device.bind_thread().map_err(ChipError::from)?;
+        let failed = |error| failure(&error);
         let this = match kept {
             Some(this) => this,
             none => {
-                let graphs = GraphDevice::new(&device).map_err(|error| failure(&error))?;
+                let graphs = GraphDevice::new(&device).map_err(failed)?;
                 none.insert(Self { graphs, kernels: Vec::new(), has_peers: false })
             }
         };
         if let Some(comm) = chip.shared_comm().filter(|_| !this.has_peers) {
-            this.graphs.connect(comm).map_err(|error| failure(&error))?;
+            let (words, at) = block.signal_words();
+            this.graphs.connect(comm).and_then(|()| this.graphs.exchange_over(words, at)).map_err(failed)?;
             this.has_peers = true;
         }
         this.graphs.forget_domains();
-        for (id, context, ranks) in domains {
-            let added = this.graphs.add_domain(&id.0.to_string(), *context, ranks);
-            added.map_err(|error| failure(&error))?;
+        for GraphDomain { name, context, ranks, .. } in domains {
+            this.graphs.add_domain(name, *context, ranks).map_err(failed)?;
         }
         Ok(())
     }
@@ -61,13 +70,19 @@ impl KeptDevice {
 /// Runs prebuilt graphs of tasks on the device of a chip, driven from its process: what the closure of
 /// [`register_graph`](crate::Worker::register_graph) gets from [`Task::device_graphs`](crate::Task::device_graphs).
 ///
-/// Graphs may use the windows of this chip and its peers, and those tensors of the task that are not in host memory.
+/// Graphs may use the tensors of the task and the windows of this chip and its peers. What tasks use of tensors in host memory is copied
+/// to the device before a graph starts, and what they write copied back when it has ended well.
 #[derive(Debug)]
 pub struct DeviceGraphs<'t> {
     kept: &'t mut KeptDevice,
     tensors: &'t [TensorDesc],
     heaps: &'t [Arc<Region>],
     deadline: Deadline,
+    session: Session,
+    /// In the communicator; 0 without one.
+    rank: u32,
+    runs: u64,
+    trace: Option<&'t mut GraphTrace>,
 }
 
 impl<'t> DeviceGraphs<'t> {
@@ -77,11 +92,17 @@ impl<'t> DeviceGraphs<'t> {
         tensors: &'t [TensorDesc],
         heaps: &'t [Arc<Region>],
     ) -> Result<Self, Failure> {
-        let deadline = run_deadline(parts.block)?;
-        let graphs = parts.graphs;
-        KeptDevice::update(&mut graphs.on_device, chip, &graphs.domains)?;
-        let kept = graphs.on_device.as_mut().ok_or_else(super::serve::malformed)?;
-        Ok(Self { kept, tensors, heaps, deadline })
+        let GraphParts { graphs, block, session, .. } = parts;
+        let session = Session::decode(session).ok_or_else(malformed)?;
+        let deadline = run_deadline(block)?;
+        KeptDevice::update(&mut graphs.on_device, chip, block, &graphs.domains)?;
+        let kept = graphs.on_device.as_mut().ok_or_else(malformed)?;
+        let trace = graphs.trace.as_mut();
+        if trace.is_some() {
+            kept.graphs.record();
+        }
+        let rank = chip.shared_comm().map_or(0, |comm| comm.rank());
+        Ok(Self { kept, tensors, heaps, deadline, session, rank, runs: 0, trace })
     }
 
     /// The kernel `symbol` of a binary for the device, which is loaded once.
@@ -95,6 +116,37 @@ impl<'t> DeviceGraphs<'t> {
         Ok(kernel)
     }
 
+    /// The same under a number of the caller's. The kernel that had it before is not there any more.
+    pub fn set_kernel(&mut self, id: KernelId, path: &Path, symbol: &str) -> Result<(), Failure> {
+        let entry = (path.to_owned(), symbol.to_owned(), id);
+        if !self.kept.kernels.contains(&entry) {
+            self.kept.kernels.retain(|(.., known)| *known != id);
+            self.kept.graphs.set_kernel(id, path, symbol).map_err(|error| failure(&error))?;
+            self.kept.kernels.push(entry);
+        }
+        Ok(())
+    }
+
+    /// Tensor `index` of the task.
+    pub fn tensor(&self, index: usize) -> Result<TensorDesc, Failure> {
+        let have = self.tensors.len();
+        let known = self.tensors.get(index).copied();
+        known.ok_or_else(|| {
+            invalid(&format!("there is no tensor {index}; the task has {have}, counted from 0"))
+        })
+    }
+
+    /// Records the graphs that follow and what runs when, with the times of the host: see [`GraphDevice::record`].
+    pub fn record(&mut self) {
+        self.kept.graphs.record();
+    }
+
+    /// Writes the graph of the last run, which was [recorded](Self::record), to a file: see
+    /// [`Graphs::write_dot`](crate::Graphs::write_dot).
+    pub fn write_dot(&self, file: &Path, shown: u32) -> Result<(), Failure> {
+        write_dot(self.kept.graphs.recording(), self.rank, file, shown)
+    }
+
     /// The domain whose `CommContext` is at `context`.
     pub fn domain(&self, context: DeviceAddr) -> Option<Domain> {
         self.kept.graphs.domain(context)
@@ -106,12 +158,35 @@ impl<'t> DeviceGraphs<'t> {
         &mut self,
         orchestration: impl FnOnce(&mut DeviceGraph<'_>) -> Result<T, OnDeviceError>,
     ) -> Result<T, Failure> {
+        self.run_in(FrontEnd::Prebuilt, orchestration)
+    }
+
+    /// The same for a front end that was asked for: every other one is refused.
+    #[track_caller]
+    pub(crate) fn run_in<T>(
+        &mut self,
+        front_end: FrontEnd,
+        orchestration: impl FnOnce(&mut DeviceGraph<'_>) -> Result<T, OnDeviceError>,
+    ) -> Result<T, Failure> {
+        self.runs += 1;
+        let (session, ranks) = self.session.of_run(self.runs);
+        self.kept.graphs.session(session, ranks);
         let is_host = |tensor: &TensorDesc| in_heap(self.heaps, tensor.addr, tensor.size as usize).is_some();
         fault_point!("worker.graph.run");
-        let ended = self.kept.graphs.run(FrontEnd::Prebuilt, self.deadline, |graph| {
-            self.tensors.iter().filter(|tensor| !is_host(tensor)).for_each(|tensor| graph.import_raw(tensor));
+        let ended = self.kept.graphs.run(front_end, self.deadline, |graph| {
+            for tensor in self.tensors {
+                if is_host(tensor) {
+                    // SAFETY: see the top of the file.
+                    unsafe { graph.import_host_raw(tensor) }?;
+                } else {
+                    graph.import_raw(tensor);
+                }
+            }
             orchestration(graph)
         });
+        if let (Some(trace), Some(recording)) = (&mut self.trace, self.kept.graphs.recording()) {
+            trace.add(recording.clone());
+        }
         ended.map_err(|error| failure(&error))
     }
 }

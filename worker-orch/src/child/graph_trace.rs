@@ -9,6 +9,7 @@ use worker_errors::{ErrorCode, Failure};
 /// Kernels kept; what more graphs ran is counted and left out.
 const MOST_SPANS: usize = 1_000_000;
 
+#[derive(Debug)]
 pub(super) struct GraphTrace {
     part: ChipTrace,
     runs: Vec<Recording>,

@@ -12,7 +12,7 @@ use super::serve::malformed;
 use crate::shared::{ChipTrace, ControlBlock};
 use chip_bootstrap::Chip;
 use chip_runtime::signals::{SignalError, Signals};
-use chip_runtime::{ErrorKind, FrontEnd, Graph, Limits, Runtime, RuntimeError};
+use chip_runtime::{ErrorKind, FrontEnd, Graph, Limits, Recording, Runtime, RuntimeError};
 use comm_context::abi::{DeviceAddr, TensorDesc};
 use comm_context::comm::AllocationId;
 use deadline::{Deadline, LONGEST_WAIT};
@@ -36,11 +36,22 @@ pub(super) struct ChipGraphs {
     signals: Option<Connected>,
     #[cfg(feature = "ascend")]
     pub(super) on_device: Option<super::device_graphs::KeptDevice>,
-    pub(super) domains: Vec<(AllocationId, DeviceAddr, Vec<u32>)>,
-    trace: Option<GraphTrace>,
+    pub(super) domains: Vec<GraphDomain>,
+    pub(super) trace: Option<GraphTrace>,
     late: Arc<Mutex<Late>>,
     /// The failure of the last task is on record, by the thread that noticed it.
     is_recorded: bool,
+}
+
+/// A domain that graphs may signal in.
+#[derive(Clone, Debug)]
+pub(super) struct GraphDomain {
+    pub(super) id: AllocationId,
+    /// The same on all chips, and of no other domain of the Worker.
+    pub(super) name: String,
+    pub(super) context: DeviceAddr,
+    /// Ranks of the communicator.
+    pub(super) ranks: Vec<u32>,
 }
 
 /// Whether the function of a task has not returned when its time is over. Its failure is recorded then by the thread that
@@ -74,18 +85,23 @@ struct Connected {
 
 /// The graphs that were submitted with one: a number, and the ranks of their chips.
 #[derive(Clone, Debug, Default)]
-struct Session {
+pub(super) struct Session {
     number: u64,
     ranks: Vec<u32>,
 }
 
 impl Session {
-    fn decode(blob: &[u8]) -> Option<Self> {
+    pub(super) fn decode(blob: &[u8]) -> Option<Self> {
         let (number, ranks) = blob.split_first_chunk::<8>()?;
         Some(Self {
             number: u64::from_le_bytes(*number),
             ranks: ranks.iter().map(|rank| u32::from(*rank)).collect(),
         })
+    }
+
+    /// Its number for the `run`-th graph of its task, the same on all chips whose tasks run as many, and the ranks.
+    pub(super) fn of_run(&self, run: u64) -> (u64, &[u32]) {
+        (self.number << 16 | run, &self.ranks)
     }
 }
 
@@ -99,8 +115,8 @@ impl ChipGraphs {
         self.trace.map_or(Ok(()), |trace| trace.write())
     }
 
-    pub(super) fn add_domain(&mut self, id: AllocationId, context: DeviceAddr, ranks: &[u32]) {
-        self.domains.push((id, context, ranks.to_vec()));
+    pub(super) fn add_domain(&mut self, domain: GraphDomain) {
+        self.domains.push(domain);
     }
 
     pub(super) fn remove_domain(&mut self, id: AllocationId) {
@@ -111,7 +127,7 @@ impl ChipGraphs {
         if let Some(kept) = &mut self.on_device {
             kept.forget_domains();
         }
-        self.domains.retain(|(known, ..)| *known != id);
+        self.domains.retain(|domain| domain.id != id);
     }
 
     /// The function of a task with graphs has returned. One that was late has failed, and so has one that left a kernel behind.
@@ -154,9 +170,9 @@ impl ChipGraphs {
         };
         self.signals = Some(Connected { signals: signals.clone(), has_peers: chip.shared_comm().is_some() });
         signals.forget_domains();
-        for (id, context, ranks) in &self.domains {
+        for GraphDomain { name, context, ranks, .. } in &self.domains {
             // SAFETY: see the top of the file; `remove_domain` forgets it.
-            unsafe { signals.add_domain(&id.0.to_string(), *context, ranks) }?;
+            unsafe { signals.add_domain(name, *context, ranks) }?;
         }
         Ok(signals)
     }
@@ -261,9 +277,9 @@ impl<'t> Graphs<'t> {
         orchestration: impl FnOnce(&mut Graph<'_>) -> Result<T, RuntimeError>,
     ) -> Result<T, Failure> {
         let memory = self.memory()?;
-        // The same number on all chips of the session whose tasks run as many graphs.
         self.runs += 1;
-        self.runtime.session(self.session.number << 16 | self.runs, &self.session.ranks);
+        let (session, ranks) = self.session.of_run(self.runs);
+        self.runtime.session(session, ranks);
         fault_point!("worker.graph.run");
         let ended = self.runtime.run(front_end, self.deadline, |graph| {
             for part in &memory {
@@ -293,17 +309,7 @@ impl<'t> Graphs<'t> {
     /// Writes the graph of the last run to a file, for Graphviz; the runtime must [record](Runtime::record) it. `{rank}` in the
     /// file's name is the chip's rank; without it, only chip `shown` writes.
     pub fn write_dot(&self, file: &Path, shown: u32) -> Result<(), Failure> {
-        let rank = self.signals.rank();
-        let name = file.to_string_lossy();
-        if rank != shown && !name.contains(RANK) {
-            return Ok(());
-        }
-        let name = name.replace(RANK, &rank.to_string());
-        let failed = |text: String| Failure::new(ErrorCode::System, text).in_phase("graph");
-        let recording = self.runtime.recording().ok_or_else(|| {
-            failed(format!("{name}: the run was not recorded; call `record` of the runtime before it"))
-        })?;
-        std::fs::write(&name, recording.dot()).map_err(|error| failed(format!("{name}: {error}")))
+        write_dot(self.runtime.recording().as_ref(), self.signals.rank(), file, shown)
     }
 
     /// Memory that graphs may use, as descriptors of bytes.
@@ -323,6 +329,25 @@ impl<'t> Graphs<'t> {
         memory.extend(self.signals.table().windows());
         Ok(memory)
     }
+}
+
+/// Writes a recorded graph to a file, as [`Graphs::write_dot`] says.
+pub(super) fn write_dot(
+    recording: Option<&Recording>,
+    rank: u32,
+    file: &Path,
+    shown: u32,
+) -> Result<(), Failure> {
+    let name = file.to_string_lossy();
+    if rank != shown && !name.contains(RANK) {
+        return Ok(());
+    }
+    let name = name.replace(RANK, &rank.to_string());
+    let failed = |text: String| Failure::new(ErrorCode::System, text).in_phase("graph");
+    let recording = recording.ok_or_else(|| {
+        failed(format!("{name}: the run was not recorded; call `record` of the runtime before it"))
+    })?;
+    std::fs::write(&name, recording.dot()).map_err(|error| failed(format!("{name}: {error}")))
 }
 
 /// When the graphs of a run end at the latest.

@@ -65,6 +65,12 @@ impl<'a> Task<'a> {
         DeviceGraphs::new(parts, chip, tensors, heaps)
     }
 
+    /// Whether this chip has a device, where its kernels run.
+    #[cfg(all(feature = "ascend", feature = "cxx"))]
+    pub(crate) fn has_device(&self) -> bool {
+        self.chip.as_deref().is_some_and(|chip| chip.memory().is_some())
+    }
+
     fn graph_parts(&mut self) -> Result<(GraphParts<'_>, &Chip), Failure> {
         let none = || invalid("this task runs no graphs: register its closure with `register_graph`");
         let GraphParts { graphs, block, session, task } = self.graphs.as_mut().ok_or_else(none)?;

@@ -44,7 +44,8 @@ pub(crate) enum Kind {
     Register = 2,
     /// Join the base group if not done yet.
     Join = 3,
-    /// Allocate a domain: scalars are id, size, own position; blob is the list of members.
+    /// Allocate a domain: scalars are id, size, own position; blob is the number of members, their ranks, then
+    /// the name of the domain.
     AllocDomain = 4,
     /// Release a domain: scalar is its id.
     ReleaseDomain = 5,

@@ -118,6 +118,81 @@ fn graphs_of_a_worker_run_on_its_devices_and_signal_each_other() {
     assert_released_since(before, devices().len());
 }
 
+/// Tensors: x and y on the host. Scalars: rank, ranks, the context of the domain, where its words are, and whether it signals.
+fn told(task: &mut Task<'_>, add: &Path) -> Result<(), Failure> {
+    let scalars: Vec<u64> = (0..5).map(|at| task.scalar(at)).collect::<Result<_, _>>()?;
+    let [me, nranks, context, words, signals] = scalars.try_into().unwrap();
+    let (me, nranks) = (me as u32, nranks as u32);
+    let mut graphs = task.device_graphs()?;
+    let add = graphs.kernel(add, "kernel_entry")?;
+    let domain = graphs.domain(comm_context::abi::DeviceAddr(context)).unwrap();
+    let (x, y) = (graphs.tensor(0)?, graphs.tensor(1)?);
+    graphs.run(|graph| {
+        let signal = Signal { domain, rank: (me + 1) % nranks, offset: words, op: SignalOp::Add(1) };
+        let signal = if signals == 1 { TaskArgs::new().signal(signal) } else { TaskArgs::new() };
+        graph.submit_dummy(&signal)?;
+        let from = Signaller::Rank((me + nranks - 1) % nranks);
+        let wait = Wait { domain, offset: words, at_least: 1, from };
+        let args = TaskArgs::new().input(&x).output_existing(&y).scalar(u64::from(me) + 10).wait(wait);
+        graph.submit(Kernels::aiv(add), &args).map(drop)
+    })
+}
+
+#[test]
+#[ignore = "needs devices: cargo xtask hw-test --layer worker"]
+fn graphs_on_host_buffers_tell_each_other_what_they_signal() {
+    let before = seen();
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace.json");
+    let platform = hw_test::platform().parse().unwrap();
+    let builder = Worker::builder().platform(platform).devices(&devices()).trace(&trace);
+    let mut worker =
+        builder.init_within(secs(120)).run_within(secs(120)).close_within(secs(20)).build().unwrap();
+    let add = kernel("add");
+    let told = worker.register_graph("told", move |task| told(task, &add)).unwrap();
+    let chips = devices().len();
+    let buffers = |worker: &mut Worker| {
+        (0..chips).map(|_| worker.host_buffer::<f32>(COUNT).unwrap()).collect::<Vec<_>>()
+    };
+    let (x, y) = (buffers(&mut worker), buffers(&mut worker));
+    worker.init().unwrap();
+    for of in &x {
+        of.write(&[1.0; COUNT]).unwrap();
+    }
+    let all: Vec<usize> = (0..chips).collect();
+    let mut run = |silent: usize| {
+        worker.run(|orch| {
+            let ring = orch.allocate_domain("ring", &all, 1 << 16, &[("words", DType::Uint32, 16)])?;
+            let member = |(rank, of): (usize, &DomainContext)| {
+                let words = of.buffer("words").unwrap().addr.0 - of.window_base.0;
+                let scalars = [rank as u64, chips as u64, of.device_ctx.0, words, u64::from(rank != silent)];
+                let args = Args::new()
+                    .tensor(&x[rank].tensor(), Access::Input)
+                    .tensor(&y[rank].tensor(), Access::Output);
+                (of.chip, scalars.into_iter().fold(args, |args, scalar| args.scalar(scalar)))
+            };
+            let group: Vec<(usize, Args)> = ring.contexts().iter().enumerate().map(member).collect();
+            orch.submit_group(told, &group).map(drop)
+        })
+    };
+    run(chips).unwrap();
+    for (rank, of) in y.iter().enumerate() {
+        assert_eq!(of.to_vec(), [11.0 + rank as f32; COUNT], "chip {rank}");
+        of.write(&[0.0; COUNT]).unwrap();
+    }
+    // Chip 0 signals nothing now, and chip 1 waits for it: it is refused, with both ends, and by the domain's name.
+    let said = text(&run(0).unwrap_err());
+    let ends = "rank 1, at worker-orch/tests/hw_worker/graphs.rs:";
+    let window = "it waits for rank 0 to signal word 0x0 of window `ring#";
+    assert!(said.contains(ends) && said.contains(window) && said.contains("never does"), "{said}");
+    assert_eq!(y[1].to_vec(), [0.0; COUNT]);
+    run(chips).unwrap();
+    worker.close().unwrap();
+    assert_released_since(before, chips);
+    let trace = std::fs::read_to_string(trace).unwrap();
+    assert!(trace.contains("\"name\":\"stream of AIV\"") && trace.contains("\"cat\":\"signal\""), "{trace}");
+}
+
 #[test]
 #[ignore = "needs devices: cargo xtask hw-test --layer worker"]
 fn graphs_of_the_simulation_are_refused_on_a_device() {

@@ -20,6 +20,9 @@ use worker_errors::{ErrorCode, Failure};
 /// How long the release of domains may take after a run that used up its own time.
 const CLEAN_UP: Duration = Duration::from_secs(2);
 
+/// The most of a domain's name that chips get.
+const NAME_BYTES: usize = 64;
+
 /// Why Workers do not form a group.
 const OF_ONE_WORKER: &str = "these are Workers, and chips of several Workers cannot form a group: the memory that chips share is made \
                              by their Worker, which starts no other process with it; give all devices of this host to one Worker \
@@ -246,7 +249,10 @@ impl Orchestrator<'_> {
         self.base.next_id += 1;
         let id = self.base.next_id;
         // A chip's number fits a byte: there are at most 64 ranks.
-        let ranks: Vec<u8> = chips.iter().map(|chip| self.children.ranks()[*chip] as u8).collect();
+        let ranks = chips.iter().map(|chip| self.children.ranks()[*chip] as u8);
+        // With its number a name is that of one domain, also when a later run allocates another of the same name.
+        let called = format!("{}#{id}", worker_errors::clip(name, NAME_BYTES));
+        let blob: Vec<u8> = [chips.len() as u8].into_iter().chain(ranks).chain(called.bytes()).collect();
         let mut sent = Vec::with_capacity(chips.len());
         for (position, chip) in chips.iter().enumerate() {
             let mut scalars = vec![id, window_size as u64, position as u64];
@@ -255,7 +261,7 @@ impl Orchestrator<'_> {
                 let parts = parts.map(|((_, dtype, count), at)| [*at as u64, *count as u64 * dtype.size()]);
                 scalars.extend(parts.flatten());
             }
-            let frame = Frame { scalars: &scalars, blob: &ranks, ..Frame::new(Kind::AllocDomain, self.run) };
+            let frame = Frame { scalars: &scalars, blob: &blob, ..Frame::new(Kind::AllocDomain, self.run) };
             sent.push(self.children.send(*chip, &frame, self.deadline)?);
         }
         self.domains.live.push(Live {

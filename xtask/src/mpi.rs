@@ -3,10 +3,12 @@
 //! The Rust half is an archive that is the same for all. The C half is compiled against each library's `mpi.h`, because handles and
 //! constants differ from one to the next.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
 
 use crate::cargo::{answers, cargo};
 use crate::lane::{Outcome, Report, Setting};
@@ -21,9 +23,22 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MPICC")]
     wrapper: Vec<PathBuf>,
     /// Also run mpi4py's own tests of collectives on 1 to 5 ranks (needs pip, and takes a quarter of an hour for each library);
-    /// RANKS="2 3" in the environment runs these numbers only
+    /// RANKS="2 3" in the environment runs these numbers only, TESTS="test_cco_obj" these files
     #[arg(long)]
     mpi4py: bool,
+    /// Also measure. RUNS="3" in the environment measures so many times
+    #[arg(long, value_enum, value_name = "WHAT")]
+    bench: Option<Bench>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Bench {
+    /// What the drop-in adds to a call of `collectives`, on 2 and 4 ranks (RANKS="2")
+    Overhead,
+    /// Messages between ranks, with and without the drop-in
+    Messages,
+    /// Allreduce of three hosts of two ranks beside the library's own (needs root, iproute2 and Open MPI)
+    Hosts,
 }
 
 const DEBIAN: [&str; 2] = ["mpicc.openmpi", "mpicc.mpich"];
@@ -39,20 +54,35 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
     );
     let built = cargo(&ws.root, ["build", "--release", "--package", PACKAGE]).status();
     ensure!(built.context("cannot start cargo")?.success(), "{PACKAGE} does not build");
-    let script = ws.root.join(FOLDER).join("tests/mpi4py.sh");
-    let mut mpi4py = Command::new("sh");
-    mpi4py.arg(script).arg(ws.target.join("mpi"));
     for wrapper in &wrappers {
-        mpi4py.arg(label(wrapper)).arg(wrapper);
         let library = link(ws, wrapper)?;
         println!("{}: {}", wrapper.display(), library.display());
     }
     println!("use it: mpirun -x LD_PRELOAD=… PROGRAM (Open MPI), mpirun -genv LD_PRELOAD … PROGRAM (MPICH)");
+    let run = |script: &str, arguments: &[&OsStr]| -> Result<bool> {
+        let mut command = Command::new("sh");
+        command.arg(ws.root.join(FOLDER).join(script)).args(arguments);
+        for wrapper in &wrappers {
+            command.arg(label(wrapper)).arg(wrapper);
+        }
+        Ok(command.status().context("cannot start sh")?.success())
+    };
+    let libraries = ws.target.join("mpi");
     if args.mpi4py {
-        let status = mpi4py.status().context("cannot start sh")?;
-        ensure!(status.success(), "mpi4py's tests failed");
+        ensure!(run("tests/mpi4py.sh", &[libraries.as_ref()])?, "mpi4py's tests failed");
+    }
+    if let Some(bench) = args.bench {
+        let name = bench.to_possible_value().expect("no variant is left out");
+        let archive = archive(ws);
+        let arguments = [name.get_name().as_ref(), libraries.as_ref(), archive.as_ref()];
+        ensure!(run("bench/bench.sh", &arguments)?, "the measurement failed");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The Rust half.
+fn archive(ws: &Workspace) -> PathBuf {
+    ws.target.join("release/libchipcomm_mpi.a")
 }
 
 /// The same, and its tests, as a lane of `ci`. Left out where there is no MPI.
@@ -112,10 +142,7 @@ fn link(ws: &Workspace, wrapper: &Path) -> Result<PathBuf> {
     {
         command.arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()));
     }
-    command
-        .arg(ws.target.join("release/libchipcomm_mpi.a"))
-        .args(["-lpthread", "-ldl", "-lm", "-o"])
-        .arg(&library);
+    command.arg(archive(ws)).args(["-lpthread", "-ldl", "-lm", "-o"]).arg(&library);
     let status = command.status().with_context(|| format!("cannot start {}", wrapper.display()))?;
     ensure!(status.success(), "{} does not compile {}", wrapper.display(), sources.display());
     Ok(library)

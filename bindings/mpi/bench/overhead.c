@@ -1,9 +1,6 @@
 /*
  * overhead.c: what the drop-in adds to a call of `collectives`. The same ranks make the same all-reduce in turns: on a group of
- * their own, and as MPI_Allreduce. Build it with the drop-in inside, after `cargo xtask mpi`, and run it as it is:
- *
- *   mpicc -std=gnu11 -O2 -I bindings/mpi/c -o /tmp/overhead bindings/mpi/bench/overhead.c bindings/mpi/c/[a-z]*.c \
- *         target/release/libchipcomm_mpi.a -lpthread -ldl -lm && mpirun -n 2 /tmp/overhead
+ * their own, and as MPI_Allreduce. `cargo xtask mpi --bench overhead` builds it with the drop-in inside and runs it.
  *
  * Prints bytes, and the 10th and 50th percentile of nanoseconds for both: the slower rank of each call counts.
  */

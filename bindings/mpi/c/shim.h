@@ -15,7 +15,9 @@
 
 #include "core.h"
 
+#ifndef MOST_RANKS
 #define MOST_RANKS 64
+#endif
 
 /* What takes the place of the library's; all else stays inside. */
 #define EXPORT __attribute__((visibility("default")))

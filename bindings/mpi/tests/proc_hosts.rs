@@ -116,6 +116,19 @@ fn hosts_may_have_different_numbers_of_ranks_and_be_more_than_send_to_each_other
     run(&hosts, &Built::with(mpi, &["-DDIRECT=2"]), 6, "reductions", &["8"]);
 }
 
+// CM-4
+#[test]
+#[ignore = "slow: cargo xtask ci mpi"]
+fn a_rank_that_is_killed_on_one_host_ends_the_job_on_all() {
+    let (Some(mpi), Some(hosts)) = (open_mpi(), Hosts::make()) else { return };
+    let built = Built::new(mpi);
+    let out = hosts.launch(&built, 6).arg(built.compile("killed")).output().unwrap();
+    let (stdout, stderr) = texts(&out);
+    // 124: the launcher was still there after two minutes.
+    assert!(!matches!(out.status.code(), Some(0 | 124)), "{}: {stdout}{stderr}", out.status);
+    assert!(stderr.contains("ignal 9"), "{stdout}{stderr}");
+}
+
 /// The Python that `cargo xtask python` makes, with chipcomm and mpi4py.
 fn python() -> Option<PathBuf> {
     // target/debug/deps/this-test

@@ -145,6 +145,18 @@ fn where_one_rank_declines_all_calls_are_passed_on() {
     });
 }
 
+// CM-6
+#[test]
+#[ignore = "slow: cargo xtask ci mpi"]
+fn more_ranks_than_a_group_may_have_get_the_librarys_own_calls() {
+    for mpi in libraries() {
+        let built = Built::with(mpi, &["-DMOST_RANKS=2"]);
+        let (taken, _) = counts(&run(&built, "moves", 2, &["1"]));
+        let table = run(&built, "moves", 3, &["1"]);
+        assert!(taken > 0 && counts(&table).0 == 0 && table.contains("ranks on a host"), "{taken} {table}");
+    }
+}
+
 // CM-5
 #[test]
 #[ignore = "slow: cargo xtask ci mpi"]

@@ -55,7 +55,9 @@ pub(crate) fn lane(setting: &Setting<'_>, args: &Args) -> Result<Outcome> {
     builds[0].arg("--no-run");
     if args.packages.is_empty() {
         // The C libraries, which cargo does not build for their own tests; these ask for them in the same words.
-        builds.push(cargo(&setting.ws.root, ["build", "--workspace", "--lib", "--tests"]));
+        let mut libraries = cargo(&setting.ws.root, ["build", "--workspace", "--lib", "--tests"]);
+        libraries.envs(environment(args).iter().copied());
+        builds.push(libraries);
     }
     for mut build in builds {
         let failure = console.run(&mut build)?.failure;
@@ -103,9 +105,14 @@ fn command(setting: &Setting<'_>, args: &Args, targets: &[&str]) -> Command {
     command
 }
 
-/// With the features of the whole workspace, all that a C library needs is there already.
+/// What all of them have in their environment. With the features of the whole workspace, all that a C library needs is there
+/// already; and what the compiler would keep for a next build of each crate takes a quarter of the time of this one.
 fn environment(args: &Args) -> &'static [(&'static str, &'static str)] {
-    if args.packages.is_empty() { &[("CHIPCOMM_TEST_WORKSPACE", "1")] } else { &[] }
+    if args.packages.is_empty() {
+        &[("CHIPCOMM_TEST_WORKSPACE", "1"), ("CARGO_INCREMENTAL", "0")]
+    } else {
+        &[]
+    }
 }
 
 fn with_passed_on<'a>(command: &'a mut Command, args: &Args) -> &'a mut Command {

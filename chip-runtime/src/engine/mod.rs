@@ -5,8 +5,10 @@ mod exchange;
 mod launch;
 mod mailbox;
 mod overdue;
+mod parking;
 mod places;
 mod ready;
+mod serve;
 mod slots;
 mod state;
 mod threads;
@@ -28,11 +30,12 @@ use deadline::Deadline;
 use fault_points::fault_point;
 use mailbox_atomics::{ParkFlag, SpinBudget, Wait, WordU32};
 use overdue::Overdue;
+use parking::{Parking, Spinning};
 use places::{BuilderPlacement, Places};
 use state::{Goal, Scope, State};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use threads::{Parking, Spinning, Threads};
+use threads::Threads;
 
 /// The highest bit of the number of a session.
 const OWN_SESSIONS: u64 = 1 << 63;

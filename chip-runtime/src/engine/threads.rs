@@ -13,111 +13,20 @@
 //! call, so that the state of the graph stays in the cache of its processor. If nobody does for a moment, the thread does. A thread that
 //! came when much was ready takes some launches by itself, and then waits to be given the next.
 //!
-//! Relaxed accesses are to numbers that bound a cost, and order nothing.
+//! This file has who does what, in memory that the mutex of the state protects; what a thread does in its life is in `serve`.
 //!
 //! # Safety
-//! Uses the mailbox of a thread from that thread: there is one for each number. Gives and takes back what is in it where the mutex of
-//! the state is held.
+//! Gives to the mailbox of a thread, and takes back what is in it, where the mutex of the state is held.
 #![allow(unsafe_code)]
 
-use super::Engine;
-use super::launch::{Scratch, panic_text};
-use super::mailbox::{Ended, Given, Mailbox};
-use super::places::{MOST_SPINNING, Places};
-use super::ready::Launch;
-use super::state::State;
-use crate::error::ErrorKind;
-use crate::record::Span;
-use deadline::{Deadline, LONGEST_WAIT, coarse_monotonic_ns, monotonic_ns};
-use mailbox_atomics::{AllowedCores, CpuQuota, Listener, ParkFlag, Wait, WordU32};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, MutexGuard, PoisonError};
-use std::time::Duration;
-
-/// The shortest and the longest time that an idle thread spins.
-const SPIN_NS: (u32, u32) = (2_000, 100_000);
-/// How long a thread leaves the end of what it was given to others: some submits.
-const PATIENCE_NS: u64 = 2_000;
-/// So many launches a thread takes in a row while the graph is built.
-const IN_A_ROW: u32 = 8;
-/// Checks between two reads of the clock.
-const CHECKS: u32 = 64;
-/// How long the watcher sleeps.
-const WATCH_PAUSE: Duration = Duration::from_millis(1);
-/// More than the coarse clock is late.
-const COARSE_NS: u64 = 20_000_000;
-/// After so many looks at nothing the watcher parks.
-const WATCH_ROUNDS: u32 = 8;
-
-/// Where a thread waits to be called. The call and the turn of the mailbox share a line: they are written together, by who gives a
-/// launch.
-#[derive(Debug, Default)]
-#[repr(C, align(128))]
-pub(super) struct Parking {
-    /// Grows when the thread is to come.
-    call: WordU32,
-    /// What it is called for, if that is one launch.
-    mailbox: Mailbox,
-    parked: Parked,
-}
-
-// What is written for a launch is one line.
-const _: () = assert!(size_of::<WordU32>() + size_of::<u32>() + size_of::<Given>() <= 64);
-
-/// Changes rarely, and whoever calls looks at it.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Parked(WordU32);
-
-impl Parking {
-    /// Lets the thread come. One writer at a time: who took the thread from the list of idle ones.
-    fn call(&self) {
-        self.call.store(self.call.load().wrapping_add(1));
-    }
-
-    /// Whether it has ended what it was given: a hint.
-    pub(super) fn has_ended(&self) -> bool {
-        self.mailbox.has_ended()
-    }
-
-    /// Wakes it if it sleeps, after a call.
-    fn wake(&self) {
-        self.call.notify([Listener::new(&self.parked.0)]);
-    }
-
-    /// Sleeps until the thread is called; false when that was not before the time.
-    fn park_until(&self, seen: u32, until: Deadline) -> bool {
-        let mut flag = ParkFlag::new(&self.parked.0);
-        Wait::until(until).on(&self.call, Some(&mut flag), |call| (call != seen).then_some(())).is_ok()
-    }
-
-    /// Sleeps until the thread is called.
-    fn park(&self, seen: u32) {
-        while !self.park_until(seen, far()) {}
-    }
-
-    /// Whether it is called before it should look after the end of its launch itself.
-    fn is_called_soon(&self, seen: u32) -> bool {
-        let mut end = None;
-        loop {
-            for _ in 0..CHECKS / 4 {
-                if self.call.load() != seen {
-                    return true;
-                }
-                std::hint::spin_loop();
-            }
-            let now = monotonic_ns();
-            if now >= *end.get_or_insert(now + PATIENCE_NS) {
-                return false;
-            }
-        }
-    }
-}
+use super::mailbox::{Ended, Given};
+use super::parking::Parking;
+use mailbox_atomics::{AllowedCores, CpuQuota};
+use std::sync::Arc;
 
 /// Who looks whether anything ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Watcher {
+pub(super) enum Watcher {
     Nobody,
     /// The next thread that comes.
     Wanted,
@@ -136,22 +45,22 @@ pub(super) enum When {
 #[derive(Debug)]
 pub(super) struct Threads {
     parking: Arc<[Parking]>,
-    processors: usize,
+    pub(super) processors: usize,
     /// How many of them are for this chip.
-    share: usize,
+    pub(super) share: usize,
     started: usize,
     /// Parked or spinning; those that began to spin are the last, and the last of them is the last that ran.
-    idle: Vec<usize>,
+    pub(super) idle: Vec<usize>,
     /// Called, and not there yet.
-    coming: usize,
-    watcher: Watcher,
+    pub(super) coming: usize,
+    pub(super) watcher: Watcher,
     /// A thread that looks again in a moment, whether it is the watcher or not.
-    sleeps: Option<usize>,
+    pub(super) sleeps: Option<usize>,
     /// The caller runs kernels at the end of a run.
     pub(super) caller_helps: bool,
     /// It does so now.
     caller_serves: bool,
-    runs: u64,
+    pub(super) runs: u64,
     pub(super) shut_down: bool,
 }
 
@@ -162,11 +71,11 @@ pub(super) struct Wakes {
     /// A thread that has a launch in its mailbox, and was called.
     pub(super) given: Option<usize>,
     /// Mostly there is one at most.
-    first: Option<usize>,
-    threads: Vec<usize>,
-    new: Vec<usize>,
+    pub(super) first: Option<usize>,
+    pub(super) threads: Vec<usize>,
+    pub(super) new: Vec<usize>,
     /// The watcher, which may sleep for signals, is among them.
-    watcher: bool,
+    pub(super) watcher: bool,
 }
 
 impl Wakes {
@@ -244,7 +153,7 @@ impl Threads {
     }
 
     /// The thread is not the watcher any more, nor does it sleep; whether it was.
-    fn stop_watching(&mut self, thread: usize) -> bool {
+    pub(super) fn stop_watching(&mut self, thread: usize) -> bool {
         let slept = self.sleeps.take_if(|sleeps| *sleeps == thread).is_some();
         let watched = self.watcher == Watcher::Thread(thread);
         if watched {
@@ -254,7 +163,7 @@ impl Threads {
     }
 
     /// Whether a thread without work may watch: nobody does, one that is still to come, or one that looks only in a moment.
-    fn may_watch(&self) -> bool {
+    pub(super) fn may_watch(&self) -> bool {
         match self.watcher {
             Watcher::Nobody | Watcher::Wanted => true,
             Watcher::Thread(thread) => self.sleeps == Some(thread),
@@ -286,8 +195,7 @@ impl Threads {
 
     /// The idle thread that ran last, if it spins.
     pub(super) fn spinning(&self) -> Option<usize> {
-        // Acquire, in `load`, although nothing is read after it: a guess that costs a system call where it is wrong.
-        self.idle.last().copied().filter(|thread| self.parking[*thread].parked.0.load() == 0)
+        self.idle.last().copied().filter(|thread| !self.parking[*thread].is_parked())
     }
 
     /// Gives a launch to the thread that spins, which is not idle any more.
@@ -348,7 +256,7 @@ impl Threads {
     }
 
     /// The thread goes on by itself, if it is idle.
-    fn stop_idling(&mut self, thread: usize) -> bool {
+    pub(super) fn stop_idling(&mut self, thread: usize) -> bool {
         let place = self.idle.iter().rposition(|idle| *idle == thread);
         place.map(|place| self.idle.remove(place)).is_some()
     }
@@ -376,320 +284,4 @@ impl Threads {
 fn processors() -> usize {
     let allowed = AllowedCores::of_this_process().count().max(1);
     CpuQuota::of_this_process().map_or(allowed, |quota| allowed.min(quota.whole_cores()))
-}
-
-/// How long idle threads spin, adapted to whether it was worth it.
-#[derive(Debug)]
-pub(super) struct Spinning {
-    places: Arc<Places>,
-    now: AtomicU32,
-    ns: AtomicU32,
-}
-
-impl Spinning {
-    pub(super) fn new(places: Arc<Places>) -> Self {
-        Self { places, now: AtomicU32::new(0), ns: AtomicU32::new(SPIN_NS.1) }
-    }
-
-    /// Whether one more thread may spin: a hint.
-    fn has_room(&self, processors: usize) -> bool {
-        (self.now.load(Ordering::Relaxed) as usize) < most_spinning(processors)
-    }
-
-    /// Whether the thread may spin beside those that work, on so many processors: its place among those that do; `None`
-    /// where enough threads spin.
-    fn begin(&self, processors: usize) -> Option<u32> {
-        let order = self.now.fetch_add(1, Ordering::Relaxed);
-        if order as usize >= most_spinning(processors) {
-            self.now.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        }
-        Some(order)
-    }
-
-    /// Whether `ready` held before the time was up. A thread that is not the builder makes room for it.
-    fn spin(&self, order: u32, is_builder: bool, ready: impl Fn() -> bool) -> bool {
-        let ns = self.ns.load(Ordering::Relaxed);
-        let mut end = None;
-        let came = 'spinning: loop {
-            for _ in 0..CHECKS {
-                if ready() {
-                    break 'spinning true;
-                }
-                std::hint::spin_loop();
-            }
-            let now = monotonic_ns();
-            if now >= *end.get_or_insert(now + u64::from(ns)) {
-                break false;
-            }
-            // The thread that is waited for may be on this processor.
-            std::thread::yield_now();
-            if !is_builder {
-                self.places.look_after_spinning(order, now);
-            }
-        };
-        self.now.fetch_sub(1, Ordering::Relaxed);
-        let next = if came { ns.saturating_mul(2) } else { ns / 2 }.clamp(SPIN_NS.0, SPIN_NS.1);
-        if next != ns {
-            self.ns.store(next, Ordering::Relaxed);
-        }
-        came
-    }
-}
-
-impl Engine {
-    /// Wakes and starts the threads that are called.
-    pub(super) fn wake(self: &Arc<Self>, wakes: Wakes) {
-        if wakes.builder {
-            let next = self.progress.load().wrapping_add(1);
-            self.progress.store_and_notify(next, [Listener::new(&self.builder_parked)]);
-        }
-        if let Some(thread) = wakes.given {
-            self.parking[thread].wake();
-        }
-        for thread in wakes.first.into_iter().chain(wakes.threads) {
-            let parking = &self.parking[thread];
-            parking.call();
-            parking.wake();
-        }
-        if wakes.watcher {
-            let signals = self.lock().poller.signals().clone();
-            signals.notify();
-        }
-        for thread in wakes.new {
-            let engine = self.clone();
-            let name = format!("core thread {thread}");
-            match std::thread::Builder::new().name(name).spawn(move || engine.serve(thread)) {
-                Ok(handle) => self.handles.lock().unwrap_or_else(PoisonError::into_inner).push(handle),
-                Err(error) => self.thread_refused(error),
-            }
-        }
-    }
-
-    fn thread_refused(self: &Arc<Self>, error: std::io::Error) {
-        let mut state = self.lock();
-        state.threads.coming -= 1;
-        state.fail(ErrorKind::System { what: "a core thread", why: error.to_string() }.into());
-        let mut wakes = state.leave();
-        // The next would be refused too.
-        state.threads.coming -= std::mem::take(&mut wakes.new).len();
-        drop(state);
-        self.wake(wakes);
-    }
-
-    /// The life of a core thread. A panic in it, which is not one of a kernel, ends the graph and not the thread.
-    fn serve(self: Arc<Self>, me: usize) {
-        let mut scratch = Scratch::new();
-        self.lock().threads.coming -= 1;
-        let mut serve = || drop(self.take_launches(self.lock(), me, &mut scratch, None));
-        while let Err(panic) = catch_unwind(AssertUnwindSafe(&mut serve)) {
-            let mut state = self.lock();
-            state.threads.stop_watching(me);
-            state.fail(ErrorKind::Panicked(panic_text(&*panic)).into());
-            let wakes = state.leave();
-            drop(state);
-            self.wake(wakes);
-        }
-    }
-
-    /// Runs kernels and waits for more. The caller, which has a deadline, returns when the run is over or its time is.
-    pub(super) fn take_launches<'e>(
-        self: &'e Arc<Self>,
-        mut state: MutexGuard<'e, State>,
-        me: usize,
-        scratch: &mut Scratch,
-        until: Option<Deadline>,
-    ) -> MutexGuard<'e, State> {
-        let mut row = 0;
-        while !state.threads.shut_down {
-            if until.is_some() && state.goal_is_reached() {
-                state.goal = None;
-            }
-            if until.is_some_and(|until| state.goal.is_none() || is_over(until)) {
-                break;
-            }
-            if until.is_none() && state.threads.watcher == Watcher::Wanted && state.nothing_must_start() {
-                state = self.watch(state, me, until);
-                continue;
-            }
-            // The builder, which is about to submit more, can give it the next.
-            let waits_for_more = state.building && row >= IN_A_ROW && state.nothing_must_start();
-            if waits_for_more && self.spinning.has_room(state.threads.share) {
-                state = self.idle(state, me, scratch, until);
-                row = 0;
-                continue;
-            }
-            row += 1;
-            let Some(launch) = state.begin(me) else {
-                row = 0;
-                let wanted = state.poller.armed() > 0 || state.threads.watcher == Watcher::Wanted;
-                let watches = wanted && state.threads.may_watch();
-                state = match watches {
-                    true => self.watch(state, me, until),
-                    false => self.idle(state, me, scratch, until),
-                };
-                continue;
-            };
-            if state.threads.watcher == Watcher::Wanted && state.threads.coming == 0 {
-                // This one was to watch.
-                state.threads.watcher = Watcher::Nobody;
-            }
-            let recorded = state.recording.is_some();
-            let wakes = state.leave();
-            drop(state);
-            self.wake(wakes);
-            let Ended { outcome, span } = self.call_kernel(&launch, scratch, recorded);
-            state = self.lock();
-            state.finish(&launch, outcome, span);
-            state.take_ended();
-        }
-        state
-    }
-
-    fn call_kernel(&self, launch: &Launch, scratch: &mut Scratch, recorded: bool) -> Ended {
-        let start_ns = if recorded { monotonic_ns() } else { 0 };
-        let outcome = scratch.run(launch, &self.clusters[usize::from(launch.core.cluster)]);
-        let span =
-            recorded.then(|| Span::new(launch.task, launch.block, launch.core, start_ns, monotonic_ns()));
-        Ended { outcome, span }
-    }
-
-    /// Waits until the thread is called. Meanwhile it runs what it is given.
-    fn idle<'e>(
-        self: &'e Arc<Self>,
-        mut state: MutexGuard<'e, State>,
-        me: usize,
-        scratch: &mut Scratch,
-        until: Option<Deadline>,
-    ) -> MutexGuard<'e, State> {
-        let parking = &self.parking[me];
-        let mut seen = parking.call.load();
-        let order = self.spinning.begin(state.threads.share);
-        match order {
-            Some(_) => state.threads.idle.push(me),
-            // Who spins is called first: that costs no system call.
-            None => state.threads.idle.insert(0, me),
-        }
-        let wakes = state.leave();
-        drop(state);
-        self.wake(wakes);
-        let is_called = || parking.call.load() != seen;
-        let came = order.is_some_and(|order| self.spinning.spin(order, until.is_some(), is_called));
-        if !came && !parking.park_until(seen, until.unwrap_or_else(far)) {
-            let mut state = self.lock();
-            if state.threads.stop_idling(me) {
-                return state;
-            }
-            // Who took this thread from the list of idle ones is about to call it.
-            drop(state);
-            parking.park(seen);
-        }
-        // SAFETY: here and below: the mailbox is this thread's.
-        while let Some(Given { launch, recorded }) = unsafe { parking.mailbox.given() } {
-            seen = parking.call.load();
-            let ended = self.call_kernel(&launch, scratch, recorded);
-            // SAFETY: this launch, once.
-            unsafe { parking.mailbox.end(ended.unless_plain()) };
-            if !until.is_some_and(is_over) && parking.is_called_soon(seen) {
-                continue;
-            }
-            let mut state = self.lock();
-            state.take_ended();
-            if state.threads.stop_idling(me) {
-                return state;
-            }
-            // Who took this thread from the list of idle ones is about to call it.
-            let wakes = state.leave();
-            drop(state);
-            self.wake(wakes);
-            parking.park(seen);
-        }
-        let mut state = self.lock();
-        state.threads.coming -= 1;
-        state.take_ended();
-        state
-    }
-
-    /// Looks once in a while whether anything ends. Returns when something is ready and nothing ended for as long, when
-    /// there was nothing to look at for some time, or when the thread is called.
-    fn watch<'e>(
-        self: &'e Arc<Self>,
-        mut state: MutexGuard<'e, State>,
-        me: usize,
-        until: Option<Deadline>,
-    ) -> MutexGuard<'e, State> {
-        let parking = &self.parking[me];
-        let seen = parking.call.load();
-        state.threads.watcher = Watcher::Thread(me);
-        let mut quiet = 0;
-        loop {
-            state.take_ended();
-            let (run, ended) = (state.threads.runs, state.ended);
-            // Another thread may have taken the role while this one slept.
-            let watches = state.threads.watcher == Watcher::Thread(me);
-            let waits = if watches { state.poll() } else { None };
-            if waits.is_some() && state.threads.coming == 0 && state.can_start() {
-                // What a signal made ready starts here. Another thread is called to watch only if more waits are armed.
-                state.threads.stop_watching(me);
-                return state;
-            }
-            let stalls = watches && state.can_start();
-            // While it is built, what waits is mostly left to the caller, which will sleep at the doorbell.
-            let waits = waits.filter(|_| !(state.building && state.threads.caller_helps));
-            let signals = waits.map(|pause| (state.poller.signals().clone(), pause));
-            if signals.is_none() {
-                state.threads.sleeps.get_or_insert(me);
-            }
-            let wakes = state.leave();
-            drop(state);
-            self.wake(wakes);
-            let called = if let Some((signals, pause)) = signals {
-                let pause = if stalls { pause.at_most(WATCH_PAUSE) } else { pause };
-                let pause = until.map_or(pause, |until| pause.at_most(until.left()));
-                signals.sleep(&pause, || parking.call.load() != seen);
-                parking.call.load() != seen
-            } else {
-                parking.park_until(seen, Deadline::since(monotonic_ns(), WATCH_PAUSE))
-            };
-            state = self.lock();
-            if called {
-                // Who called took the roles away.
-                state.threads.coming -= 1;
-                return state;
-            }
-            let watches = state.threads.watcher == Watcher::Thread(me);
-            let sleeps = state.threads.sleeps.take_if(|sleeps| *sleeps == me).is_some();
-            if !watches && !sleeps {
-                // It is about to be called.
-                drop(state);
-                parking.park(seen);
-                state = self.lock();
-                state.threads.coming -= 1;
-                return state;
-            }
-            let looks = watches && (state.can_start() || state.poller.armed() > 0);
-            quiet = if looks { 0 } else { quiet + 1 };
-            // Nothing ends, or there is more to do than one chip's share of the processors can.
-            let stands = state.ended == ended || state.busy() < state.threads.processors;
-            let stands = stands && stalls && watches && state.threads.runs == run && state.can_start();
-            if stands || quiet >= WATCH_ROUNDS || until.is_some_and(is_over) {
-                state.threads.stop_watching(me);
-                return state;
-            }
-        }
-    }
-}
-
-fn most_spinning(processors: usize) -> usize {
-    // One processor is the builder's, or that of the kernel that is waited for.
-    processors.saturating_sub(1).min(MOST_SPINNING)
-}
-
-fn far() -> Deadline {
-    Deadline::since(monotonic_ns(), LONGEST_WAIT)
-}
-
-/// Whether it has passed: asked often, and mostly it is far.
-fn is_over(until: Deadline) -> bool {
-    coarse_monotonic_ns() + COARSE_NS >= until.monotonic_ns() && until.has_passed()
 }

@@ -57,7 +57,7 @@ fn wrong_flags_are_refused_with_what_to_write() {
             "--from 2097152 is more than --to 1048576: there is no size to measure",
         ),
         (&["--from", "1", "--to", "2"], "no size from --from to --to has room for an element of "),
-        (&["--op", "avg", "--dtype", "i32"], "--op avg: not of elements of i32"),
+        (&["--op", "avg", "--type", "i32"], "--op avg: not of elements of i32"),
         (&["--runs", "0"], "--runs 0: there is nothing to measure"),
         (&["--kind", "reduce_all"], "not one of "),
         (&["--passing", "value:x"], "a number of slots such as value:2 is needed"),

@@ -19,6 +19,8 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// Rank 0 answers as soon as it accepts. What says nothing for so long is tried again.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// How long after the deadline rank 0 may still say who is missing.
+const GRACE: Duration = Duration::from_millis(300);
 /// How long the last message to rank 0 may take.
 const CLOSE_LIMIT: Duration = Duration::from_millis(200);
 
@@ -170,6 +172,8 @@ fn await_start(
     mut connection: Connection,
 ) -> Result<(Connection, Vec<Member>), CommError> {
     let deadline = attempt.deadline;
+    // Rank 0, whose time is over at about the same moment, knows who is missing, and says it if nobody leaves before.
+    let gives_up = deadline::Deadline::since(deadline.start_ns(), deadline.limit() + GRACE);
     loop {
         match connection.receive() {
             Received::Message(Message::Start { members }) if members.len() == own.nranks as usize => {
@@ -187,7 +191,7 @@ fn await_start(
             }
             Received::Message(_) => return Err(departure(0, 0, Lost::Malformed)),
             Received::End(how) => return Err(departure(0, 0, how)),
-            Received::Nothing if deadline.has_passed() => {
+            Received::Nothing if gives_up.has_passed() => {
                 let reason = format!("it gave up after {:.1?}", deadline.limit());
                 let _ = connection.send(&Message::Leave { reason });
                 close(vec![connection], CLOSE_LIMIT);
@@ -201,7 +205,7 @@ fn await_start(
                     table,
                 });
             }
-            Received::Nothing => sleep_on([connection.interest()], deadline),
+            Received::Nothing => sleep_on([connection.interest()], gives_up),
         }
     }
 }

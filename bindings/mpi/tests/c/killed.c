@@ -1,5 +1,6 @@
 /* A rank dies; the others wait for it in a call. Says what the error was, where errors return. */
 #include <signal.h>
+#include <unistd.h>
 
 #include "check.h"
 
@@ -13,6 +14,8 @@ int main(int argc, char **argv) {
     /* Without an error it would be a sum with a dead rank. */
     CHECK(result != MPI_SUCCESS, "the call succeeded");
     fprintf(stderr, "rank %d: an error\n", rank);
+    /* A launcher passes on what it has read before it ends the job. */
+    sleep(1);
     MPI_Abort(MPI_COMM_WORLD, 5);
     return 1;
 }

@@ -282,7 +282,7 @@ impl fmt::Display for TimedOutText<'_> {
         let Self(phase, waited, limit, missing, table) = self;
         write!(f, "timed out in {phase} after {waited:.1?} of {limit:?}; ")?;
         match missing {
-            [] => f.write_str("every rank had arrived")?,
+            [] => f.write_str("no rank is known to be missing")?,
             [one] => write!(f, "rank {one} had not arrived")?,
             several => write!(f, "ranks {several:?} had not arrived")?,
         }

@@ -5,6 +5,8 @@
 //! contract held. As a *sweep* it runs a watcher for each of many cases and adds up. As a test it kills every
 //! process of a Worker at a sample of its points.
 //!
+//! Runs alone: it has folders in shared memory, where other tests look for what is left.
+//!
 //! - `proc_chaos sweep [OPTIONS]` runs cases and fails when one of them, or all together, broke the contract;
 //! - `proc_chaos cases [SCENARIO]` records which points the scenario's processes pass, and prints every case,
 //!   one a line;

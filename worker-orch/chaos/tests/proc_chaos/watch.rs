@@ -112,7 +112,9 @@ pub(crate) fn cases(scenario: Scenario) -> Result<Vec<Case>, String> {
 pub(crate) fn watch(case: &Case) -> Result<Outcome, String> {
     shared_folder()?;
     let begun = Instant::now();
-    let unknown = case.scenario.is_of_ranks() && UNANNOUNCED_POINTS.contains(&case.fault.point.as_str());
+    let point = case.fault.point.as_str();
+    let by_itself = case.scenario == Scenario::Hosts && point.starts_with("region.");
+    let unknown = case.scenario.is_of_ranks() && (by_itself || UNANNOUNCED_POINTS.contains(&point));
     let limits = if case.needs_deadline() || unknown { "short" } else { "patient" };
     let running = Running::start(case.scenario, limits, Some(&case.plan()))?;
     let seen = follow(&running, Some(case));

@@ -22,9 +22,13 @@ pub struct Case {
     defined: Vec<Vec<std::ops::Range<usize>>>,
 }
 
-/// Numbers of which sums are neither exact nor too large.
+/// Numbers of which sums are neither exact, of two already, nor too large.
 fn numbers(random: &mut Random, count: usize) -> Vec<f32> {
-    (0..count).map(|_| (random.next() >> 40) as f32 / 4096.0 - 2048.0).collect()
+    let mut number = || {
+        let scale = 0.5_f32.powi((random.next() >> 61) as i32);
+        ((random.next() >> 40) as f32 / 4096.0 - 2048.0) * scale
+    };
+    (0..count).map(|_| number()).collect()
 }
 
 impl Case {

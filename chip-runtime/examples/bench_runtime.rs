@@ -7,7 +7,7 @@ use chip_runtime::{
 };
 use deadline::Deadline;
 use mailbox_atomics::{Listener, WordU32};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 type Done = Result<(), Box<dyn std::error::Error>>;
@@ -20,6 +20,7 @@ fn main() -> Done {
     million(&bench)?;
     inference(&bench)?;
     turns(&bench)?;
+    started(&bench)?;
     parked(&bench)?;
     idle(&bench)?;
     idle_with_waits(&bench)
@@ -298,6 +299,66 @@ fn turns(bench: &Bench) -> Done {
         bare.push(start.elapsed().as_nanos() as f64 / 1e3);
     }
     print(bench, cases[1], median(sends), "ns", "2 x bare add and notify", 2.0 * median(bare));
+    Ok(())
+}
+
+/// From a signal to the start of the task that waits for it, on a chip that looks for it. The kernel tells the sender by a
+/// bare word, which then waits until the chip has come to the next wait.
+fn started(bench: &Bench) -> Done {
+    let case = "signal to start of the task";
+    if !bench.wants(case) {
+        return Ok(());
+    }
+    let [spin, _] = ping_pongs()?;
+    let rounds = bench.amount(2000) as u32;
+    let (zero, mut times) = (Instant::now(), Vec::new());
+    let now = move || zero.elapsed().as_nanos() as u64;
+    for number in 1..=bench.amount(10) as u64 {
+        let chips = Signals::in_process(2, 4096)?;
+        let (mut runtime, _) = runtime(Limits { clusters: 1, ..Limits::default() })?;
+        let begun = std::sync::Arc::new([const { AtomicU64::new(0) }; 2]);
+        let ([at, count], started) = ([0, 1], begun.clone());
+        let start = runtime.kernel("start", move |_| {
+            started[at].store(now(), Ordering::Relaxed);
+            started[count].fetch_add(1, Ordering::Release);
+            Ok(())
+        });
+        runtime.connect(chips[1].clone());
+        runtime.session(number, &[0, 1]);
+        let sent = std::thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                let signal = Signal { domain: Domain::BASE, rank: 1, offset: 0, op: SignalOp::Add(1) };
+                let target = chips[0].target(&signal).expect("the word is in the window");
+                let turn = |round: u32| {
+                    let ready = now() + 3000;
+                    while now() < ready {
+                        std::hint::spin_loop();
+                    }
+                    let sent = now();
+                    target.send(signal.op);
+                    while begun[count].load(Ordering::Acquire) <= u64::from(round) {
+                        std::hint::spin_loop();
+                    }
+                    (begun[at].load(Ordering::Relaxed) - sent) as f64 / 1e3
+                };
+                (0..rounds).map(turn).collect::<Vec<f64>>()
+            });
+            let ran = runtime.run(FrontEnd::Inferred, soon(), |graph| {
+                let mut before = None;
+                for round in 1..=rounds {
+                    let from = Signaller::Rank(0);
+                    let wait = Wait { domain: Domain::BASE, offset: 0, at_least: round, from };
+                    let args = TaskArgs::new().wait(wait);
+                    let args = before.map_or(args.clone(), |before| args.after(before));
+                    before = Some(graph.submit(Kernels::aiv(start), &args)?.task);
+                }
+                Ok(())
+            });
+            ran.map(|()| sender.join().expect("the sender does not panic"))
+        })?;
+        times.push(median(sent));
+    }
+    print(bench, case, median(times), "us", "3 x bare spin ping-pong", 3.0 * spin);
     Ok(())
 }
 

@@ -13,6 +13,7 @@
 use crate::engine::{Clock, Engine};
 use crate::error::CollError;
 use crate::layout::INLINE;
+use crate::memory::take_over;
 use crate::moves::UpTo64;
 use crate::request::{Kind, Request};
 use core::mem::MaybeUninit;
@@ -113,5 +114,10 @@ impl Engine<'_> {
         }
         // SAFETY: see the head of the file. A payload holds what its rank put there, at most 48 bytes of which all are copied.
         unsafe { fold(sources.get(), &[request.output], request.count) };
+        if !inline && self.nranks() == 2 {
+            let (theirs, bytes) = (self.memory.half(1 - self.me, half), request.count * request.dtype.size());
+            // SAFETY: what that rank staged in this step, for this rank only.
+            unsafe { take_over(theirs, bytes, self.setting.table.take_over) };
+        }
     }
 }

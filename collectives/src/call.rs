@@ -378,7 +378,7 @@ impl Call {
                 match self.in_windows() {
                     0 => {
                         self.route = Route::Staged;
-                        self.take_piece(engine, 0)?;
+                        self.take_piece(engine, 0, from)?;
                     }
                     all if all == nranks => {
                         self.take_windows(engine)?;
@@ -388,26 +388,30 @@ impl Call {
                 }
             }
             (_, Route::Windows) => {}
-            (_, Route::StagedLate) => self.take_piece(engine, at - 1)?,
+            (_, Route::StagedLate) => self.take_piece(engine, at - 1, from)?,
             (_, Route::Staged) => {
                 if at == 0 && self.plan.places == 1 {
                     self.read_places(engine, step, from);
                 }
-                self.take_piece(engine, at)?;
+                self.take_piece(engine, at, from)?;
             }
         }
         Ok(())
     }
 
     #[inline]
-    fn take_piece(&mut self, engine: &mut Engine<'_>, at: u64) -> Result<(), CollError> {
+    fn take_piece(&mut self, engine: &mut Engine<'_>, at: u64, from: u64) -> Result<(), CollError> {
         match (self.plan.shape, at & 1) {
             (Shape::Slices, 0) => self.reduce_slice(engine, at / 2),
             (Shape::Slices, _) => {
                 self.collect_slices(engine, at / 2);
                 Ok(())
             }
-            _ => self.take_whole(engine, at),
+            _ => {
+                self.take_whole(engine, at)?;
+                self.take_over(engine, at, from);
+                Ok(())
+            }
         }
     }
 

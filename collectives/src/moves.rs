@@ -13,6 +13,7 @@ use crate::element::DType;
 use crate::engine::Engine;
 use crate::error::CollError;
 use crate::layout;
+use crate::memory::take_over;
 use crate::plan::{Shape, slice};
 use crate::request::{CallText, Kind, Request, Shared};
 use core::mem::MaybeUninit;
@@ -430,6 +431,22 @@ impl Call {
             }
         }
         Ok(())
+    }
+
+    /// Takes over the lines of a piece that one rank staged for this one only.
+    #[inline]
+    pub(crate) fn take_over(&self, engine: &Engine<'_>, piece: u64, from: u64) {
+        let peer = 1 - engine.me.min(1);
+        let by_reference = self.plan.places == 1 && self.places.get()[peer][0] != 0;
+        if engine.nranks() != 2 || from == 0 || by_reference {
+            return;
+        }
+        let (first, of) =
+            if self.has_blocks() { (engine.me * self.plan.block, engine.me) } else { (0, peer) };
+        let theirs = self.half(engine, peer, piece).wrapping_add(first * self.size());
+        let bytes = self.elements(piece, self.count_of(of)).len() * self.size();
+        // SAFETY: what the other of two ranks staged in the step that this one has read, and not finished yet.
+        unsafe { take_over(theirs, bytes, engine.setting.table.take_over) };
     }
 
     /// Reduces this rank's slice of a piece, for all to collect.

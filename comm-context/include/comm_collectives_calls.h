@@ -325,6 +325,9 @@ class Call {
         if (!take(at, step, from)) {
             return group_.fail(CommGroup::kMismatch);
         }
+        if (shape_ == Shape::Pieces && route_ == Route::Staged) {
+            take_over(at, from);
+        }
         group_.finish(step);
         return true;
     }
@@ -388,6 +391,21 @@ class Call {
 
     void combine(const T *const *sources, T *const *targets, uint32_t count_of_targets, uint64_t count) {
         fold(static_cast<CommOp>(op_), sources, n_, targets, count_of_targets, count);
+    }
+
+    /* Takes over the lines of a piece that the other of two ranks staged for this one only, as Memory::take_over of the Rust side
+     * does: the next store of the rank that staged it then finds no other copy. */
+    void take_over(uint64_t piece, uint64_t from) const {
+        constexpr uint64_t kLeast = 1 << 10, kLine = 64;
+        const uint32_t peer = 1 - (me_ & 1);
+        if (n_ != 2 || from == 0 || (places_ == 1 && placed_[0][peer] != 0)) {
+            return;
+        }
+        auto *theirs = reinterpret_cast<volatile unsigned char *>(half(peer, piece) + (has_blocks() ? me_ * block_ : 0));
+        const uint64_t bytes = elements(piece).count() * sizeof(T);
+        for (uint64_t at = 0; bytes >= kLeast && bytes <= group_.table_.take_over && at < bytes; at += kLine) {
+            theirs[at] = theirs[at];
+        }
     }
 
     bool take_piece(uint64_t at) {

@@ -39,7 +39,9 @@ fn entries(ranks: u32) -> Vec<Entry> {
         entry("piece", Kind::AllReduce, false, How::Best(PIECES, 8 << 20)),
         entry("rooted_piece", Kind::Broadcast, false, How::Best(ROOTED, 1 << 20)),
     ];
-    if ranks > 2 {
+    if ranks == 2 {
+        entries.push(entry("take_over", Kind::AllReduce, false, How::UpTo(ANY, 0, [1 << 10, 1 << 20])));
+    } else if ranks > 2 {
         entries.push(entry("reduce_reads", Kind::Reduce, false, How::UpTo(ANY, 0, [1 << 10, 1 << 20])));
     }
     entries

@@ -74,9 +74,10 @@ table! {
     /// A call that staged at most so many bytes asks for the next half while its caller computes: 64 B to 1 KiB take a quarter less
     /// for it, 16 KiB a tenth, and from 64 KiB on it is in the way.
     prefetch: Bytes, 16 * KIB, (0, 256 * KIB);
-    /// A rank that alone reads a piece takes its lines over, if it has at least 1 KiB and at most so many bytes. A store to a line that
-    /// another processor has read is what takes longest where something is staged: 2 KiB to 256 KiB take half as long without.
-    take_over: Bytes, 256 * KIB, (0, ANY);
+    /// A rank that alone reads a piece of 1 KiB or more takes its lines over, up to so many bytes. A store to a line that another
+    /// processor has read is what takes longest where something is staged: without, 2 KiB to 256 KiB take half as long where the
+    /// processors share a cache, and up to 1 MiB a fifth where they do not.
+    take_over: Bytes, ANY, (0, ANY);
     /// How many times a rank with a core of its own polls for a step before it waits through the communicator, which takes a clock and
     /// a phase: some microseconds.
     polls: Times, 1000, (1, 1_000_000);

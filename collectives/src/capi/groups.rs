@@ -91,6 +91,21 @@ impl Drop for Reserved {
     }
 }
 
+impl Group {
+    /// Whether this thread may, while calls are under way: the one that started them may work on them from calls on other groups.
+    #[cold]
+    fn may_be_entered(&self) -> bool {
+        let mine = THIS_THREAD.try_with(Arc::clone).ok();
+        match (&self.thread, mine) {
+            _ if self.coll.has_progress_thread() => true,
+            (Some(owner), Some(mine)) if Arc::ptr_eq(owner, &mine) => true,
+            // That thread is gone, and its list of groups with it.
+            (Some(owner), _) => Arc::strong_count(owner) == 1,
+            _ => false,
+        }
+    }
+}
+
 /// A group of which this thread is inside a call.
 pub(super) struct Entered {
     slot: &'static Slot,
@@ -108,24 +123,15 @@ impl Entered {
         match slot.lock.enter(handle & !MARK_BITS, ThreadNumber::current()) {
             Ok(inside) => {
                 let entered = Self { slot, inside };
-                if entered.started.is_empty() { Ok(entered) } else { entered.checked() }
+                let group: &Group = &entered;
+                match group.started.len() {
+                    // Looked at in place: a value that goes through memory on its way costs as much as the rest of a call.
+                    started if started > 0 && !group.may_be_entered() => Err(Refused::OtherThread { started }),
+                    _ => Ok(entered),
+                }
             }
             Err(NotEntered::InUse) => Err(Refused::InUse),
             Err(NotEntered::Closed) => Err(Refused::Unknown),
-        }
-    }
-
-    /// Refuses another thread than that which started the calls under way: it may work on them from calls on other groups.
-    #[cold]
-    fn checked(self) -> Result<Self, Refused> {
-        let started = self.started.len();
-        let mine = THIS_THREAD.try_with(Arc::clone).ok();
-        match (&self.thread, mine) {
-            _ if self.coll.has_progress_thread() => Ok(self),
-            (Some(owner), Some(mine)) if Arc::ptr_eq(owner, &mine) => Ok(self),
-            // That thread is gone, and its list of groups with it.
-            (Some(owner), _) if Arc::strong_count(owner) == 1 => Ok(self),
-            _ => Err(Refused::OtherThread { started }),
         }
     }
 

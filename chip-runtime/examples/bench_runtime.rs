@@ -278,7 +278,7 @@ fn turns(bench: &Bench) -> Done {
             times.push(time?);
         }
     }
-    print(bench, cases[0], median(times), "us", "3 x bare spin ping-pong", 3.0 * spin);
+    print(bench, cases[0], 1e3 * median(times), "ns", "3 x bare spin ping-pong", 3e3 * spin);
     let alone = Signals::in_process(2, 4096)?;
     let signal = Signal { domain: Domain::BASE, rank: 1, offset: 0, op: SignalOp::Add(1) };
     // As the engine sends: the word was found when its task was submitted.
@@ -358,7 +358,7 @@ fn started(bench: &Bench) -> Done {
         })?;
         times.push(median(sent));
     }
-    print(bench, case, median(times), "us", "3 x bare spin ping-pong", 3.0 * spin);
+    print(bench, case, 1e3 * median(times), "ns", "3 x bare spin ping-pong", 3e3 * spin);
     Ok(())
 }
 

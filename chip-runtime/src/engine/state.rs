@@ -102,6 +102,8 @@ pub(super) struct State {
     pub(super) poller: Poller,
     /// Tasks that are about to end.
     ending: Vec<TaskId>,
+    /// Tasks of a poll, empty between two.
+    met: Vec<TaskId>,
     /// Lists of a submit, empty between two: who made its tensors, what it has to come after, what it touches.
     pub(super) owners: Vec<TaskId>,
     pub(super) found: Vec<TaskId>,
@@ -145,6 +147,7 @@ impl State {
             recording: None,
             poller: Poller::new(signals),
             ending: Vec::new(),
+            met: Vec::new(),
             owners: Vec::new(),
             found: Vec::new(),
             entries: Vec::new(),
@@ -252,9 +255,9 @@ impl State {
             return None;
         }
         let quiet = self.running == 0 && self.ready.is_empty() && self.goal.is_some();
-        let mut met = Vec::new();
+        let mut met = std::mem::take(&mut self.met);
         let pause = self.poller.poll(quiet, &mut met);
-        for task in met {
+        for task in met.drain(..) {
             fault_point!("graph.wait.met");
             if let Some(recording) = &mut self.recording {
                 recording.met(task, monotonic_ns());
@@ -267,6 +270,7 @@ impl State {
                 self.finish_part(task);
             }
         }
+        self.met = met;
         self.end_tasks();
         pause.map_err(|error| self.fail_by_signal(error)).ok()
     }

@@ -329,11 +329,13 @@ impl Signals {
     }
 
     /// Waits until this chip is notified, `ready` says so, or the pause is over. One thread at a time.
-    pub fn sleep(&self, pause: &Pause, ready: impl FnMut() -> bool) {
+    pub fn sleep(&self, pause: &Pause, mut ready: impl FnMut() -> bool) {
         let Ok(words) = self.words(self.rank) else { return };
-        let wait = self.patiently(Deadline::since(pause.now_ns, pause.pause));
+        let wait = self.patiently(Deadline::since(deadline::monotonic_ns(), pause.pause));
+        // SAFETY: made by this one's poller, and the window lives as long as the communicator, which this one holds.
+        let met = || unsafe { pause.is_met() };
         // How it ends does not matter: the next poll looks at everything.
-        let _ = words.sleep(pause.seen, &wait, ready);
+        let _ = words.sleep(pause.seen, &wait, || ready() || met());
     }
 
     /// A wait that spins while processors are to spare.

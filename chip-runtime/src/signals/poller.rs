@@ -27,15 +27,37 @@ const IN_A_TEXT: usize = 4;
 #[derive(Clone, Copy, Debug)]
 pub struct Pause {
     pub(super) seen: u32,
-    pub(super) now_ns: u64,
     pub(super) pause: Duration,
+    /// The word of the first wait, if it is in the communicator's own window, and what it waits for: who looks at it in turn with
+    /// the doorbell has both lines when a signal comes, and not one after the other.
+    first: Option<(NonNull<AtomicU32>, u32)>,
 }
+
+// SAFETY: the word is an atomic, in memory of the process.
+unsafe impl Send for Pause {}
 
 impl Pause {
     /// The same, and not longer than this.
     pub(crate) fn at_most(self, longest: Duration) -> Self {
         Self { pause: self.pause.min(longest), ..self }
     }
+
+    /// Whether the first wait is met.
+    ///
+    /// # Safety
+    /// The signals live whose poller made it, and with them the communicator's window.
+    pub(super) unsafe fn is_met(&self) -> bool {
+        // SAFETY: the caller's promise.
+        self.first.is_some_and(|(word, want)| unsafe { is_met(word, want) })
+    }
+}
+
+/// # Safety
+/// The word lives.
+unsafe fn is_met(word: NonNull<AtomicU32>, want: u32) -> bool {
+    // SAFETY: the caller's promise.
+    let have = WordU32::of(unsafe { word.as_ref() }).load();
+    have.wrapping_sub(want) as i32 >= 0
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +80,13 @@ impl Armed {
     }
 
     fn is_met(&self) -> bool {
-        self.have().wrapping_sub(self.want) as i32 >= 0
+        // SAFETY: see the top of the file.
+        unsafe { is_met(self.word, self.want) }
+    }
+
+    /// Where it stands, if it may be looked at as long as the signals live.
+    fn in_own_window(&self) -> Option<(NonNull<AtomicU32>, u32)> {
+        matches!(self.place, Some((Domain::BASE, _))).then_some((self.word, self.want))
     }
 }
 
@@ -233,10 +261,10 @@ impl Poller {
     /// `quiet` says that nothing runs and nothing is ready on this chip, and that its builder has ended or waits for a task: then
     /// only a signal can make the chip go on. Fails when no wait was met and the run cannot go on.
     pub fn poll(&mut self, quiet: bool, met: &mut Vec<TaskId>) -> Result<Pause, SignalError> {
-        let now_ns = monotonic_ns();
         let seen = self.signals.words(self.signals.rank)?.doorbell();
         let before = met.len();
-        if self.rested != Some(seen) {
+        // A word may be there before the doorbell.
+        if self.rested != Some(seen) || self.armed.first().is_some_and(Armed::is_met) {
             self.take_met(met);
         }
         if met.len() > before || !quiet {
@@ -245,8 +273,8 @@ impl Poller {
         } else if self.rested.is_none_or(|rested| rested != seen) {
             self.rest();
         }
-        if met.len() == before && now_ns >= self.next_check_ns {
-            self.next_check_ns = now_ns + POLL_INTERVAL.as_nanos() as u64;
+        // What is met is about to start: no clock before that.
+        if met.len() == before && self.is_time_to_check() {
             if let Err(error) = self.check() {
                 // What was delivered before the end of a peer counts.
                 self.take_met(met);
@@ -262,7 +290,16 @@ impl Poller {
             let longer = (2 * self.pause).min(LONGEST_PAUSE);
             std::mem::replace(&mut self.pause, longer)
         };
-        Ok(Pause { seen, now_ns, pause })
+        Ok(Pause { seen, pause, first: self.armed.first().and_then(Armed::in_own_window) })
+    }
+
+    fn is_time_to_check(&mut self) -> bool {
+        let now_ns = monotonic_ns();
+        let is_time = now_ns >= self.next_check_ns;
+        if is_time {
+            self.next_check_ns = now_ns + POLL_INTERVAL.as_nanos() as u64;
+        }
+        is_time
     }
 
     fn take_met(&mut self, met: &mut Vec<TaskId>) {

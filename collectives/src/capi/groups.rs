@@ -126,7 +126,9 @@ impl Entered {
                 let group: &Group = &entered;
                 match group.started.len() {
                     // Looked at in place: a value that goes through memory on its way costs as much as the rest of a call.
-                    started if started > 0 && !group.may_be_entered() => Err(Refused::OtherThread { started }),
+                    started if started > 0 && !group.may_be_entered() => {
+                        Err(Refused::OtherThread { started })
+                    }
                     _ => Ok(entered),
                 }
             }

@@ -330,7 +330,8 @@ fn started(bench: &Bench) -> Done {
                 let signal = Signal { domain: Domain::BASE, rank: 1, offset: 0, op: SignalOp::Add(1) };
                 let target = chips[0].target(&signal).expect("the word is in the window");
                 let turn = |round: u32| {
-                    let ready = now() + 3000;
+                    // Never the same time: a thread that waits yields once in a while.
+                    let ready = now() + 2000 + u64::from(round * 619 % 2000);
                     while now() < ready {
                         std::hint::spin_loop();
                     }

@@ -105,6 +105,16 @@ impl Cores {
         }
     }
 
+    /// Whether a block of the task could start now.
+    fn have_room(&self, slot: &Slot) -> bool {
+        match slot.shape {
+            Shape::Dummy => true,
+            Shape::Aic => self.free[0] != 0,
+            Shape::Aiv => self.free[1] | self.free[2] != 0,
+            Shape::Mix => self.clusters(slot) != 0,
+        }
+    }
+
     fn take(&mut self, lane: Lane, clusters: u64) -> Core {
         let cluster = clusters.trailing_zeros() as u8;
         self.free[lane as usize] &= !(1 << cluster);
@@ -163,7 +173,7 @@ impl Ready {
         self.queues().into_iter().any(|queue| {
             queue.front().is_some_and(|task| {
                 let slot = slot(*task);
-                cores.blocks(slot) >= if slot.sync_start { slot.blocks } else { 1 }
+                if slot.sync_start { cores.blocks(slot) >= slot.blocks } else { cores.have_room(slot) }
             })
         })
     }
@@ -185,7 +195,7 @@ impl Ready {
         }
         if let Some(task) = self.mix.front().copied() {
             let slot = slot_of(rings, task);
-            if cores.blocks(slot) > 0 {
+            if cores.have_room(slot) {
                 commit(&mut self.committed, cores, task, slot);
                 if slot.next_block == slot.blocks {
                     self.mix.pop_front();

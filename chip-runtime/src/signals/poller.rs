@@ -231,7 +231,7 @@ impl Poller {
                 None => text.push(format!("rank {rank} runs something, or has not begun")),
                 Some(waits) if waits.is_empty() => text.push(format!("rank {rank} has ended")),
                 Some(waits) => {
-                    let wait = StuckWait::decode(rank, &waits[0]);
+                    let wait = StuckWait::decode(rank, &waits[0], &self.signals.table());
                     add(&mut ranks, wait.from);
                     text.push(wait.to_string());
                 }
@@ -324,7 +324,7 @@ impl Poller {
     fn rest(&mut self) {
         let Ok(words) = self.signals.words(self.signals.rank) else { return };
         fault_point!("graph.poll.resting");
-        let (armed, rank) = (&self.armed, self.signals.rank);
+        let (armed, table) = (&self.armed, self.signals.table());
         let mut is_quiet = false;
         let seen = Stander::new(words, self.session).rest(|waits| {
             for wait in armed {
@@ -333,7 +333,7 @@ impl Poller {
                 if have.wrapping_sub(want) as i32 >= 0 {
                     return false;
                 }
-                waits.push(StuckWait { rank, task, domain, offset, have, want, from }.encode());
+                waits.push(StuckWait::encode(task, (table.name(domain), offset), from, have, want));
             }
             is_quiet = !waits.is_empty();
             is_quiet
@@ -382,7 +382,8 @@ impl Poller {
         // One chip tells: the first that waits.
         let first = quiet.iter().position(|quiet| !quiet.waits.is_empty());
         let is_first = first.is_some_and(|first| self.members[first] == self.signals.rank);
-        let Some(deadlock) = Deadlock::of(&self.members, &quiet).filter(|_| is_first) else { return Ok(()) };
+        let deadlock = Deadlock::of(&self.members, &quiet, &self.signals.table());
+        let Some(deadlock) = deadlock.filter(|_| is_first) else { return Ok(()) };
         let words = self.signals.words(self.signals.rank)?;
         fault_point!("graph.deadlock.proved");
         Stander::new(words, self.session).say_stuck();

@@ -148,6 +148,10 @@ impl RemoteAddressTable {
         self.domains.get(domain.0 as usize).map_or("?", |entry| &entry.name)
     }
 
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.domains.iter().map(|entry| &*entry.name)
+    }
+
     /// This chip's rank in a domain, and how many it has.
     pub fn place(&self, domain: Domain) -> Result<(u32, u32), SignalError> {
         let entry = self.entry(domain)?;

@@ -169,8 +169,8 @@ fn chips_that_wait_for_each_other_fail_at_once_and_name_the_cycle() {
     assert!(deadlock.is_cycle && deadlock.chain.len() == 2, "{deadlock:?}");
     assert_eq!(
         deadlock.to_string(),
-        "no chip can go on: task 0.6 of rank 2 waits for rank 0 (word 0x40 of the base window is 0, not 1); task 0.4 of \
-         rank 0 waits for rank 2 (word 0x40 of the base window is 0, not 1); each waits for the next, the last for the first"
+        "no chip can go on: task 0.6 of rank 2 waits for rank 0 (word 0x40 of window `base` is 0, not 1); task 0.4 of \
+         rank 0 waits for rank 2 (word 0x40 of window `base` is 0, not 1); each waits for the next, the last for the first"
     );
     let error = failure(&mut two);
     assert!(matches!(error, SignalError::StuckElsewhere { by: 0, .. }), "{error}");
@@ -255,4 +255,18 @@ fn who_may_be_the_reason_is_named_though_nobody_waits_for_it() {
     four.poll(true, &mut Vec::new()).unwrap();
     let table = one.table();
     assert!(table.contains(&stands(&2)) && !table.contains(&stands(&3)), "{table}");
+}
+
+#[test]
+fn a_wait_of_another_chip_names_its_window() {
+    let [one, _two] = pollers::<2>(LONG);
+    let text = |window: &str| {
+        let published = StuckWait::encode(TaskId(6), (window, 64), 0, 2, 3);
+        StuckWait::decode(1, &published, &one.signals().table()).to_string()
+    };
+    assert_eq!(text("base"), "task 0.6 of rank 1 waits for rank 0 (word 0x40 of window `base` is 2, not 3)");
+    assert_eq!(
+        text("theirs"),
+        "task 0.6 of rank 1 waits for rank 0 (word 0x40 of a window of other ranks is 2, not 3)"
+    );
 }

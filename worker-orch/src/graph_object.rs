@@ -88,8 +88,10 @@ impl GraphObject {
         }
         let ran = graphs
             .run_in(self.front_end, |graph| loaded.orchestration.call_on_device(graph, tensors, scalars));
-        // Unlike that of a graph in this process, which is drawn as far as it was built.
-        ran.and_then(|()| dot.map_or(Ok(()), |file| graphs.write_dot(file, 0)))
+        // Also of a graph that failed, but not of one that was not built to its end.
+        let dot = dot.filter(|_| graphs.is_recorded());
+        let drawn = dot.map_or(Ok(()), |file| graphs.write_dot(file, 0));
+        ran.and(drawn)
     }
 
     fn load(&self) -> Result<Loaded, Failure> {

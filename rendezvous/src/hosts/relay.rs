@@ -22,8 +22,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long the end of a group waits for its last messages to arrive.
-const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+/// How long the end of a group waits for its last messages to arrive: a stopped peer takes none, and no call lasts a second
+/// longer than its limit.
+const CLOSE_LIMIT: Duration = Duration::from_millis(750);
 /// The longest sleep of the thread: events and messages wake it.
 const IDLE: Duration = Duration::from_secs(5);
 

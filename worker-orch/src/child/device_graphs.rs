@@ -141,6 +141,10 @@ impl<'t> DeviceGraphs<'t> {
         self.kept.graphs.record();
     }
 
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.kept.graphs.recording().is_some()
+    }
+
     /// Writes the graph of the last run, which was [recorded](Self::record), to a file: see
     /// [`Graphs::write_dot`](crate::Graphs::write_dot).
     pub fn write_dot(&self, file: &Path, shown: u32) -> Result<(), Failure> {

@@ -205,3 +205,60 @@ fn graphs_of_the_simulation_are_refused_on_a_device() {
     assert!(said.contains(wanted), "{said}");
     worker.close().unwrap();
 }
+
+/// y = x + 3 + 4; with the scalar 1 it gives up.
+const TWICE: &str = r#"
+#include <stdexcept>
+#include "orchestration.h"
+extern "C" void aicpu_orchestration_entry(const chip::EntryArgs &args) {
+    const chip::Tensor &x = args.tensor(0), &y = args.tensor(1);
+    chip::TaskArgs first, second;
+    first.input(x);
+    first.output(y);
+    first.scalar(int64_t{3});
+    chip::submit(chip::Kernels::aiv(0), first);
+    if (args.scalar<int64_t>(0) == 1) throw std::runtime_error("nothing more to build");
+    second.inout(y);
+    second.inout(y);
+    second.scalar(int64_t{4});
+    chip::submit(chip::Kernels::aic(0), second);
+}
+"#;
+
+#[test]
+#[ignore = "needs devices: cargo xtask hw-test --layer worker"]
+fn a_graph_object_runs_on_a_device_and_is_drawn_when_it_was_built() {
+    let before = seen();
+    let folder = tempfile::tempdir().unwrap();
+    let object = |name: &str| GraphObject {
+        orchestration: (support::kernel(folder.path(), name, TWICE), None),
+        abi: "pto2-2026-08".into(),
+        kernels: vec![(0, kernel("add"), None)],
+        front_end: worker_orch::runtime::FrontEnd::Prebuilt,
+        limits: Limits::default(),
+        dot: Some(folder.path().join(format!("{name}.dot"))),
+    };
+    let mut worker = plain();
+    let twice = object("twice").register(&mut worker, "twice").unwrap();
+    let given_up = object("given_up").register(&mut worker, "given_up").unwrap();
+    let [x, y] = [1.0, 0.0].map(|value| {
+        let buffer = worker.host_buffer::<f32>(COUNT).unwrap();
+        buffer.write(&[value; COUNT]).unwrap();
+        buffer
+    });
+    worker.init().unwrap();
+    let mut run = |program, scalar: u64| {
+        let args = Args::new().tensor(&x.tensor(), Access::Input).tensor(&y.tensor(), Access::Output);
+        worker.run(|orch| orch.submit_next_level(program, &args.scalar(scalar), 0).map(drop))
+    };
+    run(twice, 0).unwrap();
+    assert_eq!(y.to_vec(), [8.0; COUNT]);
+    let dot = std::fs::read_to_string(folder.path().join("twice.dot")).unwrap();
+    assert!(dot.contains("->"), "{dot}");
+    let said = text(&run(given_up, 1).unwrap_err());
+    assert!(said.contains("std::runtime_error: nothing more to build"), "{said}");
+    assert!(!folder.path().join("given_up.dot").exists());
+    run(given_up, 0).unwrap();
+    worker.close().unwrap();
+    assert_released_since(before, devices().len());
+}

@@ -152,7 +152,7 @@ pub(crate) fn double_lane_of(setting: &Setting<'_>, members: &[&Member]) -> Resu
     let mut sum = lane::Report::default();
     for layer in IN_CI {
         let wanted = |program: &Program| {
-            program.is_hardware() && members.iter().any(|member| member.name == program.package)
+            program.is_in_ci() && members.iter().any(|member| member.name == program.package)
         };
         let programs: Vec<Program> =
             programs::of_layer(setting.ws, *layer, true)?.into_iter().filter(wanted).collect();

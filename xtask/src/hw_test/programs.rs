@@ -52,6 +52,12 @@ impl Program {
     pub(super) fn is_hardware(&self) -> bool {
         matches!(self.kind, Kind::Device | Kind::Processor)
     }
+
+    /// Whether `ci` runs it on the double: tests of hardware, and suites that run anywhere. What makes sessions itself is
+    /// left to `hw-test`, and a part of it to the lane `slow`.
+    pub(super) fn is_in_ci(&self) -> bool {
+        self.is_hardware() || self.kind == Kind::AnyPlatform
+    }
 }
 
 /// The programs of a layer.

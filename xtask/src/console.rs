@@ -116,13 +116,22 @@ impl Console {
 
     /// Runs a command to its end. Its two outputs share one pipe, so that their lines keep their order.
     pub(crate) fn run(&self, command: &mut Command) -> Result<Log> {
-        self.run_within(command, GRACE, self.show)
+        self.run_within(command, Patience::default(), self.show)
     }
 
     /// The same for a command whose results the caller prints in its own words.
     pub(crate) fn run_unseen(&self, command: &mut Command) -> Result<Log> {
-        let show = if self.show == Show::Everything { Show::Everything } else { Show::Progress };
-        self.run_within(command, GRACE, show)
+        self.run_within(command, Patience::default(), self.unseen())
+    }
+
+    /// The same for a command that is killed when it has not ended after `limit`.
+    pub(crate) fn run_unseen_at_most(&self, command: &mut Command, limit: Duration) -> Result<Log> {
+        let patience = Patience { limit: Some(limit), ..Patience::default() };
+        self.run_within(command, patience, self.unseen())
+    }
+
+    fn unseen(&self) -> Show {
+        if self.show == Show::Everything { Show::Everything } else { Show::Progress }
     }
 
     /// Starts a command that goes on beside others; what it prints is kept until it is [finished](Self::finish).
@@ -155,22 +164,27 @@ impl Console {
 
     /// Follows a started command to its end.
     pub(crate) fn finish(&self, started: Started) -> Result<Log> {
-        self.finish_within(started, GRACE, self.show)
+        self.finish_within(started, Patience::default(), self.show)
     }
 
-    fn run_within(&self, command: &mut Command, grace: Duration, show: Show) -> Result<Log> {
-        self.finish_within(self.start(command)?, grace, show)
+    fn run_within(&self, command: &mut Command, patience: Patience, show: Show) -> Result<Log> {
+        self.finish_within(self.start(command)?, patience, show)
     }
 
-    fn finish_within(&self, started: Started, grace: Duration, show: Show) -> Result<Log> {
+    fn finish_within(&self, started: Started, patience: Patience, show: Show) -> Result<Log> {
         let Started { shown, mut child, lines } = started;
         let mut log = Log { lines: Vec::new(), failure: None };
-        let held = self.follow(&mut child, &lines, &mut log, grace, show)?;
+        let ended = self.follow(&mut child, &lines, &mut log, patience, show)?;
         let status = child.wait().with_context(|| format!("cannot wait for `{shown}`"))?;
-        log.failure = if status.success() {
-            held.then(|| format!("`{shown}` left a process behind that still holds its output"))
-        } else {
-            Some(format!("`{shown}` {}", ending(status)))
+        log.failure = match ended {
+            Ended::Killed(limit) => {
+                Some(format!("`{shown}` had not ended after {} s and was killed", limit.as_secs()))
+            }
+            Ended::Held if status.success() => {
+                Some(format!("`{shown}` left a process behind that still holds its output"))
+            }
+            Ended::Closed if status.success() => None,
+            _ => Some(format!("`{shown}` {}", ending(status))),
         };
         if log.failure.is_some() && self.show != Show::Everything {
             let mut worth: Vec<&String> =
@@ -181,16 +195,16 @@ impl Console {
         Ok(log)
     }
 
-    /// Collects lines until the output is closed. `true`: the command ended, and someone else keeps it open.
+    /// Collects lines until the output is closed, or the command ended and someone else keeps it open.
     fn follow(
         &self,
         child: &mut Child,
         lines: &Receiver<String>,
         log: &mut Log,
-        grace: Duration,
+        patience: Patience,
         show: Show,
-    ) -> Result<bool> {
-        let mut ended_at = None;
+    ) -> Result<Ended> {
+        let (began, mut ended_at) = (Instant::now(), None);
         loop {
             match lines.recv_timeout(Duration::from_millis(100)) {
                 Ok(line) => {
@@ -202,7 +216,7 @@ impl Console {
                     }
                     log.lines.push(line);
                 }
-                Err(RecvTimeoutError::Disconnected) => return Ok(false),
+                Err(RecvTimeoutError::Disconnected) => return Ok(Ended::Closed),
                 Err(RecvTimeoutError::Timeout) => {}
             }
             self.draw();
@@ -210,11 +224,37 @@ impl Console {
             if ended_at.is_none() && child.try_wait()?.is_some() {
                 ended_at = Some(Instant::now());
             }
-            if ended_at.is_some_and(|at| at.elapsed() > grace) {
-                return Ok(true);
+            if ended_at.is_some_and(|at| at.elapsed() > patience.grace) {
+                return Ok(Ended::Held);
+            }
+            if let Some(limit) = patience.limit.filter(|limit| ended_at.is_none() && began.elapsed() > *limit)
+            {
+                child.kill()?;
+                return Ok(Ended::Killed(limit));
             }
         }
     }
+}
+
+/// How long a command may take, if there is a limit, and how long its output may stay open after it.
+#[derive(Clone, Copy)]
+struct Patience {
+    grace: Duration,
+    limit: Option<Duration>,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { grace: GRACE, limit: None }
+    }
+}
+
+/// How the output of a command ended.
+enum Ended {
+    Closed,
+    /// Somebody else keeps it open.
+    Held,
+    Killed(Duration),
 }
 
 fn spawn(command: &mut Command) -> std::io::Result<(Child, Receiver<String>)> {
@@ -305,11 +345,22 @@ mod tests {
     fn a_process_left_behind_is_a_failure_and_not_a_hang() {
         let console = Console::new(Show::Progress);
         let mut command = Command::new("sh");
+        let patience = Patience { grace: Duration::from_secs(1), limit: None };
         let log = console
-            .run_within(command.args(["-c", "sleep 9 & echo done"]), Duration::from_secs(1), Show::Progress)
+            .run_within(command.args(["-c", "sleep 9 & echo done"]), patience, Show::Progress)
             .unwrap();
         assert_eq!(log.lines, ["done"]);
         assert!(log.failure.unwrap().contains("left a process behind"));
+    }
+
+    #[test]
+    fn a_command_that_does_not_end_is_killed_at_its_limit() {
+        let console = Console::new(Show::Progress);
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo begun; exec sleep 600"]);
+        let log = console.run_unseen_at_most(&mut command, Duration::from_secs(1)).unwrap();
+        assert_eq!(log.lines, ["begun"]);
+        assert!(log.failure.unwrap().ends_with("had not ended after 1 s and was killed"));
     }
 
     #[test]

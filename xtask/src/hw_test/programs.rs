@@ -17,6 +17,9 @@ use crate::lane::{Outcome, Report};
 use crate::tally::Tally;
 use crate::workspace::{Member, Workspace};
 
+/// A test that takes longer hangs. The one of every fault of every vendor call takes some minutes.
+const LONGEST: Duration = Duration::from_secs(20 * 60);
+
 /// One test program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Program {
@@ -223,7 +226,7 @@ impl Target<'_> {
             command.env("CHIPCOMM_HW_KERNELS", kernels).env("CHIPCOMM_KERNEL_DIR", kernels);
         }
         let start = Instant::now();
-        let log = console.run_unseen(&mut command)?;
+        let log = console.run_unseen_at_most(&mut command, LONGEST)?;
         let took = start.elapsed();
         let made = counted.then(|| calls_in(&std::fs::read_to_string(&calls).unwrap_or_default()));
         let whole = test.is_empty();

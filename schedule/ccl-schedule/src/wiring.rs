@@ -24,7 +24,7 @@ pub struct Channel {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WiringError {
     /// The program has no rank.
-    #[error("a schedule needs at least one rank")]
+    #[error("the schedule has no ranks; give it at least one")]
     NoRanks,
     /// A send to a rank that does not exist.
     #[error("rank {rank} sends {dir} to rank {peer}, but there are only {ranks} ranks")]
@@ -39,7 +39,9 @@ pub enum WiringError {
         ranks: u32,
     },
     /// A direction that the program did not list.
-    #[error("rank {rank} is wired to direction {dir} of rank {peer}, which the schedule does not list")]
+    #[error(
+        "rank {rank} is wired to direction {dir} of rank {peer}, which is not in `dirs` of the schedule; add it there"
+    )]
     UnlistedDirection {
         /// Sender.
         rank: u32,

@@ -302,3 +302,45 @@ fn a_forwarded_slot_needs_its_slot_until_the_last_use() {
     assert!(!completes(&program, 1, CreditPoint::LastUse).unwrap());
     assert_eq!(smallest_slots(&program, CreditPoint::LastUse).unwrap(), Some(2));
 }
+
+/// A ring whose author forgot the direction that its ranks receive from.
+struct OneDirection(ListedProgram);
+
+impl Program for OneDirection {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+    fn goal(&self) -> Goal {
+        self.0.goal()
+    }
+    fn ranks(&self) -> u32 {
+        self.0.ranks()
+    }
+    fn chunks(&self) -> u32 {
+        self.0.chunks()
+    }
+    fn dirs(&self) -> &[Dir] {
+        &[Dir::E]
+    }
+    fn peer(&self, rank: u32, dir: Dir) -> Option<(u32, Dir)> {
+        self.0.peer(rank, dir)
+    }
+    fn op(&self, rank: u32, step: u32) -> Option<Op> {
+        self.0.op(rank, step)
+    }
+    fn messages(&self) -> u64 {
+        self.0.messages()
+    }
+}
+
+#[test]
+fn schedules_that_cannot_be_wired_are_refused_with_a_sentence() {
+    let error = |program: &dyn Program| prove(program, 1, CreditPoint::Recv).unwrap_err().to_string();
+    assert_eq!(error(&listed(Vec::new())), "the schedule has no ranks; give it at least one");
+    let ring = listed(vec![vec![send(Dir::E), recv(Dir::W)]; 2]);
+    assert_eq!(prove(&ring, 1, CreditPoint::Recv).map(|_| ()), Ok(()));
+    assert_eq!(
+        error(&OneDirection(ring)),
+        "rank 0 is wired to direction W of rank 1, which is not in `dirs` of the schedule; add it there"
+    );
+}

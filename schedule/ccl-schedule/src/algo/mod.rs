@@ -76,7 +76,9 @@ pub enum BuildError {
         least: u32,
     },
     /// Too many ranks.
-    #[error("{name} has a queue to every rank, for at most {most} ranks; world_size is {ranks}")]
+    #[error(
+        "{name} has a queue to every rank, for at most {most} ranks, and world_size is {ranks}; use fewer ranks, a ring or a tree"
+    )]
     TooMany {
         /// Algorithm.
         name: &'static str,
@@ -125,7 +127,9 @@ pub enum BuildError {
         ranks: u32,
     },
     /// More chunks than a chunk number can count.
-    #[error("{name} with {ranks} ranks and split {split} needs more than 2^31 chunks or steps")]
+    #[error(
+        "{name} with {ranks} ranks and split {split} needs more than 2^31 chunks or steps; use fewer ranks, or a smaller split"
+    )]
     TooLarge {
         /// Algorithm.
         name: &'static str,

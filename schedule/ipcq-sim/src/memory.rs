@@ -13,7 +13,9 @@ use thiserror::Error;
 
 /// A computation of a kernel whose result its format cannot hold, although it can hold the operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("rank {rank}, step {step}: the result exceeds the largest number of its format")]
+#[error(
+    "rank {rank}, step {step}: the result exceeds the largest number of its format; use a larger format, or smaller values"
+)]
 pub struct Overflow {
     /// The rank.
     pub rank: u32,

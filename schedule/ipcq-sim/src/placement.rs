@@ -219,6 +219,14 @@ mod tests {
         );
         assert_eq!(fail(8, 9), "pe cannot split 9 rows into 8 equal parts");
         assert_eq!(fail(1024, 1024), "sip count = 8: the topology has 2");
-        assert!("diagonal".parse::<Level>().unwrap_err().to_string().contains("row_wise"));
+        for policy in ["diagonal", "row_wise:many"] {
+            assert_eq!(
+                policy.parse::<Level>().unwrap_err().to_string(),
+                format!(
+                    "unknown placement policy {policy:?}; use replicate, column_wise or row_wise, with an optional \
+                     count: row_wise:4"
+                )
+            );
+        }
     }
 }

@@ -5,10 +5,11 @@ use ccl_schedule::{Dir, Goal, Program};
 use ipcq_sim::config::{CreditAt, DType, Fabric, Settings, Topology};
 use ipcq_sim::data;
 use ipcq_sim::engine::Engine;
-use ipcq_sim::kernel::{Kernel, KernelFault, KernelProgram, Pe, Space, ceil_div};
+use ipcq_sim::kernel::{Kernel, KernelFault, KernelProgram, MAX_STEPS, Pe, Space, ceil_div};
 use ipcq_sim::probe::NoProbe;
 use ipcq_sim::sim::Simulation;
 use proptest::prelude::*;
+use std::cell::RefCell;
 
 fn ring(pe: &Pe) {
     let mine = pe.tensor();
@@ -207,6 +208,7 @@ fn iq_10_a_mistake_is_a_sentence_that_names_kernel_line_and_rank() {
     let line = |text: &str| {
         text.split("kernels.rs:").nth(1).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
     };
+    let of_rank_0 = RefCell::new(None);
     let cases: Vec<(String, &[&str])> = vec![
         (
             mistake(new("shapes"), |pe| {
@@ -332,6 +334,34 @@ fn iq_10_a_mistake_is_a_sentence_that_names_kernel_line_and_rank() {
             &["kernel posted", "posts a receive from W and never waits for it; call wait on it"],
         ),
         (
+            mistake(any("posted_twice"), |pe| {
+                let first = pe.recv_async(Dir::W, &[8], DType::F16);
+                pe.recv_into(Dir::W, &pe.tensor());
+                pe.wait(first);
+            }),
+            &[
+                "kernel posted_twice",
+                "rank 0",
+                "receives from W, where a receive is posted already (",
+                "); wait for that one first",
+            ],
+        ),
+        (
+            mistake(any("slot"), |pe| {
+                pe.send(Dir::E, &pe.tensor());
+                pe.store(&pe.recv(Dir::W, &[8], DType::F16), &pe.tensor());
+            }),
+            &["kernel slot", "rank 0", "writes to a slot of the queue; copy it first"],
+        ),
+        (
+            mistake(any("foreign"), |pe| {
+                if let Some(tensor) = of_rank_0.replace(Some(pe.tensor())) {
+                    pe.send(Dir::E, &tensor);
+                }
+            }),
+            &["kernel foreign", "rank 1", "uses a tensor of another rank; have it sent"],
+        ),
+        (
             mistake(any("overlap"), |pe| drop(pe.memory(Space::Tcm, 8, &[8], DType::F16))),
             &[
                 "kernel overlap",
@@ -356,6 +386,32 @@ fn iq_10_a_mistake_is_a_sentence_that_names_kernel_line_and_rank() {
         }
         assert!(line(&text) || text.contains("wrong chunk"), "no line: {text}");
     }
+}
+
+#[test]
+fn a_kernel_that_is_too_long_is_refused() {
+    let text = mistake(Kernel::new("long", 1, &[1], DType::F16), |pe| {
+        let tensor = pe.tensor();
+        (0..=MAX_STEPS).for_each(|_| pe.store(&tensor, &tensor));
+    });
+    let said = format!("has more than {MAX_STEPS} operations on one rank; split it into several kernels");
+    assert!(text.contains("kernel long") && text.contains(&said), "{text}");
+}
+
+/// Who runs a kernel as any other schedule learns the rank and step, as its lines are not known there.
+#[test]
+fn an_overflow_outside_of_a_run_of_the_kernel_names_rank_and_step() {
+    let kernel = Kernel::new("doubled", 2, &[8], DType::F16).goal(Goal::Any);
+    let program = kernel.record(|pe| pe.store(&pe.tensor(), &(&pe.tensor() * 2.0))).unwrap();
+    let (topology, settings) = (direct(), program.settings(&Settings::default()));
+    let simulation = Simulation::new(&program, &topology, &settings).unwrap();
+    let mut memory = program.memory();
+    memory.tensor_mut(1).copy_from_slice(&data::encode(DType::F16, &[60_000.0; 8]));
+    let run = simulation.time_with_data(Engine::Auto, memory, None, &mut NoProbe);
+    assert_eq!(
+        run.map(|_| ()).unwrap_err().to_string(),
+        "rank 1, step 0: the result exceeds the largest number of its format; use a larger format, or smaller values"
+    );
 }
 
 /// A slot that is freed at the recv and used afterwards is overwritten, and the run says so.

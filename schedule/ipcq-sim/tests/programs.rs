@@ -124,7 +124,7 @@ fn what_a_user_learns_about_keys_flags_and_files() {
         refused(&["run", "--ccl", &path, "--algorithm", "mine"], &["ccl.yaml:", said]);
     };
     keys("    n_slots: 65537\n", "must be from 1 to 65536");
-    keys("    topology: ring_1d\n", "tree_allreduce runs on");
+    keys("    topology: ring_1d\n", "topology = ring_1d: tree_allreduce runs on tree; leave topology out");
     keys("    backpressure: poll\n    poll_interval_ns: 0\n", "polling needs an interval above 0");
     keys("    skew_ns: 1\n    skew_rank: 1\n    skew_seed: 2\n", "give skew_rank or skew_seed, not both");
     keys("    skew_rank: 1\n", "skew_rank and skew_seed need skew_ns; set it");

@@ -8,6 +8,7 @@ use ipcq_sim::config::{
 use ipcq_sim::engine::{Engine, Timing, run};
 use ipcq_sim::plan::Plan;
 use ipcq_sim::probe::NoProbe;
+use ipcq_sim::sim::Simulation;
 use ipcq_sim::stats::Stats;
 use ipcq_sim::units::Rate;
 
@@ -189,5 +190,30 @@ fn a_straggler_delays_all_ranks_by_at_most_its_lateness() {
         let late = time(&*program, &direct(), &late, Engine::A);
         assert!(late.finish.iter().all(|&at| at > 1_000_000_000), "{name}");
         assert!(late.time() <= on_time.time() + 1_000_000_000, "{name}");
+    }
+}
+
+/// The engines time what was not proved, too, and say where it ends.
+#[test]
+fn a_schedule_that_is_wrong_ends_with_a_sentence() {
+    let (topology, settings) = (direct(), bytes(512));
+    let error = |lists, engine| {
+        let program = ListedProgram::new("wrong", Goal::Any, 1, lists).on_ring();
+        let simulation = Simulation::new(&program, &topology, &settings).unwrap();
+        simulation.time(engine, &mut NoProbe).map(|_| ()).unwrap_err().to_string()
+    };
+    let (send, recv) = (
+        Op::Send { dir: Dir::E, chunk: 0, from: Tile::Mem(0) },
+        Op::Recv { dir: Dir::W, tile: 0, land: Land::Copy },
+    );
+    for engine in [Engine::A, Engine::B] {
+        assert_eq!(
+            error(vec![vec![send], vec![recv, Op::Wait { dir: Dir::W }]], engine),
+            "rank 1, step 1: wait(W) is invalid at this step; `ipcq verify` reports why"
+        );
+        assert_eq!(
+            error(vec![vec![send], vec![recv, recv], vec![recv]], engine),
+            "deadlock: 2 of 3 ranks are blocked, the first is rank 1; `ipcq verify` shows the cycle"
+        );
     }
 }

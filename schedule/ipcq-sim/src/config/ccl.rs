@@ -107,6 +107,19 @@ pub(crate) enum Wires {
     FullMesh,
 }
 
+impl Wires {
+    fn name(self) -> &'static str {
+        match self {
+            Wires::Ring1d => "ring_1d",
+            Wires::Mesh2d => "mesh_2d",
+            Wires::Tree => "tree",
+            Wires::Hypercube => "hypercube",
+            Wires::Levels => "levels",
+            Wires::FullMesh => "full_mesh",
+        }
+    }
+}
+
 mapping! {
     /// The keys of `defaults` and of every entry under `algorithms`.
     Entry {
@@ -419,8 +432,8 @@ impl CclFile {
             && schedule.is_none()
             && wires.value != expected(&canonical)
         {
-            let why = format!("{canonical} runs on {:?}; leave topology out", expected(&canonical));
-            return Err(self.bad("topology", format!("{:?}", wires.value), wires.line, why));
+            let why = format!("{canonical} runs on {}; leave topology out", expected(&canonical).name());
+            return Err(self.bad("topology", wires.value.name(), wires.line, why));
         }
         let poll = entry.poll_interval_ns.map_or(Decimal::whole(10), |leaf| leaf.value);
         let backpressure = match entry.backpressure.map(|leaf| leaf.value) {

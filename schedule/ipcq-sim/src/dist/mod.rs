@@ -47,10 +47,13 @@ pub(crate) fn data_fits(simulation: &Simulation<'_>) -> Result<(), DistError> {
     let plan = &simulation.plan;
     let (bytes, messages) = (simulation.memory_size(), plan.program.messages());
     let moved = messages.saturating_mul(plan.cut.sizes()[0]);
-    if bytes > DATA_LIMIT || messages > LOG_LIMIT || moved > MOVE_LIMIT {
-        return Err(DistError::TooMuchData { bytes, messages, moved });
-    }
-    Ok(())
+    at_most("bytes of memory", bytes, DATA_LIMIT)?;
+    at_most("messages", messages, LOG_LIMIT)?;
+    at_most("bytes moved", moved, MOVE_LIMIT)
+}
+
+fn at_most(what: &'static str, needed: u64, most: u64) -> Result<(), DistError> {
+    if needed > most { Err(DistError::TooMuchData { what, needed, most }) } else { Ok(()) }
 }
 
 /// Why a call of the group fails.
@@ -63,7 +66,7 @@ pub enum DistError {
     #[error(transparent)]
     Placement(#[from] PlacementError),
     /// Host data of another size.
-    #[error("copy_ of {given} elements into a tensor of {rows} x {cols}")]
+    #[error("copy_ of {given} elements into a tensor of {rows} x {cols}; pass as many as it has")]
     HostSize {
         /// Elements given.
         given: usize,
@@ -79,17 +82,14 @@ pub enum DistError {
     #[error("the tensor is in use by a collective that was started on it; wait for that one first")]
     Busy,
     /// The data is too large to be carried.
-    #[error(
-        "the data needs {bytes} bytes of memory and {messages} messages that move {moved} bytes; the limits are \
-         {DATA_LIMIT}, {LOG_LIMIT} and {MOVE_LIMIT}"
-    )]
+    #[error("the data needs {needed} {what}, and the limit is {most}; use fewer ranks or elements")]
     TooMuchData {
-        /// Bytes needed.
-        bytes: u64,
-        /// Messages.
-        messages: u64,
-        /// Bytes that they move.
-        moved: u64,
+        /// What there is too much of.
+        what: &'static str,
+        /// How much the data needs.
+        needed: u64,
+        /// The limit.
+        most: u64,
     },
     /// A sum exceeds the format.
     #[error(
@@ -252,11 +252,7 @@ impl ProcessGroup {
     pub fn all_reduce_async(&mut self, tensor: &mut Tensor, op: ReduceOp) -> Result<Work, DistError> {
         let settings = self.all_reduce_settings(tensor, op)?;
         let (simulation, start) = self.simulation(&settings, tensor)?;
-        let messages = simulation.plan.program.messages();
-        if messages > KEPT_LIMIT {
-            let bytes = simulation.memory_size();
-            return Err(DistError::TooMuchData { bytes, messages, moved: 0 });
-        }
+        at_most("messages", simulation.plan.program.messages(), KEPT_LIMIT)?;
         let mut end = start.clone();
         let mut log = OpLog::kept(&simulation.plan, start);
         let outcome = simulation.time(self.engine, &mut log).map_err(SimulationError::from)?;

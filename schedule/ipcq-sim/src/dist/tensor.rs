@@ -1,7 +1,7 @@
 //! Tensors whose shards lie on the ranks of a group.
 
 use super::work::Pending;
-use super::{DATA_LIMIT, DistError, PAGE, ProcessGroup};
+use super::{DATA_LIMIT, DistError, PAGE, ProcessGroup, at_most};
 use crate::config::DType;
 use crate::data;
 use crate::placement::{Part, Placement};
@@ -36,9 +36,7 @@ impl Tensor {
             end = (end + part.rows * part.cols * dtype.bytes()).next_multiple_of(PAGE);
         }
         let tensor = Tensor { rows, cols, dtype, parts, addresses, memory: Vec::new(), pending: Vec::new() };
-        if end > DATA_LIMIT {
-            return Err(DistError::TooMuchData { bytes: end, messages: 0, moved: 0 });
-        }
+        at_most("bytes of memory", end, DATA_LIMIT)?;
         Ok(Tensor { memory: vec![0; end as usize], ..tensor })
     }
 

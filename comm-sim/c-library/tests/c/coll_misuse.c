@@ -159,6 +159,28 @@ static void *hammers(void *argument) {
     return NULL;
 }
 
+static void *meets(void *argument) {
+    (void)argument;
+    while (!stop) {
+        CHECK(comm_barrier(comm) == 0);
+    }
+    return NULL;
+}
+
+/* A communicator with a group is not destroyed, so that this can be tried until the other thread is met inside a call. */
+static void destroyed_inside_a_call(void) {
+    pthread_t thread;
+    stop = 0;
+    CHECK(pthread_create(&thread, NULL, meets, NULL) == 0);
+    do {
+        CHECK(comm_destroy(comm) == COMM_E_INVALID);
+    } while (strstr(comm_last_error(), " groups of collectives over ") != NULL);
+    CHECK(strstr(comm_last_error(), "another thread is inside a call on 0x") != NULL);
+    CHECK(strstr(comm_last_error(), "; let it return, then destroy") != NULL);
+    stop = 1;
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 2);
     CommColl unknown[] = {(CommColl)(uintptr_t)1, (CommColl)(void *)&unknown, (CommColl)(uintptr_t)-1,
@@ -208,6 +230,7 @@ int main(int argc, char **argv) {
     coll = comm_coll_create(comm);
     CHECK(coll != NULL && coll != old);
     every_call(old, "not the handle of a live group");
+    destroyed_inside_a_call();
     REFUSED(comm_destroy(comm), COMM_E_INVALID, "are open; call comm_coll_destroy on each, then destroy");
     CHECK(comm_coll_destroy(coll) == 0 && comm_destroy(comm) == 0);
     puts("ok");

@@ -247,6 +247,31 @@ fn a_kernel_that_defers_its_completion_is_refused_by_name() {
 // CA-2
 #[test]
 #[ignore = "needs devices: cargo xtask hw-test --layer runtime"]
+fn what_the_host_does_too_late_is_named_by_its_task() {
+    with_kernels(&["scale"], |device, graphs, [scale]| {
+        let (x, y) = (floats(device, 0.0), floats(device, 1.0));
+        let late = Deadline::after(Duration::from_millis(1)).unwrap();
+        let ended = graphs.run(FrontEnd::Prebuilt, late, |graph| {
+            let [x, y] = [graph.import::<f32>(&x, &[COUNT])?, graph.import::<f32>(&y, &[COUNT])?];
+            while !late.has_passed() {
+                std::thread::yield_now();
+            }
+            let args = TaskArgs::new().input(&x).output_existing(&y).scalar(1);
+            graph.submit(Kernels::aic(scale), &args).map(drop)
+        });
+        let error = ended.unwrap_err().to_string();
+        assert!(error.contains("task 0 (submitted at ") && error.contains("hw_runtime.rs"), "{error}");
+        let end = ") was not queued within 1ms; give the run more time, or see what its kernels wait for";
+        assert!(error.contains(end), "{error}");
+        for memory in [x, y] {
+            memory.release().unwrap();
+        }
+    });
+}
+
+// CA-2
+#[test]
+#[ignore = "needs devices: cargo xtask hw-test --layer runtime"]
 fn a_kernel_that_spins_ends_with_the_deadline_of_the_run() {
     let runtime = Runtime::start(Vendor::load(None).unwrap()).unwrap();
     let device = LogicalDevice(at_least(1)[0]);

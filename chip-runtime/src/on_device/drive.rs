@@ -321,7 +321,12 @@ impl<'g> Drive<'g> {
 
     fn too_late(&self, index: usize) -> OnDeviceError {
         let (limit, site) = (self.deadline.limit(), self.tasks[index].site);
-        OnDeviceError::TimedOut { limit, task: index, site }
+        let what = match self.stages[index] {
+            Stage::Held => "was not queued",
+            Stage::Launched(_) => "has not ended",
+            Stage::Ended => "has not signalled",
+        };
+        OnDeviceError::TimedOut { what, limit, task: index, site }
     }
 
     /// What is waited for, for the text of an error.

@@ -62,8 +62,12 @@ pub enum OnDeviceError {
     #[error("{0}")]
     Graph(#[from] RuntimeError),
     /// The deadline passed before everything was queued, or before a task had ended that the host does something after.
-    #[error("task {task} (submitted at {site}) was not queued, or has not ended, within {limit:?}")]
+    #[error(
+        "task {task} (submitted at {site}) {what} within {limit:?}; give the run more time, or see what its kernels wait for"
+    )]
     TimedOut {
+        /// What did not happen to the task.
+        what: &'static str,
         /// The limit.
         limit: Duration,
         /// The first task that was not.

@@ -85,6 +85,12 @@ fn completions_that_wait_for_words_are_refused_on_the_double() {
 
 // CA-2
 #[test]
+fn a_graph_that_comes_too_late_ends_on_the_double() {
+    on_double("what_the_host_does_too_late_is_named_by_its_task");
+}
+
+// CA-2
+#[test]
 fn a_kernel_that_spins_ends_on_the_double() {
     on_double("a_kernel_that_spins_ends_with_the_deadline_of_the_run");
 }

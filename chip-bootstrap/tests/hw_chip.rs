@@ -1,15 +1,20 @@
 //! Bring-up, memory, a kernel and teardown on every device: `cargo xtask hw-test --layer chip`.
+//!
+//! # Safety
+//! Sets a variable of the environment in a process that it forked for this and that has one thread.
 #![cfg(feature = "ascend")]
+#![allow(unsafe_code)]
 
 mod support;
 
-use cann_sim::hw_test::kernel;
-use chip_bootstrap::{ChipConfig, Entry, HostSpan, bring_up};
+use cann_sim::hw_test::{kernel, session};
+use chip_bootstrap::{ChipConfig, ChipError, Entry, HostSpan, bring_up};
 use comm_context::abi::{DType, DeviceAddr, TensorDesc};
-use comm_context::comm::Membership;
+use comm_context::comm::{Membership, Timeout};
 use shared_memory::Region;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use support::{devices, in_processes, patience, platform, text};
 
 // CB-1, CB-4, CB-5
@@ -94,5 +99,54 @@ fn a_device_or_kernel_that_is_not_there_is_named() {
         };
         let closed = chip.tear_down();
         if failure.contains("/nonexistent/kernel.o") { closed.map_err(text) } else { Err(failure) }
+    });
+}
+
+#[test]
+#[ignore = "needs devices: cargo xtask hw-test --layer chip"]
+fn memory_that_is_not_there_is_named() {
+    let (devices, platform) = (devices(), platform());
+    in_processes(&devices[..1], &[], &|_, device| {
+        let mut chip =
+            bring_up(platform, &ChipConfig::new(device), None, patience(), &mut |_| {}).map_err(text)?;
+        let memory = chip.memory().ok_or("no device memory")?;
+        let addr = memory.allocate(64).map_err(text)?;
+        let outside = [memory.write(addr, &[0; 65]), memory.read(addr, &mut [0; 65])];
+        memory.free(addr).map_err(text)?;
+        let again = memory.free(addr);
+        chip.tear_down().map_err(text)?;
+        let says = |call: Result<(), ChipError>, said: &str| match call.map_err(text) {
+            Err(text) if text.contains(said) => Ok(()),
+            other => Err(format!("{other:?} instead of {said}")),
+        };
+        let said = format!(
+            "65 bytes at {addr} are not inside one allocation of this device; take addresses from what was allocated"
+        );
+        outside.into_iter().try_for_each(|call| says(call, &said))?;
+        says(again, "the device memory is already released; release it once, and use it before")
+    });
+}
+
+/// The double can be made to hang; a real device comes up.
+#[test]
+#[ignore = "needs devices: cargo xtask hw-test --layer chip"]
+fn a_device_that_hangs_when_it_is_opened_is_reported_by_the_call() {
+    let limit = match session() {
+        Some(_) => Timeout::new(Duration::from_millis(500)).unwrap(),
+        None => patience(),
+    };
+    in_processes(&devices()[..1], &[], &|_, device| {
+        // SAFETY: see the head of the file.
+        unsafe { std::env::set_var("CANN_SIM_FAULTS", "aclrtSetDevice#1 hang") };
+        let text = match bring_up(platform(), &ChipConfig::new(device), None, limit, &mut |_| {}) {
+            Err(error) => text(error),
+            Ok(mut chip) if session().is_none() => return chip.tear_down().map_err(text),
+            Ok(_) => return Err("a device that hangs was opened".to_owned()),
+        };
+        let parts = [
+            "aclrtSetDevice has not come back after ",
+            "; end this process, and see `npu-smi info` for the state of the device",
+        ];
+        if parts.iter().all(|part| text.contains(part)) { Ok(()) } else { Err(text) }
     });
 }

@@ -90,7 +90,7 @@ pub enum DeviceError {
         len: usize,
     },
     /// Something is used after its release.
-    #[error("the {what} is already released; use it before")]
+    #[error("the {what} is already released; release it once, and use it before")]
     Released {
         /// What was used.
         what: &'static str,

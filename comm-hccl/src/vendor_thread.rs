@@ -206,6 +206,11 @@ mod tests {
         let overrun = thread.run(soon(), hang).expect_err("it hangs");
         assert_eq!((overrun.function, overrun.limit), ("HcclBarrier", Duration::from_millis(30)));
         assert!(overrun.waited >= overrun.limit);
+        let text = overrun.to_string();
+        assert!(
+            text.starts_with("HcclBarrier has not come back after ") && text.ends_with(" of 30ms"),
+            "{text}"
+        );
         let overrun = thread.run(soon(), |_| ()).expect_err("it still hangs");
         assert_eq!(overrun.function, "HcclBarrier");
         // The call returns after all.

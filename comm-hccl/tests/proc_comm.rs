@@ -67,8 +67,10 @@ fn a_mode_that_one_rank_refuses_is_used_by_none() {
             assert!(text.contains(expected) && reasons.iter().all(|reason| text.contains(reason)), "{text}");
         }
         for output in &outputs {
-            let warned = text(output).contains("[chipcomm] warning: access to the peer's visible device");
-            assert_eq!(warned, machine.contains("peer-status"), "{}", text(output));
+            let text = text(output);
+            let warned = text.contains("[chipcomm] warning: access to the peer's visible device");
+            assert_eq!(warned, machine.contains("peer-status"), "{text}");
+            assert_eq!(warned, text.contains(" was enabled, but was not reported as up in "), "{text}");
         }
         let report = double.session.report().unwrap();
         assert!(report.processes.len() == 2 && report.is_clean(), "{report}");

@@ -176,7 +176,8 @@ impl Arguments {
                 let bad = |why: &dyn Display| {
                     usage(format!("invalid value '{}' for '{flag}': {why}", value.display()))
                 };
-                parse(value.to_str().ok_or_else(|| bad(&"it is not UTF-8"))?).map_err(|error| bad(&error))
+                parse(value.to_str().ok_or_else(|| bad(&"it is not UTF-8; write plain text"))?)
+                    .map_err(|error| bad(&error))
             })
             .collect()
     }
@@ -190,7 +191,7 @@ impl Arguments {
         let Some((flag, value)) = self.given(long) else { return Ok(None) };
         let bad =
             |why: &dyn Display| usage(format!("invalid value '{}' for '{flag}': {why}", value.display()));
-        let text = value.to_str().ok_or_else(|| bad(&"it is not UTF-8"))?;
+        let text = value.to_str().ok_or_else(|| bad(&"it is not UTF-8; write plain text"))?;
         parse(text).map(Some).map_err(|error| bad(&error))
     }
 
@@ -234,6 +235,7 @@ fn distance(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStringExt;
 
     const LINE: CommandLine = CommandLine {
         program: "x",
@@ -277,6 +279,12 @@ mod tests {
         let arguments = parse("--count -3 --json -q").unwrap().unwrap();
         let error = arguments.value::<u32>("count").unwrap_err();
         assert_eq!(error, usage("invalid value '-3' for '--count <N>': invalid digit found in string"));
+        let bytes = [OsString::from("--count"), OsString::from_vec(vec![b'3', 0xff])];
+        let of_bytes = LINE.parse(bytes).unwrap().unwrap();
+        let expected =
+            usage("invalid value '3\u{fffd}' for '--count <N>': it is not UTF-8; write plain text");
+        assert_eq!(of_bytes.value::<u32>("count"), Err(expected.clone()));
+        assert_eq!(of_bytes.values_with("count", u32::from_str), Err(expected));
         assert_eq!(
             arguments.exclusive("json", "quiet"),
             Err(usage("'--json' and '--quiet' exclude each other"))

@@ -171,20 +171,25 @@ mod tests {
     const LINE: &str = r#"{"bench": "mailbox", "case": "spin round trip", "value": 181.25, "unit": "ns",
         "limit": "bare spin ping-pong", "limit_value": 145.0, "ratio": 1.25, "cores": 2}"#;
 
+    fn error(line: &str) -> String {
+        parse(line).err().expect(line).to_string()
+    }
+
     #[test]
     fn a_figure_may_say_more_but_not_less() {
         assert_eq!(parse(LINE).unwrap().ratio, Some(1.25));
         for field in ["bench", "case", "value", "unit", "limit", "limit_value", "ratio"] {
             let without = LINE.replace(&format!("\"{field}\""), "\"other\"");
-            assert!(parse(&without).is_err(), "{field}");
+            assert!(error(&without).starts_with("not a figure: {"), "{field}");
         }
-        assert!(parse("warming up").is_err());
+        assert_eq!(error("warming up"), "not a figure: warming up");
     }
 
     #[test]
     fn a_limit_that_could_not_be_measured_is_null_in_both_fields() {
         let half = LINE.replace("145.0", "null");
-        assert!(parse(&half).is_err());
+        let said = "a figure has both `limit_value` and `ratio` or, as null, neither: {";
+        assert!(error(&half).starts_with(said), "{}", error(&half));
         let figure = parse(&half.replace("\"ratio\": 1.25", "\"ratio\": null")).unwrap();
         assert!(figure.to_string().trim_end().ends_with('-'), "{figure}");
     }

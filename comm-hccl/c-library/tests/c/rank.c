@@ -45,7 +45,9 @@ int main(int argc, char **argv) {
     CHECK(comm_init(nranks, nranks, NULL, path) == NULL);
 
     aclrtStream stream = NULL;
-    CHECK(aclInit(NULL) == 0 && aclrtSetDevice(rank) == 0 && aclrtCreateStream(&stream) == 0);
+    CHECK(aclInit(NULL) == 0 && comm_init(rank, nranks, NULL, path) == NULL);
+    CHECK(strstr(comm_last_error(), rank == 0 ? "init on rank 0: the device cannot be used" : "init on rank 1: the device cannot be used"));
+    CHECK(aclrtSetDevice(rank) == 0 && aclrtCreateStream(&stream) == 0);
     CommHandle comm = comm_init(rank, nranks, stream, path);
     CHECK(comm != NULL);
     uint64_t at = 0, base = 0;

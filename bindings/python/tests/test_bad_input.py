@@ -25,32 +25,33 @@ def test_arrays_that_cannot_be_used_are_refused_and_the_group_goes_on(group):
     refused = [
         (lambda: group.all_reduce(np.ones(3, np.complex64)), chipcomm.InvalidError, "float32"),
         (lambda: group.all_reduce(np.ones(3, ">f4")), chipcomm.InvalidError, "native byte order"),
-        (lambda: group.all_reduce(np.array(["a"])), chipcomm.InvalidError, "format"),
+        (lambda: group.all_reduce(np.array(["a"])), chipcomm.InvalidError, "array has elements of format \"1w\"; use float16"),
         (lambda: group.all_reduce(np.array([object()])), chipcomm.InvalidError, "format"),
-        (lambda: group.all_reduce(x.reshape(3, 4).T), chipcomm.InvalidError, "ascontiguousarray"),
+        (lambda: group.all_reduce(x.reshape(3, 4).T), chipcomm.InvalidError, "is not contiguous; pass np.ascontiguousarray"),
         (lambda: group.all_reduce(x[::2]), chipcomm.InvalidError, "contiguous"),
-        (lambda: group.all_reduce(b"bytes"), chipcomm.InvalidError, "read-only"),
+        (lambda: group.all_reduce(b"bytes"), chipcomm.InvalidError, "is read-only, and the result goes there; pass a writable array such as"),
         (lambda: group.all_reduce([1, 2]), TypeError, "numpy array"),
         (lambda: group.all_reduce(None), TypeError, "numpy array"),
         (lambda: group.all_reduce(np.datetime64("2020")), TypeError, "numpy|memory"),
         (lambda: group.all_reduce(x, "mean"), chipcomm.InvalidError, "one of sum"),
         (lambda: group.all_reduce(np.ones(3, np.int32), "avg"), chipcomm.InvalidError, "floating point"),
         (lambda: group.all_reduce(x, out=np.ones(3, np.float32)), chipcomm.InvalidError, "takes 12"),
-        (lambda: group.all_reduce(x, out=np.ones(12)), chipcomm.InvalidError, "one type"),
+        (lambda: group.all_reduce(x, out=np.ones(12)), chipcomm.InvalidError, "and output of f64; pass arrays of one type"),
         (lambda: group.all_reduce(x, out=x[0:11]), chipcomm.InvalidError, "takes 12"),
         (lambda: group.all_reduce(x[:11], out=x[1:]), chipcomm.InvalidError, "overlap"),
-        (lambda: group.all_reduce(x, dtype="bf16"), chipcomm.InvalidError, "4 bytes"),
-        (lambda: group.all_reduce(x, dtype="float"), chipcomm.InvalidError, "one of f32"),
+        (lambda: group.all_reduce(x, dtype="bf16"), chipcomm.InvalidError, "has elements of 4 bytes, and bf16 has 2"),
+        (lambda: group.all_reduce(x, dtype="float"), chipcomm.InvalidError, "dtype is .*; it is one of f32"),
         (lambda: group.all_gather(x, np.ones(5, np.float32)), chipcomm.InvalidError, "takes 12"),
         (lambda: group.all_gather(x, x, [1, 2]), chipcomm.InvalidError, "counts has 2"),
         (lambda: group.broadcast(x, 1), chipcomm.InvalidError, "ranks 0 to 0"),
         (lambda: group.broadcast(x, -1), OverflowError, "negative"),
         (lambda: group.reduce(x), chipcomm.InvalidError, "root needs"),
         (lambda: group.scatter(None, x), chipcomm.InvalidError, "needs input"),
-        (lambda: group.all_to_all(x, x.copy(), [12]), chipcomm.InvalidError, "both"),
+        (lambda: group.all_to_all(x, x.copy(), [12]), chipcomm.InvalidError, "give both send_counts and receive_counts, or neither"),
         (lambda: group.send(x, 0), chipcomm.InvalidError, "cannot be sent to"),
         (lambda: group.recv(x, 5), chipcomm.InvalidError, "cannot be"),
         (lambda: group.empty(-1), ValueError, "negative"),
+        (lambda: group.empty(2**59, "V64"), chipcomm.InvalidError, "the array is larger than memory"),
         (lambda: group.empty(3, "no such type"), TypeError, "no such type"),
     ]
     import re
@@ -89,17 +90,23 @@ def test_what_is_closed_says_so():
 
 
 def test_wrong_ranks_and_times_are_refused():
-    for rank, size in [(1, 1), (-1, 1), (0, 0), (0, 65)]:
-        with pytest.raises(chipcomm.InvalidError):
+    for rank, size, text in [
+        (1, 1, "rank is 1 in a group of 1; pass 0 to 0"),
+        (-1, 1, "rank is -1 and size is 1; a rank is a number from 0 below the size"),
+        (0, 0, "size is 0"),
+        (0, 65, "65"),
+    ]:
+        with pytest.raises(chipcomm.InvalidError, match=text):
             chipcomm.init("/tmp/x", rank, size)
     for timeout in [0, -1, float("nan"), 1e300]:
-        with pytest.raises(chipcomm.InvalidError):
+        text = "a time limit of 0ns is refused" if timeout == 0 else "timeout is .*; it is a number of seconds above 0"
+        with pytest.raises(chipcomm.InvalidError, match=text):
             chipcomm.init(rank=0, size=1, timeout=timeout)
-    with pytest.raises(chipcomm.InvalidError, match="both"):
+    with pytest.raises(chipcomm.InvalidError, match="give both rank and size, or neither and let a launcher set them"):
         chipcomm.init(rank=0)
-    with pytest.raises(chipcomm.InvalidError, match="launch"):
+    with pytest.raises(chipcomm.InvalidError, match="no launcher has set rank and size; run `python -m chipcomm.launch -n 4"):
         chipcomm.init()
-    with pytest.raises(chipcomm.InvalidError, match="path"):
+    with pytest.raises(chipcomm.InvalidError, match="give a path that all ranks know, such as /tmp/my-job, or set CHIPCOMM_PATH"):
         chipcomm.init(rank=0, size=2)
 
 
@@ -219,7 +226,7 @@ comm.barrier(); del w; group.close(); comm.close()
 
 
 def test_two_threads_in_one_group_are_refused(run):
-    run(
+    said = run(
         """
 import threading
 comm = chipcomm.init(); group = comm.group(); seen = []
@@ -231,10 +238,11 @@ def other():
 thread = threading.Thread(target=other); thread.start()
 if comm.rank: time.sleep(1.0)
 group.barrier(); thread.join()
-assert comm.rank or "another thread" in seen[0]
+print(*seen)
 comm.close()
 """
     )
+    assert "another thread is inside a call on this group; one at a time may be, so give each thread a group" in said[0]
 
 
 @pytest.mark.parametrize(("missing", "module"), [("numpy", "chipcomm"), ("torch", "chipcomm.torch")])

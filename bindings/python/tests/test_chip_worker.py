@@ -1,5 +1,7 @@
 """The names for a chip without a Worker: communicators by handle, windows by address."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -44,7 +46,7 @@ def test_a_bootstrap_makes_communicator_window_and_buffers():
     assert made.buffer_ptrs[0] == made.local_window_base and made.buffer_ptrs[1] > made.buffer_ptrs[0]
     assert made.device_ctx and made.actual_window_size >= 4096
     assert np.frombuffer(chip.copy_from(made.buffer_ptrs[0], 16), np.float32).tolist() == [0, 1, 2, 3]
-    with pytest.raises(chipcomm.InvalidError, match="shutdown_bootstrap"):
+    with pytest.raises(chipcomm.InvalidError, match="this ChipWorker is bootstrapped already; call shutdown_bootstrap first"):
         chip.bootstrap_context(3, config)
     chip.copy_to(made.buffer_ptrs[0], x * 2)
     chip.shutdown_bootstrap()
@@ -58,26 +60,38 @@ def test_wrong_calls_of_a_chip_are_refused():
     comm = ChipCommBootstrapConfig(0, 1, "/tmp/chipcomm-bootstrap-test", 4096)
     load = ChipBufferSpec("x", "float32", 4, load_from_host=True)
     refused = [
-        (lambda: chip.comm_init(0, 1, "/tmp/x"), "init"),
-        (lambda: chip.init(0) or chip.init(1), "already"),
-        (lambda: chip.comm_init(-1, 1, "/tmp/x"), "rank"),
-        (lambda: chip.comm_barrier(3), "no communicator 3"),
-        (lambda: chip.comm_get_window_size(chip.comm_init(0, 1, "/tmp/chipcomm-bootstrap-test")), "comm_alloc_windows"),
+        (lambda: chip.comm_init(0, 1, "/tmp/x"), "this ChipWorker has no device; call init(device_id) first"),
+        (lambda: chip.init(0) or chip.init(1), "this ChipWorker has device 0 already; make another one"),
+        (lambda: chip.comm_init(-1, 1, "/tmp/x"), "rank is -1 and nranks is 1; a rank is a number from 0 below nranks"),
+        (lambda: chip.comm_barrier(3), "there is no communicator 3; comm_init makes one, comm_destroy ends it"),
+        (
+            lambda: chip.comm_get_window_size(chip.comm_init(0, 1, "/tmp/chipcomm-bootstrap-test")),
+            "this communicator has no windows; call comm_alloc_windows first",
+        ),
         (lambda: chip.comm_alloc_windows(1, 0), "0"),
         (lambda: chip.copy_from(4096, 4), "not in a window"),
         (lambda: chip.copy_to(4096, b"abcd"), "not in a window"),
-        (lambda: chip.bootstrap_context(1, ChipBootstrapConfig()), "has device 0"),
-        (lambda: chip.bootstrap_context(0, ChipBootstrapConfig(), object()), "chip_bootstrap_configs"),
-        (lambda: chip.bootstrap_context(0, ChipBootstrapConfig(None, [load])), "host_inputs"),
+        (lambda: chip.bootstrap_context(1, ChipBootstrapConfig()), "this ChipWorker has device 0, not 1; call init(1) first"),
+        (
+            lambda: chip.bootstrap_context(0, ChipBootstrapConfig(), object()),
+            "a channel to a parent is a Worker's; use Worker(chip_bootstrap_configs=",
+        ),
+        (
+            lambda: chip.bootstrap_context(0, ChipBootstrapConfig(None, [load])),
+            "is staged, and no HostBufferStaging in host_inputs names it",
+        ),
         (lambda: chip.bootstrap_context(0, ChipBootstrapConfig(None, [ChipBufferSpec("x", None, 4)])), "without comm"),
-        (lambda: chip.bootstrap_context(0, ChipBootstrapConfig(comm, [ChipBufferSpec("x", None, 1 << 30)])), "larger"),
+        (
+            lambda: chip.bootstrap_context(0, ChipBootstrapConfig(comm, [ChipBufferSpec("x", None, 1 << 30)])),
+            "the buffers need 1073741824 bytes and the window has 4096; ask for a larger one",
+        ),
         (
             lambda: chip.bootstrap_context(0, ChipBootstrapConfig(comm, [load], [HostBufferStaging("x", np.zeros(3))])),
-            "contiguous one of 16",
+            "has 24 bytes; pass a contiguous one of 16",
         ),
     ]
     for call, text in refused:
-        with pytest.raises(chipcomm.InvalidError, match=text):
+        with pytest.raises(chipcomm.InvalidError, match=re.escape(text)):
             call()
     assert chip.bootstrap_context(0, ChipBootstrapConfig()).buffer_ptrs == []
     chip.finalize()

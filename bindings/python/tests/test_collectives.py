@@ -176,7 +176,12 @@ def test_the_launcher_starts_ranks_and_reports_the_one_that_fails(tmp_path):
     bad = subprocess.run([*launch, "fail"], capture_output=True, text=True, timeout=60)
     assert bad.returncode in (1, 7) and "chipcomm.launch: rank" in bad.stderr, bad
     refused = subprocess.run([*launch[:4], "65", str(script)], capture_output=True, text=True, timeout=60)
-    assert refused.returncode == 2 and "1 to 64" in refused.stderr
+    assert refused.returncode == 2 and "-n is 65; a job has 1 to 64 ranks" in refused.stderr
+    missing = subprocess.run([*launch[:5], "no-such-script.py"], capture_output=True, text=True, timeout=60)
+    assert missing.returncode == 2 and "is not a file; name a script, or a module with -m" in missing.stderr
+    script.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    killed = subprocess.run(launch, capture_output=True, text=True, timeout=60)
+    assert killed.returncode == 137 and "was ended by signal 9" in killed.stderr, killed
 
 
 def test_doctor_says_that_ranks_meet():

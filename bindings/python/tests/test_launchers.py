@@ -87,8 +87,8 @@ def test_a_launcher_that_says_half_is_refused(monkeypatch):
         if name.startswith(LAUNCHERS):
             monkeypatch.delenv(name)
     for variables, text in [
-        ({"RANK": "0"}, "WORLD_SIZE is None"),
-        ({"RANK": "one", "WORLD_SIZE": "2"}, "RANK is 'one'"),
+        ({"RANK": "0"}, "WORLD_SIZE is None; its launcher sets it to a whole number"),
+        ({"RANK": "one", "WORLD_SIZE": "2"}, "RANK is 'one'; its launcher sets it to a whole number"),
         ({"SLURM_PROCID": "-1", "SLURM_NTASKS": "2"}, "SLURM_PROCID is '-1'"),
     ]:
         with monkeypatch.context() as here:

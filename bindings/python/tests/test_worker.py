@@ -2,11 +2,13 @@
 
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -168,12 +170,15 @@ def test_a_function_that_dies_is_named():
             worker.run(lambda orch: orch.submit_next_level(dies))
 
 
+ARRAY = "the array is neither in a host buffer of this Worker nor in memory of a chip; make it with worker.empty"
+
+
 def test_wrong_arguments_are_refused_and_the_worker_goes_on(scale):
     with pytest.raises(chipcomm.InvalidError, match="there is no level 2; a Worker of chips has level 3, one of Workers a higher one"):
         chipcomm.Worker(level=2)
     with pytest.raises(chipcomm.InvalidError, match="there is no level -1; a Worker of chips has level 3, one of Workers a higher one"):
         chipcomm.Worker(level=-1)
-    with pytest.raises(TypeError, match="block_dim"):
+    with pytest.raises(TypeError, match=re.escape("a Worker has no settings ['block_dim']; see help(chipcomm.Worker)")):
         chipcomm.Worker(block_dim=3)
     with pytest.raises(chipcomm.InvalidError, match="unknown platform"):
         chipcomm.Worker(platform="b1")
@@ -183,32 +188,50 @@ def test_wrong_arguments_are_refused_and_the_worker_goes_on(scale):
         kernel, x = worker.register(scale), worker.empty(4)
         with pytest.raises(chipcomm.LoadError):
             worker.register_kernel("/no/such/kernel.so")
-        with pytest.raises(TypeError, match="neither"):
+        with pytest.raises(TypeError, match="is neither a function nor the path of a kernel"):
             worker.register(7)
         with pytest.raises(chipcomm.InvalidError, match="init first"):
             worker.run(lambda orch: None)
+        with pytest.raises(chipcomm.InvalidError, match="there are 0 configurations for 1 devices; give each device one"):
+            worker.configure_chips([])
+        comm, staged = ChipCommBootstrapConfig(0, 1, None, 4096), [HostBufferStaging("x", np.zeros(4, np.float32))]
+        config = ChipBootstrapConfig(comm, [ChipBufferSpec("x", "float32", 4, load_from_host=True)], staged)
+        text = "the array of buffer 'x' is not one of this Worker's; make it with worker.empty(shape, dtype)"
+        with pytest.raises(chipcomm.InvalidError, match=re.escape(text)):
+            worker.configure_chips([config])
         for shape in [0, (3, 0), -1]:
-            with pytest.raises(chipcomm.InvalidError):
+            text = "lengths are not negative" if shape == -1 else "memory has elements"
+            with pytest.raises(chipcomm.InvalidError, match=f"shape is .*; {text}"):
                 worker.empty(shape)
         worker.init()
         late = worker.register(lambda task: None)
         square, double = worker.empty((4, 4)), worker.empty(4, np.float64)
         kept = []
+
+        def in_a_thread(orch):
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(orch.submit_next_level, kernel, TaskArgs()).result()
+
         refused = [
-            (lambda orch: orch.submit_next_level(kernel, TaskArgs().add_input(np.ones(4, np.float32))), "worker.empty"),
-            (lambda orch: orch.submit_next_level(kernel, TaskArgs().add_input(square.T)), "contiguous"),
-            (lambda orch: orch.submit_next_level(kernel, TaskArgs().add_input(double)), "float64"),
+            (lambda orch: orch.submit_next_level(kernel, TaskArgs().add_input(np.ones(4, np.float32))), ARRAY),
+            (lambda orch: orch.submit_next_level(kernel, TaskArgs().add_input(square.T)), "is not contiguous; pass np.ascontiguousarray"),
+            (lambda orch: orch.submit_next_level(kernel, TaskArgs().add_input(double)), "kernels have no tensors of float64; use float32, float16, bfloat16 or integers"),
             (lambda orch: orch.submit_next_level(kernel, TaskArgs().add_input(x), worker=3), "no chip 3"),
             (lambda orch: orch.submit_next_level(late), "after init"),
             (lambda orch: orch.submit_sub(late), "no sub-workers"),
-            (lambda orch: TaskArgs().add_scalar(2**64), "64 bits"),
+            (
+                lambda orch: orch.submit_next_level_group(kernel, [TaskArgs()], workers=[0, 0]),
+                "there are 1 lists of arguments for 2 chips; give each chip one",
+            ),
+            (in_a_thread, "submit from the thread that called run"),
+            (lambda orch: TaskArgs().add_scalar(2**64), "the scalar 18446744073709551616 does not fit into 64 bits"),
             (lambda orch: worker.run(lambda again: None), "inside its own run"),
         ]
         for body, text in refused:
             with pytest.raises(chipcomm.InvalidError, match=text):
                 worker.run(body)
         worker.run(kept.append)
-        with pytest.raises(chipcomm.InvalidError, match="over"):
+        with pytest.raises(chipcomm.InvalidError, match="this run is over; submit inside the function that run calls"):
             kept[0].submit_next_level(kernel, TaskArgs().add_input(x).add_output(x).add_scalar(1))
         worker.run(lambda orch: orch.submit_next_level(kernel, TaskArgs().add_input(x).add_output(x).add_scalar(1)))
 

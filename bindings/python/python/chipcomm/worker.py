@@ -97,7 +97,7 @@ class Orchestrator:
     ) -> list[TaskId]:
         """Submits the same program to several chips together, each with its own arguments."""
         if len(args_list) != len(workers):
-            raise InvalidError(f"there are {len(args_list)} lists of arguments for {len(workers)} chips")
+            raise InvalidError(f"there are {len(args_list)} lists of arguments for {len(workers)} chips; give each chip one")
         members = [(chip, self._next_level(program, args, chip)) for chip, args in zip(workers, args_list)]
         number = members[0][1][0] if members else _number(program)
         return self._inner.submit_group(number, [(chip, parts) for chip, (_, parts) in members])
@@ -243,7 +243,7 @@ class Worker:
         at most, 8 unless given; with more the oldest is waited for.
         """
         if unknown:
-            raise TypeError(f"a Worker has no settings {sorted(unknown)}")
+            raise TypeError(f"a Worker has no settings {sorted(unknown)}; see help(chipcomm.Worker)")
         if not 0 <= level < 2**32:
             raise InvalidError(f"there is no level {level}; a Worker of chips has level {_CHIPS}, one of Workers a higher one")
         self.level = level
@@ -270,7 +270,7 @@ class Worker:
     def configure_chips(self, configs: Sequence[ChipBootstrapConfig]) -> None:
         """Gives the chips communicators, windows and buffers: one configuration for each device. Before `init`."""
         if len(configs) != len(self.device_ids):
-            raise InvalidError(f"there are {len(configs)} configurations for {len(self.device_ids)} devices")
+            raise InvalidError(f"there are {len(configs)} configurations for {len(self.device_ids)} devices; give each device one")
         chips = []
         for device, config in zip(self.device_ids, configs):
             parts = []

@@ -172,7 +172,7 @@ mod tests {
         "limit": "bare spin ping-pong", "limit_value": 145.0, "ratio": 1.25, "cores": 2}"#;
 
     fn error(line: &str) -> String {
-        parse(line).err().expect(line).to_string()
+        parse(line).expect_err(line).to_string()
     }
 
     #[test]

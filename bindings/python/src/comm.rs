@@ -246,9 +246,6 @@ impl Communicator {
             let Some(kept) = state.comm.take() else { return Ok(()) };
             (kept, std::mem::take(&mut state.groups), std::mem::take(&mut state.windows))
         };
-        if kept.is_forked() {
-            return Ok(());
-        }
         for group in groups.iter().filter_map(Weak::upgrade) {
             group.abandon()?;
         }

@@ -10,20 +10,20 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ffi::c_int;
-use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A reference to a communicator, which in a forked copy is never the last one: only the process that made it may leave the group.
+/// A reference to a communicator, which knows the process that made it. In a forked copy the communicator does nothing when it is
+/// destroyed or dropped.
 pub(crate) struct Kept {
-    comm: ManuallyDrop<Arc<Box<dyn Communicator>>>,
+    comm: Arc<Box<dyn Communicator>>,
     pid: u32,
 }
 
 impl Kept {
     pub(crate) fn new(comm: Arc<Box<dyn Communicator>>) -> Self {
-        Self { comm: ManuallyDrop::new(comm), pid: std::process::id() }
+        Self { comm, pid: std::process::id() }
     }
 
     pub(crate) fn get(&self) -> &Arc<Box<dyn Communicator>> {
@@ -35,20 +35,8 @@ impl Kept {
     }
 
     /// The communicator itself, if this was the last reference.
-    pub(crate) fn into_inner(mut self) -> Option<Box<dyn Communicator>> {
-        // SAFETY: `self` is forgotten, so this is the only time that it is taken.
-        let comm = unsafe { ManuallyDrop::take(&mut self.comm) };
-        std::mem::forget(self);
-        Arc::into_inner(comm)
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        if !self.is_forked() {
-            // SAFETY: dropped once, here.
-            unsafe { ManuallyDrop::drop(&mut self.comm) };
-        }
+    pub(crate) fn into_inner(self) -> Option<Box<dyn Communicator>> {
+        Arc::into_inner(self.comm)
     }
 }
 

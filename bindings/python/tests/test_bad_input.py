@@ -219,6 +219,14 @@ if pid == 0:
     comm.close(); del comm, group
     os._exit(status)
 assert os.waitpid(pid, 0)[1] == 0
+for closes in [True, False]:      # with nothing left that keeps the communicator
+    pid = os.fork()
+    if pid == 0:
+        del w, group
+        if closes: comm.close()
+        del comm
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
 group.all_reduce(x); assert (x == 2).all()
 comm.barrier(); del w; group.close(); comm.close()
 """

@@ -102,6 +102,10 @@ comm.barrier(); assert domain[me][0] == 1 - me or domain[1 - me][0] == me
 try: comm.release_domain(7); assert False
 except chipcomm.InvalidError as error: assert "delete the arrays" in str(error)
 del domain; comm.release_domain(7)
+view = memoryview(comm.allocate_domain(8, [0, 1], 4096)[0])   # all that keeps it
+try: comm.release_domain(8); assert False
+except chipcomm.InvalidError as error: assert "delete the arrays" in str(error)
+del view; comm.release_domain(8)
 group.close(); comm.close()
 """
     )

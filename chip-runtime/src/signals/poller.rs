@@ -274,15 +274,16 @@ impl Poller {
             self.rest();
         }
         // What is met is about to start: no clock before that.
-        if met.len() == before && self.is_time_to_check() {
-            if let Err(error) = self.check() {
-                // What was delivered before the end of a peer counts.
-                self.take_met(met);
-                if met.len() == before {
-                    return Err(error);
-                }
-                self.stir();
+        if met.len() == before
+            && self.is_time_to_check()
+            && let Err(error) = self.check()
+        {
+            // What was delivered before the end of a peer counts.
+            self.take_met(met);
+            if met.len() == before {
+                return Err(error);
             }
+            self.stir();
         }
         let pause = if self.armed.iter().all(|armed| armed.from.is_some()) {
             POLL_INTERVAL

@@ -19,7 +19,15 @@ struct type {
         for (size_t i = 0; i < count; i++) to[i] = (ctype)((i * 7 + (size_t)seed * 3) % 4); \
     }
 FILL(i8, int8_t) FILL(i16, int16_t) FILL(i32, int32_t) FILL(i64, int64_t) FILL(f32, float) FILL(f64, double)
-FILL(c64, float complex) FILL(c128, double complex)
+
+/* With both parts: a product is not that of the parts. */
+#define FILL_COMPLEX(name, ctype) \
+    static void fill_##name(void *at, size_t count, int seed) { \
+        ctype *to = at; \
+        for (size_t i = 0; i < count; i++) \
+            to[i] = (ctype)((i * 7 + (size_t)seed * 3) % 4 + ((i * 5 + (size_t)seed) % 3 + 1) * I); \
+    }
+FILL_COMPLEX(c64, float complex) FILL_COMPLEX(c128, double complex)
 
 static void fill_bool(void *at, size_t count, int seed) {
     bool *to = at;

@@ -54,6 +54,11 @@
 //! ([`HostWindows::wait_on`](comm_context::comm::HostWindows::wait_on)), which knows who is alive, when to yield and when to park. It wakes
 //! ranks that are parked last.
 //!
+//! # Cache lines
+//! A half belongs to the rank that fills it until it publishes the step, and then to its readers until they finish it. A reader that is
+//! the only one stores to each line what stands there: then the next fill finds the lines in one cache and need not end copies, which
+//! takes most of the time of a staged call where processors share no cache.
+//!
 //! # What it does not do
 //! It reaches no other machine. It does not protect a group from a rank that writes where it should not. It has no communicator of
 //! its own and starts no processes. One thread at a time uses a group; different threads may use different groups.

@@ -109,6 +109,8 @@ pub struct Poller {
     next_check_ns: u64,
     /// A peer has proved a deadlock, as of the last check.
     is_stuck: bool,
+    /// A peer has ended without a signal that this chip waits for, as of the last check.
+    is_left: bool,
 }
 
 impl Poller {
@@ -125,6 +127,7 @@ impl Poller {
             pause: SHORTEST_PAUSE,
             next_check_ns: 0,
             is_stuck: false,
+            is_left: false,
         }
     }
 
@@ -138,7 +141,7 @@ impl Poller {
     pub fn begin(&mut self, session: u64, members: &[u32], deadline: Deadline) {
         self.members = members.to_vec();
         (self.session, self.deadline) = (session, Some(deadline));
-        (self.next_check_ns, self.is_stuck, self.declared) = (0, false, false);
+        (self.next_check_ns, self.is_stuck, self.is_left, self.declared) = (0, false, false, false);
         self.armed.clear();
         self.stir();
     }
@@ -385,6 +388,10 @@ impl Poller {
         let is_first = first.is_some_and(|first| self.members[first] == self.signals.rank);
         let deadlock = Deadlock::of(&self.members, &quiet, &self.signals.table());
         let Some(deadlock) = deadlock.filter(|_| is_first) else { return Ok(()) };
+        // One that ended may have failed, and is about to say so; that is to be the first.
+        if !deadlock.is_cycle && !std::mem::replace(&mut self.is_left, true) {
+            return Ok(());
+        }
         let words = self.signals.words(self.signals.rank)?;
         fault_point!("graph.deadlock.proved");
         Stander::new(words, self.session).say_stuck();

@@ -66,9 +66,9 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// A call that was checked. It takes its number now, and its steps when it is [placed](Self::place).
+    /// A call that was checked. It takes its number and its steps when it is [placed](Self::place).
     #[inline]
-    pub(crate) fn new(engine: &mut Engine<'_>, request: Request) -> Self {
+    pub(crate) fn new(engine: &Engine<'_>, request: Request) -> Self {
         let nranks = engine.nranks();
         let most = if request.counts.is_null() { 0 } else { crate::moves::largest_count(&request, nranks) };
         let plan = engine.setting.plan(&request, most);
@@ -78,14 +78,13 @@ impl Call {
             (Shape::Matrix, _) | (_, 2) => Route::Undecided,
             _ => Route::Staged,
         };
-        let (number, chain) = engine.begin(&request);
         Self {
             request,
             plan,
-            number,
+            number: 0,
             fold,
             copy: engine.kernels.copy,
-            chain,
+            chain: 0,
             base: 0,
             first_piece: 0,
             written: 0,
@@ -98,9 +97,11 @@ impl Call {
         }
     }
 
-    /// Gives the call its steps and pieces: those after all earlier calls.
+    /// Gives the call its number, and the steps and pieces after those of all earlier calls. Not before these have written all of
+    /// theirs: so the lines of the steps bound how many calls a rank has on record that its peers have not made.
     #[inline]
-    pub(crate) fn place(&mut self, engine: &Engine<'_>) {
+    pub(crate) fn place(&mut self, engine: &mut Engine<'_>) {
+        (self.number, self.chain) = engine.begin(&self.request);
         (self.base, self.first_piece) = (engine.step, engine.piece);
     }
 

@@ -330,6 +330,15 @@ impl<'c> Engine<'c> {
             registry::progress_others(this);
             false
         });
+        self.outcome(blocked, waited)
+    }
+
+    /// What a wait through the communicator came to.
+    pub(crate) fn outcome(
+        &self,
+        blocked: &Blocked<'_>,
+        waited: Result<Ended, CommError>,
+    ) -> Result<(), CollError> {
         match waited {
             Ok(Ended::Differs) => Err(self.mismatch(blocked.rank, blocked.call.unwrap_or(self.call))),
             Ok(Ended::GaveUp) => Err(self.peer_gave_up(blocked.rank, blocked.call)),

@@ -115,7 +115,7 @@ impl Collectives<'_> {
         }
         let mut engine = self.enter()?;
         engine.check()?;
-        let call = Call::new(&mut engine, request);
+        let call = Call::new(&engine, request);
         Ok(engine.start(call))
     }
 

@@ -49,7 +49,7 @@ impl Starter for Collectives<'_> {
         let mut engine = self.enter()?;
         engine.check()?;
         request.check(self.nranks())?;
-        let call = Call::new(&mut engine, request);
+        let call = Call::new(&engine, request);
         Ok(engine.start(call))
     }
 

@@ -4,7 +4,7 @@
 //! started call useful. Messages between two ranks are beside the queue.
 
 use crate::call::{Ahead, Call};
-use crate::engine::{Blocked, Clock, Engine};
+use crate::engine::{Blocked, Clock, Ended, Engine};
 use crate::error::CollError;
 use crate::pairs::Transfer;
 use crate::registry;
@@ -178,10 +178,11 @@ impl<'c> Engine<'c> {
         Ok(moved)
     }
 
-    /// A wait of the progress thread failed.
-    pub(crate) fn wait_failed(&mut self, blocked: &Blocked<'_>, cause: CommError) {
-        let call = self.describe(blocked.call);
-        self.lose_all(CollError::Wait { call, cause });
+    /// A wait of the progress thread is over. What failed is lost now, for the thread would find the same again at once.
+    pub(crate) fn helper_waited(&mut self, blocked: &Blocked<'_>, waited: Result<Ended, CommError>) {
+        if let Err(error) = self.outcome(blocked, waited) {
+            self.lose_all(error);
+        }
     }
 
     /// The group broke: nothing of what was under way goes on.

@@ -6,7 +6,8 @@
 //! caller. Calls of the group hold the same lock.
 #![allow(unsafe_code)]
 
-use crate::engine::{Engine, LongWait};
+use crate::engine::{Ended, Engine, LongWait};
+use comm_context::comm::CommError;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use mailbox_atomics::WordU64;
@@ -140,17 +141,14 @@ impl Shared {
             state.word = ptr::null();
             self.changed.notify_all();
             // Called back, the group may be in another state than it was.
-            if let Err(cause) = waited
-                && !state.engine.is_null()
-            {
+            if !state.engine.is_null() {
                 // SAFETY: as above.
-                unsafe { (*state.engine).wait_failed(&blocked, cause) };
+                unsafe { (*state.engine).helper_waited(&blocked, waited) };
             }
         }
     }
 
-    fn wait(&self, wait: &LongWait<'_>) -> Result<(), comm_context::comm::CommError> {
-        // A peer that makes another call is found when the call is waited for or tested.
-        wait.run(&mut || self.interrupt.load(Ordering::Acquire)).map(drop)
+    fn wait(&self, wait: &LongWait<'_>) -> Result<Ended, CommError> {
+        wait.run(&mut || self.interrupt.load(Ordering::Acquire))
     }
 }

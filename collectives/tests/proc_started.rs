@@ -371,3 +371,54 @@ fn groups_of_the_same_ranks_stand_side_by_side() {
         Collectives::new(comm, options()).and_then(Collectives::close).map_err(text)
     });
 }
+
+/// More calls than a rank keeps on record: none is recorded before its turn, so the first is there to be compared.
+// CO-3
+#[test]
+fn forty_started_calls_that_the_other_rank_does_not_make_name_the_first() {
+    in_groups(2, Options::new().timeout(secs(20)), |group| {
+        let failed = if group.rank() == 0 {
+            let mut buffers = vec![[1.0_f32; 16]; 40];
+            let started = group.scope(|calls| {
+                let pending: Result<Vec<_>, CollError> =
+                    buffers.iter_mut().map(|buffer| calls.start_broadcast(buffer, 1)).collect();
+                pending.map(drop)
+            });
+            started.and_then(|inside| inside)
+        } else {
+            group.broadcast(&mut [2.0_f32; 16], 0).and_then(|()| group.barrier())
+        };
+        match failed {
+            Err(CollError::Mismatch { one, other }) if one.number == 1 && other.number == 1 => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    });
+}
+
+/// The thread finds what the caller would find, and does not look again and again.
+#[test]
+fn a_progress_thread_rests_after_a_mismatch_until_the_caller_asks() {
+    in_groups(2, options().progress_thread(), |group| {
+        let mut values = vec![1.0_f32; 1000];
+        let failed = group.scope(|calls| {
+            // Each waits for the other to send.
+            let pending = calls.start_broadcast(&mut values, 1 - group.rank())?;
+            // Until both have found out.
+            std::thread::sleep(Duration::from_millis(200));
+            let before = processor_time();
+            std::thread::sleep(Duration::from_millis(300));
+            let used = processor_time() - before;
+            assert!(used < Duration::from_millis(15), "the thread used {used:?}");
+            pending.wait().map(drop)
+        });
+        match failed.and_then(|inside| inside) {
+            Err(CollError::Mismatch { .. }) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    });
+}
+
+/// What all threads of this process have used.
+fn processor_time() -> Duration {
+    bench_support::processor_time()
+}

@@ -5,6 +5,7 @@ use crate::crowded::Mover;
 use crate::error::{CallOf, CollError};
 use crate::fault::Fault;
 use crate::kernels::Kernels;
+use crate::layout::{generation_of, in_generation};
 use crate::memory::Memory;
 use crate::pairs::Pairs;
 use crate::plan::Setting;
@@ -185,7 +186,7 @@ impl<'c> Engine<'c> {
         failed: Arc<AtomicBool>,
     ) -> Self {
         let (nranks, table) = (setting.nranks, setting.table);
-        let base = memory.base_word(me).load();
+        let base = memory.base_word(0).load();
         Self {
             progress: Progress::new((0..nranks).map(|rank| memory.progress(rank)), me, base)
                 .with_stamps((0..nranks).map(|rank| memory.stamp(rank))),
@@ -202,7 +203,7 @@ impl<'c> Engine<'c> {
             mover: Mover::default(),
             step: base,
             piece: 0,
-            call: 0,
+            call: base,
             chain: memory.layout.hash() as u32,
             queue: Queue::default(),
             pairs: Pairs::new(&memory, me),
@@ -450,7 +451,7 @@ impl<'c> Engine<'c> {
         let words = number.and_then(|number| self.records[self.me].read(number));
         let text = words.map_or("a message".to_owned(), |words| CallText::of(&words).to_string());
         CallText::plain(match number {
-            Some(number) => format!("{text}, call {number} of rank {}", self.me),
+            Some(number) => format!("{text}, call {} of rank {}", in_generation(number), self.me),
             None => format!("{text} of rank {}", self.me),
         })
     }
@@ -461,7 +462,7 @@ impl<'c> Engine<'c> {
         let of = |rank: usize, number| {
             let words = self.records[rank].read(number);
             let call = words.map_or(CallText::plain("nothing yet".to_owned()), |words| CallText::of(&words));
-            (CallOf { rank, number, call }, words)
+            (CallOf { rank, number: in_generation(number), call }, words)
         };
         let first = number.saturating_sub(RECORDS as u64 / 2).max(1);
         // The first call in which they differ; it may be some calls ago when one of them ran ahead.
@@ -497,7 +498,8 @@ impl<'c> Engine<'c> {
         self.broken = Some(Arc::new(error.clone()));
         self.failed.store(true, Ordering::Release);
         Fault::write(&self.memory, self.me, &error);
-        self.progress.give_up();
+        // As kernels say it, which may be ranks of the group.
+        self.progress.give_up(NonZeroU32::MIN.saturating_add(generation_of(self.memory.base_word(0).load())));
         self.pairs.wake_all();
         fault_point!("coll.gave_up");
         error

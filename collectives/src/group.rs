@@ -9,7 +9,7 @@ use crate::device::DeviceEngine;
 use crate::engine::Engine;
 use crate::error::{BadArgument, CollError};
 use crate::fork_guard::ForkGuard;
-use crate::layout::Layout;
+use crate::layout::{self, Layout};
 use crate::memory::Memory;
 use crate::options::Options;
 use crate::plan::Setting;
@@ -240,6 +240,7 @@ impl<'c> Collectives<'c> {
             // Relaxed: published with the hash, by the release of its store.
             memory.table_word(me, at).store(word, Ordering::Relaxed);
         }
+        memory.base_word(me).store(layout::base_of(host.generation()));
         memory.cores_word(me).store(u64::from(host.has_core_per_rank()));
         memory.hash_word(me).store_and_wake(layout.hash());
         let since_ns = monotonic_ns();

@@ -7,7 +7,8 @@ use std::ops::Range;
 
 /// The first line of a window: [`Layout::hash`], stored when the rank is ready, and never 0.
 pub(crate) const HASH_AT: usize = 0;
-/// The step that the group's steps are counted from.
+/// The step and the call that the group's are counted from: [`base_of`] the generation in which it was made. Rank 0's word counts for
+/// all.
 pub(crate) const BASE_AT: usize = 8;
 /// What the rank makes of the machine: 1 when the ranks have a core each. Rank 0's word counts for all.
 pub(crate) const CORES_AT: usize = 16;
@@ -43,6 +44,25 @@ const _: () = {
     assert!(size_of::<RecordRing>() == 2048 && RECORDS_AT + 2048 <= PAIRS_AT);
     assert!(size_of::<PairLines>() == TAKEN_IN_PAIR && TAKEN_IN_PAIR + size_of::<PairTaken>() == PAIR_BYTES);
 };
+
+/// Steps and calls of a generation of kernels, which count beyond all of those before.
+const GENERATION_BITS: u32 = 40;
+
+/// From where a group counts that is made in this generation.
+pub(crate) fn base_of(generation: u32) -> u64 {
+    // As the kernels do: 2^24 generations are more than a machine makes.
+    u64::from(generation) << GENERATION_BITS
+}
+
+/// The generation in which a group was made that counts from there.
+pub(crate) fn generation_of(base: u64) -> u32 {
+    (base >> GENERATION_BITS) as u32
+}
+
+/// The number of a call for a reader: from 1.
+pub(crate) fn in_generation(number: u64) -> u64 {
+    number & ((1 << GENERATION_BITS) - 1)
+}
 
 /// How many bytes of a window a group of so many ranks takes with a pool of so many: for memory in which kernels make a group by
 /// themselves (`comm_collectives.h`). `None` when there is no such group.
@@ -130,15 +150,18 @@ impl Layout {
     /// Never 0.
     pub(crate) fn hash(&self) -> u64 {
         let parts = [
-            3,
+            4,
             self.nranks,
             self.half,
             self.slot,
             self.pool,
+            BASE_AT,
+            CORES_AT,
             PROGRESS_AT,
             TABLE_AT,
             FAULT_AT,
             FAULT_WORDS,
+            STAMP_AT,
             RECORDS_AT,
             PAIRS_AT,
             PAIR_BYTES,

@@ -12,7 +12,7 @@ use crate::call::{Call, Place};
 use crate::element::DType;
 use crate::engine::Engine;
 use crate::error::CollError;
-use crate::layout;
+use crate::layout::{self, in_generation};
 use crate::memory::take_over;
 use crate::plan::{Shape, slice};
 use crate::request::{CallText, Kind, Request, Shared};
@@ -537,7 +537,7 @@ impl Call {
                     let text = |count| {
                         CallText::plain(format!(
                             "{count} {} in all_to_all_v, call {}",
-                            self.request.dtype, self.number
+                            self.request.dtype, in_generation(self.number)
                         ))
                     };
                     return Err(CollError::Transfer {

@@ -15,7 +15,7 @@ use std::ffi::{CStr, CString, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::LazyLock;
-use support::{Random, in_comms, options, secs};
+use support::{Random, Ranks, in_comms, options, secs};
 
 type Kernel = unsafe extern "C" fn(*mut i64);
 
@@ -232,6 +232,53 @@ fn kernels_choose_by_the_table_that_the_host_has_given_the_group() {
     for nranks in [2, 3] {
         sequence(nranks, 0x1001 * nranks as u64, 40, kernel, table.parse().unwrap());
     }
+}
+
+/// After a run that was cancelled, kernels count anew; a group that the host makes then counts like them.
+// CO-12
+// F52
+#[test]
+fn f52_kernels_and_ranks_in_rust_meet_after_a_run_that_was_cancelled() {
+    let kernel = load(c"kernel_entry");
+    let prepared = comm_sim::SimComm::prepare_group(2).unwrap();
+    for _ in 0..3 {
+        prepared.cancel_kernels();
+        prepared.resume_kernels();
+    }
+    let said = Ranks::start_in(prepared, 2, |comm| {
+        let group = Collectives::new(&comm, options()).unwrap();
+        let mut values = [group.rank() as f32 + 1.0; 1000];
+        let at = values.as_mut_ptr().cast();
+        let call = Request {
+            kind: Kind::AllReduce,
+            dtype: DType::F32,
+            op: Some(Op::Sum),
+            count: 1000,
+            input: at,
+            output: at,
+            ..Request::BARRIER
+        };
+        for _ in 0..20 {
+            // SAFETY: a live buffer.
+            let made = if group.rank() == 0 { unsafe { group.run_raw(call) } } else { Ok(()) };
+            if let Err(error) = made {
+                return error.to_string();
+            }
+            if group.rank() == 1 && !as_kernel(kernel, &group, &call) {
+                return "the kernel's call failed".to_owned();
+            }
+        }
+        // A number for a reader, and a kernel that finds out that its peer gave up.
+        let last = Request { count: 999 - group.rank(), ..call };
+        if group.rank() == 1 {
+            return if as_kernel(kernel, &group, &last) { "nobody noticed" } else { "" }.to_owned();
+        }
+        // SAFETY: as above.
+        unsafe { group.run_raw(last) }.unwrap_err().to_string()
+    })
+    .end();
+    assert_eq!(said[1].1, "");
+    assert!(said[0].1.contains("all_reduce f32 sum × 998, call 21"), "{}", said[0].1);
 }
 
 // CO-8, CO-12

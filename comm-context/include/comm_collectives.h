@@ -40,8 +40,8 @@
 namespace comm_detail {
 
 /* The layout of a rank's part of a group; collectives/src/layout.rs has the same. */
-constexpr uint64_t kPage = 4096, kHashAt = 0, kCoresAt = 16, kProgressAt = 128, kFaultAt = 1536, kFaultWords = 44,
-                   kRecordsAt = 2048, kPairsAt = 4096, kPairBytes = 640, kPairSlots = 4, kLines = 8, kLineBytes = 128,
+constexpr uint64_t kPage = 4096, kHashAt = 0, kBaseAt = 8, kCoresAt = 16, kProgressAt = 128, kFaultAt = 1536,
+                   kFaultWords = 44, kStampAt = 1920, kRecordsAt = 2048, kPairsAt = 4096, kPairBytes = 640, kPairSlots = 4, kLines = 8, kLineBytes = 128,
                    kReadUpToAt = kProgressAt + kLines * kLineBytes, kGaveUpAt = kReadUpToAt + 8,
                    kParkedAt = kReadUpToAt + kLineBytes, kRecords = 32, kRecordBytes = 64, kInlineWords = 6;
 
@@ -77,9 +77,10 @@ struct GroupLayout {
 
     /* Ranks with another layout, another default table or another pool refuse each other. */
     constexpr uint64_t hash(uint64_t pool) const {
-        const uint64_t parts[] = {3,          ranks,      half,      slot,       pool,       kProgressAt, kTableAt,
-                                  kFaultAt,   kFaultWords, kRecordsAt, kPairsAt,  kPairBytes, kPairSlots, kLines,
-                                  kRecords,   halves_at,  pool_at,   kInline,    kSliceAlign};
+        const uint64_t parts[] = {4,           ranks,    half,        slot,     pool,       kBaseAt,  kCoresAt,
+                                  kProgressAt, kTableAt, kFaultAt,    kFaultWords, kStampAt, kRecordsAt, kPairsAt,
+                                  kPairBytes,  kPairSlots, kLines,    kRecords, halves_at,  pool_at,  kInline,
+                                  kSliceAlign};
         uint64_t hash = 0xcbf29ce484222325;
         for (uint64_t part : parts) {
             for (int byte = 0; byte < 8; ++byte) {
@@ -212,7 +213,8 @@ class CommGroup {
     /* Release: publishes what was written before. */
     static void store(uint64_t *word, uint64_t value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
 
-    /* The step and the call from which a generation counts: beyond all of those before. */
+    /* The step and the call from which a generation counts: beyond all of those before. A group that the host made counts from
+     * the generation in which it was made, so that ranks of the host and kernels meet in that one. */
     uint64_t origin() const { return uint64_t{generation_} << 40; }
 
     bool open(size_t bytes) {

@@ -21,6 +21,10 @@ impl HostWindows for SimComm {
         self.group().has_core_per_rank()
     }
 
+    fn generation(&self) -> u32 {
+        self.group().kernel_words().generation
+    }
+
     fn wait_on(&self, wait: &WordWait<'_>, ready: &mut dyn FnMut(u64) -> bool) -> Result<(), CommError> {
         self.group().wait_on_word(wait, ready)
     }

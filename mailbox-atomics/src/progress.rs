@@ -350,10 +350,11 @@ impl<'a> Progress<'a> {
     }
 
     /// Says that this rank publishes and reads no more, and wakes everybody who waits for it. What it has published stays: it was
-    /// delivered. Whoever parks at this moment may sleep through the wake, and finds out at its next poll.
-    pub fn give_up(&mut self) {
+    /// delivered. Whoever parks at this moment may sleep through the wake, and finds out at its next poll. `reason` is for
+    /// the others to tell one time from another.
+    pub fn give_up(&mut self, reason: NonZeroU32) {
         let mine = self.ranks[self.me];
-        mine.read_up_to.gave_up.raise(NonZeroU32::MIN);
+        mine.read_up_to.gave_up.raise(reason);
         mine.lines.iter().map(|line| &line.step).chain([&mine.read_up_to.step]).for_each(WordU64::wake_all);
         self.stamps.get(self.me).into_iter().for_each(|line| line.wake_all());
     }

@@ -67,7 +67,11 @@ pub struct Ranks {
 impl Ranks {
     /// Starts `nranks` ranks. `body` returns what each has to say.
     pub fn start(nranks: usize, body: impl Fn(SimComm) -> String) -> Self {
-        let prepared = SimComm::prepare_group(nranks as u32).unwrap();
+        Self::start_in(SimComm::prepare_group(nranks as u32).unwrap(), nranks, body)
+    }
+
+    /// The same in a group that was prepared.
+    pub fn start_in(prepared: Prepared, nranks: usize, body: impl Fn(SimComm) -> String) -> Self {
         let texts = Texts::new(nranks);
         let mut children = Vec::new();
         for rank in 0..nranks {

@@ -21,6 +21,9 @@ pub trait HostWindows: Send + Sync {
     /// Whether the ranks have a core each, so that one that spins does not keep another from running.
     fn has_core_per_rank(&self) -> bool;
 
+    /// How many times kernels were cancelled and let go on: their steps begin anew with each.
+    fn generation(&self) -> u32;
+
     /// Waits until `ready` returns true for the value of the word: spins while that pays, then parks.
     ///
     /// `ready` is called again whenever the word may have changed, and at least once in [`WordWait::poll`]. The wait ends early with

@@ -284,7 +284,7 @@ pub fn giving_up_takes_nothing_back() {
     play(2, |side| {
         if side.me == 0 {
             side.publish(1, &[7], Use::default());
-            side.progress.give_up();
+            side.progress.give_up(core::num::NonZeroU32::MIN);
         } else {
             while side.progress.gave_up(0).raised().is_none() {
                 thread::yield_now();

@@ -537,7 +537,8 @@ impl Call {
                     let text = |count| {
                         CallText::plain(format!(
                             "{count} {} in all_to_all_v, call {}",
-                            self.request.dtype, in_generation(self.number)
+                            self.request.dtype,
+                            in_generation(self.number)
                         ))
                     };
                     return Err(CollError::Transfer {

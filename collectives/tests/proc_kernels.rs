@@ -234,6 +234,39 @@ fn kernels_choose_by_the_table_that_the_host_has_given_the_group() {
     }
 }
 
+/// What a kernel must not pass is refused before a peer knows of it, so that the group is as it was.
+// CO-5, CO-12
+#[test]
+fn a_kernel_is_refused_buffers_that_overlap_or_cannot_be() {
+    let kernel = load(c"kernel_entry");
+    in_comms(2, |comm| {
+        let group = Collectives::new(comm, options()).map_err(|error| error.to_string())?;
+        let mut values = vec![1.0_f32; 4000];
+        let at: *mut u8 = values.as_mut_ptr().cast();
+        let call = |kind, count, input: *const u8, output| {
+            let op = matches!(kind, Kind::AllReduce | Kind::ReduceScatter).then_some(Op::Sum);
+            let request = Request { kind, dtype: DType::F32, op, count, input, output, ..Request::BARRIER };
+            as_kernel(kernel, &group, &request)
+        };
+        let refused = [
+            ("overlap", call(Kind::AllReduce, 1000, at, at.wrapping_add(4))),
+            ("overlap of blocks", call(Kind::ReduceScatter, 1000, at, at.wrapping_add(4000))),
+            ("no place of its own", call(Kind::AllToAll, 1000, at, at)),
+            ("too many", call(Kind::AllReduce, usize::MAX / 8, at, at)),
+            ("too many in all", call(Kind::AllGather, usize::MAX / 16, at, at.wrapping_add(8))),
+            ("no input", call(Kind::AllReduce, 10, std::ptr::null(), at)),
+            ("no output", call(Kind::AllGather, 10, at, std::ptr::null_mut())),
+        ];
+        if let Some((what, _)) = refused.iter().find(|(_, made)| *made) {
+            return Err(format!("{what}: accepted"));
+        }
+        if !call(Kind::AllReduce, 1000, at, at) || values[999] != 2.0 {
+            return Err("the group is not as it was".to_owned());
+        }
+        group.close().map_err(|error| error.to_string())
+    });
+}
+
 /// After a run that was cancelled, kernels count anew; a group that the host makes then counts like them.
 // CO-12
 // F52

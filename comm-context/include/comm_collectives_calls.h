@@ -37,7 +37,7 @@ class Call {
         if (!group_.open_) {
             return false;
         }
-        if (root_ >= n_ || !applies()) {
+        if (root_ >= n_ || !applies() || !has_sound_buffers()) {
             return group_.fail(CommGroup::kInvalid);
         }
         plan();
@@ -79,6 +79,38 @@ class Call {
         return !reduces() || op_ < 4 || (std::is_integral<T>::value ? op_ > 4 && op_ <= 10 : op_ == 4);
     }
     bool is_root() const { return me_ == root_; }
+    /* Buffers that memory can have, that are there, and that are apart or in place; collectives/src/raw.rs checks the same. */
+    bool has_sound_buffers() const {
+        if (count_ > static_cast<size_t>(PTRDIFF_MAX) / sizeof(T) / n_) {
+            return false;
+        }
+        const uint64_t one = count_ * sizeof(T), all = one * n_, own = me_ * one;
+        const bool spreads = kind_ == Kind::Broadcast || kind_ == Kind::Scatter;
+        const bool collects = kind_ == Kind::Reduce || kind_ == Kind::Gather;
+        const bool gets_all = kind_ == Kind::AllGather || kind_ == Kind::AllToAll || kind_ == Kind::Gather;
+        const uint64_t in = kind_ == Kind::Barrier || (spreads && !is_root()) ? 0 : has_blocks() ? all : one;
+        const uint64_t out = kind_ == Kind::Barrier || (collects && !is_root()) ? 0 : gets_all ? all : one;
+        const auto from = reinterpret_cast<uintptr_t>(in_), to = reinterpret_cast<uintptr_t>(out_);
+        if ((in > 0 && from == 0) || (out > 0 && to == 0)) {
+            return false;
+        }
+        switch (kind_) {
+            case Kind::AllReduce:
+            case Kind::Broadcast:
+            case Kind::Reduce:
+                if (from == to) return true;
+                break;
+            case Kind::AllGather:
+            case Kind::Gather:
+                if (from == to + own) return true;
+                break;
+            case Kind::Scatter:
+                if (to == from + own) return true;
+                break;
+            default: break;
+        }
+        return in == 0 || out == 0 || from + in <= to || to + out <= from;
+    }
 
     void plan() {
         const uint64_t size = sizeof(T), bytes = count_ * size;

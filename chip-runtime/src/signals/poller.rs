@@ -103,6 +103,8 @@ pub struct Poller {
     /// The others know what the graph of this session signals.
     pub(super) declared: bool,
     deadline: Option<Deadline>,
+    /// The count of the doorbell at the last poll that read it.
+    seen: Option<u32>,
     /// The count of the doorbell up to which all words were found short; this chip says that it is quiet.
     rested: Option<u32>,
     pause: Duration,
@@ -123,6 +125,7 @@ impl Poller {
             members: Vec::new(),
             declared: true,
             deadline: None,
+            seen: None,
             rested: None,
             pause: SHORTEST_PAUSE,
             next_check_ns: 0,
@@ -264,10 +267,16 @@ impl Poller {
     /// `quiet` says that nothing runs and nothing is ready on this chip, and that its builder has ended or waits for a task: then
     /// only a signal can make the chip go on. Fails when no wait was met and the run cannot go on.
     pub fn poll(&mut self, quiet: bool, met: &mut Vec<TaskId>) -> Result<Pause, SignalError> {
-        let seen = self.signals.words(self.signals.rank)?.doorbell();
         let before = met.len();
-        // A word may be there before the doorbell.
-        if self.rested != Some(seen) || self.armed.first().is_some_and(Armed::is_met) {
+        // A word may be there before the doorbell, whose line its writer is about to write. An old count only makes the next sleep
+        // short.
+        let is_first_met = self.armed.first().is_some_and(Armed::is_met);
+        let seen = match self.seen {
+            Some(seen) if is_first_met => seen,
+            _ => self.signals.words(self.signals.rank)?.doorbell(),
+        };
+        self.seen = Some(seen);
+        if is_first_met || self.rested != Some(seen) {
             self.take_met(met);
         }
         if met.len() > before || !quiet {

@@ -121,10 +121,10 @@ impl Touched {
     ) {
         let infers = infers && view.edges == Edges::Inferred;
         let known = &mut self.0[view.tensor];
-        let meeting = known
+        let conflicts = known
             .iter()
             .filter(|(other, wrote, by, _)| (writes || *wrote) && *by != task && other.meets(view));
-        after.extend(meeting.map(|(_, _, by, inferred)| (*by, !(infers && *inferred))));
+        after.extend(conflicts.map(|(_, _, by, inferred)| (*by, !(infers && *inferred))));
         if writes {
             // Whoever comes after one of these comes after this one.
             known.retain(|(other, ..)| !view.covers(other));

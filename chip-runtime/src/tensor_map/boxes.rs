@@ -83,7 +83,7 @@ impl<K: Copy> Boxes<K> {
 
     /// Calls `visit` with the accesses of each box that has an element in common with the view; for a view that is not
     /// of this grid, whose byte range overlaps.
-    pub(super) fn meeting(&mut self, extent: &Extent, mut visit: impl FnMut(&mut Accesses<K>)) {
+    pub(super) fn touching(&mut self, extent: &Extent, mut visit: impl FnMut(&mut Accesses<K>)) {
         match &extent.place {
             Some((grid, bounds)) if *grid == self.grid => {
                 self.visit(self.root, &|span: &Span| !span.bounds.is_apart(bounds), &mut visit);

@@ -126,7 +126,7 @@ impl<K: Copy + PartialEq> TensorMap<K> {
         let mut visit = |found: &mut Accesses<K>| *accesses -= found.conflicts(kind, &ended, &mut conflict);
         ranges.overlapping(extent.lo, extent.hi, &mut visit);
         boxes.overlapping(extent.lo, extent.hi, |grids| {
-            grids.iter_mut().for_each(|boxes| boxes.meeting(extent, &mut visit));
+            grids.iter_mut().for_each(|boxes| boxes.touching(extent, &mut visit));
         });
     }
 

@@ -1,9 +1,11 @@
 //! What tasks cost, each figure beside its limit. `cargo xtask bench runtime`.
 
-use bench_support::{Bench, Contestant, Figure, FutexPingPong, SpinPingPong, alternate, processor_time};
+use bench_support::{
+    Bench, Contestant, Figure, SpinPingPong, alternate, futex_wait, futex_wake, processor_time,
+};
 use chip_runtime::signals::{Domain, Signal, SignalOp, Signaller, Signals, Wait};
 use chip_runtime::{
-    Buffer, FrontEnd, Graph, KernelId, Kernels, Limits, Runtime, RuntimeError, ScopeMode, TaskArgs,
+    Buffer, FrontEnd, Graph, KernelId, Kernels, Limits, Runtime, RuntimeError, ScopeMode, TaskArgs, Tensor,
 };
 use deadline::Deadline;
 use mailbox_atomics::{Listener, WordU32};
@@ -188,26 +190,54 @@ fn resident() -> f64 {
     line.and_then(|line| line.trim().split(' ').next()?.parse().ok()).unwrap_or(f64::NAN)
 }
 
-/// What a submit costs while so many tensors have unfinished users, over what it costs among a tenth of them: a tenth
-/// more where the cost is logarithmic, ten times where it is linear. What is over that is memory that is in no cache.
-fn inference(bench: &Bench) -> Done {
-    let cases = ["submit among 10,000 live tensors", "submit among 60,000 live tensors"];
-    if !cases.iter().any(|case| bench.wants(case)) {
-        return Ok(());
+/// What is live while submits are timed: parts of one buffer.
+#[derive(Clone, Copy)]
+enum Parts {
+    /// One after the other in memory.
+    Ranges,
+    /// Columns of a matrix: their byte ranges all overlap.
+    Columns,
+    /// Tiles of a matrix with a hundred in each row.
+    Tiles,
+}
+
+impl Parts {
+    fn buffer(self, live: u32) -> Buffer<f32> {
+        match self {
+            Self::Ranges => Buffer::zeroed(&[64 * live]),
+            Self::Columns => Buffer::zeroed(&[64, live]),
+            Self::Tiles => Buffer::zeroed(&[8 * live / 100, 800]),
+        }
     }
-    let among = |live: u32| -> Result<f64, RuntimeError> {
+
+    fn part(self, of: &Tensor<f32>, at: u32) -> Result<Tensor<f32>, RuntimeError> {
+        match self {
+            Self::Ranges => of.range(64 * at..64 * at + 64),
+            Self::Columns => of.slice(&[0..64, at..at + 1]),
+            Self::Tiles => {
+                let (row, column) = (8 * (at / 100), 8 * (at % 100));
+                of.slice(&[row..row + 8, column..column + 8])
+            }
+        }
+    }
+}
+
+/// What a submit costs while so many tensors have unfinished users, over what it costs among a tenth of them: 1.2 to 1.4 times
+/// as much where the cost is logarithmic, ten times where it is linear. What is over that is memory that is in no cache.
+fn inference(bench: &Bench) -> Done {
+    let among = |parts: Parts, live: u32| -> Result<f64, RuntimeError> {
         let (mut runtime, nothing) = runtime(Limits { slots: 1 << 16, ..Limits::default() })?;
-        let mut data = Buffer::<f32>::zeroed(&[64 * live]);
+        let mut data = parts.buffer(live);
         let mut times = Vec::new();
         for _ in 0..bench.amount(20) {
             let time = runtime.run(FrontEnd::Prebuilt, soon(), |graph| {
                 let data = graph.import(&mut data)?;
-                let slice = |at: u32| data.range(64 * at..64 * at + 64);
                 for at in 0..live {
-                    graph.submit(Kernels::aiv(nothing), &TaskArgs::new().inout(&slice(at)?))?;
+                    let args = TaskArgs::new().inout(&parts.part(&data, at)?);
+                    graph.submit(Kernels::aiv(nothing), &args)?;
                 }
                 let next: Vec<TaskArgs> = (0..100u32)
-                    .map(|at| Ok(TaskArgs::new().inout(&slice(at * 6151 % live)?)))
+                    .map(|at| Ok(TaskArgs::new().inout(&parts.part(&data, at * 6151 % live)?)))
                     .collect::<Result<_, RuntimeError>>()?;
                 let start = Instant::now();
                 next.iter().try_for_each(|args| graph.submit(Kernels::aiv(nothing), args).map(drop))?;
@@ -217,20 +247,25 @@ fn inference(bench: &Bench) -> Done {
         }
         Ok(median(times))
     };
-    print(bench, cases[0], among(10_000)?, "us", "2 x among 1,000", 2.0 * among(1000)?);
-    print(bench, cases[1], among(60_000)?, "us", "2 x among 6,000", 2.0 * among(6000)?);
+    for (case, parts, live, limit) in [
+        ("submit among 10,000 live tensors", Parts::Ranges, 10_000, "2 x among 1,000"),
+        ("submit among 60,000 live tensors", Parts::Ranges, 60_000, "2 x among 6,000"),
+        ("submit among 10,000 live columns", Parts::Columns, 10_000, "2 x among 1,000"),
+        ("submit among 10,000 live tiles", Parts::Tiles, 10_000, "2 x among 1,000"),
+    ] {
+        if bench.wants(case) {
+            print(bench, case, among(parts, live)?, "us", limit, 2.0 * among(parts, live / 10)?);
+        }
+    }
     Ok(())
 }
 
-/// A bare spin round trip and a bare futex round trip of two processes, in microseconds.
-fn ping_pongs() -> Result<[f64; 2], std::io::Error> {
-    let (spin, futex) = (SpinPingPong::new()?, FutexPingPong::new()?);
-    let (mut spun, mut parked) = (0, 0);
-    let mut one = |me: usize, rounds: u64| spin.play(me, rounds, &mut spun);
-    let mut two = |me: usize, rounds: u64| futex.play(me, rounds, &mut parked);
-    let mut games = [Contestant { rounds: 2000, play: &mut one }, Contestant { rounds: 200, play: &mut two }];
-    let samples = alternate(2, 9, &mut games)?;
-    Ok([samples[0].median() / 1e3, samples[1].median() / 1e3])
+/// A bare spin round trip of two processes, in microseconds.
+fn spin_ping_pong() -> Result<f64, std::io::Error> {
+    let (spin, mut played) = (SpinPingPong::new()?, 0);
+    let mut play = |me: usize, rounds: u64| spin.play(me, rounds, &mut played);
+    let samples = alternate(2, 9, &mut [Contestant { rounds: 2000, play: &mut play }])?;
+    Ok(samples[0].median() / 1e3)
 }
 
 /// Two chips in turns, in two threads: from the end of a task on one, by its signal, to the end of the task on the other that
@@ -240,7 +275,7 @@ fn turns(bench: &Bench) -> Done {
     if !cases.iter().any(|case| bench.wants(case)) {
         return Ok(());
     }
-    let [spin, _] = ping_pongs()?;
+    let spin = spin_ping_pong()?;
     let rounds = bench.amount(5000) as u32;
     let mut times = Vec::new();
     for number in 1..=bench.amount(10) as u64 {
@@ -309,7 +344,7 @@ fn started(bench: &Bench) -> Done {
     if !bench.wants(case) {
         return Ok(());
     }
-    let [spin, _] = ping_pongs()?;
+    let spin = spin_ping_pong()?;
     let rounds = bench.amount(2000) as u32;
     let (zero, mut times) = (Instant::now(), Vec::new());
     let now = move || zero.elapsed().as_nanos() as u64;
@@ -363,7 +398,8 @@ fn started(bench: &Bench) -> Done {
     Ok(())
 }
 
-/// From a signal to the start of the task that waits for it, on a chip whose threads are parked by then.
+/// From a signal to the start of the task that waits for it, on a chip whose threads are parked by then. In turns with a bare
+/// futex wake-up: from before the call to the first instruction of a thread that has slept as long.
 fn parked(bench: &Bench) -> Done {
     let case = "signal to start of the task, parked";
     if !bench.wants(case) {
@@ -381,18 +417,38 @@ fn parked(bench: &Bench) -> Done {
     runtime.connect(chips[1].clone());
     // The other has no graph: no deadlock can be proved, and a prebuilt graph would wait for what that one declares.
     runtime.session(1, &[0, 1]);
-    let sent = std::thread::scope(|scope| {
+    let bare = AtomicU32::new(0);
+    let (sent, woken) = std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| {
+            let wake_up = |round: u32| {
+                while bare.load(Ordering::Acquire) <= round {
+                    futex_wait(&bare, round);
+                }
+                Instant::now()
+            };
+            (0..rounds).map(wake_up).collect::<Vec<Instant>>()
+        });
         let sender = scope.spawn(|| {
             let signal = Signal { domain: Domain::BASE, rank: 1, offset: 0, op: SignalOp::Add(1) };
             let target = chips[0].target(&signal).expect("the word is in the window");
-            let send = |_| {
-                // Longer than anything spins.
-                std::thread::sleep(Duration::from_millis(2));
+            let after_a_while = |wake: &dyn Fn()| {
+                // Twice that, until it is this one's turn again: longer than anything spins.
+                std::thread::sleep(Duration::from_millis(1));
                 let now = Instant::now();
-                target.send(signal.op);
+                wake();
                 now
             };
-            (0..rounds).map(send).collect::<Vec<Instant>>()
+            let send = |_| {
+                let sent = after_a_while(&|| {
+                    target.send(signal.op);
+                });
+                let woken = after_a_while(&|| {
+                    bare.fetch_add(1, Ordering::Release);
+                    futex_wake(&bare, 1);
+                });
+                (sent, woken)
+            };
+            (0..rounds).map(send).collect::<Vec<(Instant, Instant)>>()
         });
         let ran = runtime.run(FrontEnd::Inferred, soon(), |graph| {
             let mut before = None;
@@ -405,13 +461,17 @@ fn parked(bench: &Bench) -> Done {
             }
             Ok(())
         });
-        ran.map(|()| sender.join().expect("the sender does not panic"))
+        let sent = sender.join().expect("the sender does not panic");
+        let woken = sleeper.join().expect("the sleeper does not panic");
+        ran.map(|()| (sent, woken))
     })?;
     let begun = begun.lock().expect("no kernel panicked");
-    let times = sent.iter().zip(&*begun).map(|(sent, begun)| (*begun - *sent).as_nanos() as f64 / 1e3);
-    // Half of a round trip is one wake-up.
-    let [_, futex] = ping_pongs()?;
-    print(bench, case, median(times.collect()), "us", "1.5 x bare futex ping-pong", 1.5 * futex);
+    let times = |from: &mut dyn Iterator<Item = Instant>, to: &[Instant]| {
+        median(from.zip(to).map(|(from, to)| (*to - from).as_nanos() as f64 / 1e3).collect())
+    };
+    let task = times(&mut sent.iter().map(|(sent, _)| *sent), &begun);
+    let bare = times(&mut sent.iter().map(|(_, woken)| *woken), &woken);
+    print(bench, case, task, "us", "1.5 x bare futex wake-up after 2 ms of sleep", 1.5 * bare);
     Ok(())
 }
 
@@ -436,20 +496,30 @@ fn idle(bench: &Bench) -> Done {
     Ok(())
 }
 
-/// The processor time of 16 chips whose tasks wait for a signal that comes late.
+/// The processor time of 16 chips whose tasks wait for a signal that comes late, as chips of a Worker do: on the threads that
+/// called them. Words that a kernel may signal have no wake-up, and are looked at with pauses.
 fn idle_with_waits(bench: &Bench) -> Done {
-    let case = "idle, 16 chips with armed waits";
-    if !bench.wants(case) {
-        return Ok(());
+    for (case, from) in [
+        ("idle, 16 chips with armed waits", Signaller::Rank(0)),
+        ("idle, 16 chips with waits for kernels", Signaller::Unknown),
+    ] {
+        if bench.wants(case) {
+            print(bench, case, idle_for(bench, from)?, "%", "1 % of a core", 1.0);
+        }
     }
+    Ok(())
+}
+
+fn idle_for(bench: &Bench, from: Signaller) -> Result<f64, Box<dyn std::error::Error>> {
     let chips = Signals::in_process(16, 4096)?;
     let members: Vec<u32> = (0..16).collect();
     let pause = Duration::from_millis(bench.amount(3000) as u64);
-    let wait = Wait { domain: Domain::BASE, offset: 0, at_least: 1, from: Signaller::Rank(0) };
+    let wait = Wait { domain: Domain::BASE, offset: 0, at_least: 1, from };
     let play = |me: u32| -> Result<f64, RuntimeError> {
         let (mut runtime, nothing) = runtime(Limits::default())?;
         runtime.connect(chips[me as usize].clone());
         runtime.session(1, &members);
+        runtime.use_calling_thread();
         let mut share = 0.0;
         runtime.run(FrontEnd::Inferred, soon(), |graph| {
             if me > 0 {
@@ -471,6 +541,5 @@ fn idle_with_waits(bench: &Bench) -> Done {
         let threads: Vec<_> = (0..16).map(|me| scope.spawn(move || play(me))).collect();
         threads.into_iter().map(|thread| thread.join().expect("a chip does not panic")).collect()
     });
-    print(bench, case, shares?.into_iter().fold(0.0, f64::max), "%", "1 % of a core", 1.0);
-    Ok(())
+    Ok(shares?.into_iter().fold(0.0, f64::max))
 }

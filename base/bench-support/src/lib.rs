@@ -39,6 +39,6 @@ mod stats;
 
 pub use alternate::{Contestant, alternate};
 pub use limits::{FutexPingPong, SpinPingPong, fork_and_wait};
-pub use raw::processor_time;
+pub use raw::{futex_wait, futex_wake, processor_time};
 pub use report::{Bench, Figure};
 pub use stats::Samples;

@@ -50,7 +50,7 @@ impl Drop for SharedLines {
 }
 
 /// Sleeps while `word` holds `value`; may return early.
-pub(crate) fn futex_wait(word: &AtomicU32, value: u32) {
+pub fn futex_wait(word: &AtomicU32, value: u32) {
     // SAFETY: the word is borrowed for the whole call; a null time-out means none.
     unsafe {
         libc::syscall(
@@ -64,7 +64,7 @@ pub(crate) fn futex_wait(word: &AtomicU32, value: u32) {
 }
 
 /// Wakes up to `count` sleepers.
-pub(crate) fn futex_wake(word: &AtomicU32, count: i32) {
+pub fn futex_wake(word: &AtomicU32, count: i32) {
     // SAFETY: the word is borrowed for the whole call; the kernel uses its address as a key only.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, count) };
 }

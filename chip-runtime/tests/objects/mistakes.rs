@@ -16,8 +16,18 @@ fn run(runtime: &mut Runtime, orchestration: &Orchestration, case: u64) -> Resul
 
 /// The code and parts of the text of each mistake, by its number in `mistakes` of graphs.cpp.
 const CASES: &[(u64, i32, &[&str])] = &[
-    (1, 9, &["std::runtime_error: nothing to build"]),
-    (2, 1, &["1 scopes are open at the end of the orchestration; close each scope that it opens"]),
+    // Without a submit before it, the object and its entry are all that is known of the place.
+    (1, 9, &["std::runtime_error: nothing to build", ".so `mistakes`, call:0"]),
+    (
+        2,
+        1,
+        &[
+            "1 scopes are open at the end of the orchestration; close each scope that it opens",
+            ".so `mistakes`, call:1",
+        ],
+    ),
+    (31, 9, &["std::runtime_error: half built", "graphs.cpp:"]),
+    (32, 1, &["1 scopes are open", "graphs.cpp:"]),
     (
         3,
         9,

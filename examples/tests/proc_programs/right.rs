@@ -193,6 +193,16 @@ fn f46_a_wrong_kernel_is_found() {
     wrong("rootless", rootless, "treduce");
 }
 
+/// A thousand rounds of the tensor-parallel layer as one graph per chip, in the same windows, with each front end once; each
+/// chip compares every element of every round.
+#[test]
+#[ignore = "slow: cargo xtask ci slow"]
+fn tp_ffn_is_right_in_1000_rounds_on_2_4_and_8_chips() {
+    for (chips, runtime) in [("2", "prebuilt"), ("4", "explicit"), ("8", "inferred")] {
+        right("tp_ffn", &["-d", chips, "--iters", "1000", "--runtime", runtime]);
+    }
+}
+
 /// The long form: `cargo test --release -p chipcomm-examples -- --ignored`.
 #[test]
 #[ignore = "takes minutes"]

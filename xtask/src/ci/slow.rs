@@ -51,6 +51,7 @@ const SLOW: &[(&str, &str, &str)] = &[
         "proc_graphs_stuck",
         "objects_in_cpp_that_do_not_return_are_named_and_their_process_replaced",
     ),
+    ("chipcomm-examples", "proc_programs", "right::tp_ffn_is_right_in_1000_rounds_on_2_4_and_8_chips"),
     ("collectives", "proc_random_plans", "a_thousand_random_schedules_and_cuts_give_what_their_replay_gives"),
 ];
 

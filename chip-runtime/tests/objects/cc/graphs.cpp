@@ -73,6 +73,13 @@ extern "C" void mistakes(const chip::EntryArgs &args) {
         case 0: chip::submit(chip::Kernels::aiv(4), task); break;
         case 1: throw std::runtime_error("nothing to build");
         case 2: chip::runtime()->ops->scope_begin(chip::runtime()); break;
+        case 31:
+            chip::submit(chip::Kernels::aiv(4), task);
+            throw std::runtime_error("half built");
+        case 32:
+            chip::submit(chip::Kernels::aiv(4), task);
+            chip::runtime()->ops->scope_begin(chip::runtime());
+            break;
         case 3: std::thread([&] { chip::submit(chip::Kernels::aiv(4), task); }).join(); break;
         case 4: chip::submit(chip::Kernels::aiv(77), task); break;
         case 5: {

@@ -17,9 +17,13 @@ use mailbox_atomics::{POLL_INTERVAL, Stander, WordU32, prove};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Between two looks at words whose writers notify nobody: the first pause, and the longest.
+/// Between two looks at words whose writers notify nobody: the first pause, which doubles to the second, and the longest, to which it
+/// then grows by a sixteenth each time. So a wait takes at most a sixteenth longer than it must, and chips that wait for long
+/// cost next to nothing.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(1);
+const DOUBLED_TO: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(25);
+const _: () = assert!(LONGEST_PAUSE.as_nanos() < POLL_INTERVAL.as_nanos());
 /// Waits that a text names.
 const IN_A_TEXT: usize = 4;
 
@@ -300,7 +304,9 @@ impl Poller {
         let pause = if self.armed.iter().all(|armed| armed.from.is_some()) {
             POLL_INTERVAL
         } else {
-            let longer = (2 * self.pause).min(LONGEST_PAUSE);
+            let longer =
+                if self.pause < DOUBLED_TO { 2 * self.pause } else { self.pause + self.pause / 16 };
+            let longer = longer.min(LONGEST_PAUSE);
             std::mem::replace(&mut self.pause, longer)
         };
         Ok(Pause { seen, pause, first: self.armed.first().and_then(Armed::in_own_window) })

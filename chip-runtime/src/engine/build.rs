@@ -274,8 +274,8 @@ impl State {
         let mut found = [None; 3];
         for (place, id) in found.iter_mut().zip(kernels.lanes()) {
             let Some(id) = id else { continue };
-            let kernel = self.kernels.get(&id).ok_or(ArgumentError::UnknownKernel(id))?;
-            *place = Some(NonNull::from(&**kernel));
+            let kernel = self.kernels.get(id).ok_or(ArgumentError::UnknownKernel(id))?;
+            *place = Some(NonNull::from(kernel));
         }
         let clusters = self.limits.clusters as u32;
         let (per_block, have, cores) = match shape(&found) {

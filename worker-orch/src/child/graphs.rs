@@ -33,6 +33,8 @@ const RANK: &str = "{rank}";
 #[derive(Default)]
 pub(super) struct ChipGraphs {
     runtime: Option<Runtime>,
+    /// The program whose task used the runtime last.
+    last_program: Option<u32>,
     signals: Option<Connected>,
     #[cfg(feature = "ascend")]
     pub(super) on_device: Option<super::device_graphs::KeptDevice>,
@@ -189,9 +191,12 @@ pub(super) struct GraphParts<'a> {
 /// Runs graphs of tasks on the cores of the chip: what the closure of [`register_graph`](crate::Worker::register_graph) gets from
 /// [`Task::graphs`](crate::Task::graphs).
 ///
-/// The runtime, with its threads and kernels, is kept from task to task as long as its limits stay the same.
+/// The runtime, with its threads and the kernels that the caller [numbered](Runtime::set_kernel), is kept from task to task as long as
+/// its limits stay the same. Kernels that the runtime [numbered itself](Runtime::kernel) are forgotten with this.
 pub struct Graphs<'t> {
     runtime: &'t mut Runtime,
+    /// Nobody used the runtime since the last task of this program.
+    is_as_left: bool,
     signals: Arc<Signals>,
     chip: &'t Chip,
     tensors: &'t [TensorDesc],
@@ -222,7 +227,9 @@ impl<'t> Graphs<'t> {
         let signals = graphs.signals(chip, block).map_err(|error| graph_failure(&error.into()))?;
         if graphs.runtime.as_ref().is_none_or(|runtime| runtime.limits() != limits) {
             graphs.runtime = Some(Runtime::new(limits.clone()).map_err(|error| graph_failure(&error))?);
+            graphs.last_program = None;
         }
+        let is_as_left = graphs.last_program.replace(task.program) == Some(task.program);
         let Some(runtime) = &mut graphs.runtime else { return Err(malformed()) };
         runtime.connect(signals.clone());
         *lock(&graphs.late) = Late::Runs(task.seq);
@@ -244,12 +251,18 @@ impl<'t> Graphs<'t> {
         if trace.is_some() {
             runtime.record();
         }
-        Ok(Self { runtime, signals, chip, tensors, heaps, deadline, session, runs: 0, trace })
+        Ok(Self { runtime, is_as_left, signals, chip, tensors, heaps, deadline, session, runs: 0, trace })
     }
 
     /// The runtime, to register kernels with.
     pub fn runtime(&mut self) -> &mut Runtime {
         self.runtime
+    }
+
+    /// Whether the runtime has the numbered kernels that the last task of this program left, and no others.
+    #[cfg(feature = "cxx")]
+    pub(crate) fn is_as_left(&self) -> bool {
+        self.is_as_left
     }
 
     /// The signals between this chip and its peers, and where their windows are.
@@ -328,6 +341,12 @@ impl<'t> Graphs<'t> {
         }
         memory.extend(self.signals.table().windows());
         Ok(memory)
+    }
+}
+
+impl Drop for Graphs<'_> {
+    fn drop(&mut self) {
+        self.runtime.forget_own_kernels();
     }
 }
 

@@ -23,8 +23,10 @@ pub struct At {
     pub task: Option<TaskId>,
     /// Its kernel: the number, and the name that it was registered with.
     pub kernel: Option<(KernelId, Arc<str>)>,
-    /// Where the task was submitted, or where the scope was opened.
+    /// Where the task was submitted; without a task, the call that failed.
     pub site: Option<Site>,
+    /// Where the scope was opened, for an error that is about one.
+    pub scope: Option<Site>,
 }
 
 /// What happened.
@@ -373,6 +375,12 @@ impl RuntimeError {
         self.at.task.get_or_insert(task);
         self
     }
+
+    /// Adds which scope it is about.
+    pub(crate) fn in_scope(mut self, opened: Option<Site>) -> Self {
+        self.at.scope = opened;
+        self
+    }
 }
 
 impl From<ErrorKind> for RuntimeError {
@@ -389,7 +397,7 @@ impl From<ArgumentError> for RuntimeError {
 
 impl fmt::Display for RuntimeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let At { task, kernel, site } = &self.at;
+        let At { task, kernel, site, scope } = &self.at;
         if let Some(task) = task {
             write!(f, "{task}")?;
             if let Some((id, name)) = kernel {
@@ -398,11 +406,14 @@ impl fmt::Display for RuntimeError {
             f.write_str(": ")?;
         }
         write!(f, "{}", self.kind)?;
-        match (site, task) {
-            (Some(site), Some(_)) => write!(f, " (submitted at {site})"),
-            (Some(site), None) => write!(f, " (at {site})"),
-            (None, _) => Ok(()),
-        }
+        let place = match (site, task) {
+            (Some(site), Some(_)) => Some(format!("submitted at {site}")),
+            (Some(site), None) => Some(format!("at {site}")),
+            (None, _) => None,
+        };
+        let scope = scope.map(|opened| format!("scope opened at {opened}"));
+        let places: Vec<String> = place.into_iter().chain(scope).collect();
+        if places.is_empty() { Ok(()) } else { write!(f, " ({})", places.join("; ")) }
     }
 }
 
@@ -439,6 +450,7 @@ mod tests {
                 task: Some(TaskId(1 << 32 | 7)),
                 kernel: Some((KernelId(3), "scale".into())),
                 site: Some(Site { file: "orch.cpp", line: 12 }),
+                scope: None,
             },
         };
         assert_eq!(
@@ -446,5 +458,8 @@ mod tests {
             "task 1.7, kernel 3 `scale`: the kernel failed: overflow (submitted at orch.cpp:12)"
         );
         assert_eq!(error.code(), 9);
+        let error = RuntimeError::from(ErrorKind::OpenScopes { open: 1 });
+        let error = error.in_scope(Some(Site { file: "orch.cpp", line: 7 }));
+        assert!(error.to_string().ends_with(" (scope opened at orch.cpp:7)"), "{error}");
     }
 }

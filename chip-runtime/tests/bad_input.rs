@@ -39,7 +39,10 @@ fn refused(
         })
         .unwrap();
     assert_eq!(data.to_vec().unwrap(), [42]);
-    assert!(error.at.site.is_some_and(|site| site.file.ends_with("bad_input.rs")), "{error:?}");
+    assert!(
+        error.at.site.or(error.at.scope).is_some_and(|site| site.file.ends_with("bad_input.rs")),
+        "{error:?}"
+    );
     error
 }
 

@@ -60,7 +60,7 @@ impl Engine {
         let ring = (state.scopes.len() - 1).min(RINGS - 1);
         let kernels = state.kernels_of(work, args).map_err(here)?;
         state.take_ended();
-        state = self.make_room(state, ring, bytes, deadline).map_err(here)?;
+        state = self.make_room(state, ring, bytes, site, deadline).map_err(here)?;
         let (task, outputs) = match state.enter(ring, bytes, kernels, args, site) {
             Ok(entered) => entered,
             Err(error) => {
@@ -109,10 +109,12 @@ impl Engine {
         mut state: MutexGuard<'e, State>,
         ring: usize,
         bytes: u64,
+        site: Site,
         deadline: Deadline,
     ) -> Result<MutexGuard<'e, State>, RuntimeError> {
         while !state.has_room(ring, bytes) {
             if let Some(proof) = state.never_has_room(ring, bytes) {
+                let proof = proof.at_site(Some(site));
                 state.fail(proof.clone());
                 return Err(proof);
             }
@@ -311,7 +313,7 @@ impl State {
             .find(|scope| scope.tasks.first().is_some_and(|task| task.ring() == ring));
         let scope = scope.or(self.scopes.last()).and_then(|scope| scope.site);
         if self.front_end == FrontEnd::Prebuilt || bytes > slots.heap.size() {
-            return Some(full().at_site(scope));
+            return Some(full().in_scope(scope));
         }
         if !slots.is_full() && !heap_full {
             return self.is_still().then(full);
@@ -319,7 +321,7 @@ impl State {
         let oldest = slots.oldest()?;
         if slots.slot(oldest).scope_open {
             // Only the builder closes the scope, and it is here.
-            return Some(full().at_site(scope).at_task(TaskId::new(ring, oldest)));
+            return Some(full().in_scope(scope));
         }
         self.is_still().then(|| {
             let kind = ErrorKind::NothingCompletes { left: self.live, cycle: self.cycle() };
@@ -510,7 +512,7 @@ impl State {
         let open = self.scopes.len().saturating_sub(1);
         if open > 0 {
             let site = self.scopes.last().and_then(|scope| scope.site);
-            return Err(RuntimeError::from(ErrorKind::OpenScopes { open }).at_site(site));
+            return Err(RuntimeError::from(ErrorKind::OpenScopes { open }).in_scope(site));
         }
         self.close_scope();
         Ok(())

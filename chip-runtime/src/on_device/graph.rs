@@ -72,7 +72,7 @@ impl<'c> DeviceGraph<'c> {
     pub(super) fn finish(mut self) -> Result<Built, OnDeviceError> {
         if let Some(last) = self.scopes.last() {
             let kind = ErrorKind::OpenScopes { open: self.scopes.len() };
-            return Err(RuntimeError::from(kind).at_site(Some(last.site)).into());
+            return Err(RuntimeError::from(kind).in_scope(Some(last.site)).into());
         }
         resolve(&mut self.tasks);
         let Self { tasks, host, memory, .. } = self;

@@ -69,6 +69,15 @@ inline const OrchExtension *needed(const OrchRuntime *runtime) {
     return found;
 }
 
+/* The functions, which reach up to `end` at least: earlier runtimes have fewer. */
+inline const OrchExtension *needed(const OrchRuntime *runtime, size_t end, const char *missing) {
+    const OrchExtension *found = needed(runtime);
+    if (found->size < end) {
+        throw std::runtime_error(missing);
+    }
+    return found;
+}
+
 inline void here(OrchRuntime *runtime, const char *file, int line) {
     if (const OrchExtension *known = extension(runtime)) {
         known->set_site(runtime, file, line);
@@ -390,8 +399,21 @@ inline Submitted allocate(const TaskArgs &args, const char *file = __builtin_FIL
     return detail::with(rt, args, [&](const void *raw) { return rt->ops->alloc_tensors(rt, raw); });
 }
 
+/* The domain of a context, for `wait_for` and `signal`: ranks and windows are then those of that domain. Every chip
+ * numbers its domains for itself, so the number is for this run and not for a peer. */
+inline uint32_t domain_of(const CommContext *context, const char *file = __builtin_FILE(),
+                          int line = __builtin_LINE()) {
+    OrchRuntime *rt = runtime();
+    const OrchExtension *known =
+        detail::needed(rt, offsetof(OrchExtension, domain_of) + sizeof(OrchExtension::domain_of),
+                       "this runtime has no domain_of: only the base window, domain 0, can be named");
+    detail::here(rt, file, line);
+    return known->domain_of(rt, context);
+}
+
 /* WAIT: the task that is submitted next starts when the word at `offset` of this rank's window has reached `value`.
- * `signaller` is the rank of the domain whose tasks signal it; -1: a kernel, the host, or not known. */
+ * `signaller` is the rank of the domain whose tasks signal it; -1: a kernel, the host, or not known. `domain`: 0 is
+ * the base window, others are found by `domain_of`. */
 inline void wait_for(uint64_t offset, uint32_t value, int32_t signaller = -1, uint32_t domain = 0) {
     OrchRuntime *rt = runtime();
     const OrchWait wait = {offset, domain, value, signaller, 0};
@@ -428,10 +450,9 @@ inline void publish(TaskId task) {
 inline void add_dependency(TaskId after, TaskId before, const char *file = __builtin_FILE(),
                            int line = __builtin_LINE()) {
     OrchRuntime *rt = runtime();
-    const OrchExtension *known = detail::needed(rt);
-    if (known->size < sizeof(OrchExtension)) {
-        throw std::runtime_error("this runtime has no add_dependency: name the tasks with `after` when one is submitted");
-    }
+    const OrchExtension *known =
+        detail::needed(rt, offsetof(OrchExtension, add_dependency) + sizeof(OrchExtension::add_dependency),
+                       "this runtime has no add_dependency: name the tasks with `after` when one is submitted");
     detail::here(rt, file, line);
     known->add_dependency(rt, after.raw, before.raw);
 }

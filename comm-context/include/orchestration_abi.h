@@ -28,7 +28,8 @@ enum {
     ORCH_ENTRY_TENSORS = 256, /* the most tensors of an entry */
     ORCH_ENTRY_SCALARS = 128, /* the most scalars of an entry */
     ORCH_OPS = 18,            /* the functions of OrchOps */
-    ORCH_PREBUILT_OPS = 23    /* the functions of OrchPrebuiltOps */
+    ORCH_PREBUILT_OPS = 23,   /* the functions of OrchPrebuiltOps */
+    ORCH_EXTENSION_OPS = 6    /* the functions of OrchExtension */
 };
 
 /* How a task uses a tensor. */
@@ -222,6 +223,7 @@ typedef struct OrchExtension {
     void (*publish_task)(OrchRuntime *runtime, uint64_t task_id);     /* before its scope ends */
     void (*set_site)(OrchRuntime *runtime, const char *file, int32_t line); /* of what is submitted next */
     void (*add_dependency)(OrchRuntime *runtime, uint64_t after, uint64_t before); /* `after` is not published */
+    uint32_t (*domain_of)(OrchRuntime *runtime, const void *context); /* for OrchWait and OrchSignal; not followed */
 } OrchExtension;
 
 /* A runtime as an orchestration sees it. The last two fields are ours alone. */
@@ -252,6 +254,7 @@ COMM_STATIC_ASSERT(sizeof(OrchWait) == 24, "OrchWait: size");
 COMM_STATIC_ASSERT(sizeof(OrchSignal) == 24, "OrchSignal: size");
 COMM_STATIC_ASSERT(sizeof(OrchOps) == 8 * ORCH_OPS, "OrchOps: size");
 COMM_STATIC_ASSERT(offsetof(OrchOps, scope_set_site) == 8 * 17, "OrchOps: scope_set_site");
+COMM_STATIC_ASSERT(sizeof(OrchExtension) == 8 + 8 * ORCH_EXTENSION_OPS, "OrchExtension: size");
 COMM_STATIC_ASSERT(sizeof(OrchPrebuiltOps) == 8 * ORCH_PREBUILT_OPS, "OrchPrebuiltOps: size");
 COMM_STATIC_ASSERT(offsetof(OrchPrebuiltOps, scope_set_site) == 8 * 22, "OrchPrebuiltOps: scope_set_site");
 COMM_STATIC_ASSERT(sizeof(OrchRuntime) == 32, "OrchRuntime: size");

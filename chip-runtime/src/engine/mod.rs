@@ -25,8 +25,9 @@ use crate::kernel::{Code, Kernel};
 use crate::limits::{FrontEnd, Limits, ScopeMode};
 use crate::orchestration::lane::ClusterStates;
 use crate::record::Recording;
-use crate::signals::{Poller, Signals};
+use crate::signals::{Domain, Poller, SignalError, Signals};
 use crate::task::{KernelId, Site};
+use comm_context::abi::DeviceAddr;
 use deadline::Deadline;
 use fault_points::fault_point;
 use kernels::Kernels;
@@ -108,6 +109,13 @@ impl Engine {
 
     pub(crate) fn rank(&self) -> u32 {
         self.lock().poller.signals().rank()
+    }
+
+    /// The domain whose context is at this address.
+    pub(crate) fn domain(&self, context: DeviceAddr) -> Result<Domain, SignalError> {
+        let signals = self.lock().poller.signals().clone();
+        let found = signals.table().domain(context);
+        found.ok_or(SignalError::NoContext { context: context.0 })
     }
 
     pub(crate) fn set_kernel(&self, id: KernelId, name: &str, code: Code) {

@@ -107,6 +107,12 @@ impl<'c> DeviceGraph<'c> {
         Ok(tensor)
     }
 
+    /// The domain of a `CommContext`, which lies in device memory, for waits and signals.
+    pub fn domain(&self, context: DeviceAddr) -> Result<Domain, RuntimeError> {
+        let found = self.on.windows.as_ref().and_then(|windows| windows.at(context));
+        Ok(found.ok_or(SignalError::NoContext { context: context.0 })?)
+    }
+
     /// A tensor of this shape in the window of a rank, its own or a peer's, which tasks may use.
     #[track_caller]
     pub fn window<T: Element>(

@@ -4,9 +4,10 @@ use crate::args::TaskArgs;
 use crate::error::RuntimeError;
 use crate::graph::Graph;
 use crate::limits::{FrontEnd, ScopeMode};
+use crate::signals::Domain;
 use crate::task::{Kernels, Site, Submitted, TaskId};
 use crate::tensor::Create;
-use comm_context::abi::TensorDesc;
+use comm_context::abi::{DeviceAddr, TensorDesc};
 
 /// A graph while an orchestration in an object builds it; see [`Graph`] for what the calls do.
 pub(crate) trait Builder {
@@ -24,6 +25,7 @@ pub(crate) trait Builder {
     fn add_dependency(&mut self, after: TaskId, before: TaskId) -> Result<(), RuntimeError>;
     fn get_element(&mut self, tensor: &TensorDesc, index: &[u32]) -> Result<u64, RuntimeError>;
     fn set_element(&mut self, tensor: &TensorDesc, index: &[u32], bits: u64) -> Result<(), RuntimeError>;
+    fn domain(&self, context: DeviceAddr) -> Result<Domain, RuntimeError>;
 }
 
 impl Builder for Graph<'_> {
@@ -77,6 +79,10 @@ impl Builder for Graph<'_> {
 
     fn set_element(&mut self, tensor: &TensorDesc, index: &[u32], bits: u64) -> Result<(), RuntimeError> {
         Graph::set_element(self, tensor, index, bits)
+    }
+
+    fn domain(&self, context: DeviceAddr) -> Result<Domain, RuntimeError> {
+        Graph::domain(self, context)
     }
 }
 
@@ -166,6 +172,10 @@ pub(super) mod on_device {
         fn set_element(&mut self, tensor: &TensorDesc, index: &[u32], bits: u64) -> Result<(), RuntimeError> {
             let done = self.graph.set_element(tensor, index, bits);
             self.keep(done)
+        }
+
+        fn domain(&self, context: DeviceAddr) -> Result<Domain, RuntimeError> {
+            self.graph.domain(context)
         }
     }
 }

@@ -1,0 +1,100 @@
+//! Graphs whose orchestration is a C++ object, on the chips of a Worker.
+#![allow(missing_docs)]
+
+mod support;
+
+use serial_test::serial;
+use std::path::Path;
+use support::{grouped, kernel, text};
+use worker_orch::runtime::{FrontEnd, Limits};
+use worker_orch::{Access, Args, DType, Failure, GraphObject, HostBuffer, Platform, Program, Worker};
+
+const COUNT: usize = 16;
+
+/// Each rank of a domain tells its peer, and writes what it was given when the peer has told it. Scalars: the context, where the
+/// words are, what to write.
+const PAIR: &str = r#"
+#include "orchestration.h"
+extern "C" void aicpu_orchestration_entry(const chip::EntryArgs &args) {
+    const auto *context = args.scalar<const CommContext *>(0);
+    const uint64_t words = args.scalar(1);
+    const uint32_t domain = chip::domain_of(context);
+    if (chip::is_fatal()) return;
+    const uint32_t me = context->rankId, peer = 1 - me;
+    chip::signal(peer, words + 4 * me, 1, domain);
+    chip::submit_dummy(chip::TaskArgs());
+    chip::wait_for(words + 4 * peer, 1, static_cast<int32_t>(peer), domain);
+    chip::TaskArgs fill;
+    fill.output(args.tensor(0));
+    fill.scalar(args.scalar(2));
+    chip::submit(chip::Kernels::aiv(4), fill);
+}
+"#;
+const FILL: &str = r#"
+#include "chip_tensor.h"
+extern "C" void kernel_entry(int64_t *args) {
+    const chip::Tensor &out = chip::tensor_of(args[0]);
+    for (uint64_t i = 0; i < out.numel(); ++i) out.data_as<float>()[i] = static_cast<float>(args[1]);
+}
+"#;
+
+fn object(folder: &Path, front_end: FrontEnd) -> GraphObject {
+    GraphObject {
+        orchestration: (kernel(folder, "pair", PAIR), None),
+        abi: "pto2-2026-08".into(),
+        kernels: vec![(4, kernel(folder, "fill", FILL), None)],
+        front_end,
+        limits: Limits { clusters: 1, slots: 64, heap: 1 << 20, ..Limits::default() },
+        dot: None,
+    }
+}
+
+/// Runs it on chips 2 and 0, ranks 0 and 1 of a domain, which chip 0 has another number for; `off` is added to the context.
+fn run(
+    worker: &mut Worker,
+    program: Program,
+    outputs: &[HostBuffer<f32>],
+    value: u64,
+    off: u64,
+) -> Result<(), Failure> {
+    worker.run(|orch| {
+        orch.allocate_domain("other", &[0, 1], 4096, &[("words", DType::Float32, 16)])?;
+        let domain = orch.allocate_domain("pair", &[2, 0], 4096, &[("words", DType::Float32, 16)])?;
+        let member = |member: &worker_orch::DomainContext| {
+            let words = member.buffer("words").unwrap().addr.0 - member.window_base.0;
+            let args = Args::new().tensor(&outputs[member.chip].tensor(), Access::Output);
+            (member.chip, args.scalar(member.device_ctx.0 + off).scalar(words).scalar(value))
+        };
+        let members: Vec<_> = domain.contexts().iter().map(member).collect();
+        orch.submit_group(program, &members).map(drop)
+    })
+}
+
+#[test]
+#[serial]
+fn a_cpp_orchestration_waits_and_signals_in_a_domain() {
+    if support::platform() != Platform::Sim {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut worker = grouped(3, COUNT);
+    let names = ["prebuilt", "explicit", "inferred"];
+    let register = |(name, front_end)| object(folder.path(), front_end).register(&mut worker, name).unwrap();
+    let programs: Vec<_> = names.into_iter().zip(FrontEnd::ALL).map(register).collect();
+    let outputs: Vec<_> = (0..3).map(|_| worker.host_buffer::<f32>(COUNT).unwrap()).collect();
+    worker.init().unwrap();
+    let mut value = 0;
+    for _ in 0..3 {
+        for program in &programs {
+            value += 1;
+            run(&mut worker, *program, &outputs, value, 0).unwrap();
+            let written = [0, 2].map(|chip: usize| outputs[chip].to_vec()[COUNT - 1]);
+            assert_eq!(written, [value as f32; 2]);
+        }
+        let failure = text(&run(&mut worker, programs[0], &outputs, 7, 8).unwrap_err());
+        for part in ["the CommContext at 0x", "is that of no window of this chip", "pair.cpp:"] {
+            assert!(failure.contains(part), "no {part:?} in {failure}");
+        }
+    }
+    worker.close().unwrap();
+}

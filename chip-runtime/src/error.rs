@@ -2,6 +2,7 @@
 
 use crate::task::{KernelId, Site, TaskId};
 use comm_context::abi::{AbiError, DType};
+use shared_memory::Limit;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,6 +82,18 @@ pub enum ErrorKind {
         bytes: u64,
         /// What was asked for.
         need: u64,
+    },
+    /// The heap of a ring is large enough, but there is no memory for it.
+    #[error(
+        "the heap of a ring needs {need} bytes of memory, and there are {have}: {limit}, or set a lower `heap`"
+    )]
+    HeapMemory {
+        /// What it needs.
+        need: u64,
+        /// What is there.
+        have: u64,
+        /// What allows no more.
+        limit: Limit,
     },
     /// More edges than the limit.
     #[error(
@@ -348,7 +361,7 @@ impl RuntimeError {
         use ErrorKind::*;
         match &self.kind {
             ScopeDepth { .. } | OpenScopes { .. } | NoScope => 1,
-            HeapFull { .. } => 2,
+            HeapFull { .. } | HeapMemory { .. } => 2,
             SlotsFull { .. } => 3,
             EdgesFull { .. } => 4,
             Limit { .. } | Argument(_) | Cycle { .. } | NotHere { .. } => 5,

@@ -401,6 +401,7 @@ pub(super) fn graph_failure(error: &RuntimeError) -> Failure {
     let code = match &error.kind {
         ErrorKind::TimedOut { .. } | ErrorKind::NotReturned { .. } => ErrorCode::TimedOut,
         ErrorKind::Panicked(_) => ErrorCode::Panic,
+        ErrorKind::HeapMemory { .. } => ErrorCode::OutOfMemory,
         ErrorKind::Signal { cause, .. } => *cause,
         ErrorKind::Argument(_) | ErrorKind::Limit { .. } => ErrorCode::Invalid,
         _ => ErrorCode::Task,

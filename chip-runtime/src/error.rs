@@ -173,6 +173,17 @@ pub enum ErrorKind {
         /// What ran and what waited.
         table: String,
     },
+    /// The deadline passed while the orchestration waited for the data of a tensor. The error is at a task that uses it.
+    #[error(
+        "the orchestration waits for its tensor, and it has not ended within {limit:?}; give it more time, or see what the \
+         graph was doing: {table}"
+    )]
+    DataTimedOut {
+        /// What the graph was given.
+        limit: Duration,
+        /// What ran and what waited.
+        table: String,
+    },
     /// The orchestration neither returned nor called its graph before the deadline. Only who owns its process can end it.
     #[error(
         "the orchestration has not returned in {limit:?}{}; code that does not return cannot be stopped, its process \
@@ -357,6 +368,11 @@ pub enum ArgumentError {
 
 impl RuntimeError {
     /// The code for C callers: that of the limit or condition that was hit.
+    ///
+    /// 1 scopes, 2 the heap, 3 slots, 4 edges, 5 arguments and calls, 7 `sync_start`, 8 data of a tensor, 9 the user's own
+    /// code, 100 nothing completes, or not in time, or the system refuses, 101 to 103 [signals](crate::signals::SignalError::code).
+    /// Two codes that other runtimes have do not occur: 10, a full list of the tasks of a scope, since that list grows with
+    /// the slots, and 11, a full map of tensors, since that grows with what unfinished tasks use.
     pub fn code(&self) -> i32 {
         use ErrorKind::*;
         match &self.kind {
@@ -366,7 +382,7 @@ impl RuntimeError {
             EdgesFull { .. } => 4,
             Limit { .. } | Argument(_) | Cycle { .. } | NotHere { .. } => 5,
             SyncStart { .. } => 7,
-            DataAccess(_) => 8,
+            DataAccess(_) | DataTimedOut { .. } => 8,
             Reported { .. } | Orchestration(_) | Kernel { .. } => 9,
             NothingCompletes { .. }
             | TimedOut { .. }

@@ -229,6 +229,11 @@ impl<'r> Graph<'r> {
         self.engine.error().is_some()
     }
 
+    /// The [code](RuntimeError::code) of its failure; 0 if it has none.
+    pub fn failure_code(&self) -> i32 {
+        self.engine.error().map_or(0, |error| error.code())
+    }
+
     /// Ends the graph with a failure of the orchestration's own.
     #[track_caller]
     pub fn fail(&mut self, code: i32, text: impl Into<String>) -> RuntimeError {

@@ -352,6 +352,17 @@ inline bool is_fatal() {
     return rt->ops->is_fatal(rt);
 }
 
+/* What went wrong: 0 nothing, 1 scopes, 2 the heap, 3 slots, 4 edges, 5 arguments and calls, 7 sync_start, 8 data of a
+ * tensor, 9 the user's own code (CHIP_FAIL, exceptions, kernels), 100 nothing completes, or not in time, or the system
+ * refuses, 101 a WAIT or SIGNAL is refused, 102 one ended with a peer or the time, 103 a deadlock of chips. */
+inline int32_t failure_code() {
+    OrchRuntime *rt = runtime();
+    const OrchExtension *known =
+        detail::needed(rt, offsetof(OrchExtension, failure_code) + sizeof(OrchExtension::failure_code),
+                       "this runtime has no failure_code: only is_fatal says whether something went wrong");
+    return known->failure_code(rt);
+}
+
 namespace detail {
 
 /* `args` as the runtime expects them, for the length of the call of `use`. */

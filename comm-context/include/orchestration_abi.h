@@ -29,7 +29,7 @@ enum {
     ORCH_ENTRY_SCALARS = 128, /* the most scalars of an entry */
     ORCH_OPS = 18,            /* the functions of OrchOps */
     ORCH_PREBUILT_OPS = 23,   /* the functions of OrchPrebuiltOps */
-    ORCH_EXTENSION_OPS = 6    /* the functions of OrchExtension */
+    ORCH_EXTENSION_OPS = 7    /* the functions of OrchExtension */
 };
 
 /* How a task uses a tensor. */
@@ -224,6 +224,7 @@ typedef struct OrchExtension {
     void (*set_site)(OrchRuntime *runtime, const char *file, int32_t line); /* of what is submitted next */
     void (*add_dependency)(OrchRuntime *runtime, uint64_t after, uint64_t before); /* `after` is not published */
     uint32_t (*domain_of)(OrchRuntime *runtime, const void *context); /* for OrchWait and OrchSignal; not followed */
+    int32_t (*failure_code)(OrchRuntime *runtime); /* 0: nothing went wrong */
 } OrchExtension;
 
 /* A runtime as an orchestration sees it. The last two fields are ours alone. */

@@ -192,7 +192,7 @@ impl<'a> Stander<'a> {
     /// Looks at the words once more, and says that the chip is quiet unless `look` finds that it is not. `look` adds what the
     /// chip waits for, all of it, or returns false when there is something to do or a wait that others than these chips may end. Returns
     /// up to which count of the doorbell it has looked. That the chip is quiet follows from all of its waits; those that do not fit on
-    /// its words are told to nobody.
+    /// its words are left out there.
     pub fn rest(&mut self, look: impl FnOnce(&mut Vec<PublishedWait>) -> bool) -> u32 {
         // Before the words: a signal that comes later makes the difference that `prove` finds.
         let mut seen = self.words.doorbell();

@@ -38,6 +38,17 @@ extern "C" void kernel_entry(int64_t *args) {
 }
 "#;
 
+/// Fills a ring inside one scope, and leaves the codes before and after on the host.
+const FULL: &str = r#"
+#include "orchestration.h"
+extern "C" void aicpu_orchestration_entry(const chip::EntryArgs &args) {
+    auto *codes = args.tensor(0).data_as<float>();
+    codes[0] = static_cast<float>(chip::failure_code());
+    while (!chip::is_fatal()) chip::submit_dummy(chip::TaskArgs());
+    codes[1] = static_cast<float>(chip::failure_code());
+}
+"#;
+
 fn object(folder: &Path, front_end: FrontEnd) -> GraphObject {
     GraphObject {
         orchestration: (kernel(folder, "pair", PAIR), None),
@@ -96,5 +107,31 @@ fn a_cpp_orchestration_waits_and_signals_in_a_domain() {
             assert!(failure.contains(part), "no {part:?} in {failure}");
         }
     }
+    worker.close().unwrap();
+}
+
+#[test]
+#[serial]
+fn the_code_of_a_failure_reaches_the_caller_and_the_orchestration() {
+    if support::platform() != Platform::Sim {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut worker = grouped(1, COUNT);
+    let full = GraphObject {
+        orchestration: (kernel(folder.path(), "full", FULL), None),
+        ..object(folder.path(), FrontEnd::Inferred)
+    };
+    let program = full.register(&mut worker, "full").unwrap();
+    let codes = worker.host_buffer::<f32>(COUNT).unwrap();
+    codes.write(&[-1.0; COUNT]).unwrap();
+    worker.init().unwrap();
+    let args = Args::new().tensor(&codes.tensor(), Access::InOut);
+    let ran = worker.run(|orch| orch.submit_next_level(program, &args, 0).map(drop));
+    let failure = text(&ran.unwrap_err());
+    for part in ["ring 0 has 64 slots", "full.cpp:", "; scope opened at ", "; graph code 3"] {
+        assert!(failure.contains(part), "no {part:?} in {failure}");
+    }
+    assert_eq!(codes.to_vec()[..3], [0.0, 3.0, -1.0]);
     worker.close().unwrap();
 }

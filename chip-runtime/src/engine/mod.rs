@@ -226,9 +226,9 @@ impl Engine {
                 break;
             }
             if deadline.has_passed() {
+                let error = state.too_late(deadline);
                 state.goal = None;
-                let kind = ErrorKind::TimedOut { limit: deadline.limit(), table: state.table() };
-                state.fail(kind.into());
+                state.fail(error);
                 break;
             }
         }

@@ -21,7 +21,7 @@ use crate::record::{Recording, SignalRecord, Span, WaitRecord};
 use crate::signals::{Pause, Poller, SignalError, Signals};
 use crate::task::{KernelId, Site, TaskId};
 use crate::tensor_map::{Extent, TensorMap, Use};
-use deadline::{coarse_monotonic_ns, monotonic_ns};
+use deadline::{Deadline, coarse_monotonic_ns, monotonic_ns};
 use fault_points::fault_point;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -428,6 +428,14 @@ impl State {
             self.error = Some(error);
             self.ready.give_up();
         }
+    }
+
+    /// The deadline of what the builder waits for has passed.
+    pub(super) fn too_late(&self, deadline: Deadline) -> RuntimeError {
+        let (limit, table) = (deadline.limit(), self.table());
+        let Some(Goal::Done(tasks)) = &self.goal else { return ErrorKind::TimedOut { limit, table }.into() };
+        let at = tasks.iter().find(|task| !self.has_ended(**task)).map(|task| self.at(*task));
+        RuntimeError { kind: ErrorKind::DataTimedOut { limit, table }, at: at.unwrap_or_default() }
     }
 
     /// Whether no kernel runs, and none has its core and waits for a thread.

@@ -14,6 +14,8 @@ pub(crate) trait Builder {
     fn front_end(&self) -> FrontEnd;
     fn cluster_count(&self) -> usize;
     fn is_failed(&self) -> bool;
+    /// The code of what failed; 0 for nothing.
+    fn failure_code(&self) -> i32;
     /// The place that the next calls are at.
     fn set_site(&mut self, site: Option<Site>);
     fn submit(&mut self, kernels: Kernels, args: &TaskArgs) -> Result<Submitted, RuntimeError>;
@@ -39,6 +41,10 @@ impl Builder for Graph<'_> {
 
     fn is_failed(&self) -> bool {
         Graph::is_failed(self)
+    }
+
+    fn failure_code(&self) -> i32 {
+        Graph::failure_code(self)
     }
 
     fn set_site(&mut self, site: Option<Site>) {
@@ -123,6 +129,11 @@ pub(super) mod on_device {
 
         fn is_failed(&self) -> bool {
             self.error.is_some()
+        }
+
+        fn failure_code(&self) -> i32 {
+            // What only a device has is a failure of the system.
+            if self.is_failed() { 100 } else { 0 }
         }
 
         fn set_site(&mut self, site: Option<Site>) {

@@ -452,6 +452,21 @@ unsafe extern "C" fn domain_of(rt: *mut Context, context: *const c_void) -> u32 
     unsafe { call(rt, "domain_of", u32::MAX, work) }
 }
 
+/// The code of what went wrong; 0 for nothing.
+unsafe extern "C" fn failure_code(rt: *mut Context) -> i32 {
+    // SAFETY: null, or a context, which lives as long as the process.
+    let Some(context) = (unsafe { rt.as_ref() }) else { return 0 };
+    // SAFETY: the reference ends with this function, which returns to C++ after it.
+    let Some(active) = (unsafe { context.active("failure_code") }) else { return 0 };
+    if let Some(error) = &active.error {
+        return error.code();
+    }
+    // SAFETY: `Context::run` has the graph borrowed for as long as the entry runs, and only this thread is here.
+    let graph = unsafe { &*active.graph };
+    // A panic must not reach C++.
+    catch_unwind(AssertUnwindSafe(|| graph.failure_code())).unwrap_or(100)
+}
+
 /// The end of `report_fatal`, with the text that its arguments make.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn chipcomm_runtime_report_fatal(
@@ -537,6 +552,7 @@ const fn extension(prebuilt: u32) -> Extension {
         set_site as *const c_void,
         add_dependency as *const c_void,
         domain_of as *const c_void,
+        failure_code as *const c_void,
     ];
     Extension { size: size_of::<Extension>() as u32, prebuilt, functions: Table(functions) }
 }

@@ -71,7 +71,8 @@ fn rust_layout() -> Layout {
     layout.insert("OrchExtension.size".into(), (0, 4));
     layout.insert("OrchExtension.prebuilt".into(), (4, 4));
     // Objects that were compiled for an earlier table use it by these offsets: only the end may change.
-    let extension = ["wait", "signal", "publish_task", "set_site", "add_dependency", "domain_of"];
+    let extension =
+        ["wait", "signal", "publish_task", "set_site", "add_dependency", "domain_of", "failure_code"];
     for (at, name) in extension.iter().enumerate() {
         layout.insert(format!("OrchExtension.{name}"), (8 + 8 * at, 8));
     }

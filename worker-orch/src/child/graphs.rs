@@ -383,7 +383,12 @@ pub(super) fn invalid(text: &str) -> Failure {
 }
 
 fn is_late(error: &RuntimeError) -> bool {
-    matches!(error.kind, ErrorKind::TimedOut { .. } | ErrorKind::Signal { cause: ErrorCode::TimedOut, .. })
+    matches!(
+        error.kind,
+        ErrorKind::TimedOut { .. }
+            | ErrorKind::DataTimedOut { .. }
+            | ErrorKind::Signal { cause: ErrorCode::TimedOut, .. }
+    )
 }
 
 /// The failure of a graph of which a kernel, or the orchestration, has not returned.
@@ -396,10 +401,12 @@ fn overdue(error: &RuntimeError) -> Failure {
     failure
 }
 
-/// A failure of a graph as that of its task.
+/// A failure of a graph as that of its task, with the code that C callers know it by.
 pub(super) fn graph_failure(error: &RuntimeError) -> Failure {
     let code = match &error.kind {
-        ErrorKind::TimedOut { .. } | ErrorKind::NotReturned { .. } => ErrorCode::TimedOut,
+        ErrorKind::TimedOut { .. } | ErrorKind::DataTimedOut { .. } | ErrorKind::NotReturned { .. } => {
+            ErrorCode::TimedOut
+        }
         ErrorKind::Panicked(_) => ErrorCode::Panic,
         ErrorKind::HeapMemory { .. } => ErrorCode::OutOfMemory,
         ErrorKind::Signal { cause, .. } => *cause,
@@ -410,5 +417,5 @@ pub(super) fn graph_failure(error: &RuntimeError) -> Failure {
         ErrorKind::StillRunning { .. } => "; close the Worker and initialise it again",
         _ => "",
     };
-    Failure::new(code, format!("{error}{advice}")).in_phase("graph")
+    Failure::new(code, format!("{error}{advice}; graph code {}", error.code())).in_phase("graph")
 }

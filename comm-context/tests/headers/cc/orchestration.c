@@ -150,6 +150,7 @@ int main(void) {
     FIELD(OrchExtension, set_site);
     FIELD(OrchExtension, add_dependency);
     FIELD(OrchExtension, domain_of);
+    FIELD(OrchExtension, failure_code);
     VALUE(ORCH_TASK_TENSORS);
     VALUE(ORCH_TASK_SCALARS);
     VALUE(ORCH_ENTRY_TENSORS);

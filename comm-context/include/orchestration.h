@@ -31,6 +31,7 @@
 #include <stdexcept>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "chip_tensor.h"
 #include "comm_context.h"
@@ -232,6 +233,7 @@ struct TaskArgs {
             return;
         }
         dependencies = tasks;
+        dependency_kinds = nullptr;
         dependency_count = count;
     }
     /* The task runs only if the element compares so when it is ready. Otherwise it completes at once. */
@@ -269,10 +271,15 @@ struct TaskArgs {
     void add_scalar(T... values) {
         (scalar(values), ...);
     }
-    void set_dependencies(const TaskId *tasks, uint32_t count) { after(tasks, count); }
-    void set_dependencies_with_kinds(const TaskId *tasks, const uint8_t *kinds, uint32_t count) {
+    /* The same, and what each is for: an OrchDependency. The tensors of a task that is retained and not waited for stay,
+     * also after their scope, until this one has completed; nothing follows for the order of the two. */
+    void after(const TaskId *tasks, const uint8_t *kinds, uint32_t count) {
         after(tasks, count);
         dependency_kinds = kinds;
+    }
+    void set_dependencies(const TaskId *tasks, uint32_t count) { after(tasks, count); }
+    void set_dependencies_with_kinds(const TaskId *tasks, const uint8_t *kinds, uint32_t count) {
+        after(tasks, kinds, count);
     }
     void set_allow_early_resolve(bool allow) { early = static_cast<uint8_t>(allow); }
 
@@ -379,8 +386,15 @@ inline Submitted with(OrchRuntime *rt, const TaskArgs &args, Use use) {
     }
     OrchPrebuiltTaskArgs other = {};
     std::memcpy(static_cast<void *>(&other), &args, offsetof(OrchTaskArgs, dump));
-    other.dependencies = reinterpret_cast<uintptr_t>(args.dependencies);
-    other.dependency_count = args.dependency_count;
+    /* Such a graph keeps all tensors to its end, and its list has no kinds: what is only retained is left out. */
+    std::vector<TaskId> waited;
+    for (uint32_t at = 0; at < args.dependency_count; ++at) {
+        if (args.dependency_kinds == nullptr || (args.dependency_kinds[at] & ORCH_DEPENDENCY_WAIT) != 0) {
+            waited.push_back(args.dependencies[at]);
+        }
+    }
+    other.dependencies = reinterpret_cast<uintptr_t>(waited.data());
+    other.dependency_count = static_cast<uint32_t>(waited.size());
     return Submitted(use(static_cast<const void *>(&other)));
 }
 

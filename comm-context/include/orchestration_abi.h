@@ -32,6 +32,12 @@ enum {
     ORCH_EXTENSION_OPS = 7    /* the functions of OrchExtension */
 };
 
+/* What a dependency is for; may be both. */
+enum OrchDependency {
+    ORCH_DEPENDENCY_WAIT = 1,  /* the task starts when the other has completed */
+    ORCH_DEPENDENCY_RETAIN = 2 /* the tensors that the other made stay until the task has completed */
+};
+
 /* How a task uses a tensor. */
 enum OrchTag {
     ORCH_INPUT = 0,
@@ -87,7 +93,7 @@ typedef struct OrchTaskArgs {
     OrchLaunch launch;
     uint8_t dump[160];
     uint64_t dependencies;     /* address of the ids of tasks that come first */
-    uint64_t dependency_kinds; /* address of a byte for each; null: all are waited for */
+    uint64_t dependency_kinds; /* address of a byte for each, of OrchDependency; null: all are waited for */
     uint32_t dependency_count;
     uint32_t reserved;
 } OrchTaskArgs;

@@ -49,6 +49,35 @@ extern "C" void aicpu_orchestration_entry(const chip::EntryArgs &args) {
 }
 "#;
 
+/// A task retains one that ends when it has run, in the way of scalar 0: the kernel of the first waits for the
+/// word that the second writes.
+const RETAINS: &str = r#"
+#include "orchestration.h"
+extern "C" void aicpu_orchestration_entry(const chip::EntryArgs &args) {
+    const uint8_t kind = static_cast<uint8_t>(args.scalar(0));
+    chip::TaskArgs waits, tells;
+    waits.no_dependency(args.tensor(0));
+    /* Nobody would tell it if the second task were refused. */
+    const bool refused = kind > 3;
+    const chip::TaskId first =
+        (refused ? chip::submit_dummy(waits) : chip::submit(chip::Kernels::aiv(0), waits)).task_id();
+    tells.no_dependency(args.tensor(0));
+    tells.after(&first, &kind, 1);
+    const chip::TaskId second = chip::submit(chip::Kernels::aiv(1), tells).task_id();
+    if (!chip::is_fatal()) { chip::publish(first); chip::publish(second); }
+}
+"#;
+const WORD: &str = r#"
+#include "chip_tensor.h"
+extern "C" void waits(int64_t *args) {
+    auto *word = chip::tensor_of(args[0]).data_as<uint32_t>();
+    while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == 0) {}
+}
+extern "C" void tells(int64_t *args) {
+    __atomic_store_n(chip::tensor_of(args[0]).data_as<uint32_t>(), 1, __ATOMIC_RELEASE);
+}
+"#;
+
 fn object(folder: &Path, front_end: FrontEnd) -> GraphObject {
     GraphObject {
         orchestration: (kernel(folder, "pair", PAIR), None),
@@ -133,5 +162,43 @@ fn the_code_of_a_failure_reaches_the_caller_and_the_orchestration() {
         assert!(failure.contains(part), "no {part:?} in {failure}");
     }
     assert_eq!(codes.to_vec()[..3], [0.0, 3.0, -1.0]);
+    worker.close().unwrap();
+}
+
+#[test]
+#[serial]
+fn a_dependency_that_only_retains_is_no_wait() {
+    if support::platform() != Platform::Sim {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut worker = grouped(1, COUNT);
+    let word = kernel(folder.path(), "word", WORD);
+    let names = ["prebuilt", "explicit", "inferred"];
+    let register = |(name, front_end)| {
+        let object = GraphObject {
+            orchestration: (kernel(folder.path(), "retains", RETAINS), None),
+            kernels: vec![(0, word.clone(), Some("waits".into())), (1, word.clone(), Some("tells".into()))],
+            ..object(folder.path(), front_end)
+        };
+        object.register(&mut worker, name).unwrap()
+    };
+    let programs: Vec<_> = names.into_iter().zip(FrontEnd::ALL).map(register).collect();
+    let flag = worker.host_buffer::<f32>(COUNT).unwrap();
+    worker.init().unwrap();
+    let mut run = |program: Program, kind: u64| {
+        flag.write(&[0.0; COUNT]).unwrap();
+        let args = Args::new().tensor(&flag.tensor(), Access::InOut).scalar(kind);
+        worker.run(|orch| orch.submit_next_level(program, &args, 0).map(drop))
+    };
+    for program in &programs {
+        run(*program, 2).unwrap();
+    }
+    // The list of a prebuilt graph has no kinds.
+    for program in &programs[1..] {
+        let failure = text(&run(*program, 6).unwrap_err());
+        let part = "dependency 0 is of the unknown kind 6; use an OrchDependency";
+        assert!(failure.contains(part), "no {part:?} in {failure}");
+    }
     worker.close().unwrap();
 }

@@ -351,9 +351,12 @@ impl State {
         args.waits.iter().try_for_each(|wait| signals.check_wait(wait))?;
         let targets = args.signals.iter().map(|signal| Ok((*signal, signals.resolve(signal)?)));
         let targets = targets.collect::<Result<Vec<_>, SignalError>>()?;
-        if let Some(unknown) = args.after.iter().find(|task| !self.exists(**task)) {
+        if let Some(unknown) = args.after.iter().chain(&args.retained).find(|task| !self.exists(**task)) {
             return Err(ArgumentError::UnknownTask(*unknown).into());
         }
+        // One that has no slot any more has no tensors either.
+        let has_slot = |task: &&TaskId| self.rings[task.ring()].holds(task.local());
+        owners.extend(args.retained.iter().filter(has_slot));
         let heap = &mut self.rings[ring].heap;
         let start = if bytes > 0 { heap.take(bytes)? } else { 0 };
         let heap_end = (bytes > 0).then(|| heap.head());

@@ -84,6 +84,8 @@ fn rust_layout() -> Layout {
     constant("ORCH_OPS", abi::OPS);
     constant("ORCH_PREBUILT_OPS", abi::PREBUILT_OPS);
     constant("ORCH_EXTENSION_OPS", abi::EXTENSION_OPS);
+    constant("ORCH_DEPENDENCY_WAIT", abi::DEPENDENCY_WAIT.into());
+    constant("ORCH_DEPENDENCY_RETAIN", abi::DEPENDENCY_RETAIN.into());
     constant("ORCH_EXTENSION_MAGIC", abi::EXTENSION_MAGIC as usize);
     constant(abi::VERSION, 0);
     let tags = ["ORCH_INPUT", "ORCH_OUTPUT", "ORCH_INOUT", "ORCH_OUTPUT_EXISTING", "ORCH_NO_DEP"];

@@ -26,8 +26,6 @@ pub struct At {
     pub kernel: Option<(KernelId, Arc<str>)>,
     /// Where the task was submitted; without a task, the call that failed.
     pub site: Option<Site>,
-    /// Where the scope was opened, for an error that is about one.
-    pub scope: Option<Site>,
 }
 
 /// What happened.
@@ -55,6 +53,8 @@ pub enum ErrorKind {
     OpenScopes {
         /// How many, without the outer one.
         open: usize,
+        /// Where the last of them was opened.
+        scope: Option<Site>,
     },
     /// `scope_end` without `scope_begin`.
     #[error("scope_end without a scope_begin; close each scope once")]
@@ -69,6 +69,8 @@ pub enum ErrorKind {
         ring: usize,
         /// Its slots.
         slots: usize,
+        /// Where the scope was opened that holds them.
+        scope: Option<Site>,
     },
     /// A ring's heap has no room, and waiting for it can never end.
     #[error(
@@ -82,6 +84,8 @@ pub enum ErrorKind {
         bytes: u64,
         /// What was asked for.
         need: u64,
+        /// Where the scope was opened that holds it.
+        scope: Option<Site>,
     },
     /// The heap of a ring is large enough, but there is no memory for it.
     #[error(
@@ -405,10 +409,14 @@ impl RuntimeError {
         self
     }
 
-    /// Adds which scope it is about.
-    pub(crate) fn in_scope(mut self, opened: Option<Site>) -> Self {
-        self.at.scope = opened;
-        self
+    /// Where the scope was opened that it is about, if it is about one.
+    pub fn scope(&self) -> Option<Site> {
+        match &self.kind {
+            ErrorKind::OpenScopes { scope, .. }
+            | ErrorKind::SlotsFull { scope, .. }
+            | ErrorKind::HeapFull { scope, .. } => *scope,
+            _ => None,
+        }
     }
 }
 
@@ -426,7 +434,7 @@ impl From<ArgumentError> for RuntimeError {
 
 impl fmt::Display for RuntimeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let At { task, kernel, site, scope } = &self.at;
+        let At { task, kernel, site } = &self.at;
         if let Some(task) = task {
             write!(f, "{task}")?;
             if let Some((id, name)) = kernel {
@@ -440,7 +448,7 @@ impl fmt::Display for RuntimeError {
             (Some(site), None) => Some(format!("at {site}")),
             (None, _) => None,
         };
-        let scope = scope.map(|opened| format!("scope opened at {opened}"));
+        let scope = self.scope().map(|opened| format!("scope opened at {opened}"));
         let places: Vec<String> = place.into_iter().chain(scope).collect();
         if places.is_empty() { Ok(()) } else { write!(f, " ({})", places.join("; ")) }
     }
@@ -479,7 +487,6 @@ mod tests {
                 task: Some(TaskId(1 << 32 | 7)),
                 kernel: Some((KernelId(3), "scale".into())),
                 site: Some(Site { file: "orch.cpp", line: 12 }),
-                scope: None,
             },
         };
         assert_eq!(
@@ -487,8 +494,8 @@ mod tests {
             "task 1.7, kernel 3 `scale`: the kernel failed: overflow (submitted at orch.cpp:12)"
         );
         assert_eq!(error.code(), 9);
-        let error = RuntimeError::from(ErrorKind::OpenScopes { open: 1 });
-        let error = error.in_scope(Some(Site { file: "orch.cpp", line: 7 }));
+        let scope = Some(Site { file: "orch.cpp", line: 7 });
+        let error = RuntimeError::from(ErrorKind::OpenScopes { open: 1, scope });
         assert!(error.to_string().ends_with(" (scope opened at orch.cpp:7)"), "{error}");
     }
 }

@@ -56,7 +56,7 @@ impl Heap {
     /// Takes `bytes`, for which there is room, and returns their address.
     pub(crate) fn take(&mut self, bytes: u64) -> Result<u64, RuntimeError> {
         let Some(start) = self.place(bytes) else {
-            return Err(ErrorKind::HeapFull { ring: 0, bytes: self.size, need: bytes }.into());
+            return Err(ErrorKind::HeapFull { ring: 0, bytes: self.size, need: bytes, scope: None }.into());
         };
         let at = start % self.size;
         if at + bytes > self.checked {

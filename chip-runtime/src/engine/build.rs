@@ -297,23 +297,23 @@ impl State {
     fn never_has_room(&self, ring: usize, bytes: u64) -> Option<RuntimeError> {
         let slots = &self.rings[ring];
         let heap_full = !slots.heap.has_room(bytes);
-        let full = || -> RuntimeError {
-            if slots.is_full() {
-                return ErrorKind::SlotsFull { ring, slots: self.limits.slots }.into();
-            }
-            if heap_full {
-                return ErrorKind::HeapFull { ring, bytes: slots.heap.size(), need: bytes }.into();
-            }
-            ErrorKind::EdgesFull { limit: self.limits.edges }.into()
-        };
         let scope = self
             .scopes
             .iter()
             .rev()
             .find(|scope| scope.tasks.first().is_some_and(|task| task.ring() == ring));
         let scope = scope.or(self.scopes.last()).and_then(|scope| scope.site);
+        let full = || -> RuntimeError {
+            if slots.is_full() {
+                return ErrorKind::SlotsFull { ring, slots: self.limits.slots, scope }.into();
+            }
+            if heap_full {
+                return ErrorKind::HeapFull { ring, bytes: slots.heap.size(), need: bytes, scope }.into();
+            }
+            ErrorKind::EdgesFull { limit: self.limits.edges }.into()
+        };
         if self.front_end == FrontEnd::Prebuilt || bytes > slots.heap.size() {
-            return Some(full().in_scope(scope));
+            return Some(full());
         }
         if !slots.is_full() && !heap_full {
             return self.is_still().then(full);
@@ -321,7 +321,7 @@ impl State {
         let oldest = slots.oldest()?;
         if slots.slot(oldest).scope_open {
             // Only the builder closes the scope, and it is here.
-            return Some(full().in_scope(scope));
+            return Some(full());
         }
         self.is_still().then(|| {
             let kind = ErrorKind::NothingCompletes { left: self.live, cycle: self.cycle() };
@@ -514,8 +514,8 @@ impl State {
     pub(super) fn close_outer(&mut self) -> Result<(), RuntimeError> {
         let open = self.scopes.len().saturating_sub(1);
         if open > 0 {
-            let site = self.scopes.last().and_then(|scope| scope.site);
-            return Err(RuntimeError::from(ErrorKind::OpenScopes { open }).in_scope(site));
+            let scope = self.scopes.last().and_then(|scope| scope.site);
+            return Err(ErrorKind::OpenScopes { open, scope }.into());
         }
         self.close_scope();
         Ok(())

@@ -419,7 +419,7 @@ impl State {
     pub(super) fn at(&self, task: TaskId) -> At {
         let slot = self.slot(task);
         let kernel = slot.kernels.iter().flatten().next().map(|kernel| kernel_names(*kernel));
-        At { task: Some(task), kernel, site: slot.site, scope: None }
+        At { task: Some(task), kernel, site: slot.site }
     }
 
     /// The graph has failed; the first error stays. Nothing starts any more.

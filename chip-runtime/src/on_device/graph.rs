@@ -71,8 +71,8 @@ impl<'c> DeviceGraph<'c> {
     /// The orchestration has returned. Scopes that are still open are an error.
     pub(super) fn finish(mut self) -> Result<Built, OnDeviceError> {
         if let Some(last) = self.scopes.last() {
-            let kind = ErrorKind::OpenScopes { open: self.scopes.len() };
-            return Err(RuntimeError::from(kind).in_scope(Some(last.site)).into());
+            let kind = ErrorKind::OpenScopes { open: self.scopes.len(), scope: Some(last.site) };
+            return Err(RuntimeError::from(kind).into());
         }
         resolve(&mut self.tasks);
         let Self { tasks, host, memory, .. } = self;

@@ -135,6 +135,7 @@ impl ChipGraphs {
     /// The function of a task with graphs has returned. One that was late has failed, and so has one that left a kernel behind.
     pub(super) fn returned(&mut self, returned: Result<(), Failure>) -> Result<(), Failure> {
         self.is_recorded = std::mem::take(&mut *lock(&self.late)) == Late::Recorded;
+        self.runtime.iter_mut().for_each(Runtime::forget_own_kernels);
         let late = |text| Err(Failure::new(ErrorCode::TimedOut, text).in_phase("graph"));
         if self.is_recorded {
             return late("the orchestration returned after its time was over");
@@ -192,7 +193,7 @@ pub(super) struct GraphParts<'a> {
 /// [`Task::graphs`](crate::Task::graphs).
 ///
 /// The runtime, with its threads and the kernels that the caller [numbered](Runtime::set_kernel), is kept from task to task as long as
-/// its limits stay the same. Kernels that the runtime [numbered itself](Runtime::kernel) are forgotten with this.
+/// its limits stay the same. Kernels that the runtime [numbered itself](Runtime::kernel) are forgotten with the task.
 pub struct Graphs<'t> {
     runtime: &'t mut Runtime,
     /// Nobody used the runtime since the last task of this program.
@@ -341,12 +342,6 @@ impl<'t> Graphs<'t> {
         }
         memory.extend(self.signals.table().windows());
         Ok(memory)
-    }
-}
-
-impl Drop for Graphs<'_> {
-    fn drop(&mut self) {
-        self.runtime.forget_own_kernels();
     }
 }
 

@@ -92,6 +92,7 @@ pub struct TaskArgs {
     pub(crate) sync_start: bool,
     pub(crate) predicate: Option<Predicate>,
     pub(crate) after: Vec<TaskId>,
+    pub(crate) retained: Vec<TaskId>,
     pub(crate) waits: Vec<Wait>,
     pub(crate) signals: Vec<Signal>,
 }
@@ -112,6 +113,7 @@ impl TaskArgs {
             sync_start: false,
             predicate: None,
             after: Vec::new(),
+            retained: Vec::new(),
             waits: Vec::new(),
             signals: Vec::new(),
         }
@@ -123,6 +125,7 @@ impl TaskArgs {
         self.scalars.clear();
         (self.blocks, self.sync_start, self.predicate) = (1, false, None);
         self.after.clear();
+        self.retained.clear();
         self.waits.clear();
         self.signals.clear();
     }
@@ -208,6 +211,13 @@ impl TaskArgs {
     /// Runs after `task`.
     pub fn after(mut self, task: TaskId) -> Self {
         self.after.push(task);
+        self
+    }
+
+    /// Keeps the tensors that `task` made until this one has ended, also after their scope. Nothing follows for the order of
+    /// the two.
+    pub fn retain(mut self, task: TaskId) -> Self {
+        self.retained.push(task);
         self
     }
 

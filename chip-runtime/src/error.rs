@@ -2,6 +2,7 @@
 
 use crate::task::{KernelId, Site, TaskId};
 use comm_context::abi::{AbiError, DType};
+use shared_memory::Limit;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ pub struct At {
     pub task: Option<TaskId>,
     /// Its kernel: the number, and the name that it was registered with.
     pub kernel: Option<(KernelId, Arc<str>)>,
-    /// Where the task was submitted, or where the scope was opened.
+    /// Where the task was submitted; without a task, the call that failed.
     pub site: Option<Site>,
 }
 
@@ -52,6 +53,8 @@ pub enum ErrorKind {
     OpenScopes {
         /// How many, without the outer one.
         open: usize,
+        /// Where the last of them was opened.
+        scope: Option<Site>,
     },
     /// `scope_end` without `scope_begin`.
     #[error("scope_end without a scope_begin; close each scope once")]
@@ -66,6 +69,8 @@ pub enum ErrorKind {
         ring: usize,
         /// Its slots.
         slots: usize,
+        /// Where the scope was opened that holds them.
+        scope: Option<Site>,
     },
     /// A ring's heap has no room, and waiting for it can never end.
     #[error(
@@ -79,6 +84,20 @@ pub enum ErrorKind {
         bytes: u64,
         /// What was asked for.
         need: u64,
+        /// Where the scope was opened that holds it.
+        scope: Option<Site>,
+    },
+    /// The heap of a ring is large enough, but there is no memory for it.
+    #[error(
+        "the heap of a ring needs {need} bytes of memory, and there are {have}: {limit}, or set a lower `heap`"
+    )]
+    HeapMemory {
+        /// What it needs.
+        need: u64,
+        /// What is there.
+        have: u64,
+        /// What allows no more.
+        limit: Limit,
     },
     /// More edges than the limit.
     #[error(
@@ -154,6 +173,17 @@ pub enum ErrorKind {
     #[error("the graph did not end within {limit:?}; give it more time, or see what it was doing: {table}")]
     TimedOut {
         /// What it was given.
+        limit: Duration,
+        /// What ran and what waited.
+        table: String,
+    },
+    /// The deadline passed while the orchestration waited for the data of a tensor. The error is at a task that uses it.
+    #[error(
+        "the orchestration waits for its tensor, and it has not ended within {limit:?}; give it more time, or see what the \
+         graph was doing: {table}"
+    )]
+    DataTimedOut {
+        /// What the graph was given.
         limit: Duration,
         /// What ran and what waited.
         table: String,
@@ -342,16 +372,21 @@ pub enum ArgumentError {
 
 impl RuntimeError {
     /// The code for C callers: that of the limit or condition that was hit.
+    ///
+    /// 1 scopes, 2 the heap, 3 slots, 4 edges, 5 arguments and calls, 7 `sync_start`, 8 data of a tensor, 9 the user's own
+    /// code, 100 nothing completes, or not in time, or the system refuses, 101 to 103 [signals](crate::signals::SignalError::code).
+    /// Two codes that other runtimes have do not occur: 10, a full list of the tasks of a scope, since that list grows with
+    /// the slots, and 11, a full map of tensors, since that grows with what unfinished tasks use.
     pub fn code(&self) -> i32 {
         use ErrorKind::*;
         match &self.kind {
             ScopeDepth { .. } | OpenScopes { .. } | NoScope => 1,
-            HeapFull { .. } => 2,
+            HeapFull { .. } | HeapMemory { .. } => 2,
             SlotsFull { .. } => 3,
             EdgesFull { .. } => 4,
             Limit { .. } | Argument(_) | Cycle { .. } | NotHere { .. } => 5,
             SyncStart { .. } => 7,
-            DataAccess(_) => 8,
+            DataAccess(_) | DataTimedOut { .. } => 8,
             Reported { .. } | Orchestration(_) | Kernel { .. } => 9,
             NothingCompletes { .. }
             | TimedOut { .. }
@@ -372,6 +407,16 @@ impl RuntimeError {
     pub(crate) fn at_task(mut self, task: TaskId) -> Self {
         self.at.task.get_or_insert(task);
         self
+    }
+
+    /// Where the scope was opened that it is about, if it is about one.
+    pub fn scope(&self) -> Option<Site> {
+        match &self.kind {
+            ErrorKind::OpenScopes { scope, .. }
+            | ErrorKind::SlotsFull { scope, .. }
+            | ErrorKind::HeapFull { scope, .. } => *scope,
+            _ => None,
+        }
     }
 }
 
@@ -398,11 +443,14 @@ impl fmt::Display for RuntimeError {
             f.write_str(": ")?;
         }
         write!(f, "{}", self.kind)?;
-        match (site, task) {
-            (Some(site), Some(_)) => write!(f, " (submitted at {site})"),
-            (Some(site), None) => write!(f, " (at {site})"),
-            (None, _) => Ok(()),
-        }
+        let place = match (site, task) {
+            (Some(site), Some(_)) => Some(format!("submitted at {site}")),
+            (Some(site), None) => Some(format!("at {site}")),
+            (None, _) => None,
+        };
+        let scope = self.scope().map(|opened| format!("scope opened at {opened}"));
+        let places: Vec<String> = place.into_iter().chain(scope).collect();
+        if places.is_empty() { Ok(()) } else { write!(f, " ({})", places.join("; ")) }
     }
 }
 
@@ -446,5 +494,8 @@ mod tests {
             "task 1.7, kernel 3 `scale`: the kernel failed: overflow (submitted at orch.cpp:12)"
         );
         assert_eq!(error.code(), 9);
+        let scope = Some(Site { file: "orch.cpp", line: 7 });
+        let error = RuntimeError::from(ErrorKind::OpenScopes { open: 1, scope });
+        assert!(error.to_string().ends_with(" (scope opened at orch.cpp:7)"), "{error}");
     }
 }

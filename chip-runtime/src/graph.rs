@@ -5,9 +5,10 @@ use crate::buffer::Buffer;
 use crate::engine::{Engine, Work};
 use crate::error::{ErrorKind, RuntimeError};
 use crate::limits::{FrontEnd, Limits, ScopeMode};
+use crate::signals::Domain;
 use crate::task::{Kernels, Site, Submitted, TaskId};
 use crate::tensor::{Create, Element, Tensor};
-use comm_context::abi::TensorDesc;
+use comm_context::abi::{DeviceAddr, TensorDesc};
 use deadline::Deadline;
 use std::panic::Location;
 use std::sync::Arc;
@@ -53,6 +54,11 @@ impl<'r> Graph<'r> {
         let mut args = TaskArgs::new();
         tensors.iter().for_each(|create| args.push(crate::TensorArg::Output(*create)));
         self.engine.submit(Work::Allocate, &args, self.here(), self.deadline)
+    }
+
+    /// The domain of a `CommContext`, for waits and signals. Every chip numbers its domains for itself.
+    pub fn domain(&self, context: DeviceAddr) -> Result<Domain, RuntimeError> {
+        Ok(self.engine.domain(context)?)
     }
 
     /// Runs `body` in a scope of its own: what its tasks make lives until it ends and the tasks that use it have ended.
@@ -221,6 +227,11 @@ impl<'r> Graph<'r> {
     /// Whether the graph has failed, so that nothing more will start.
     pub fn is_failed(&self) -> bool {
         self.engine.error().is_some()
+    }
+
+    /// The [code](RuntimeError::code) of its failure; 0 if it has none.
+    pub fn failure_code(&self) -> i32 {
+        self.engine.error().map_or(0, |error| error.code())
     }
 
     /// Ends the graph with a failure of the orchestration's own.

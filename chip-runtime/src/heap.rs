@@ -7,12 +7,19 @@
 use crate::error::{ErrorKind, RuntimeError};
 use crate::limits::OUTPUT_ALIGN;
 use memmap2::{MmapMut, MmapOptions};
+use shared_memory::{RegionError, check_memory, why_refused};
+
+/// Memory that is there is looked for in such steps.
+const STEP: u64 = 1 << 20;
 
 /// Positions only grow; the address of a position is its remainder by the size.
 #[derive(Debug)]
 pub(crate) struct Heap {
-    /// Anonymous; pages get memory when they are touched. Mapped at the first use.
+    /// Anonymous; pages get memory when they are touched, and all of them count as promised to this process. Mapped at the
+    /// first use.
     map: Option<MmapMut>,
+    /// So many bytes from the start were given out, or had memory when that was last checked.
+    checked: u64,
     size: u64,
     head: u64,
     tail: u64,
@@ -21,7 +28,7 @@ pub(crate) struct Heap {
 impl Heap {
     pub(crate) fn new(size: u64) -> Self {
         // Multiples of the alignment, so that every position is aligned.
-        Self { map: None, size: size / OUTPUT_ALIGN * OUTPUT_ALIGN, head: 0, tail: 0 }
+        Self { map: None, checked: 0, size: size / OUTPUT_ALIGN * OUTPUT_ALIGN, head: 0, tail: 0 }
     }
 
     pub(crate) fn size(&self) -> u64 {
@@ -48,18 +55,25 @@ impl Heap {
 
     /// Takes `bytes`, for which there is room, and returns their address.
     pub(crate) fn take(&mut self, bytes: u64) -> Result<u64, RuntimeError> {
-        if self.map.is_none() {
-            let refused =
-                |why: std::io::Error| ErrorKind::System { what: "memory for the heap", why: why.to_string() };
-            let map =
-                MmapOptions::new().len(self.size as usize).no_reserve_swap().map_anon().map_err(refused)?;
-            self.map = Some(map);
+        let Some(start) = self.place(bytes) else {
+            return Err(ErrorKind::HeapFull { ring: 0, bytes: self.size, need: bytes, scope: None }.into());
+        };
+        let at = start % self.size;
+        if at + bytes > self.checked {
+            let upto = (at + bytes).next_multiple_of(STEP).min(self.size);
+            check_memory("heap", (upto - self.checked) as usize).map_err(no_memory)?;
+            self.checked = upto;
         }
-        let (Some(start), Some(map)) = (self.place(bytes), &mut self.map) else {
-            return Err(ErrorKind::HeapFull { ring: 0, bytes: self.size, need: bytes }.into());
+        let map = match &mut self.map {
+            Some(map) => map,
+            none => {
+                let len = self.size as usize;
+                let map = MmapOptions::new().len(len).map_anon();
+                none.insert(map.map_err(|_| no_memory(why_refused("heap", len)))?)
+            }
         };
         self.head = start + bytes;
-        Ok(map.as_mut_ptr() as u64 + start % self.size)
+        Ok(map.as_mut_ptr() as u64 + at)
     }
 
     /// Gives back everything before `position`.
@@ -70,6 +84,13 @@ impl Heap {
             // Empty: from the start again, where the pages have memory already.
             (self.head, self.tail) = (0, 0);
         }
+    }
+}
+
+fn no_memory(error: RegionError) -> ErrorKind {
+    match error {
+        RegionError::OutOfMemory { need, have, limit, .. } => ErrorKind::HeapMemory { need, have, limit },
+        other => ErrorKind::System { what: "memory for the heap", why: other.to_string() },
     }
 }
 

@@ -9,7 +9,8 @@ pub struct Limits {
     pub clusters: usize,
     /// Slots of each ring: tasks that were submitted and are not reclaimed.
     pub slots: usize,
-    /// Bytes of each ring's heap, for the tensors that tasks make. Memory is committed where it is used.
+    /// Bytes of each ring's heap, for the tensors that tasks make. From the first of them on, all of it counts as promised to the
+    /// process; memory is committed where it is used, after a look at what the machine and the control group have.
     pub heap: u64,
     /// Scopes inside each other.
     pub scope_depth: usize,

@@ -53,18 +53,17 @@ impl Runtime {
         self.engine.is_running()
     }
 
-    /// Registers a kernel in Rust under the next free number.
+    /// Registers a kernel in Rust under a number that no other has or had.
     pub fn kernel(
         &mut self,
         name: &str,
         function: impl Fn(&Block<'_>) -> KernelResult + Send + Sync + 'static,
     ) -> KernelId {
-        let id = self.engine.next_kernel();
-        self.set_kernel(id, name, function);
-        id
+        self.engine.add_kernel(name, Code::Function(Box::new(function)))
     }
 
-    /// Registers a kernel in Rust under this number. One that had the number before is replaced.
+    /// Registers a kernel in Rust under this number. One that had the number before is replaced, and dropped as soon as no
+    /// core runs it.
     pub fn set_kernel(
         &mut self,
         id: KernelId,
@@ -72,6 +71,17 @@ impl Runtime {
         function: impl Fn(&Block<'_>) -> KernelResult + Send + Sync + 'static,
     ) {
         self.engine.set_kernel(id, name, Code::Function(Box::new(function)));
+    }
+
+    /// Forgets the kernel of this number, which is dropped as soon as no core runs it; false if there is none. The object of
+    /// a kernel in C++ stays loaded.
+    pub fn forget_kernel(&mut self, id: KernelId) -> bool {
+        self.engine.forget_kernel(id)
+    }
+
+    /// Forgets all kernels that the runtime numbered itself, those of [`kernel`](Self::kernel).
+    pub fn forget_own_kernels(&mut self) {
+        self.engine.forget_added_kernels();
     }
 
     /// Records the graph and what runs when, in the next runs; [`take_recording`](Self::take_recording) has the last.

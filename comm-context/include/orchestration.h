@@ -31,6 +31,7 @@
 #include <stdexcept>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "chip_tensor.h"
 #include "comm_context.h"
@@ -65,6 +66,15 @@ inline const OrchExtension *needed(const OrchRuntime *runtime) {
     const OrchExtension *found = extension(runtime);
     if (found == nullptr) {
         throw std::runtime_error("this runtime has neither WAIT nor SIGNAL nor publish_task");
+    }
+    return found;
+}
+
+/* The functions, which reach up to `end` at least: earlier runtimes have fewer. */
+inline const OrchExtension *needed(const OrchRuntime *runtime, size_t end, const char *missing) {
+    const OrchExtension *found = needed(runtime);
+    if (found->size < end) {
+        throw std::runtime_error(missing);
     }
     return found;
 }
@@ -223,6 +233,7 @@ struct TaskArgs {
             return;
         }
         dependencies = tasks;
+        dependency_kinds = nullptr;
         dependency_count = count;
     }
     /* The task runs only if the element compares so when it is ready. Otherwise it completes at once. */
@@ -260,10 +271,15 @@ struct TaskArgs {
     void add_scalar(T... values) {
         (scalar(values), ...);
     }
-    void set_dependencies(const TaskId *tasks, uint32_t count) { after(tasks, count); }
-    void set_dependencies_with_kinds(const TaskId *tasks, const uint8_t *kinds, uint32_t count) {
+    /* The same, and what each is for: an OrchDependency. The tensors of a task that is retained and not waited for stay,
+     * also after their scope, until this one has completed; nothing follows for the order of the two. */
+    void after(const TaskId *tasks, const uint8_t *kinds, uint32_t count) {
         after(tasks, count);
         dependency_kinds = kinds;
+    }
+    void set_dependencies(const TaskId *tasks, uint32_t count) { after(tasks, count); }
+    void set_dependencies_with_kinds(const TaskId *tasks, const uint8_t *kinds, uint32_t count) {
+        after(tasks, kinds, count);
     }
     void set_allow_early_resolve(bool allow) { early = static_cast<uint8_t>(allow); }
 
@@ -343,6 +359,17 @@ inline bool is_fatal() {
     return rt->ops->is_fatal(rt);
 }
 
+/* What went wrong: 0 nothing, 1 scopes, 2 the heap, 3 slots, 4 edges, 5 arguments and calls, 7 sync_start, 8 data of a
+ * tensor, 9 the user's own code (CHIP_FAIL, exceptions, kernels), 100 nothing completes, or not in time, or the system
+ * refuses, 101 a WAIT or SIGNAL is refused, 102 one ended with a peer or the time, 103 a deadlock of chips. */
+inline int32_t failure_code() {
+    OrchRuntime *rt = runtime();
+    const OrchExtension *known =
+        detail::needed(rt, offsetof(OrchExtension, failure_code) + sizeof(OrchExtension::failure_code),
+                       "this runtime has no failure_code: only is_fatal says whether something went wrong");
+    return known->failure_code(rt);
+}
+
 namespace detail {
 
 /* `args` as the runtime expects them, for the length of the call of `use`. */
@@ -359,8 +386,15 @@ inline Submitted with(OrchRuntime *rt, const TaskArgs &args, Use use) {
     }
     OrchPrebuiltTaskArgs other = {};
     std::memcpy(static_cast<void *>(&other), &args, offsetof(OrchTaskArgs, dump));
-    other.dependencies = reinterpret_cast<uintptr_t>(args.dependencies);
-    other.dependency_count = args.dependency_count;
+    /* Such a graph keeps all tensors to its end, and its list has no kinds: what is only retained is left out. */
+    std::vector<TaskId> waited;
+    for (uint32_t at = 0; at < args.dependency_count; ++at) {
+        if (args.dependency_kinds == nullptr || (args.dependency_kinds[at] & ORCH_DEPENDENCY_WAIT) != 0) {
+            waited.push_back(args.dependencies[at]);
+        }
+    }
+    other.dependencies = reinterpret_cast<uintptr_t>(waited.data());
+    other.dependency_count = static_cast<uint32_t>(waited.size());
     return Submitted(use(static_cast<const void *>(&other)));
 }
 
@@ -390,8 +424,21 @@ inline Submitted allocate(const TaskArgs &args, const char *file = __builtin_FIL
     return detail::with(rt, args, [&](const void *raw) { return rt->ops->alloc_tensors(rt, raw); });
 }
 
+/* The domain of a context, for `wait_for` and `signal`: ranks and windows are then those of that domain. Every chip
+ * numbers its domains for itself, so the number is for this run and not for a peer. */
+inline uint32_t domain_of(const CommContext *context, const char *file = __builtin_FILE(),
+                          int line = __builtin_LINE()) {
+    OrchRuntime *rt = runtime();
+    const OrchExtension *known =
+        detail::needed(rt, offsetof(OrchExtension, domain_of) + sizeof(OrchExtension::domain_of),
+                       "this runtime has no domain_of: only the base window, domain 0, can be named");
+    detail::here(rt, file, line);
+    return known->domain_of(rt, context);
+}
+
 /* WAIT: the task that is submitted next starts when the word at `offset` of this rank's window has reached `value`.
- * `signaller` is the rank of the domain whose tasks signal it; -1: a kernel, the host, or not known. */
+ * `signaller` is the rank of the domain whose tasks signal it; -1: a kernel, the host, or not known. `domain`: 0 is
+ * the base window, others are found by `domain_of`. */
 inline void wait_for(uint64_t offset, uint32_t value, int32_t signaller = -1, uint32_t domain = 0) {
     OrchRuntime *rt = runtime();
     const OrchWait wait = {offset, domain, value, signaller, 0};
@@ -428,10 +475,9 @@ inline void publish(TaskId task) {
 inline void add_dependency(TaskId after, TaskId before, const char *file = __builtin_FILE(),
                            int line = __builtin_LINE()) {
     OrchRuntime *rt = runtime();
-    const OrchExtension *known = detail::needed(rt);
-    if (known->size < sizeof(OrchExtension)) {
-        throw std::runtime_error("this runtime has no add_dependency: name the tasks with `after` when one is submitted");
-    }
+    const OrchExtension *known =
+        detail::needed(rt, offsetof(OrchExtension, add_dependency) + sizeof(OrchExtension::add_dependency),
+                       "this runtime has no add_dependency: name the tasks with `after` when one is submitted");
     detail::here(rt, file, line);
     known->add_dependency(rt, after.raw, before.raw);
 }

@@ -28,7 +28,14 @@ enum {
     ORCH_ENTRY_TENSORS = 256, /* the most tensors of an entry */
     ORCH_ENTRY_SCALARS = 128, /* the most scalars of an entry */
     ORCH_OPS = 18,            /* the functions of OrchOps */
-    ORCH_PREBUILT_OPS = 23    /* the functions of OrchPrebuiltOps */
+    ORCH_PREBUILT_OPS = 23,   /* the functions of OrchPrebuiltOps */
+    ORCH_EXTENSION_OPS = 7    /* the functions of OrchExtension */
+};
+
+/* What a dependency is for; may be both. */
+enum OrchDependency {
+    ORCH_DEPENDENCY_WAIT = 1,  /* the task starts when the other has completed */
+    ORCH_DEPENDENCY_RETAIN = 2 /* the tensors that the other made stay until the task has completed */
 };
 
 /* How a task uses a tensor. */
@@ -86,7 +93,7 @@ typedef struct OrchTaskArgs {
     OrchLaunch launch;
     uint8_t dump[160];
     uint64_t dependencies;     /* address of the ids of tasks that come first */
-    uint64_t dependency_kinds; /* address of a byte for each; null: all are waited for */
+    uint64_t dependency_kinds; /* address of a byte for each, of OrchDependency; null: all are waited for */
     uint32_t dependency_count;
     uint32_t reserved;
 } OrchTaskArgs;
@@ -222,6 +229,8 @@ typedef struct OrchExtension {
     void (*publish_task)(OrchRuntime *runtime, uint64_t task_id);     /* before its scope ends */
     void (*set_site)(OrchRuntime *runtime, const char *file, int32_t line); /* of what is submitted next */
     void (*add_dependency)(OrchRuntime *runtime, uint64_t after, uint64_t before); /* `after` is not published */
+    uint32_t (*domain_of)(OrchRuntime *runtime, const void *context); /* for OrchWait and OrchSignal; not followed */
+    int32_t (*failure_code)(OrchRuntime *runtime); /* 0: nothing went wrong */
 } OrchExtension;
 
 /* A runtime as an orchestration sees it. The last two fields are ours alone. */
@@ -252,6 +261,7 @@ COMM_STATIC_ASSERT(sizeof(OrchWait) == 24, "OrchWait: size");
 COMM_STATIC_ASSERT(sizeof(OrchSignal) == 24, "OrchSignal: size");
 COMM_STATIC_ASSERT(sizeof(OrchOps) == 8 * ORCH_OPS, "OrchOps: size");
 COMM_STATIC_ASSERT(offsetof(OrchOps, scope_set_site) == 8 * 17, "OrchOps: scope_set_site");
+COMM_STATIC_ASSERT(sizeof(OrchExtension) == 8 + 8 * ORCH_EXTENSION_OPS, "OrchExtension: size");
 COMM_STATIC_ASSERT(sizeof(OrchPrebuiltOps) == 8 * ORCH_PREBUILT_OPS, "OrchPrebuiltOps: size");
 COMM_STATIC_ASSERT(offsetof(OrchPrebuiltOps, scope_set_site) == 8 * 22, "OrchPrebuiltOps: scope_set_site");
 COMM_STATIC_ASSERT(sizeof(OrchRuntime) == 32, "OrchRuntime: size");

@@ -42,7 +42,7 @@
 //! - **MA-18** A chip that parks on its [doorbell](SignalWords) is woken by every signal that came after it last looked, and
 //!   sees what the signalling chip wrote before.
 //! - **MA-19** [`prove`] finds chips stuck only when none of them is busy, none has a signal that it has not looked at, and so
-//!   none will ever signal again.
+//!   none will ever signal again. However many waits they have, it finds them stuck when that is so.
 //! - **MA-20** One thread at a time is inside an [`EntryLock`], and none once it is closed. Threads that come one after the other
 //!   are let in; of two that come at once at least one is refused.
 //! - **MA-21** A rank that sees a [stamp](StampLine) sees what its writer did before it, and the label of that call or of a later

@@ -55,7 +55,9 @@ impl GraphObject {
         let dot = self.dot.as_ref().filter(|_| loaded.get().is_none());
         let loaded = loaded.get_or_init(|| self.load()).as_ref().map_err(Failure::clone)?;
         let mut graphs = task.graphs(&self.limits)?;
-        for (id, name, kernel) in &loaded.kernels {
+        // A task of this program registers all of them before it can fail.
+        let unregistered = if graphs.is_as_left() { &[][..] } else { &loaded.kernels };
+        for (id, name, kernel) in unregistered {
             let kernel = kernel.clone();
             // SAFETY: see the top of the file.
             unsafe { graphs.runtime().set_raw_kernel(*id, name, move |args| kernel.call(args)) };

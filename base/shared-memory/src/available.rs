@@ -65,6 +65,17 @@ pub(crate) fn check_available(
     Ok(true)
 }
 
+/// Refuses what the machine or the control group does not have, as a reservation of a region does. For private memory, which has
+/// its pages when they are touched: there is no later moment at which it could be refused.
+pub fn check_memory(label: &str, need: usize) -> Result<(), RegionError> {
+    check_available(label, need, &|_| 0).map(drop)
+}
+
+/// Why the kernel has no such memory, with what it has.
+pub fn why_refused(label: &str, need: usize) -> RegionError {
+    exhausted(label, need)
+}
+
 /// What is left of the tightest limit when `need` and what `others` are about to take are gone.
 fn spare(label: &str, need: u64, others: u64, tightest: Option<(u64, Limit)>) -> Result<u64, RegionError> {
     let Some((have, limit)) = tightest else { return Ok(0) };

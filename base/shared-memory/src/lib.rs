@@ -54,6 +54,7 @@ mod slice;
 
 pub use addresses::fitting_addresses;
 pub use arena::{Arena, PAGE};
+pub use available::{check_memory, why_refused};
 pub use copy::{copy_from_shared, copy_to_shared};
 pub use error::{Limit, RegionError};
 pub use identity::{FNV_OFFSET, fnv1a, nonce};

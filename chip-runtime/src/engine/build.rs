@@ -60,7 +60,7 @@ impl Engine {
         let ring = (state.scopes.len() - 1).min(RINGS - 1);
         let kernels = state.kernels_of(work, args).map_err(here)?;
         state.take_ended();
-        state = self.make_room(state, ring, bytes, deadline).map_err(here)?;
+        state = self.make_room(state, ring, bytes, site, deadline).map_err(here)?;
         let (task, outputs) = match state.enter(ring, bytes, kernels, args, site) {
             Ok(entered) => entered,
             Err(error) => {
@@ -109,10 +109,12 @@ impl Engine {
         mut state: MutexGuard<'e, State>,
         ring: usize,
         bytes: u64,
+        site: Site,
         deadline: Deadline,
     ) -> Result<MutexGuard<'e, State>, RuntimeError> {
         while !state.has_room(ring, bytes) {
             if let Some(proof) = state.never_has_room(ring, bytes) {
+                let proof = proof.at_site(Some(site));
                 state.fail(proof.clone());
                 return Err(proof);
             }
@@ -274,8 +276,8 @@ impl State {
         let mut found = [None; 3];
         for (place, id) in found.iter_mut().zip(kernels.lanes()) {
             let Some(id) = id else { continue };
-            let kernel = self.kernels.get(&id).ok_or(ArgumentError::UnknownKernel(id))?;
-            *place = Some(NonNull::from(&**kernel));
+            let kernel = self.kernels.get(id).ok_or(ArgumentError::UnknownKernel(id))?;
+            *place = Some(NonNull::from(kernel));
         }
         let clusters = self.limits.clusters as u32;
         let (per_block, have, cores) = match shape(&found) {
@@ -295,23 +297,23 @@ impl State {
     fn never_has_room(&self, ring: usize, bytes: u64) -> Option<RuntimeError> {
         let slots = &self.rings[ring];
         let heap_full = !slots.heap.has_room(bytes);
-        let full = || -> RuntimeError {
-            if slots.is_full() {
-                return ErrorKind::SlotsFull { ring, slots: self.limits.slots }.into();
-            }
-            if heap_full {
-                return ErrorKind::HeapFull { ring, bytes: slots.heap.size(), need: bytes }.into();
-            }
-            ErrorKind::EdgesFull { limit: self.limits.edges }.into()
-        };
         let scope = self
             .scopes
             .iter()
             .rev()
             .find(|scope| scope.tasks.first().is_some_and(|task| task.ring() == ring));
         let scope = scope.or(self.scopes.last()).and_then(|scope| scope.site);
+        let full = || -> RuntimeError {
+            if slots.is_full() {
+                return ErrorKind::SlotsFull { ring, slots: self.limits.slots, scope }.into();
+            }
+            if heap_full {
+                return ErrorKind::HeapFull { ring, bytes: slots.heap.size(), need: bytes, scope }.into();
+            }
+            ErrorKind::EdgesFull { limit: self.limits.edges }.into()
+        };
         if self.front_end == FrontEnd::Prebuilt || bytes > slots.heap.size() {
-            return Some(full().at_site(scope));
+            return Some(full());
         }
         if !slots.is_full() && !heap_full {
             return self.is_still().then(full);
@@ -319,7 +321,7 @@ impl State {
         let oldest = slots.oldest()?;
         if slots.slot(oldest).scope_open {
             // Only the builder closes the scope, and it is here.
-            return Some(full().at_site(scope).at_task(TaskId::new(ring, oldest)));
+            return Some(full());
         }
         self.is_still().then(|| {
             let kind = ErrorKind::NothingCompletes { left: self.live, cycle: self.cycle() };
@@ -349,9 +351,12 @@ impl State {
         args.waits.iter().try_for_each(|wait| signals.check_wait(wait))?;
         let targets = args.signals.iter().map(|signal| Ok((*signal, signals.resolve(signal)?)));
         let targets = targets.collect::<Result<Vec<_>, SignalError>>()?;
-        if let Some(unknown) = args.after.iter().find(|task| !self.exists(**task)) {
+        if let Some(unknown) = args.after.iter().chain(&args.retained).find(|task| !self.exists(**task)) {
             return Err(ArgumentError::UnknownTask(*unknown).into());
         }
+        // One that has no slot any more has no tensors either.
+        let has_slot = |task: &&TaskId| self.rings[task.ring()].holds(task.local());
+        owners.extend(args.retained.iter().filter(has_slot));
         let heap = &mut self.rings[ring].heap;
         let start = if bytes > 0 { heap.take(bytes)? } else { 0 };
         let heap_end = (bytes > 0).then(|| heap.head());
@@ -509,8 +514,8 @@ impl State {
     pub(super) fn close_outer(&mut self) -> Result<(), RuntimeError> {
         let open = self.scopes.len().saturating_sub(1);
         if open > 0 {
-            let site = self.scopes.last().and_then(|scope| scope.site);
-            return Err(RuntimeError::from(ErrorKind::OpenScopes { open }).at_site(site));
+            let scope = self.scopes.last().and_then(|scope| scope.site);
+            return Err(ErrorKind::OpenScopes { open, scope }.into());
         }
         self.close_scope();
         Ok(())

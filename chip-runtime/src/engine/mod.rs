@@ -2,6 +2,7 @@
 
 mod build;
 mod exchange;
+mod kernels;
 mod launch;
 mod mailbox;
 mod overdue;
@@ -24,10 +25,12 @@ use crate::kernel::{Code, Kernel};
 use crate::limits::{FrontEnd, Limits, ScopeMode};
 use crate::orchestration::lane::ClusterStates;
 use crate::record::Recording;
-use crate::signals::{Poller, Signals};
+use crate::signals::{Domain, Poller, SignalError, Signals};
 use crate::task::{KernelId, Site};
+use comm_context::abi::DeviceAddr;
 use deadline::Deadline;
 use fault_points::fault_point;
+use kernels::Kernels;
 use mailbox_atomics::{ParkFlag, SpinBudget, Wait, WordU32};
 use overdue::Overdue;
 use parking::{Parking, Spinning};
@@ -108,17 +111,45 @@ impl Engine {
         self.lock().poller.signals().rank()
     }
 
-    pub(crate) fn set_kernel(&self, id: KernelId, name: &str, code: Code) {
-        let mut state = self.lock();
-        let kernel = Arc::new(Kernel { id, name: name.into(), code });
-        if let Some(old) = state.kernels.insert(id, kernel) {
-            state.replaced.push(old);
-        }
+    /// The domain whose context is at this address.
+    pub(crate) fn domain(&self, context: DeviceAddr) -> Result<Domain, SignalError> {
+        let signals = self.lock().poller.signals().clone();
+        let found = signals.table().domain(context);
+        found.ok_or(SignalError::NoContext { context: context.0 })
     }
 
-    /// The number after the highest one.
-    pub(crate) fn next_kernel(&self) -> KernelId {
-        self.lock().kernels.last_key_value().map_or(KernelId(0), |(id, _)| KernelId(id.0 + 1))
+    pub(crate) fn set_kernel(&self, id: KernelId, name: &str, code: Code) {
+        let kernel = Arc::new(Kernel { id, name: name.into(), code });
+        self.change_kernels(|kernels| kernels.set(kernel));
+    }
+
+    /// Registers a kernel under the next number, and returns that.
+    pub(crate) fn add_kernel(&self, name: &str, code: Code) -> KernelId {
+        self.change_kernels(|kernels| {
+            let id = kernels.next();
+            kernels.set(Arc::new(Kernel { id, name: name.into(), code }));
+            id
+        })
+    }
+
+    pub(crate) fn forget_kernel(&self, id: KernelId) -> bool {
+        self.change_kernels(|kernels| kernels.forget(id))
+    }
+
+    /// Forgets those of `add_kernel`.
+    pub(crate) fn forget_added_kernels(&self) {
+        self.change_kernels(Kernels::forget_added);
+    }
+
+    fn change_kernels<T>(&self, change: impl FnOnce(&mut Kernels) -> T) -> T {
+        let mut state = self.lock();
+        let result = change(&mut state.kernels);
+        state.take_ended();
+        let unused = state.unused_kernels();
+        drop(state);
+        // Code of the user's may run here, so not under the mutex.
+        drop(unused);
+        result
     }
 
     /// Begins a graph, and its outer scope.
@@ -134,10 +165,11 @@ impl Engine {
         fault_point!("graph.begin");
         let mut state = self.lock();
         state.take_ended();
-        if state.running > 0 {
+        if !state.nothing_runs() {
             return Err(ErrorKind::StillRunning { table: state.table() }.into());
         }
         state.clear();
+        let unused = state.unused_kernels();
         state.front_end = front_end;
         (state.building, state.over) = (true, false);
         state.threads.begin_run(session.members.len());
@@ -150,6 +182,7 @@ impl Engine {
         state.scopes.push(Scope { mode: ScopeMode::Auto, site: Some(site), tasks });
         let must_look = state.orchestrating.begin(deadline);
         drop(state);
+        drop(unused);
         if must_look {
             self.call_overdue();
         }
@@ -193,9 +226,9 @@ impl Engine {
                 break;
             }
             if deadline.has_passed() {
+                let error = state.too_late(deadline);
                 state.goal = None;
-                let kind = ErrorKind::TimedOut { limit: deadline.limit(), table: state.table() };
-                state.fail(kind.into());
+                state.fail(error);
                 break;
             }
         }
@@ -292,21 +325,21 @@ impl Engine {
     pub(crate) fn is_running(&self) -> bool {
         let mut state = self.lock();
         state.take_ended();
-        state.running > 0
+        !state.nothing_runs()
     }
 
     /// Waits until the kernels of a run that has ended have returned. False when they have not by the deadline.
     pub(crate) fn await_kernels(self: &Arc<Self>, deadline: Deadline) -> bool {
         let mut state = self.lock();
         state.take_ended();
-        if state.running == 0 {
+        if state.nothing_runs() {
             return true;
         }
         // The run has failed, or its kernels would have ended before it.
         drop(self.wait_for(state, Goal::End, deadline));
         let mut state = self.lock();
         state.building = false;
-        state.running == 0
+        state.nothing_runs()
     }
 
     /// The graph has failed outside of the engine.

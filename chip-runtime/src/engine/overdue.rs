@@ -147,7 +147,7 @@ impl super::State {
                     return None;
                 }
                 let at = match self.last {
-                    Some((task, site)) => At { task: Some(task), kernel: None, site: Some(site) },
+                    Some((task, site)) => At { task: Some(task), site: Some(site), ..At::default() },
                     None => At { site: self.scopes.first().and_then(|scope| scope.site), ..At::default() },
                 };
                 RuntimeError { kind: ErrorKind::NotReturned { limit, submitted: self.seq, table }, at }

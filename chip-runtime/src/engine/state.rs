@@ -2,9 +2,10 @@
 //!
 //! # Safety
 //! Reads the elements of predicates, in memory of tensors that were checked at their submit, and names of kernels,
-//! which are kept as long as the engine.
+//! which are kept as long as a task of the graph, or a launch, names them.
 #![allow(unsafe_code)]
 
+use super::kernels::Kernels;
 use super::launch::{Outcome, panic_text};
 use super::mailbox::{Ended, Given};
 use super::overdue::Orchestrating;
@@ -20,7 +21,7 @@ use crate::record::{Recording, SignalRecord, Span, WaitRecord};
 use crate::signals::{Pause, Poller, SignalError, Signals};
 use crate::task::{KernelId, Site, TaskId};
 use crate::tensor_map::{Extent, TensorMap, Use};
-use deadline::{coarse_monotonic_ns, monotonic_ns};
+use deadline::{Deadline, coarse_monotonic_ns, monotonic_ns};
 use fault_points::fault_point;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -92,9 +93,7 @@ pub(super) struct State {
     pub(super) threads: Threads,
     /// Threads that were given a launch, whose end nobody has taken note of.
     fed: Vec<(usize, Launch)>,
-    /// By number. A kernel that was replaced stays in `replaced`: a core may still run it.
-    pub(super) kernels: BTreeMap<KernelId, Arc<Kernel>>,
-    pub(super) replaced: Vec<Arc<Kernel>>,
+    pub(super) kernels: Kernels,
     /// Memory that the graph was given, by its start.
     pub(super) given: BTreeMap<u64, u64>,
     pub(super) imports: Vec<Arc<Memory>>,
@@ -110,8 +109,8 @@ pub(super) struct State {
     pub(super) entries: Vec<(Extent, Use)>,
 }
 
-// SAFETY: the pointers in slots and launches are to kernels in `kernels` and `replaced`, which are `Send` and `Sync` and
-// are dropped with the state, and to lists of slots of this state.
+// SAFETY: the pointers in slots and launches are to kernels in `kernels`, which are `Send` and `Sync` and are dropped with
+// the state or when no launch is left and no task of the graph is looked at again, and to lists of slots of this state.
 unsafe impl Send for State {}
 
 impl State {
@@ -140,8 +139,7 @@ impl State {
             last: None,
             threads,
             fed: Vec::new(),
-            kernels: BTreeMap::new(),
-            replaced: Vec::new(),
+            kernels: Kernels::default(),
             given: BTreeMap::new(),
             imports: Vec::new(),
             recording: None,
@@ -384,7 +382,7 @@ impl State {
             let at = At { kernel: Some(kernel_names(launch.kernel)), ..self.at(launch.task) };
             self.fail(RuntimeError { kind: ErrorKind::Kernel { text, block: launch.block }, at });
         }
-        if self.over && self.running == 0 {
+        if self.over && self.nothing_runs() {
             // This was the last kernel that did not end in time.
             self.release_imports();
         }
@@ -432,6 +430,25 @@ impl State {
         }
     }
 
+    /// The deadline of what the builder waits for has passed.
+    pub(super) fn too_late(&self, deadline: Deadline) -> RuntimeError {
+        let (limit, table) = (deadline.limit(), self.table());
+        let Some(Goal::Done(tasks)) = &self.goal else { return ErrorKind::TimedOut { limit, table }.into() };
+        let at = tasks.iter().find(|task| !self.has_ended(**task)).map(|task| self.at(*task));
+        RuntimeError { kind: ErrorKind::DataTimedOut { limit, table }, at: at.unwrap_or_default() }
+    }
+
+    /// Whether no kernel runs, and none has its core and waits for a thread.
+    pub(super) fn nothing_runs(&self) -> bool {
+        self.running == 0 && self.nothing_must_start()
+    }
+
+    /// Kernels that were replaced or forgotten, once nothing can name them: the graph is over, so no task of it is looked
+    /// at again, and no launch is left.
+    pub(super) fn unused_kernels(&mut self) -> Vec<Arc<Kernel>> {
+        if self.over && self.nothing_runs() { self.kernels.take_dropped() } else { Vec::new() }
+    }
+
     /// Whether no launch has its core and waits for a thread.
     pub(super) fn nothing_must_start(&self) -> bool {
         self.ready.committed.is_empty()
@@ -445,7 +462,7 @@ impl State {
     pub(super) fn goal_is_reached(&self) -> bool {
         let Some(goal) = &self.goal else { return false };
         if self.error.is_some() {
-            return !matches!(goal, Goal::End) || (self.running == 0 && self.ready.committed.is_empty());
+            return !matches!(goal, Goal::End) || self.nothing_runs();
         }
         let reached = match goal {
             Goal::Room { ring, bytes } => self.has_room(*ring, *bytes),
@@ -585,7 +602,7 @@ impl State {
         (self.building, self.over) = (false, true);
         self.orchestrating.end();
         self.poller.end();
-        if self.running == 0 {
+        if self.nothing_runs() {
             self.release_imports();
         }
     }
@@ -603,7 +620,7 @@ pub(super) fn has_ended(rings: &[Ring; RINGS], task: TaskId) -> bool {
 }
 
 pub(super) fn kernel_names(kernel: NonNull<Kernel>) -> (KernelId, Arc<str>) {
-    // SAFETY: kernels are kept as long as the engine.
+    // SAFETY: called while a task of the graph, or a launch, names the kernel; see `unused_kernels`.
     let kernel = unsafe { kernel.as_ref() };
     (kernel.id, kernel.name.clone())
 }

@@ -71,8 +71,8 @@ impl<'c> DeviceGraph<'c> {
     /// The orchestration has returned. Scopes that are still open are an error.
     pub(super) fn finish(mut self) -> Result<Built, OnDeviceError> {
         if let Some(last) = self.scopes.last() {
-            let kind = ErrorKind::OpenScopes { open: self.scopes.len() };
-            return Err(RuntimeError::from(kind).at_site(Some(last.site)).into());
+            let kind = ErrorKind::OpenScopes { open: self.scopes.len(), scope: Some(last.site) };
+            return Err(RuntimeError::from(kind).into());
         }
         resolve(&mut self.tasks);
         let Self { tasks, host, memory, .. } = self;
@@ -105,6 +105,12 @@ impl<'c> DeviceGraph<'c> {
         let tensor = buffer.tensor()?;
         self.host.give_buffer(buffer.memory(), self.here())?;
         Ok(tensor)
+    }
+
+    /// The domain of a `CommContext`, which lies in device memory, for waits and signals.
+    pub fn domain(&self, context: DeviceAddr) -> Result<Domain, RuntimeError> {
+        let found = self.on.windows.as_ref().and_then(|windows| windows.at(context));
+        Ok(found.ok_or(SignalError::NoContext { context: context.0 })?)
     }
 
     /// A tensor of this shape in the window of a rank, its own or a peer's, which tasks may use.

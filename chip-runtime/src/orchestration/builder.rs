@@ -4,15 +4,18 @@ use crate::args::TaskArgs;
 use crate::error::RuntimeError;
 use crate::graph::Graph;
 use crate::limits::{FrontEnd, ScopeMode};
+use crate::signals::Domain;
 use crate::task::{Kernels, Site, Submitted, TaskId};
 use crate::tensor::Create;
-use comm_context::abi::TensorDesc;
+use comm_context::abi::{DeviceAddr, TensorDesc};
 
 /// A graph while an orchestration in an object builds it; see [`Graph`] for what the calls do.
 pub(crate) trait Builder {
     fn front_end(&self) -> FrontEnd;
     fn cluster_count(&self) -> usize;
     fn is_failed(&self) -> bool;
+    /// The code of what failed; 0 for nothing.
+    fn failure_code(&self) -> i32;
     /// The place that the next calls are at.
     fn set_site(&mut self, site: Option<Site>);
     fn submit(&mut self, kernels: Kernels, args: &TaskArgs) -> Result<Submitted, RuntimeError>;
@@ -24,6 +27,7 @@ pub(crate) trait Builder {
     fn add_dependency(&mut self, after: TaskId, before: TaskId) -> Result<(), RuntimeError>;
     fn get_element(&mut self, tensor: &TensorDesc, index: &[u32]) -> Result<u64, RuntimeError>;
     fn set_element(&mut self, tensor: &TensorDesc, index: &[u32], bits: u64) -> Result<(), RuntimeError>;
+    fn domain(&self, context: DeviceAddr) -> Result<Domain, RuntimeError>;
 }
 
 impl Builder for Graph<'_> {
@@ -37,6 +41,10 @@ impl Builder for Graph<'_> {
 
     fn is_failed(&self) -> bool {
         Graph::is_failed(self)
+    }
+
+    fn failure_code(&self) -> i32 {
+        Graph::failure_code(self)
     }
 
     fn set_site(&mut self, site: Option<Site>) {
@@ -78,6 +86,10 @@ impl Builder for Graph<'_> {
     fn set_element(&mut self, tensor: &TensorDesc, index: &[u32], bits: u64) -> Result<(), RuntimeError> {
         Graph::set_element(self, tensor, index, bits)
     }
+
+    fn domain(&self, context: DeviceAddr) -> Result<Domain, RuntimeError> {
+        Graph::domain(self, context)
+    }
 }
 
 #[cfg(feature = "ascend")]
@@ -117,6 +129,11 @@ pub(super) mod on_device {
 
         fn is_failed(&self) -> bool {
             self.error.is_some()
+        }
+
+        fn failure_code(&self) -> i32 {
+            // What only a device has is a failure of the system.
+            if self.is_failed() { 100 } else { 0 }
         }
 
         fn set_site(&mut self, site: Option<Site>) {
@@ -166,6 +183,10 @@ pub(super) mod on_device {
         fn set_element(&mut self, tensor: &TensorDesc, index: &[u32], bits: u64) -> Result<(), RuntimeError> {
             let done = self.graph.set_element(tensor, index, bits);
             self.keep(done)
+        }
+
+        fn domain(&self, context: DeviceAddr) -> Result<Domain, RuntimeError> {
+            self.graph.domain(context)
         }
     }
 }

@@ -84,12 +84,13 @@ pub(super) unsafe fn task_args(
     // SAFETY: its tensor is null or the address of a descriptor.
     args.predicate = unsafe { predicate(&launch)? };
 
-    let (dependencies, number) = match flavour {
+    let (dependencies, kinds, number) = match flavour {
         // SAFETY: a list of this flavour has these fields.
         Flavour::Ring => unsafe {
             let list = list.cast::<abi::TaskArgs>();
             (
                 (&raw const (*list).dependencies).read_unaligned(),
+                (&raw const (*list).dependency_kinds).read_unaligned(),
                 (&raw const (*list).dependency_count).read_unaligned(),
             )
         },
@@ -98,6 +99,7 @@ pub(super) unsafe fn task_args(
             let list = list.cast::<abi::PrebuiltTaskArgs>();
             (
                 (&raw const (*list).dependencies).read_unaligned(),
+                0,
                 (&raw const (*list).dependency_count).read_unaligned(),
             )
         },
@@ -110,7 +112,20 @@ pub(super) unsafe fn task_args(
     for index in 0..u64::from(number) {
         // SAFETY: so many ids are there.
         let id = unsafe { copy::<u64>(dependencies + 8 * index) }.unwrap_or(u64::MAX);
-        args.after.push(TaskId(id));
+        // SAFETY: null, or so many bytes.
+        let kind = if kinds == 0 { None } else { unsafe { copy::<u8>(kinds + index) } };
+        let kind = kind.unwrap_or(abi::DEPENDENCY_WAIT);
+        if kind == 0 || kind & !(abi::DEPENDENCY_WAIT | abi::DEPENDENCY_RETAIN) != 0 {
+            return Err(malformed(format!(
+                "dependency {index} is of the unknown kind {kind}; use an OrchDependency"
+            )));
+        }
+        if kind & abi::DEPENDENCY_WAIT != 0 {
+            args.after.push(TaskId(id));
+        }
+        if kind & abi::DEPENDENCY_RETAIN != 0 {
+            args.retained.push(TaskId(id));
+        }
     }
     Ok(())
 }

@@ -17,10 +17,11 @@ use crate::limits::{FrontEnd, ScopeMode};
 use crate::signals::{Domain, Signal, SignalOp, Signaller, Wait};
 use crate::task::{Site, Submitted, TaskId};
 use bytemuck::Zeroable;
-use comm_context::abi::TensorDesc;
 use comm_context::abi::orchestration::{
-    EXTENSION_MAGIC, KernelIds, OPS, PREBUILT_OPS, RuntimeHandle, SignalSpec, TaskOutputs, WaitSpec,
+    EXTENSION_MAGIC, EXTENSION_OPS, KernelIds, OPS, PREBUILT_OPS, RuntimeHandle, SignalSpec, TaskOutputs,
+    WaitSpec,
 };
+use comm_context::abi::{DeviceAddr, TensorDesc};
 use std::cell::{Cell, UnsafeCell};
 use std::collections::HashSet;
 use std::ffi::{CStr, c_char, c_void};
@@ -443,6 +444,29 @@ pub(super) unsafe extern "C" fn add_dependency(rt: *mut Context, after: u64, bef
     unsafe { call(rt, "add_dependency", (), work) }
 }
 
+/// The domain whose context is at this address, which is compared and not followed.
+unsafe extern "C" fn domain_of(rt: *mut Context, context: *const c_void) -> u32 {
+    let context = DeviceAddr(context.addr() as u64);
+    let work = |_: &mut Active, graph: &mut dyn Builder| Ok(graph.domain(context)?.0);
+    // SAFETY: as in `submit_task`.
+    unsafe { call(rt, "domain_of", u32::MAX, work) }
+}
+
+/// The code of what went wrong; 0 for nothing.
+unsafe extern "C" fn failure_code(rt: *mut Context) -> i32 {
+    // SAFETY: null, or a context, which lives as long as the process.
+    let Some(context) = (unsafe { rt.as_ref() }) else { return 0 };
+    // SAFETY: the reference ends with this function, which returns to C++ after it.
+    let Some(active) = (unsafe { context.active("failure_code") }) else { return 0 };
+    if let Some(error) = &active.error {
+        return error.code();
+    }
+    // SAFETY: `Context::run` has the graph borrowed for as long as the entry runs, and only this thread is here.
+    let graph = unsafe { &*active.graph };
+    // A panic must not reach C++.
+    catch_unwind(AssertUnwindSafe(|| graph.failure_code())).unwrap_or(100)
+}
+
 /// The end of `report_fatal`, with the text that its arguments make.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn chipcomm_runtime_report_fatal(
@@ -517,7 +541,7 @@ static PREBUILT_TABLE: Table<PREBUILT_OPS> = table();
 struct Extension {
     size: u32,
     prebuilt: u32,
-    functions: Table<5>,
+    functions: Table<EXTENSION_OPS>,
 }
 
 const fn extension(prebuilt: u32) -> Extension {
@@ -527,6 +551,8 @@ const fn extension(prebuilt: u32) -> Extension {
         publish_task as *const c_void,
         set_site as *const c_void,
         add_dependency as *const c_void,
+        domain_of as *const c_void,
+        failure_code as *const c_void,
     ];
     Extension { size: size_of::<Extension>() as u32, prebuilt, functions: Table(functions) }
 }

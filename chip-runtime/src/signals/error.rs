@@ -17,6 +17,15 @@ pub enum SignalError {
         /// The domain.
         domain: Domain,
     },
+    /// No window has this context.
+    #[error(
+        "the CommContext at {context:#x} is that of no window of this chip; pass that of the communicator, or of a domain that \
+         the chip is a member of and that is not released"
+    )]
+    NoContext {
+        /// Its address.
+        context: u64,
+    },
     /// A rank that the domain does not have.
     #[error("there is no rank {rank}; window `{window}` has {nranks}, counted from 0")]
     NoSuchRank {

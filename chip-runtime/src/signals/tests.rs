@@ -178,6 +178,31 @@ fn chips_that_wait_for_each_other_fail_at_once_and_name_the_cycle() {
     assert!(error.to_string().starts_with(start), "{error}");
 }
 
+/// More waits than a chip can publish: all of them count, and the last of them keeps it from being stuck.
+#[test]
+fn hundreds_of_waits_are_proved_stuck_unless_one_is_met() {
+    let [mut one, mut two] = pollers::<2>(LONG);
+    for index in 0..300 {
+        for (poller, from) in [(&mut one, 1), (&mut two, 0)] {
+            let wait = Wait { offset: 8 * index, ..wait(1, Signaller::Rank(from)) };
+            assert!(poller.arm(TaskId(index), &wait).unwrap());
+        }
+    }
+    let mut met = Vec::new();
+    two.poll(true, &mut met).unwrap();
+    one.signals().send(&Signal { offset: 8 * 299, ..add(1) }).unwrap();
+    for _ in 0..3 {
+        one.next_check();
+        one.poll(true, &mut met).unwrap();
+    }
+    two.poll(true, &mut met).unwrap();
+    assert_eq!(met, [TaskId(299)]);
+    two.poll(true, &mut met).unwrap();
+    let SignalError::Deadlock(deadlock) = failure(&mut one) else { panic!("no deadlock") };
+    assert!(deadlock.is_cycle, "{deadlock:?}");
+    assert_eq!(deadlock.chain.iter().map(|wait| wait.rank).collect::<Vec<_>>(), [0, 1]);
+}
+
 #[test]
 fn a_chip_that_ended_without_its_signal_is_named() {
     let [mut one, mut two] = pollers::<2>(LONG);

@@ -40,8 +40,8 @@ const CASES: &[(u64, i32, &[&str])] = &[
     (5, 5, &["tensor 0: the tensor ends", "graphs.cpp:"]),
     (6, 5, &["is not a task that was submitted", "graphs.cpp:"]),
     (7, 7, &["1000 blocks that start together", "graphs.cpp:"]),
-    // The place is that of the scope, which the run opened.
-    (8, 3, &["task 0.0", "8 slots", "mistakes.rs:"]),
+    // The submit that finds no room; the run itself opened the scope.
+    (8, 3, &["ring 0 has 8 slots", " (at ", "graphs.cpp:", "; scope opened at ", "mistakes.rs:"]),
     (9, 9, &["mistakes: rounds=3 of four (code 42, reported by the orchestration)", "graphs.cpp:"]),
     (10, 9, &["task 0.0, kernel 5 `throws`", "std::overflow_error: too much", "graphs.cpp:"]),
     (11, 5, &["kernel 77 is not registered", "graphs.cpp:"]),

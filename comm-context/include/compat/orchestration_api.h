@@ -31,7 +31,7 @@ using PTO2OrchestrationConfig = OrchestrationConfig;
 /* Codes for rt_report_fatal. */
 enum { SIMPLER_ERROR_INVALID_ARGS = 5, PTO2_ERROR_INVALID_ARGS = 5, SIMPLER_ERROR_EXPLICIT = 9 };
 /* How a dependency counts. */
-enum : uint8_t { DEP_WAIT = 1, DEP_RETAIN = 2 };
+enum : uint8_t { DEP_WAIT = ORCH_DEPENDENCY_WAIT, DEP_RETAIN = ORCH_DEPENDENCY_RETAIN };
 
 /* An argument list with room for the ids of its dependencies. */
 template <uint32_t Count = 16>

@@ -35,6 +35,13 @@ pub const ENTRY_SCALARS: usize = 128;
 pub const OPS: usize = 18;
 /// How many it has for graphs that are built before they start.
 pub const PREBUILT_OPS: usize = 23;
+/// Bit of a dependency's kind: the task starts when the other has completed.
+pub const DEPENDENCY_WAIT: u8 = 1;
+/// Bit of a dependency's kind: the tensors that the other made stay until the task has completed.
+pub const DEPENDENCY_RETAIN: u8 = 2;
+/// The functions beyond those of upstream, behind the size of their table and whether it is of the prebuilt flavour. Later
+/// versions append.
+pub const EXTENSION_OPS: usize = 7;
 
 /// How a task uses a tensor. The numbers are those of the `tags` of an argument list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -67,6 +67,15 @@ fn rust_layout() -> Layout {
         layout.insert(format!("{table}.scope_set_site"), (8 * last, 8));
     }
     layout.insert("OrchPrebuiltOps.graph_ops".into(), (8 * 17, 8 * 5));
+    layout.insert("OrchExtension".into(), (8 + 8 * abi::EXTENSION_OPS, 8));
+    layout.insert("OrchExtension.size".into(), (0, 4));
+    layout.insert("OrchExtension.prebuilt".into(), (4, 4));
+    // Objects that were compiled for an earlier table use it by these offsets: only the end may change.
+    let extension =
+        ["wait", "signal", "publish_task", "set_site", "add_dependency", "domain_of", "failure_code"];
+    for (at, name) in extension.iter().enumerate() {
+        layout.insert(format!("OrchExtension.{name}"), (8 + 8 * at, 8));
+    }
     let mut constant = |name: &str, value: usize| layout.insert(name.into(), (value, 0));
     constant("ORCH_TASK_TENSORS", abi::TASK_TENSORS);
     constant("ORCH_TASK_SCALARS", abi::TASK_SCALARS);
@@ -74,6 +83,9 @@ fn rust_layout() -> Layout {
     constant("ORCH_ENTRY_SCALARS", abi::ENTRY_SCALARS);
     constant("ORCH_OPS", abi::OPS);
     constant("ORCH_PREBUILT_OPS", abi::PREBUILT_OPS);
+    constant("ORCH_EXTENSION_OPS", abi::EXTENSION_OPS);
+    constant("ORCH_DEPENDENCY_WAIT", abi::DEPENDENCY_WAIT.into());
+    constant("ORCH_DEPENDENCY_RETAIN", abi::DEPENDENCY_RETAIN.into());
     constant("ORCH_EXTENSION_MAGIC", abi::EXTENSION_MAGIC as usize);
     constant(abi::VERSION, 0);
     let tags = ["ORCH_INPUT", "ORCH_OUTPUT", "ORCH_INOUT", "ORCH_OUTPUT_EXISTING", "ORCH_NO_DEP"];

@@ -30,7 +30,12 @@ const LINE: CommandLine = CommandLine {
                 "One more tensor: of a value or of a file's bytes, written to a file at the end; in the window with @window",
             )
             .repeated(),
-            Flag::with_value("scalar", "VALUE", "One more scalar: a number, or ctx for the address of the CommContext").repeated(),
+            Flag::with_value(
+                "scalar",
+                "[TYPE:]VALUE",
+                "One more scalar: a whole number, f32:0.5 or f64:0.5, or ctx for the address of the CommContext",
+            )
+            .repeated(),
             DOT_FLAG,
             Flag::with_value("abi", "NAME", "The layouts that it was compiled for [default: pto2-2026-08]"),
         ],
@@ -136,9 +141,20 @@ impl Scalar {
         if text == "ctx" {
             return Ok(Self::Context);
         }
-        let whole = text.parse::<i64>().map(|value| value as u64);
-        let value = whole.or_else(|_| text.parse::<f64>().map(f64::to_bits));
-        value.map(Self::Value).map_err(|_| usage(format!("--scalar {text}: write a number, or ctx")))
+        let value = if let Some(value) = text.strip_prefix("f32:") {
+            value.parse::<f32>().ok().map(|value| u64::from(value.to_bits()))
+        } else if let Some(value) = text.strip_prefix("f64:") {
+            value.parse::<f64>().ok().map(f64::to_bits)
+        } else if text.parse::<f64>().is_ok() && text.contains(['.', 'e', 'E']) {
+            // Its bits depend on the type, and the wrong ones look like another number.
+            return Err(usage(format!(
+                "--scalar {text}: write f32:{text} or f64:{text}, as the entry reads it"
+            )));
+        } else {
+            text.parse::<i64>().map(|value| value as u64).or_else(|_| text.parse::<u64>()).ok()
+        };
+        let wrong = || usage(format!("--scalar {text}: write a whole number, f32:0.5, f64:0.5, or ctx"));
+        value.map(Self::Value).ok_or_else(wrong)
     }
 }
 

@@ -128,6 +128,35 @@ extern "C" void aicpu_orchestration_entry(const chip::EntryArgs &args) {
 }
 "#;
 
+const SCALARS: &str = r#"
+#include "orchestration.h"
+
+extern "C" void aicpu_orchestration_entry(const chip::EntryArgs &args) {
+    auto *out = args.tensor(0).data_as<float>();
+    out[0] = args.scalar<float>(0);
+    out[1] = static_cast<float>(args.scalar<double>(1));
+    out[2] = static_cast<float>(args.scalar<int32_t>(2));
+    out[3] = static_cast<float>(args.scalar<uint64_t>(3) >> 32);
+}
+"#;
+
+/// Each as the type that it is read as, which the shell cannot know.
+#[test]
+fn scalars_of_the_command_line_have_their_types() {
+    let folder = tempfile::tempdir().unwrap();
+    let orchestration = compile(folder.path(), "scalars", SCALARS);
+    let result = folder.path().join("scalars.bin");
+    let (object, tensor) = (orchestration.to_str().unwrap(), format!("out:f32:4>{}", result.display()));
+    let scalars = ["f32:0.5", "f64:-1.25", "-7", "18446744073709551615"];
+    let flags = scalars.iter().flat_map(|scalar| ["--scalar", scalar]);
+    let args: Vec<&str> = ["--orchestration", object, "--tensor", &tensor].into_iter().chain(flags).collect();
+    let ran = run("graph", &args);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+    let written = std::fs::read(&result).unwrap();
+    let want = [0.5f32, -1.25, -7.0, 4294967295.0].map(f32::to_le_bytes).concat();
+    assert_eq!(written, want);
+}
+
 const COUNT: &str = r#"
 #include "comm_kernel.h"
 

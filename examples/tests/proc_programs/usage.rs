@@ -48,7 +48,9 @@ fn wrong_flags_and_values_are_refused() {
     graph(&["--tensor", "x:f32:0"], "a tensor has 1 to 2147483647 elements");
     graph(&["--kernel", "scale.so"], "write ID=FILE, for example 0=scale.so");
     graph(&["--kernel", "x=scale.so"], "`x` is not a number");
-    graph(&["--scalar", "many"], "write a number, or ctx");
+    graph(&["--scalar", "many"], "write a whole number, f32:0.5, f64:0.5, or ctx");
+    graph(&["--scalar", "f32:x"], "--scalar f32:x: write a whole number, f32:0.5, f64:0.5, or ctx");
+    graph(&["--scalar", "0.5"], "--scalar 0.5: write f32:0.5 or f64:0.5, as the entry reads it");
     refused("independent_ranks", &["--rank", "1"], "'--rank' needs '--nranks' as well");
     refused(
         "independent_ranks",

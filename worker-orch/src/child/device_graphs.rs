@@ -197,5 +197,9 @@ impl<'t> DeviceGraphs<'t> {
 
 /// A failure of a graph on a device as that of its task.
 fn failure(error: &OnDeviceError) -> Failure {
-    Failure::new(error.cause(), error.to_string()).in_phase("graph")
+    let code = match error {
+        OnDeviceError::Graph(error) => format!("; graph code {}", error.code()),
+        _ => String::new(),
+    };
+    Failure::new(error.cause(), format!("{error}{code}")).in_phase("graph")
 }

@@ -33,6 +33,8 @@ const RANK: &str = "{rank}";
 #[derive(Default)]
 pub(super) struct ChipGraphs {
     runtime: Option<Runtime>,
+    /// The program whose task used the runtime last.
+    last_program: Option<u32>,
     signals: Option<Connected>,
     #[cfg(feature = "ascend")]
     pub(super) on_device: Option<super::device_graphs::KeptDevice>,
@@ -133,6 +135,7 @@ impl ChipGraphs {
     /// The function of a task with graphs has returned. One that was late has failed, and so has one that left a kernel behind.
     pub(super) fn returned(&mut self, returned: Result<(), Failure>) -> Result<(), Failure> {
         self.is_recorded = std::mem::take(&mut *lock(&self.late)) == Late::Recorded;
+        self.runtime.iter_mut().for_each(Runtime::forget_own_kernels);
         let late = |text| Err(Failure::new(ErrorCode::TimedOut, text).in_phase("graph"));
         if self.is_recorded {
             return late("the orchestration returned after its time was over");
@@ -189,9 +192,12 @@ pub(super) struct GraphParts<'a> {
 /// Runs graphs of tasks on the cores of the chip: what the closure of [`register_graph`](crate::Worker::register_graph) gets from
 /// [`Task::graphs`](crate::Task::graphs).
 ///
-/// The runtime, with its threads and kernels, is kept from task to task as long as its limits stay the same.
+/// The runtime, with its threads and the kernels that the caller [numbered](Runtime::set_kernel), is kept from task to task as long as
+/// its limits stay the same. Kernels that the runtime [numbered itself](Runtime::kernel) are forgotten with the task.
 pub struct Graphs<'t> {
     runtime: &'t mut Runtime,
+    /// Nobody used the runtime since the last task of this program.
+    is_as_left: bool,
     signals: Arc<Signals>,
     chip: &'t Chip,
     tensors: &'t [TensorDesc],
@@ -222,7 +228,9 @@ impl<'t> Graphs<'t> {
         let signals = graphs.signals(chip, block).map_err(|error| graph_failure(&error.into()))?;
         if graphs.runtime.as_ref().is_none_or(|runtime| runtime.limits() != limits) {
             graphs.runtime = Some(Runtime::new(limits.clone()).map_err(|error| graph_failure(&error))?);
+            graphs.last_program = None;
         }
+        let is_as_left = graphs.last_program.replace(task.program) == Some(task.program);
         let Some(runtime) = &mut graphs.runtime else { return Err(malformed()) };
         runtime.connect(signals.clone());
         *lock(&graphs.late) = Late::Runs(task.seq);
@@ -244,12 +252,18 @@ impl<'t> Graphs<'t> {
         if trace.is_some() {
             runtime.record();
         }
-        Ok(Self { runtime, signals, chip, tensors, heaps, deadline, session, runs: 0, trace })
+        Ok(Self { runtime, is_as_left, signals, chip, tensors, heaps, deadline, session, runs: 0, trace })
     }
 
     /// The runtime, to register kernels with.
     pub fn runtime(&mut self) -> &mut Runtime {
         self.runtime
+    }
+
+    /// Whether the runtime has the numbered kernels that the last task of this program left, and no others.
+    #[cfg(feature = "cxx")]
+    pub(crate) fn is_as_left(&self) -> bool {
+        self.is_as_left
     }
 
     /// The signals between this chip and its peers, and where their windows are.
@@ -364,7 +378,12 @@ pub(super) fn invalid(text: &str) -> Failure {
 }
 
 fn is_late(error: &RuntimeError) -> bool {
-    matches!(error.kind, ErrorKind::TimedOut { .. } | ErrorKind::Signal { cause: ErrorCode::TimedOut, .. })
+    matches!(
+        error.kind,
+        ErrorKind::TimedOut { .. }
+            | ErrorKind::DataTimedOut { .. }
+            | ErrorKind::Signal { cause: ErrorCode::TimedOut, .. }
+    )
 }
 
 /// The failure of a graph of which a kernel, or the orchestration, has not returned.
@@ -377,11 +396,14 @@ fn overdue(error: &RuntimeError) -> Failure {
     failure
 }
 
-/// A failure of a graph as that of its task.
+/// A failure of a graph as that of its task, with the code that C callers know it by.
 pub(super) fn graph_failure(error: &RuntimeError) -> Failure {
     let code = match &error.kind {
-        ErrorKind::TimedOut { .. } | ErrorKind::NotReturned { .. } => ErrorCode::TimedOut,
+        ErrorKind::TimedOut { .. } | ErrorKind::DataTimedOut { .. } | ErrorKind::NotReturned { .. } => {
+            ErrorCode::TimedOut
+        }
         ErrorKind::Panicked(_) => ErrorCode::Panic,
+        ErrorKind::HeapMemory { .. } => ErrorCode::OutOfMemory,
         ErrorKind::Signal { cause, .. } => *cause,
         ErrorKind::Argument(_) | ErrorKind::Limit { .. } => ErrorCode::Invalid,
         _ => ErrorCode::Task,
@@ -390,5 +412,5 @@ pub(super) fn graph_failure(error: &RuntimeError) -> Failure {
         ErrorKind::StillRunning { .. } => "; close the Worker and initialise it again",
         _ => "",
     };
-    Failure::new(code, format!("{error}{advice}")).in_phase("graph")
+    Failure::new(code, format!("{error}{advice}; graph code {}", error.code())).in_phase("graph")
 }

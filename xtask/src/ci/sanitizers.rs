@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use crate::cargo::{appended, nightly};
 use crate::lane::{Outcome, Report, Setting};
-use crate::tally::Tally;
+use crate::tally::{SHOW_OUTPUT, Tally};
 
 /// What a lane tests. CONTRIBUTING.md has the commands for more.
 struct Scope {
@@ -95,7 +95,7 @@ fn lane(
     scope.suites.iter().for_each(|name| _ = command.args(["--test", name]));
     command.env("RUSTFLAGS", appended("RUSTFLAGS", flags));
     adjust(&mut command);
-    command.arg("--");
+    command.args(["--", SHOW_OUTPUT]);
     scope.skips.iter().for_each(|name| _ = command.args(["--skip", name]));
     let log = setting.console.run(&mut command)?;
     Ok(Outcome::Ran(Report::tests(Tally::of(&log.lines), log.failure)))

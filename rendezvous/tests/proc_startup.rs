@@ -273,7 +273,7 @@ fn f54_connections_of_another_user_do_not_keep_the_leader_beyond_its_deadline() 
     use nix::sys::socket::{UnixAddr, connect};
     use std::os::fd::AsRawFd;
     if !nix::unistd::geteuid().is_root() {
-        return println!("skipped: only root can be another user");
+        return println!("not run: only root can be another user");
     }
     let (_folder, path) = path();
     let name = socket_name(&path);
@@ -332,7 +332,7 @@ fn in_other_pid_namespace(body: impl FnOnce() -> Result<(), String>) -> Child {
 #[ignore = "slow: cargo xtask ci slow"]
 fn f53_ranks_in_different_pid_namespaces_are_refused() {
     if !nix::unistd::geteuid().is_root() {
-        return println!("skipped: only root can make a pid namespace");
+        return println!("not run: only root can make a pid namespace");
     }
     let words = [
         "run in different pid namespaces, where neither can tell whether the other lives; start all ranks in one container, \

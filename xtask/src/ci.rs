@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// What a reviewer of this crate needs: clippy, tests, docs, loom and double of it and of the crates in its folder
     #[arg(long, value_name = "CRATE", conflicts_with = "lanes")]
     layer: Option<String>,
-    /// A lane that this machine cannot run is a failure; otherwise the last line names it
+    /// A lane or a test that this machine cannot run is a failure; otherwise the last line names it
     #[arg(long)]
     all_lanes: bool,
     /// Show everything that the lanes print; otherwise only a lane that fails does

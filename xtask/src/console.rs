@@ -2,6 +2,7 @@
 //! as the reader needs. A command that fails always shows why.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, IsTerminal};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::status::StatusLine;
-use crate::tally::{result_line, test_line};
+use crate::tally::{not_run, result_line, test_line};
 
 /// How much of a command's output is shown while it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +71,8 @@ pub(crate) struct Console {
     status: StatusLine,
     /// The lane that is running, and how far it is.
     doing: RefCell<(String, String)>,
+    /// Why parts of it did not run, each reason once.
+    not_run: RefCell<BTreeSet<String>>,
 }
 
 /// How long output may stay open after the command has ended before that is a failure.
@@ -81,7 +84,7 @@ impl Console {
             Show::Progress => StatusLine::new(),
             Show::Everything | Show::Results => StatusLine::hidden(),
         };
-        Self { show, status, doing: RefCell::default() }
+        Self { show, status, doing: RefCell::default(), not_run: RefCell::default() }
     }
 
     /// Says which lane is running.
@@ -95,6 +98,16 @@ impl Console {
             }
             Show::Everything | Show::Results => println!("== {lane}: {about}"),
         }
+    }
+
+    /// Remembers that a part of the lane did not run. Tests say so by printing a line `not run: why`.
+    pub(crate) fn not_run(&self, why: &str) {
+        self.not_run.borrow_mut().insert(why.to_owned());
+    }
+
+    /// Why parts of the lane that has ended did not run.
+    pub(crate) fn take_not_run(&self) -> Vec<String> {
+        self.not_run.take().into_iter().collect()
     }
 
     /// Shows how far the lane is; only a terminal does.
@@ -188,7 +201,7 @@ impl Console {
         };
         if log.failure.is_some() && self.show != Show::Everything {
             let mut worth: Vec<&String> =
-                log.lines.iter().filter(|line| !show.shows(line) && tells_why(line)).collect();
+                without_successes(&log.lines).filter(|line| !show.shows(line) && tells_why(line)).collect();
             worth.dedup_by(|next, line| next.is_empty() && line.is_empty());
             worth.iter().for_each(|line| self.line(line));
         }
@@ -213,6 +226,9 @@ impl Console {
                     }
                     if !line.trim().is_empty() {
                         line.trim().clone_into(&mut self.doing.borrow_mut().1);
+                    }
+                    if let Some(why) = not_run(&line) {
+                        self.not_run(why);
                     }
                     log.lines.push(line);
                 }
@@ -300,6 +316,19 @@ fn ending(status: ExitStatus) -> String {
     }
 }
 
+/// All lines but what the passing tests of a failed program printed.
+fn without_successes(lines: &[String]) -> impl Iterator<Item = &String> {
+    let mut inside = false;
+    lines.iter().filter(move |line| {
+        inside = match line.as_str() {
+            "successes:" => true,
+            "failures:" => false,
+            _ => inside && result_line(line).is_none(),
+        };
+        !inside
+    })
+}
+
 /// Lines of a failed command that are worth reading: not the tests that ran well and not the crates that
 /// compiled.
 fn tells_why(line: &str) -> bool {
@@ -333,6 +362,21 @@ mod tests {
         let log = sh("echo one; echo two >&2; printf 'three'");
         assert_eq!(log.lines, ["one", "two", "three"]);
         assert_eq!(log.failure, None);
+    }
+
+    #[test]
+    fn a_part_that_did_not_run_is_remembered_until_it_is_asked_for() {
+        let console = Console::new(Show::Progress);
+        let script = "echo 'not run: no disk'; echo 'test a ... ok'; echo 'not run: no disk'";
+        console.run(Command::new("sh").args(["-c", script])).unwrap();
+        assert_eq!(console.take_not_run(), ["no disk"]);
+        assert!(console.take_not_run().is_empty());
+    }
+
+    #[test]
+    fn what_passing_tests_print_does_not_hide_why_another_failed() {
+        let lines = ["test a ... ok", "successes:", "noise", "failures:", "why"].map(str::to_owned);
+        assert_eq!(without_successes(&lines).collect::<Vec<_>>(), ["test a ... ok", "failures:", "why"]);
     }
 
     #[test]

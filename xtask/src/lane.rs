@@ -45,19 +45,22 @@ pub(crate) struct Report {
     pub(crate) counted: String,
     /// Why the lane failed.
     pub(crate) failure: Option<String>,
+    /// Why parts of it did not run.
+    pub(crate) not_run: Vec<String>,
 }
 
 impl Report {
     /// A lane that checked `count` things that are not tests; `noun` is what one of them is.
     pub(crate) fn checks(count: usize, noun: &str, failure: Option<String>) -> Self {
         let count = count as u64;
-        Self { tests: Tally::default(), count, counted: counted(count, noun), failure }
+        Self { count, counted: counted(count, noun), failure, ..Self::default() }
     }
 
     /// A lane that ran tests.
     pub(crate) fn tests(tests: Tally, failure: Option<String>) -> Self {
         let ignored = if tests.ignored > 0 { format!(", {} ignored", tests.ignored) } else { String::new() };
-        Self { tests, count: tests.ran(), counted: counted(tests.ran(), "test") + &ignored, failure }
+        let counted = counted(tests.ran(), "test") + &ignored;
+        Self { tests, count: tests.ran(), counted, failure, ..Self::default() }
     }
 
     /// Both as one.
@@ -67,13 +70,17 @@ impl Report {
         Self::tests(tests, self.failure.or(other.failure))
     }
 
-    /// The rule for every lane: one that ran nothing, or in which a test failed, has failed.
-    fn judged(mut self) -> Self {
+    /// The rule for every lane: one that ran nothing, or in which a test failed, has failed; where all of it was asked for, also one
+    /// of which a part did not run.
+    fn judged(mut self, left_out: LeftOut, not_run: Vec<String>) -> Self {
+        self.not_run = not_run;
         if self.tests.failed > 0 {
             // More telling than the exit code of the command that ran them.
             self.failure = Some(format!("{} failed", self.tests.failed));
         } else if self.failure.is_none() && self.count == 0 {
             self.failure = Some("it ran nothing, and a check that ran nothing has failed".to_owned());
+        } else if self.failure.is_none() && left_out == LeftOut::Failed && !self.not_run.is_empty() {
+            self.failure = Some("a part was not run, and everything was asked for".to_owned());
         }
         self
     }
@@ -91,7 +98,7 @@ struct Ended<'a> {
     outcome: Outcome,
 }
 
-/// What becomes of a lane that this machine cannot run.
+/// What becomes of a lane, or of a part of one, that this machine cannot run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LeftOut {
     /// The closing line names it.
@@ -121,8 +128,10 @@ pub(crate) fn run_all_or<'a>(
     for lane in lanes {
         setting.console.begin(lane.name, lane.about);
         let start = Instant::now();
-        let outcome = match (lane.run)(setting) {
-            Ok(Outcome::Ran(report)) => Outcome::Ran(report.judged()),
+        let outcome = (lane.run)(setting);
+        let not_run = setting.console.take_not_run();
+        let outcome = match outcome {
+            Ok(Outcome::Ran(report)) => Outcome::Ran(report.judged(left_out, not_run)),
             Ok(Outcome::LeftOut(reason)) if left_out == LeftOut::Failed => Outcome::Ran(Report {
                 failure: Some(format!("left out, and every lane was asked for: {reason}")),
                 ..Report::checks(0, "check", None)
@@ -155,7 +164,13 @@ fn row(ended: &Ended<'_>) -> String {
         Outcome::Ran(Report { failure: Some(why), counted, .. }) => ("FAILED", format!("{counted}; {why}")),
         Outcome::LeftOut(reason) => ("left out", reason.clone()),
     };
-    format!("{:<8} {status:<8} {:>7.1} s  {rest}", ended.name, ended.took.as_secs_f64())
+    let not_run = match &ended.outcome {
+        Outcome::Ran(Report { not_run, .. }) if !not_run.is_empty() => {
+            format!("; not run: {}", not_run.join(", "))
+        }
+        _ => String::new(),
+    };
+    format!("{:<8} {status:<8} {:>7.1} s  {rest}{not_run}", ended.name, ended.took.as_secs_f64())
 }
 
 /// The table, the failures by name, and the closing line with the totals. A lane that failed without a
@@ -187,7 +202,8 @@ fn summary(all: &[Ended<'_>], remarks: &[String]) -> Vec<String> {
         .filter_map(|one| match &one.outcome {
             // What to do about it stands in the lane's own row.
             Outcome::LeftOut(why) => Some(format!("{} ({})", one.name, why.split(';').next().unwrap_or(why))),
-            Outcome::Ran(_) => None,
+            Outcome::Ran(report) if report.not_run.is_empty() => None,
+            Outcome::Ran(report) => Some(format!("part of {} ({})", one.name, report.not_run.join(", "))),
         })
         .collect();
     let left_out =
@@ -235,7 +251,7 @@ mod tests {
     #[test]
     fn only_ignored_tests_are_zero_tests() {
         let ignored = Tally { ignored: 5, ..Tally::default() };
-        assert!(Report::tests(ignored, None).judged().failure.is_some());
+        assert!(Report::tests(ignored, None).judged(LeftOut::Named, Vec::new()).failure.is_some());
     }
 
     #[test]
@@ -252,6 +268,22 @@ mod tests {
         let absent: [Lane<'_>; 1] = [lane(&|_| Ok(Outcome::LeftOut("no miri here".into())))];
         assert_eq!(run_all_or(LeftOut::Named, &setting, &absent, &[]), ExitCode::SUCCESS);
         assert_eq!(run_all_or(LeftOut::Failed, &setting, &absent, &[]), ExitCode::FAILURE);
+    }
+
+    #[test]
+    fn a_part_that_is_left_out_is_named_and_fails_where_everything_is_asked_for() {
+        let ws = Workspace::default();
+        let setting = Setting { ws: &ws, console: &Console::new(Show::Progress), named: false };
+        let partly: [Lane<'_>; 1] = [lane(&|setting| {
+            setting.console.not_run("no cmake");
+            Ok(Outcome::Ran(Report::tests(tally(1, 0), None)))
+        })];
+        assert_eq!(run_all_or(LeftOut::Named, &setting, &partly, &[]), ExitCode::SUCCESS);
+        assert_eq!(run_all_or(LeftOut::Failed, &setting, &partly, &[]), ExitCode::FAILURE);
+        let report = Report::tests(tally(1, 0), None).judged(LeftOut::Named, vec!["no cmake".into()]);
+        let ended = Ended { name: "x", took: Duration::from_secs(1), outcome: Outcome::Ran(report) };
+        let lines = summary(&[ended], &[]);
+        assert_eq!(lines.last().unwrap(), "1 passed, 0 failed; left out: part of x (no cmake)");
     }
 
     #[test]

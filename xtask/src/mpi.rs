@@ -12,7 +12,7 @@ use clap::ValueEnum;
 
 use crate::cargo::{answers, cargo};
 use crate::lane::{Outcome, Report, Setting};
-use crate::tally::Tally;
+use crate::tally::{SHOW_OUTPUT, Tally};
 use crate::workspace::Workspace;
 
 /// For which library, and what to do with it.
@@ -90,7 +90,13 @@ pub(crate) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
     if let Some(text) = missing() {
         return Ok(Outcome::LeftOut(text.to_owned()));
     }
-    let args = ["test", "--package", PACKAGE, "--", "--ignored", "--test-threads", "1"];
+    if std::env::var_os("CHIPCOMM_MPI_PREFIXES").is_none() {
+        let here = found();
+        for name in DEBIAN.into_iter().filter(|name| !here.contains(&PathBuf::from(name))) {
+            setting.console.not_run(&format!("there is no {name}"));
+        }
+    }
+    let args = ["test", "--package", PACKAGE, "--", "--ignored", "--test-threads", "1", SHOW_OUTPUT];
     let log = setting.console.run(&mut cargo(&setting.ws.root, args))?;
     Ok(Outcome::Ran(Report::tests(Tally::of(&log.lines), log.failure)))
 }

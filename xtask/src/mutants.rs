@@ -3,7 +3,7 @@
 //! The lists are `xtask/mutants/*.toml`. An entry names the promise that it breaks, the text that it replaces and the test that must
 //! then fail. `cargo xtask tidy` holds the lists in step with the code. This command applies one mutant after the other to a copy of
 //! the sources below the target folder, and runs its test there. A mutant survives when the test still passes: that promise is not
-//! tested. One whose judge needs a tool that is not installed is left out, and counts neither way. An invariant that no mutant breaks is in a
+//! tested. One whose judge needs a tool that is not installed is left out, and fails the command with `--all-judged` only. An invariant that no mutant breaks is in a
 //! list too, with the reason (`[[without]]`); `--list` prints both.
 
 mod list;
@@ -37,6 +37,9 @@ pub(crate) struct Args {
     /// Name them, and the invariants that have none with the reason, and run nothing
     #[arg(long)]
     list: bool,
+    /// A mutant that nobody can judge here, because a tool is not installed, is a failure
+    #[arg(long)]
+    all_judged: bool,
     /// Show what cargo and the tests print
     #[arg(short, long)]
     verbose: bool,
@@ -108,7 +111,8 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
     let (rejected, not) = (chosen.len() - unhappy.len(), unhappy.len() - left_out);
     let beside = if left_out > 0 { format!(", {left_out} left out") } else { String::new() };
     println!("{}: {rejected} rejected, {not} not{beside}", counted(chosen.len() as u64, "mutant"));
-    Ok(if not == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let failed = not > 0 || args.all_judged && left_out > 0;
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn row(mutant: &Mutant, fate: &Fate, seconds: f64) -> String {
@@ -279,6 +283,21 @@ mod tests {
             "running 0 tests\ntest result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out";
         assert!(matches!(fate_of(true, none), Fate::Broken(_)));
         assert!(matches!(fate_of(false, "error: no such program"), Fate::Broken(_)));
+    }
+
+    /// Hosted CI splits the lists over runners; one that no runner has would never be judged there.
+    #[test]
+    fn hosted_ci_has_every_list() {
+        let workflow = include_str!("../../.github/workflows/mutants.yml");
+        let block = workflow.lines().skip_while(|line| line.trim() != "crates:").skip(1);
+        let rows = block.map_while(|line| line.trim().strip_prefix("- "));
+        let mut hosted: Vec<&str> = rows.flat_map(str::split_whitespace).collect();
+        let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/mutants")).unwrap();
+        let mut lists: Vec<String> =
+            files.map(|file| file.unwrap().file_name().to_string_lossy().replace(".toml", "")).collect();
+        hosted.sort_unstable();
+        lists.sort_unstable();
+        assert_eq!(hosted, lists);
     }
 
     #[test]

@@ -63,6 +63,15 @@ pub(crate) fn test_line(line: &str) -> Option<(&str, &str)> {
     matches!(end, "ok" | "FAILED" | "ignored").then_some((name, end))
 }
 
+/// What has a test program print what its passing tests print, so that [`not_run`] sees it.
+pub(crate) const SHOW_OUTPUT: &str = "--show-output";
+
+/// Why a test that passed did not do what it is there for: `not run: why`, or pytest's `SKIPPED [1] file:line: why`.
+pub(crate) fn not_run(line: &str) -> Option<&str> {
+    let skipped = || line.strip_prefix("SKIPPED [")?.splitn(3, ':').nth(2);
+    line.strip_prefix("not run: ").or_else(skipped).map(str::trim)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,6 +103,14 @@ test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 4 filtered out; 
         assert_eq!(Tally::by_name(&lines(LOG), mutant), Tally { passed: 1, failed: 0, ignored: 0 });
         let others = Tally::by_name(&lines(LOG), |name| !mutant(name));
         assert_eq!(others, Tally { passed: 1, failed: 1, ignored: 1 });
+    }
+
+    #[test]
+    fn a_test_that_did_not_run_says_why() {
+        assert_eq!(not_run("not run: only root can do it"), Some("only root can do it"));
+        let skipped = "SKIPPED [2] tests/test_hosts.py:18: mpirun.mpich is not installed";
+        assert_eq!(not_run(skipped), Some("mpirun.mpich is not installed"));
+        assert_eq!(not_run("it was not run: x"), None);
     }
 
     #[test]

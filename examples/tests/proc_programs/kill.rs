@@ -140,7 +140,7 @@ fn f33_a_kernel_that_crashes_fails_the_program() {
 /// Ranks that a launcher starts; prints a line where it is not installed.
 fn under(launcher: &str, options: &[&str], known_as: &str) {
     if Command::new(launcher).arg("--version").output().is_err() {
-        println!("{launcher} is not installed; nothing was tested with it");
+        println!("not run: {launcher} is not installed");
         return;
     }
     let mut command = Command::new(launcher);

@@ -11,19 +11,31 @@ use crate::install;
 use crate::lane::{Outcome, Report, Setting};
 use crate::workspace::Member;
 
-/// Uses a call of the library and a type of its headers; a rank alone needs no peers.
+/// Uses a call of each header and a type; without a group the calls are refused with a text, and need no peers.
 const PROGRAM: &str = r#"
 #include <comm.h>
+#include <comm_coll.h>
 #include <comm_context.h>
 #include <stdio.h>
 int main(void) {
     struct CommContext context;
-    printf("%s %zu\n", comm_last_error() ? "linked" : "no text", sizeof context);
-    return 0;
+    int refused = comm_coll_barrier(0) != COMM_SUCCESS;
+    printf("%zu %s\n", sizeof context, comm_last_error());
+    return refused && comm_last_error()[0] ? 0 : 1;
 }
 "#;
-const CMAKE: &str = "cmake_minimum_required(VERSION 3.16)\nproject(user C)\n\
-    find_package(chipcomm 0.1 REQUIRED)\nadd_executable(user user.c)\ntarget_link_libraries(user chipcomm::sim)\n";
+const CMAKE: &str = "cmake_minimum_required(VERSION 3.16)\nproject(user C)\nfind_package(chipcomm 0.1 REQUIRED)\n\
+    foreach(library sim hccl)\n  add_executable(user-${library} user.c)\n\
+    \x20 target_link_libraries(user-${library} chipcomm::${library})\nendforeach()\n";
+/// What builds and runs it with each library: the tool that finds it, and the commands.
+const USERS: [(&str, &str); 3] = [
+    ("pkg-config", "cc user.c -o user-sim $(pkg-config --cflags --libs chipcomm-sim) && ./user-sim"),
+    ("pkg-config", "cc user.c -o user-hccl $(pkg-config --cflags --libs chipcomm-hccl) && ./user-hccl"),
+    (
+        "cmake",
+        "cmake -S . -B build -DCMAKE_PREFIX_PATH=$PWD/prefix && cmake --build build && ./build/user-sim && ./build/user-hccl",
+    ),
+];
 
 pub(super) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
     let packages: Vec<&Member> = setting.ws.members.iter().filter(|member| member.published).collect();
@@ -74,14 +86,9 @@ fn users(setting: &Setting<'_>) -> Result<(usize, Option<String>)> {
     std::fs::write(scratch.join("user.c"), PROGRAM).context("no scratch folder")?;
     std::fs::write(scratch.join("CMakeLists.txt"), CMAKE)?;
     let mut count = 0;
-    for (tool, script) in [
-        ("pkg-config", "cc user.c -o user $(pkg-config --cflags --libs chipcomm-sim) && ./user"),
-        (
-            "cmake",
-            "cmake -S . -B build -DCMAKE_PREFIX_PATH=$PWD/prefix && cmake --build build && ./build/user",
-        ),
-    ] {
+    for (tool, script) in USERS {
         if !answers(version_of(tool)) {
+            setting.console.not_run(&format!("{tool} is not installed"));
             continue;
         }
         count += 1;

@@ -5,7 +5,7 @@ use anyhow::Result;
 
 use crate::cargo::cargo;
 use crate::lane::{Outcome, Report, Setting};
-use crate::tally::Tally;
+use crate::tally::{SHOW_OUTPUT, Tally};
 
 /// Crate, program, test.
 const SLOW: &[(&str, &str, &str)] = &[
@@ -68,6 +68,7 @@ pub(super) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
             "--ignored",
             "--exact",
             test,
+            SHOW_OUTPUT,
         ];
         let log = setting.console.run(&mut cargo(&setting.ws.root, args))?;
         let here = Tally::of(&log.lines);

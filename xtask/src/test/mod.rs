@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use crate::cargo::cargo;
 use crate::console::{Console, Show};
 use crate::lane::{self, Lane, Outcome, Report, Setting};
-use crate::tally::Tally;
+use crate::tally::{SHOW_OUTPUT, Tally};
 use crate::workspace::{Member, Workspace};
 
 /// What to test.
@@ -71,7 +71,8 @@ pub(crate) fn lane(setting: &Setting<'_>, args: &Args) -> Result<Outcome> {
         .then(|| console.start(with_passed_on(&mut command(setting, args, &["--doc"]), args)))
         .transpose()?;
     let programs = programs::built(command(setting, args, &PROGRAMS)).and_then(|built| {
-        programs::run(console, &setting.ws.root, &built, &args.passed_on, environment(args))
+        let passed_on: Vec<String> = args.passed_on.iter().cloned().chain([SHOW_OUTPUT.to_owned()]).collect();
+        programs::run(console, &setting.ws.root, &built, &passed_on, environment(args))
     });
     let documentation = documentation.map(|started| console.finish(started)).transpose()?;
     let mut logs = programs?;

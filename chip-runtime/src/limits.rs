@@ -118,6 +118,9 @@ pub enum ScopeMode {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Runtime, RuntimeError, TaskArgs};
+    use deadline::Deadline;
+    use std::time::Duration;
 
     #[test]
     fn cr_1_impossible_limits_are_refused_by_name() {
@@ -134,5 +137,20 @@ mod tests {
         assert_eq!(FrontEnd::by_name("tensormap_and_ringbuffer"), Some(FrontEnd::Inferred));
         assert_eq!(FrontEnd::by_name("other"), None);
         assert_eq!(Limits::of_platform("a5sim").clusters, 36);
+    }
+
+    #[test]
+    fn f88_a_scope_that_fills_its_ring_ends_the_run_and_names_the_limit() {
+        let mut runtime = Runtime::new(Limits { slots: 8, ..Limits::default() }).unwrap();
+        let deadline = Deadline::after(Duration::from_secs(60)).unwrap();
+        let endless = runtime.run(FrontEnd::Inferred, deadline, |graph| {
+            graph.scope(ScopeMode::Auto, |graph| -> Result<(), RuntimeError> {
+                loop {
+                    graph.submit_dummy(&TaskArgs::new())?;
+                }
+            })
+        });
+        let text = endless.unwrap_err().to_string();
+        assert!(text.contains("8 slots") && text.contains("`slots`"), "{text}");
     }
 }

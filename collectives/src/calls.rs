@@ -87,11 +87,65 @@ impl Collectives<'_> {
     }
 
     /// Collects `input` of all ranks, in their order, in `output` of every rank.
+    ///
+    /// ```
+    /// # use collectives::{Collectives, Options};
+    /// # use comm_context::comm::{Membership, Timeout};
+    /// # use comm_sim::SimComm;
+    /// # type Error = Box<dyn std::error::Error + Send + Sync>;
+    /// # let path = std::env::temp_dir().join(format!("all-gather-{}", std::process::id()));
+    /// // What each of two ranks does.
+    /// let rank = |group: &Collectives<'_>| -> Result<(), Error> {
+    ///     let mine = [group.rank() as f32; 2];
+    ///     let mut all = [0.0; 4];
+    ///     group.all_gather(&mine, &mut all)?;
+    ///     assert_eq!(all, [0.0, 0.0, 1.0, 1.0]);
+    ///     Ok(())
+    /// };
+    /// # let join = |number: u32| -> Result<(), Error> {
+    /// #     let comm = SimComm::rendezvous(&path, Membership::new(number, 2)?, Timeout::DEFAULT)?;
+    /// #     let group = Collectives::new(&comm, Options::new())?;
+    /// #     rank(&group)?;
+    /// #     Ok(group.close()?)
+    /// # };
+    /// # std::thread::scope(|scope| {
+    /// #     let ranks: Vec<_> = (0..2).map(|number| scope.spawn({ let join = &join; move || join(number) })).collect();
+    /// #     ranks.into_iter().try_for_each(|rank| rank.join().unwrap())
+    /// # })?;
+    /// # Ok::<_, Error>(())
+    /// ```
     pub fn all_gather<I: Input + ?Sized>(&self, input: &I, output: &mut [I::Item]) -> Result<(), CollError> {
         self.run(self.requests().all_gather(input, output)?)
     }
 
     /// Collects `input` of all ranks, of which rank `r` gives `counts[r]` elements.
+    ///
+    /// ```
+    /// # use collectives::{Collectives, Options};
+    /// # use comm_context::comm::{Membership, Timeout};
+    /// # use comm_sim::SimComm;
+    /// # type Error = Box<dyn std::error::Error + Send + Sync>;
+    /// # let path = std::env::temp_dir().join(format!("all-gather-v-{}", std::process::id()));
+    /// // What each of two ranks does.
+    /// let rank = |group: &Collectives<'_>| -> Result<(), Error> {
+    ///     let mine = vec![group.rank() as i32; group.rank() + 1]; // [0] and [1, 1]
+    ///     let mut all = [-1; 3];
+    ///     group.all_gather_v(&mine, &mut all, &[1, 2])?;
+    ///     assert_eq!(all, [0, 1, 1]);
+    ///     Ok(())
+    /// };
+    /// # let join = |number: u32| -> Result<(), Error> {
+    /// #     let comm = SimComm::rendezvous(&path, Membership::new(number, 2)?, Timeout::DEFAULT)?;
+    /// #     let group = Collectives::new(&comm, Options::new())?;
+    /// #     rank(&group)?;
+    /// #     Ok(group.close()?)
+    /// # };
+    /// # std::thread::scope(|scope| {
+    /// #     let ranks: Vec<_> = (0..2).map(|number| scope.spawn({ let join = &join; move || join(number) })).collect();
+    /// #     ranks.into_iter().try_for_each(|rank| rank.join().unwrap())
+    /// # })?;
+    /// # Ok::<_, Error>(())
+    /// ```
     pub fn all_gather_v<I: Input + ?Sized>(
         &self,
         input: &I,
@@ -102,6 +156,33 @@ impl Collectives<'_> {
     }
 
     /// Combines `input` of all ranks, and leaves block `r` of the result in `output` of rank `r`.
+    ///
+    /// ```
+    /// # use collectives::{Collectives, Op, Options};
+    /// # use comm_context::comm::{Membership, Timeout};
+    /// # use comm_sim::SimComm;
+    /// # type Error = Box<dyn std::error::Error + Send + Sync>;
+    /// # let path = std::env::temp_dir().join(format!("reduce-scatter-{}", std::process::id()));
+    /// // What each of two ranks does.
+    /// let rank = |group: &Collectives<'_>| -> Result<(), Error> {
+    ///     let gradients = [1.0_f32, 2.0, 3.0, 4.0];
+    ///     let mut mine = [0.0; 2]; // half of the sum
+    ///     group.reduce_scatter(&gradients, &mut mine, Op::Sum)?;
+    ///     assert_eq!(mine, if group.rank() == 0 { [2.0, 4.0] } else { [6.0, 8.0] });
+    ///     Ok(())
+    /// };
+    /// # let join = |number: u32| -> Result<(), Error> {
+    /// #     let comm = SimComm::rendezvous(&path, Membership::new(number, 2)?, Timeout::DEFAULT)?;
+    /// #     let group = Collectives::new(&comm, Options::new())?;
+    /// #     rank(&group)?;
+    /// #     Ok(group.close()?)
+    /// # };
+    /// # std::thread::scope(|scope| {
+    /// #     let ranks: Vec<_> = (0..2).map(|number| scope.spawn({ let join = &join; move || join(number) })).collect();
+    /// #     ranks.into_iter().try_for_each(|rank| rank.join().unwrap())
+    /// # })?;
+    /// # Ok::<_, Error>(())
+    /// ```
     pub fn reduce_scatter<I: Input + ?Sized>(
         &self,
         input: &I,
@@ -139,6 +220,34 @@ impl Collectives<'_> {
     }
 
     /// Sends block `r` of `input` to rank `r`, and collects what all send here, in their order, in `output`.
+    ///
+    /// ```
+    /// # use collectives::{Collectives, Options};
+    /// # use comm_context::comm::{Membership, Timeout};
+    /// # use comm_sim::SimComm;
+    /// # type Error = Box<dyn std::error::Error + Send + Sync>;
+    /// # let path = std::env::temp_dir().join(format!("all-to-all-{}", std::process::id()));
+    /// // What each of two ranks does.
+    /// let rank = |group: &Collectives<'_>| -> Result<(), Error> {
+    ///     let me = group.rank() as i32;
+    ///     let to_each = [10 * me, 10 * me + 1]; // for rank 0, for rank 1
+    ///     let mut from_each = [0; 2];
+    ///     group.all_to_all(&to_each, &mut from_each)?;
+    ///     assert_eq!(from_each, [me, 10 + me]);
+    ///     Ok(())
+    /// };
+    /// # let join = |number: u32| -> Result<(), Error> {
+    /// #     let comm = SimComm::rendezvous(&path, Membership::new(number, 2)?, Timeout::DEFAULT)?;
+    /// #     let group = Collectives::new(&comm, Options::new())?;
+    /// #     rank(&group)?;
+    /// #     Ok(group.close()?)
+    /// # };
+    /// # std::thread::scope(|scope| {
+    /// #     let ranks: Vec<_> = (0..2).map(|number| scope.spawn({ let join = &join; move || join(number) })).collect();
+    /// #     ranks.into_iter().try_for_each(|rank| rank.join().unwrap())
+    /// # })?;
+    /// # Ok::<_, Error>(())
+    /// ```
     pub fn all_to_all<I: Input + ?Sized>(&self, input: &I, output: &mut [I::Item]) -> Result<(), CollError> {
         self.run(self.requests().all_to_all(input, output)?)
     }

@@ -169,9 +169,8 @@ fn co_3_two_ranks_whose_first_calls_differ_name_both() {
 }
 
 // CO-3, CO-5, CO-6
-// F85
 #[test]
-fn different_calls_are_an_error_that_names_both_on_every_rank() {
+fn f85_different_calls_are_an_error_that_names_both_on_every_rank() {
     all_mismatch(&[(2, 40), (3, 5), (8, 1)]);
 }
 

@@ -61,6 +61,16 @@ impl SimComm {
     ///
     /// Each rank has addresses for its windows: as `CHIPCOMM_WINDOW_SPACE` says, else 64 GiB or what this process may
     /// have.
+    ///
+    /// ```
+    /// # use comm_sim::{CommError, Communicator, SimComm, Timeout};
+    /// let prepared = SimComm::prepare_group(1)?;
+    /// // In each child, after the fork, with its own rank:
+    /// let comm = SimComm::join(&prepared, 0, Timeout::DEFAULT)?;
+    /// comm.barrier(Timeout::DEFAULT)?;
+    /// Box::new(comm).destroy(Timeout::DEFAULT)?;
+    /// # Ok::<_, CommError>(())
+    /// ```
     pub fn prepare_group(nranks: u32) -> Result<Prepared, CommError> {
         Self::prepare_group_with(nranks, None)
     }

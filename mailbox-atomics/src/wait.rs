@@ -84,6 +84,20 @@ impl<'a> Wait<'a> {
     }
 
     /// Ends with [`WaitError::Aborted`] when `abort` is raised.
+    ///
+    /// ```
+    /// # use deadline::Deadline;
+    /// use mailbox_atomics::{StickyWord, Wait, WaitError, WordU64};
+    /// # use std::{num::NonZeroU32, time::Duration};
+    ///
+    /// let (word, abort) = (WordU64::new(0), StickyWord::new());
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| abort.raise(NonZeroU32::MIN));
+    ///     let wait = Wait::until(Deadline::after(Duration::from_secs(60)).unwrap()).abort_on(&abort);
+    ///     let ended = wait.on(&word, None, |value| (value > 0).then_some(value));
+    ///     assert!(matches!(ended, Err(WaitError::Aborted { .. })));
+    /// });
+    /// ```
     #[inline]
     pub fn abort_on(mut self, abort: &'a StickyWord) -> Self {
         self.abort = Some(abort);

@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 static ASKED: AtomicBool = AtomicBool::new(false);
 
 /// MA-3
-// F92
 #[test]
-fn a_wait_without_watch_or_abort_ends_when_the_process_is_interrupted() {
+fn f92_a_wait_without_watch_or_abort_ends_when_the_process_is_interrupted() {
     let region = Region::create("interrupt", 4096).unwrap();
     let word = region.words::<WordI32>(0).unwrap();
     interrupt_waits(|| ASKED.load(Ordering::Relaxed));

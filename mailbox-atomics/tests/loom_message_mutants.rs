@@ -19,9 +19,9 @@ macro_rules! mutants {
 }
 
 mutants! {
-    mutant_relaxed_message_publish: MessagePublish breaks
+    mutant_f30_relaxed_message_publish: MessagePublish breaks
         check a_copy_is_whole_while_the_slot_is_used_again with "words of another";
-    mutant_relaxed_message_observe: MessageObserve breaks
+    mutant_f30_relaxed_message_observe: MessageObserve breaks
         check a_copy_is_whole_while_the_slot_is_used_again with "words of another";
     mutant_stamp_stays_valid_while_words_change: MessageInvalidated breaks
         check a_copy_is_whole_while_the_slot_is_used_again with "words of another";

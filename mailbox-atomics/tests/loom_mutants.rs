@@ -30,9 +30,9 @@ macro_rules! mutants {
 
 // MA-1: what is published is visible.
 mutants! {
-    mutant_relaxed_publish: PublishStore
+    mutant_f30_relaxed_publish: PublishStore
         breaks check payload_before_state with RACE;
-    mutant_relaxed_observe: ObserveLoad
+    mutant_f30_relaxed_observe: ObserveLoad
         breaks check payload_before_state with RACE;
 }
 

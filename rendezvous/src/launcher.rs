@@ -54,6 +54,17 @@ fn accepted() -> String {
 }
 
 /// The rank that the launcher of this process gave it.
+///
+/// ```
+/// # use comm_context::comm::Membership;
+/// // Alone, when no launcher started this process.
+/// let me = match rendezvous::from_launcher() {
+///     Ok(launched) => launched.membership,
+///     Err(rendezvous::LauncherError::NotLaunched) => Membership::new(0, 1)?,
+///     Err(wrong) => return Err(wrong.into()),
+/// };
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 pub fn from_launcher() -> Result<Launched, LauncherError> {
     from(variable)
 }

@@ -341,10 +341,9 @@ fn a_dead_chip_is_reported_while_the_other_waits_for_its_signal() {
     assert!(text(&failure).contains("SIGKILL") && took < Duration::from_secs(10), "{took:?}: {failure}");
 }
 
-// F87
 #[test]
 #[serial]
-fn chips_that_wait_for_each_other_end_with_a_proof() {
+fn f87_chips_that_wait_for_each_other_end_with_a_proof() {
     if support::platform() != Platform::Sim {
         return;
     }

@@ -2,7 +2,7 @@
 
 mod aarch64;
 mod advisories;
-mod guides;
+pub(crate) mod guides;
 mod layer;
 mod licences;
 mod loom;

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
 use crate::cargo::{answers, cargo};
+use crate::ci::guides;
 use crate::lane::{Outcome, Report, Setting};
 use crate::tally::{SHOW_OUTPUT, Tally};
 use crate::workspace::Workspace;
@@ -85,7 +86,7 @@ fn archive(ws: &Workspace) -> PathBuf {
     ws.target.join("release/libchipcomm_mpi.a")
 }
 
-/// The same, and its tests, as a lane of `ci`. Left out where there is no MPI.
+/// The same, its tests, and the commands of its guide, as a lane of `ci`. Left out where there is no MPI.
 pub(crate) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
     if let Some(text) = missing() {
         return Ok(Outcome::LeftOut(text.to_owned()));
@@ -98,7 +99,11 @@ pub(crate) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
     }
     let args = ["test", "--package", PACKAGE, "--", "--ignored", "--test-threads", "1", SHOW_OUTPUT];
     let log = setting.console.run(&mut cargo(&setting.ws.root, args))?;
-    Ok(Outcome::Ran(Report::tests(Tally::of(&log.lines), log.failure)))
+    let mut report = Report::tests(Tally::of(&log.lines), log.failure);
+    if report.failure.is_none() {
+        report.failure = guides::follow(setting, "mpi")?.1;
+    }
+    Ok(Outcome::Ran(report))
 }
 
 /// What to say where there is no MPI, without which its tests pass and show nothing.

@@ -217,3 +217,18 @@ fn fill(
     args.launch.block_num = 1;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f89_another_version_is_refused_before_the_object_is_opened() {
+        for version in ["pto2-2026-09", "", "PTO2-2026-08"] {
+            let error = Orchestration::load(Path::new("missing.so"), None, version).err();
+            assert!(matches!(&error, Some(LoadError::Version { given }) if given == version), "{error:?}");
+        }
+        let error = Orchestration::load(Path::new("missing.so"), None, VERSION).err();
+        assert!(matches!(&error, Some(LoadError::File { .. })), "{error:?}");
+    }
+}

@@ -325,6 +325,35 @@ impl Engine<'_> {
 
 impl Collectives<'_> {
     /// The plan of a schedule of the library for this group; made once, and kept.
+    ///
+    /// ```
+    /// # use collectives::{Collectives, Op, Options, Passing};
+    /// # use comm_context::comm::{Membership, Timeout};
+    /// # use comm_sim::SimComm;
+    /// # type Error = Box<dyn std::error::Error + Send + Sync>;
+    /// # let path = std::env::temp_dir().join(format!("plan-{}", std::process::id()));
+    /// // What each of three ranks does.
+    /// let rank = |group: &Collectives<'_>| -> Result<(), Error> {
+    ///     let ring = group.plan("ring_accumulate", Passing::Reference)?;
+    ///     let mut sums = vec![group.rank() as f32; 1000];
+    ///     group.run_plan(&ring, &mut sums, Some(Op::Sum))?;
+    ///     assert_eq!(sums, [3.0; 1000]);
+    ///     // A name that there is none of is refused before a peer knows of it.
+    ///     assert!(group.plan("rings", Passing::Reference).is_err());
+    ///     Ok(())
+    /// };
+    /// # let join = |number: u32| -> Result<(), Error> {
+    /// #     let comm = SimComm::rendezvous(&path, Membership::new(number, 3)?, Timeout::DEFAULT)?;
+    /// #     let group = Collectives::new(&comm, Options::new())?;
+    /// #     rank(&group)?;
+    /// #     Ok(group.close()?)
+    /// # };
+    /// # std::thread::scope(|scope| {
+    /// #     let ranks: Vec<_> = (0..3).map(|number| scope.spawn({ let join = &join; move || join(number) })).collect();
+    /// #     ranks.into_iter().try_for_each(|rank| rank.join().unwrap())
+    /// # })?;
+    /// # Ok::<_, Error>(())
+    /// ```
     pub fn plan(&self, name: &str, passing: Passing) -> Result<Plan, CollError> {
         let ranks = self.nranks() as u32;
         Ok(self.enter()?.runner.plans.get(name, ranks, passing)?)

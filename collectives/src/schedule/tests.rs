@@ -167,9 +167,8 @@ fn listed(program: &dyn Program, change: impl Fn(u32, Vec<Op>) -> Vec<Op>) -> Li
 }
 
 // PL-1
-// F86
 #[test]
-fn a_schedule_with_one_operation_dropped_doubled_or_misdirected_is_refused_at_every_rank_count() {
+fn f86_a_schedule_with_one_operation_dropped_doubled_or_misdirected_is_refused_at_every_rank_count() {
     let moves = |op: &Op| !matches!(op, Op::Copy { .. } | Op::Store { .. });
     for ranks in 2..=64_u32 {
         let names = ["direct_one_shot", "direct_two_shot", "ring_reduce_scatter_allgather", "tree_allreduce"];

@@ -18,6 +18,19 @@ impl Group {
     /// When a member failed, every member gets an error: its own, if it failed itself, else
     /// [`CommError::PeerFailed`] with the first member that did. Otherwise like [`exchange`](Self::exchange).
     ///
+    /// ```
+    /// # use comm_context::comm::{CommError, Membership, Phase, Timeout};
+    /// use rendezvous::{Group, Tag};
+    /// # let path = std::env::temp_dir().join(format!("results-{}", std::process::id()));
+    /// # let group = Group::rendezvous(&path, Membership::new(0, 1)?, 1 << 20, Timeout::DEFAULT)?;
+    /// let step = group.step(Phase::Barrier, Timeout::DEFAULT)?;
+    /// let made: Result<Vec<u8>, CommError> = Ok(b"handle".to_vec()); // what this rank has for the others
+    /// let handles = group.exchange_results(&step, Tag { kind: 1, id: 1 }, &[0], made)?;
+    /// assert_eq!(handles, [b"handle"]);
+    /// # drop(step);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Panics
     /// When the payload has more than [`RESULT_BYTES`].
     pub fn exchange_results(

@@ -190,9 +190,8 @@ proptest! {
     }
 }
 
-// F86
 #[test]
-fn a_ring_that_sends_too_much_names_the_cycle_and_the_smallest_slot_count() {
+fn f86_a_ring_that_sends_too_much_names_the_cycle_and_the_smallest_slot_count() {
     let rank = [vec![send(Dir::E); 5], vec![recv(Dir::W); 5]].concat();
     let program = listed(vec![rank; 3]);
     let Err(ProofError::Deadlock(deadlock)) = prove(&program, 4, CreditPoint::LastUse) else { panic!() };

@@ -543,3 +543,26 @@ fn the_guide_shows_the_kernel_of_the_example() {
     let end = start + example[start..].find("\n}\n").unwrap() + 3;
     assert!(guide.contains(&example[start..end]));
 }
+
+#[test]
+fn the_guide_shows_the_text_of_a_mistake() {
+    let line = line!() + 4;
+    // As far apart as in the example, with another number format.
+    let wrong = |pe: &Pe| {
+        let mine = pe.tensor();
+        pe.send(Dir::E, &mine);
+        let format = DType::F32;
+        let tile = pe.recv(Dir::W, mine.shape(), format);
+        let _ = &tile + &tile;
+    };
+    let error = Kernel::new("ring", 64, &[32], DType::F16).record(wrong).unwrap_err().to_string();
+    let in_example = |text: String, at: u32| {
+        text.replace(&format!("kernels.rs:{}", line + at), &format!("kernel_ring.rs:{}", 15 + at))
+    };
+    let text = in_example(in_example(error, 0), 2);
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let guide = words(include_str!("../../../docs/guide-pe-kernels.md"));
+    assert!(guide.contains(&words(&text)), "{text}");
+    let example: Vec<&str> = include_str!("../examples/kernel_ring.rs").lines().collect();
+    assert!(example[14].contains("pe.send(") && example[16].contains("pe.recv("));
+}

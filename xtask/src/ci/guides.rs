@@ -5,12 +5,16 @@
 //! `console run` has commands that must succeed, `console run exit=3` some of which the last ends with that code; a `text`
 //! block right behind it has lines that they print, in that order. `…` in such a line stands for anything. Numbers of processes,
 //! addresses and times are not compared, nor is the number of spaces.
+//!
+//! Commands are typed by the lane `readme`, those of a block `console run lane=mpi` by the lane `mpi`. A block with
+//! `needs=PROGRAM` is passed over where that program is not installed.
 
 use std::fmt::Write as _;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::cargo::answers;
 use crate::lane::Setting;
 use crate::workspace::Workspace;
 
@@ -18,12 +22,15 @@ use crate::workspace::Workspace;
 #[derive(Debug, PartialEq, Eq)]
 enum Step<'t> {
     File { path: &'t str, text: String },
-    Commands { lines: Vec<&'t str>, exit: i32 },
+    Commands { lines: Vec<&'t str>, exit: i32, lane: &'t str, needs: Option<&'t str> },
     Prints { lines: Vec<&'t str> },
 }
 
-/// The guides: pages of `docs` that have commands to run, by name.
-fn pages(ws: &Workspace) -> Result<Vec<(String, String)>> {
+/// The lane that types the commands of a block which names none.
+pub(super) const LANE: &str = "readme";
+
+/// The guides: pages of `docs` that have commands for the lane, by name.
+fn pages(ws: &Workspace, lane: &str) -> Result<Vec<(String, String)>> {
     let folder = ws.root.join("docs");
     let entries = std::fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?;
     let mut pages = Vec::new();
@@ -35,26 +42,32 @@ fn pages(ws: &Workspace) -> Result<Vec<(String, String)>> {
             pages.push((name, text));
         }
     }
-    pages.retain(|(_, text)| steps(text).iter().any(|step| matches!(step, Step::Commands { .. })));
+    let here = |step: &Step<'_>| matches!(step, Step::Commands { lane: of, .. } if *of == lane);
+    pages.retain(|(_, text)| steps(text).iter().any(here));
     pages.sort();
     Ok(pages)
 }
 
-/// Follows every guide. How many commands it typed, and the first thing that was not as the page says.
-pub(super) fn follow(setting: &Setting<'_>) -> Result<(usize, Option<String>)> {
+/// Follows every guide, as far as the lane goes. How many commands it typed, and the first thing that was not as the page says.
+pub(crate) fn follow(setting: &Setting<'_>, lane: &str) -> Result<(usize, Option<String>)> {
     let (mut count, mut failure) = (0, None);
-    for (name, text) in pages(setting.ws)? {
-        let mut printed = Vec::new();
+    for (name, text) in pages(setting.ws, lane)? {
+        // Of the last block of commands; none where that was passed over.
+        let mut printed = None;
         for step in steps(&text) {
             let wrong = match step {
                 Step::File { path, text } => write(setting.ws, path, &text).map(|()| None)?,
-                Step::Commands { lines, exit } => {
+                Step::Commands { lane: of, needs, .. } if of != lane || needs.is_some_and(is_missing) => {
+                    printed = None;
+                    None
+                }
+                Step::Commands { lines, exit, .. } => {
                     count += lines.len();
                     let (output, wrong) = type_in(setting, &lines, exit)?;
-                    printed = output;
+                    printed = Some(output);
                     wrong
                 }
-                Step::Prints { lines } => missing(&lines, &printed),
+                Step::Prints { lines } => printed.as_ref().and_then(|printed| missing(&lines, printed)),
             };
             if let Some(wrong) = wrong {
                 setting.console.line(&format!("docs/{name}: {wrong}"));
@@ -65,12 +78,26 @@ pub(super) fn follow(setting: &Setting<'_>) -> Result<(usize, Option<String>)> {
     Ok((count, failure))
 }
 
+fn is_missing(program: &str) -> bool {
+    let mut command = Command::new(program);
+    command.arg("--version");
+    !answers(command)
+}
+
 fn write(ws: &Workspace, path: &str, text: &str) -> Result<()> {
     let path = ws.root.join(path);
     let written =
         path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::write(&path, text));
     written.with_context(|| format!("cannot write {}", path.display()))
 }
+
+/// What Open MPI asks of a machine on which CI runs as root, with fewer cores than a page has ranks.
+const MACHINE_OF_CI: [(&str, &str); 4] = [
+    ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
+    ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+    ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
+    ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"),
+];
 
 /// Types the lines into one shell, which ends at the first that fails.
 fn type_in(setting: &Setting<'_>, lines: &[&str], exit: i32) -> Result<(Vec<String>, Option<String>)> {
@@ -79,6 +106,7 @@ fn type_in(setting: &Setting<'_>, lines: &[&str], exit: i32) -> Result<(Vec<Stri
     let mut command = Command::new("sh");
     command.args(["-c", script, "sh", &lines.join("\n"), &exit.to_string()]);
     command.current_dir(&setting.ws.root).env("CARGO_TERM_COLOR", "never");
+    command.envs(MACHINE_OF_CI);
     let ended = setting.console.run_unseen(&mut command)?;
     let last = lines.last().copied().unwrap_or_default();
     let wrong = ended.failure.map(|_| format!("does not end with {exit}: {last}"));
@@ -86,7 +114,7 @@ fn type_in(setting: &Setting<'_>, lines: &[&str], exit: i32) -> Result<(Vec<Stri
 }
 
 /// The first line of the page that was not printed behind the ones before it.
-fn missing(lines: &[&str], printed: &[String]) -> Option<String> {
+pub(super) fn missing(lines: &[&str], printed: &[String]) -> Option<String> {
     let printed: Vec<String> = printed.iter().map(|line| plain(line)).collect();
     let mut from = 0;
     for line in lines {
@@ -161,7 +189,8 @@ fn steps(text: &str) -> Vec<Step<'_>> {
             steps.push(Step::File { path, text: block.join("\n") + "\n" });
         } else if now_ran {
             let exit = value("exit=").and_then(|code| code.parse().ok()).unwrap_or(0);
-            steps.push(Step::Commands { lines: block, exit });
+            let lane = value("lane=").unwrap_or(LANE);
+            steps.push(Step::Commands { lines: block, exit, lane, needs: value("needs=") });
         } else if ran && words == ["text"] {
             steps.push(Step::Prints { lines: block });
         }
@@ -175,15 +204,16 @@ mod tests {
     use super::*;
 
     const PAGE: &str = "# Title\n\n```cpp file=target/a.cpp\nint a;\n```\n\n```console run\nmake a   # it\n./a\n```\n\n\
-        ```text\na: done\n```\n\n```text\na picture\n```\n```console run exit=3\n./a -1\n```\nSee:\n```text\nnot this\n```\n```console\nnot this\n```\n```text\nx\n```\n";
+        ```text\na: done\n```\n\n```text\na picture\n```\n```console run exit=3 lane=mpi needs=cc\n./a -1\n```\nSee:\n```text\nnot this\n```\n```console\nnot this\n```\n```text\nx\n```\n";
 
     #[test]
     fn a_page_is_files_commands_and_what_they_print() {
+        let lines = vec!["make a   # it", "./a"];
         let expected = [
             Step::File { path: "target/a.cpp", text: "int a;\n".into() },
-            Step::Commands { lines: vec!["make a   # it", "./a"], exit: 0 },
+            Step::Commands { lines, exit: 0, lane: LANE, needs: None },
             Step::Prints { lines: vec!["a: done"] },
-            Step::Commands { lines: vec!["./a -1"], exit: 3 },
+            Step::Commands { lines: vec!["./a -1"], exit: 3, lane: "mpi", needs: Some("cc") },
         ];
         assert_eq!(steps(PAGE), expected);
     }
@@ -202,12 +232,29 @@ mod tests {
         assert!(missing(&["one", "two"], &printed).is_none() && missing(&["two", "one"], &printed).is_some());
     }
 
+    /// Guides whose code a test of the Python package runs, since it needs that package.
+    const IN_PYTEST: [(&str, &str); 2] = [
+        ("guide-hosts.md", include_str!("../../../bindings/python/tests/test_hosts.py")),
+        ("guide-python.md", include_str!("../../../bindings/python/tests/test_guide.py")),
+    ];
+
     #[test]
-    fn the_guides_for_newcomers_have_commands() {
-        let pages = pages(&Workspace::load().unwrap()).unwrap();
-        let names: Vec<&str> = pages.iter().map(|(name, _)| name.as_str()).collect();
-        for guide in ["guide-first-kernel.md", "guide-graphs.md", "guide-hardware.md"] {
-            assert!(names.contains(&guide), "{guide} has no command: {names:?}");
+    fn the_code_of_every_guide_is_run() {
+        let ws = Workspace::load().unwrap();
+        let typed: Vec<_> = [LANE, "mpi"].iter().flat_map(|lane| pages(&ws, lane).unwrap()).collect();
+        let mut guides = 0;
+        for entry in std::fs::read_dir(ws.root.join("docs")).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            if !name.starts_with("guide-") {
+                continue;
+            }
+            guides += 1;
+            let in_pytest = IN_PYTEST.iter().any(|(page, test)| *page == name && test.contains(page));
+            assert!(
+                in_pytest || typed.iter().any(|(page, _)| *page == name),
+                "{name} has no `console run` block, and no test that runs its code"
+            );
         }
+        assert!(guides > 8, "{guides}");
     }
 }

@@ -1,4 +1,5 @@
-//! The `readme` lane: the README's own `cargo run` commands, as a newcomer would type them, and the guides.
+//! The `readme` lane: the README's own `cargo run` commands, as a newcomer would type them, what they print beside what it
+//! shows, and the guides.
 
 use anyhow::{Context, Result};
 
@@ -6,18 +7,27 @@ use crate::cargo::cargo;
 use crate::ci::guides;
 use crate::lane::{Outcome, Report, Setting};
 
-/// Runs every `cargo run` line of the README's code blocks, and follows the guides.
+/// Runs every `cargo run` line of the README's code blocks, compares what they print, and follows the guides.
 pub(super) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
     let file = setting.ws.root.join("README.md");
     let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-    let (mut count, mut failure) = (0, None);
+    let (mut count, mut failure, mut printed) = (0, None, Vec::new());
     for words in commands(&text) {
         let ended = setting.console.run(&mut cargo(&setting.ws.root, words.iter().copied()))?;
         failure = failure.or(ended.failure.map(|why| format!("`cargo {}`: {why}", words.join(" "))));
+        printed.extend(ended.lines);
         count += 1;
     }
-    let (typed, wrong) = guides::follow(setting)?;
+    let unlike = guides::missing(&shown(&text), &printed).map(|wrong| format!("README.md: {wrong}"));
+    failure = failure.or(unlike);
+    let (typed, wrong) = guides::follow(setting, guides::LANE)?;
     Ok(Outcome::Ran(Report::checks(count + typed, "command", failure.or(wrong))))
+}
+
+/// The lines of the page's `text` blocks: what its commands print, in their order.
+fn shown(text: &str) -> Vec<&str> {
+    let blocks = text.split("```text\n").skip(1).map(|rest| rest.split("```").next().unwrap_or(rest));
+    blocks.flat_map(str::lines).collect()
 }
 
 /// What follows `cargo` in lines that begin with `cargo run`, where a `#` begins a comment. Commands for a
@@ -49,5 +59,6 @@ mod tests {
         let ws = crate::workspace::Workspace::load().unwrap();
         let text = std::fs::read_to_string(ws.root.join("README.md")).unwrap();
         assert!(commands(&text).any(|words| words == ["run", "--release"]));
+        assert!(shown(&text).iter().any(|line| line.starts_with("allreduce: right on 2 chips")));
     }
 }

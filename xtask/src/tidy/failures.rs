@@ -1,6 +1,7 @@
 //! docs/FAILURES.md and the tests in step. A row `| F02 | … | … | crates |` describes a class of failures;
-//! a test is about it when it is named after it (`fn f02_…`, `fn f01_f02_…`) or a comment of its file cites
-//! it. The last cell lists the crates with such tests, or says `not tested: why`.
+//! a test is about it when it is named after it (`fn f02_…`, `fn f01_f02_…`, `mutant_f02_…`, `def test_f02_…`)
+//! or a comment of its file cites it; at least one is named. The last cell lists the crates with such tests, or
+//! says `not tested: why`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,8 +23,11 @@ pub(super) fn in_step(tree: &Tree<'_>) -> Vec<Finding> {
         }
     }
     let mut tested: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    let python = tree.files.iter().filter(|(path, _)| path.ends_with(".py"));
+    let mut with_name: BTreeSet<String> = python.flat_map(|(_, text)| named(text)).collect();
     for (path, text) in tree.rust().filter(|(path, _)| *path != EXCEPT) {
         let tests = &text[tests_begin(path, text)..];
+        with_name.extend(named(tests));
         for id in named(tests).chain(cited(path, tests).map(str::to_owned)) {
             if !rows.contains_key(id.as_str()) {
                 findings.push(format!("{path} tests {id}, which has no row in {FILE}"));
@@ -45,6 +49,10 @@ pub(super) fn in_step(tree: &Tree<'_>) -> Vec<Finding> {
             [] if reason => {}
             [] => findings
                 .push(format!("{FILE}:{at}: no test is about {id}; write one, or `{NOT_TESTED}` and why")),
+            _ if !with_name.contains(id) => findings.push(format!(
+                "{FILE}:{at}: no test is named after {id}; begin the name of one with `{}_`",
+                id.to_lowercase()
+            )),
             _ if crates == expected.join(", ") => {}
             _ => findings.push(format!("{FILE}:{at}: {id} is tested in: {}", expected.join(", "))),
         }
@@ -63,9 +71,10 @@ fn is_id(word: &str) -> bool {
     word.len() == 3 && word.starts_with('F') && word[1..].chars().all(|c| c.is_ascii_digit())
 }
 
-/// Ids in the names of functions: `F01` and `F02` for `fn f01_f02_child_dies`.
+/// Ids in the names of functions: `F01` and `F02` for `fn f01_f02_child_dies`. Mutants are named in lists of a macro.
 fn named(text: &str) -> impl Iterator<Item = String> {
-    let names = text.split("fn f").skip(1).map(|rest| {
+    let starts = ["fn f", "mutant_f", "def test_f"].into_iter().flat_map(|start| text.split(start).skip(1));
+    let names = starts.map(|rest| {
         let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
         format!("F{}", rest[..end].to_uppercase())
     });
@@ -104,12 +113,18 @@ mod tests {
     }
 
     #[test]
-    fn a_row_and_its_test_pass_however_it_is_cited() {
+    fn a_row_and_its_test_pass_when_one_is_named_after_it() {
         assert_eq!(found(DOC, &[TEST]), Vec::<String>::new());
+        let cited = ("a/tests/proc_b.rs", "// F02\n#[test]\nfn dies() {}");
+        assert_eq!(found(DOC, &[TEST, cited]), Vec::<String>::new());
         assert_eq!(
-            found(DOC, &[("a/tests/proc_a.rs", "// F02\n#[test]\nfn dies() {}")]),
-            Vec::<String>::new()
+            found(DOC, &[cited]),
+            ["docs/FAILURES.md:3: no test is named after F02; begin the name of one with `f02_`"]
         );
+        let mutant = ("a/tests/loom_a.rs", "mutants! { mutant_f02_no_fence: Fence; }");
+        assert_eq!(found(DOC, &[mutant]), Vec::<String>::new());
+        let python = ("b/tests/test_a.py", "def test_f02_dies():");
+        assert_eq!(found(DOC, &[cited, python]), Vec::<String>::new());
         let second = ("a/src/b.rs", "#[cfg(test)]\nmod tests { fn f01_f02_both() {} }");
         let both = DOC.to_owned() + "| F01 | x | y | a |\n";
         assert_eq!(found(&both, &[second]), Vec::<String>::new());

@@ -1,10 +1,18 @@
 """Programs that use the torch backend, and what goes wrong in them."""
 
+import pathlib
 import subprocess
 import sys
 
 import pytest
 from ranks import BOTH, END, launch
+
+
+def test_the_program_of_the_guide():
+    page = (pathlib.Path(__file__).parents[4] / "docs/guide-python.md").read_text()
+    (program,) = [block for block in page.split("```") if block.startswith("python\n") and "chipcomm.torch" in block]
+    check = "x = torch.ones(3); dist.all_reduce(x); assert (x == dist.get_world_size()).all() and dist.get_backend() == 'chipcomm'\n"
+    launch(program.removeprefix("python\n") + check + END, 2)
 
 
 def test_messages_cross_and_come_from_anybody():

@@ -418,6 +418,26 @@ fn a_call_on_a_group_whose_member_has_died_names_it() {
     }
 }
 
+/// Rank 1 gives the group up while rank 0 waits for it, and lives on.
+#[test]
+fn co_4_a_peer_that_leaves_ends_the_waits_for_it() {
+    let ended = Ranks::start(2, |comm| {
+        let group = Collectives::new(&comm, Options::new().timeout(secs(30))).unwrap();
+        if comm.rank() == 1 {
+            std::thread::sleep(Duration::from_millis(500));
+            group.give_up("its own reasons");
+            std::thread::sleep(Duration::from_secs(3));
+            return "ok".to_owned();
+        }
+        match group.all_reduce(&mut [1.0_f32; 4000], Op::Sum) {
+            Err(CollError::Wait { cause: CommError::TimedOut { .. }, .. }) => "at the deadline".to_owned(),
+            Err(error) if error.to_string().contains("rank 1") => "ok".to_owned(),
+            other => format!("{other:?}"),
+        }
+    });
+    assert_eq!(ended.end()[0].1, "ok");
+}
+
 // CO-4
 #[test]
 fn an_abort_ends_a_wait() {

@@ -6,10 +6,13 @@ mod replay;
 mod support;
 
 use ccl_schedule::algo::{self, Shape};
-use collectives::{Collectives, Op, Passing, Plan, bf16, f16};
+use collectives::{CollError, Collectives, Op, Options, Passing, Plan, bf16, f16};
+use comm_context::comm::{CommError, Communicator};
 use ipcq_sim::config::DType;
 use replay::{Case, all_run};
-use support::{Number, Random, elements, in_comms, in_groups, options, same_bits};
+use std::num::NonZeroU32;
+use std::time::Duration;
+use support::{Number, Random, Ranks, elements, in_comms, in_groups, millis, options, same_bits, secs};
 
 const PASSINGS: [Passing; 3] = [Passing::Value { slots: 2 }, Passing::Value { slots: 4 }, Passing::Reference];
 
@@ -221,6 +224,40 @@ fn ranks_that_run_different_plans_name_both() {
                 .then_some(())
                 .ok_or(error)
         });
+    }
+}
+
+/// Rank 1 dies, comes too late, or is waited for when the run is aborted.
+// CO-4
+#[test]
+fn pl_4_deaths_deadlines_and_aborts_end_a_plan() {
+    for case in ["death", "deadline", "abort"] {
+        let ranks = Ranks::start(2, |comm| {
+            let within = if case == "deadline" { millis(300) } else { secs(60) };
+            let group = Collectives::new(&comm, Options::new().timeout(within)).unwrap();
+            let plan = group.plan("ring_accumulate", Passing::Reference).unwrap();
+            if comm.rank() == 1 {
+                if case == "death" {
+                    nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL).unwrap();
+                }
+                std::thread::sleep(Duration::from_secs(4));
+                return "ok".to_owned();
+            }
+            let ended = group.run_plan(&plan, &mut [1.0_f32; 1000], Some(Op::Sum));
+            let Err(CollError::Wait { cause, .. }) = &ended else { return format!("{ended:?}") };
+            let right = match cause {
+                CommError::PeerDied { rank: 1, .. } => case == "death",
+                CommError::TimedOut { missing, .. } => case == "deadline" && *missing == [1],
+                CommError::Aborted { .. } => case == "abort",
+                _ => false,
+            };
+            if right { "ok".to_owned() } else { format!("{ended:?}") }
+        });
+        if case == "abort" {
+            std::thread::sleep(Duration::from_millis(500));
+            ranks.prepared.halt(NonZeroU32::MIN);
+        }
+        assert_eq!(ranks.end()[0].1, "ok", "{case}");
     }
 }
 

@@ -321,6 +321,41 @@ fn part_survivor() {
     runtime.finalise().unwrap();
 }
 
+// CH-5: the vendor's barrier fails on rank 1, which goes on; rank 0 is inside it.
+#[test]
+fn ch_5_a_rank_whose_barrier_fails_is_named_to_the_others() {
+    let double = double("");
+    double.session.script("rank=1 HcclBarrier#1 return 21").unwrap();
+    let outputs = run_ranks(&double, "part_barrier_fails");
+    let [zero, one] = [&outputs[0], &outputs[1]].map(reported);
+    assert!(zero.contains("rank 1 ") && !zero.contains("has not come back"), "{zero}");
+    assert!(
+        one.contains("HcclBarrier returned 21") && one.contains("again: this communicator failed"),
+        "{one}"
+    );
+}
+
+#[test]
+#[ignore = "a part of ch_5_a_rank_whose_barrier_fails_is_named_to_the_others"]
+fn part_barrier_fails() {
+    let Some(rank) = my_rank() else { return };
+    let (_runtime, device) = open_device(rank);
+    let comm = join(&device, rank).unwrap();
+    let error = comm.barrier(within(25)).expect_err("rank 1 fails");
+    let again = comm.barrier(within(25)).expect_err("broken");
+    println!("\noutcome: {error}; again: {again}");
+    // Rank 1 lives until rank 0 has learnt of it, or has waited to its deadline.
+    let seen = std::path::PathBuf::from(std::env::var_os(PATH).unwrap()).with_extension("seen");
+    if rank == 0 {
+        std::fs::write(seen, "").unwrap();
+        return;
+    }
+    let end = Instant::now() + Duration::from_secs(60);
+    while !seen.exists() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 // F46: kernels poll a word on the device; the parent's word is in host memory.
 #[test]
 fn f46_f52_the_parents_words_are_copied_to_the_device() {

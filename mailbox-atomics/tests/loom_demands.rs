@@ -39,6 +39,7 @@ fn model_f51_two_that_announce_at_once_do_not_both_take() {
     check(two_that_announce_at_once_do_not_both_take);
 }
 
+/// MA-15
 #[test]
 fn mutant_f51_no_fence_after_announcing() {
     rejected(

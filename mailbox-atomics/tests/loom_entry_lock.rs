@@ -132,38 +132,45 @@ fn model_nobody_is_inside_a_closed_lock() {
 /// What loom says of two threads in the cell at once.
 const BOTH_INSIDE: &str = "Causality violation";
 
+/// MA-20: one at a time.
 #[test]
 fn mutant_owner_without_a_fence() {
     rejected("mutant_owner_without_a_fence", Site::OwnerFence, check, the_owner_and_another, BOTH_INSIDE);
 }
 
+/// MA-20: one at a time.
 #[test]
 fn mutant_owner_does_not_look_again() {
     let test = "mutant_owner_does_not_look_again";
     rejected(test, Site::OwnerLooksAgain, check, the_owner_and_another, BOTH_INSIDE);
 }
 
+/// MA-20: one at a time.
 #[test]
 fn mutant_revoker_without_a_barrier() {
     let test = "mutant_revoker_without_a_barrier";
     rejected(test, Site::RevokerFence, check, the_owner_and_another, BOTH_INSIDE);
 }
 
+/// MA-20: one at a time.
 #[test]
 fn mutant_revoker_does_not_look() {
     rejected("mutant_revoker_does_not_look", Site::RevokerLooks, check, the_owner_and_another, BOTH_INSIDE);
 }
 
+/// MA-20: one at a time.
 #[test]
 fn mutant_revoker_relaxed() {
     rejected("mutant_revoker_relaxed", Site::RevokerObserves, check, the_owner_and_another, BOTH_INSIDE);
 }
 
+/// MA-20: one at a time.
 #[test]
 fn mutant_owner_leaves_relaxed() {
     rejected("mutant_owner_leaves_relaxed", Site::OwnerLeaves, check, the_owner_and_another, BOTH_INSIDE);
 }
 
+/// MA-20: none once it is closed.
 #[test]
 fn mutant_left_before_it_is_closed() {
     let test = "mutant_left_before_it_is_closed";

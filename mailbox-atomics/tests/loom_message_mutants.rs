@@ -18,6 +18,7 @@ macro_rules! mutants {
     )+ };
 }
 
+// MA-10: a reader gets whole messages, and each once.
 mutants! {
     mutant_f30_relaxed_message_publish: MessagePublish breaks
         check a_copy_is_whole_while_the_slot_is_used_again with "words of another";

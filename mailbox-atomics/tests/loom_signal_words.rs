@@ -164,11 +164,16 @@ models! {
     check_bounded a_standing_is_copied_whole: model_a_standing_is_copied_whole;
 }
 
+// MA-18: every signal wakes its chip, and brings what was written before.
 mutants! {
     mutant_signal_that_notifies_nobody: SignalNotifies breaks check a_signal_wakes_its_chip with "deadlock";
     mutant_no_fence_after_a_signal: NotifyFence breaks check a_signal_wakes_its_chip with "deadlock";
     mutant_no_fence_before_a_sleep: ParkFence breaks check a_signal_wakes_its_chip with "deadlock";
     mutant_relaxed_signal: PublishStore breaks check a_signal_wakes_its_chip with "deadlock";
+}
+
+// MA-19: chips are found stuck only when none will ever signal again.
+mutants! {
     mutant_silent_signal: SignalNotifies breaks check a_signal_under_way_is_no_deadlock with "where there is none";
     mutant_doorbell_not_compared: DoorbellCompared breaks check a_signal_under_way_is_no_deadlock with "where there is none";
     mutant_doorbell_after_words: DoorbellBeforeWords breaks check a_signal_under_way_is_no_deadlock with "where there is none";

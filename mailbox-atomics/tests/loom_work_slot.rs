@@ -232,6 +232,7 @@ macro_rules! mutants {
     )+ };
 }
 
+// MA-22: work is done once, and one takes note of its end.
 mutants! {
     mutant_relaxed_work: WorkGiven breaks check there_and_back with "Causality violation";
     mutant_relaxed_look_for_work: WorkObserved breaks check there_and_back with "Causality violation";

@@ -238,6 +238,26 @@ fn exchanges_of_other_members_do_not_wait_for_each_other() {
 
 #[test]
 #[serial]
+fn rv_5_a_message_is_taken_once() {
+    // The same members and the same tag, again and again: each round has its own messages.
+    let (_prepared, children) = forked(3, |group| {
+        let me = group.membership().rank();
+        let step = group.step(Phase::AllocDomain, secs(60)).unwrap();
+        for round in 0..200_u32 {
+            let of = |rank: u32| [round.to_le_bytes(), rank.to_le_bytes()].concat();
+            let messages = group.exchange(&step, Tag { kind: 2, id: 7 }, &[0, 1, 2], &of(me));
+            let messages = messages.map_err(|error| format!("round {round}: {error}"))?;
+            if messages != [of(0), of(1), of(2)] {
+                return Err(format!("round {round}: {messages:?}"));
+            }
+        }
+        Ok(())
+    });
+    all_fine(children);
+}
+
+#[test]
+#[serial]
 fn f20_survivors_name_the_rank_that_was_killed_and_the_group_stays_broken() {
     // RV-6
     let (_prepared, mut children) = forked(4, |group| {

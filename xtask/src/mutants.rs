@@ -15,6 +15,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
+use crate::cargo::{answers, nightly};
 use crate::console::{Console, Show};
 use crate::lane::counted;
 use crate::python::Place;
@@ -71,7 +72,7 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
     if args.list {
         chosen.iter().for_each(|mutant| println!("{:<18} {}", mutant.judge.package, mutant.title()));
         let mut count = 0;
-        for Without { ids, why } in &all.without {
+        for Without { ids, why, .. } in &all.without {
             let ids: Vec<&str> = ids.iter().map(String::as_str).filter(|id| args.names(id)).collect();
             count += ids.len() as u64;
             if !ids.is_empty() {
@@ -163,13 +164,17 @@ impl Court<'_> {
         {
             return Ok(Fate::LeftOut(why.to_owned()));
         }
-        // With all features: some have the tests.
-        let mut select = vec!["test", "--package", self.ws.package(&judge.package), "--all-features"];
+        if judge.is_miri() {
+            return self.miri(judge);
+        }
+        let build = judge.build.flags();
+        let mut select = vec!["test", "--package", self.ws.package(&judge.package)];
+        select.extend(build.iter().map(String::as_str));
         select.extend(judge.target());
         let built = self.tree.cargo(&[&select[..], &["--no-run"]].concat(), None)?;
         self.show(&built);
         if judge.is_compiler() {
-            return Ok(if built.success { Fate::Survived } else { Fate::Rejected });
+            return Ok(fate_by_compiler(judge, &built));
         }
         if !built.success {
             return Ok(does_not_build(judge, &built));
@@ -182,6 +187,21 @@ impl Court<'_> {
             ended = self.tree.cargo(&select, Some(LONGEST_SLOW_TEST_S))?;
             self.show(&ended);
         }
+        Ok(fate(judge, &ended))
+    }
+
+    /// The same under miri, which needs no build of its own.
+    fn miri(&self, judge: &Judge) -> Result<Fate> {
+        let root = self.tree.root();
+        if !answers(nightly(root, ["miri", "--version"])) {
+            return Ok(Fate::LeftOut("miri is not installed".to_owned()));
+        }
+        let package = self.ws.package(&judge.package);
+        let args = ["miri", "test", "--package", package, "--lib", "--", &judge.filter];
+        let mut plain = nightly(root, args);
+        plain.env("CARGO_TARGET_DIR", self.tree.folder("miri"));
+        let ended = self.tree.run(&plain, None)?;
+        self.show(&ended);
         Ok(fate(judge, &ended))
     }
 
@@ -223,6 +243,16 @@ fn does_not_build(judge: &Judge, built: &Ended) -> Fate {
     Fate::Broken(format!("{judge} does not build: {}", why.map_or("", String::as_str)))
 }
 
+/// The compiler rejects a mutant with the error that the entry names, where it names one, such as E0308.
+fn fate_by_compiler(judge: &Judge, built: &Ended) -> Fate {
+    let expected = built.lines.iter().any(|line| line.contains(&format!("error[{}", judge.filter)));
+    match built.success {
+        true => Fate::Survived,
+        false if judge.filter.is_empty() || expected => Fate::Rejected,
+        false => does_not_build(judge, built),
+    }
+}
+
 /// Whether the test was not run because it is in a slow lane.
 fn is_slow(ended: &Ended) -> bool {
     let tally = Tally::of(&ended.lines);
@@ -259,10 +289,12 @@ fn fate(judge: &Judge, ended: &Ended) -> Fate {
 
 #[cfg(test)]
 mod tests {
+    use super::list::Build;
     use super::*;
 
     fn fate_of(success: bool, text: &str) -> Fate {
-        let judge = Judge { package: "a".into(), program: "lib".into(), filter: "x".into() };
+        let judge =
+            Judge { package: "a".into(), program: "lib".into(), filter: "x".into(), build: Build::default() };
         fate(&judge, &Ended { success, lines: text.lines().map(str::to_owned).collect() })
     }
 
@@ -301,6 +333,23 @@ mod tests {
     }
 
     #[test]
+    fn the_compiler_rejects_with_the_error_that_is_named() {
+        let of = |filter: &str, success, text: &str| {
+            let judge = Judge {
+                package: "a".into(),
+                program: "compiler".into(),
+                filter: filter.into(),
+                build: Build::default(),
+            };
+            fate_by_compiler(&judge, &Ended { success, lines: vec![text.to_owned()] })
+        };
+        assert_eq!(of("E0308", false, "error[E0308]: mismatched types"), Fate::Rejected);
+        assert_eq!(of("", false, "error: anything"), Fate::Rejected);
+        assert!(matches!(of("E0308", false, "error[E0425]: no such value"), Fate::Broken(_)));
+        assert_eq!(of("E0308", true, ""), Fate::Survived);
+    }
+
+    #[test]
     fn a_test_of_a_slow_lane_is_run_all_the_same() {
         let slow = |passed, ignored| {
             let line = format!(
@@ -314,7 +363,12 @@ mod tests {
     #[test]
     fn pytest_judges_by_what_it_ran() {
         let of = |success, text: &str| {
-            let judge = Judge { package: "python".into(), program: "pytest".into(), filter: "test_x".into() };
+            let judge = Judge {
+                package: "python".into(),
+                program: "pytest".into(),
+                filter: "test_x".into(),
+                build: Build::default(),
+            };
             fate_by_pytest(&judge, &Ended { success, lines: text.lines().map(str::to_owned).collect() })
         };
         let began = "collected 90 items / 89 deselected / 1 selected\n";

@@ -79,9 +79,50 @@ pub(crate) fn report_panic(panic: &PanicHookInfo<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Child, PANIC_EXIT_CODE};
+    use deadline::{Deadline, HowDied};
     use serial_test::serial;
+    use std::io::{Read, pipe};
+    use std::os::fd::AsFd;
+    use std::sync::Barrier;
+    use std::time::Duration;
 
-    /// CP-8
+    /// CP-8: a thread of the parent holds what the parent's hook and its standard error are locked by.
+    #[test]
+    #[serial]
+    fn f56_a_child_reports_a_panic_although_its_parents_locks_are_held() {
+        static HOOK: Mutex<()> = Mutex::new(());
+        let before = take_hook();
+        set_hook(Box::new(|_| drop(HOOK.lock())));
+        let ([held, let_go], (mut read, write)) = ([(); 2].map(|()| Barrier::new(2)), pipe().unwrap());
+        let end = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let locks = (HOOK.lock().unwrap(), std::io::stderr().lock());
+                held.wait();
+                let_go.wait();
+                drop(locks);
+            });
+            held.wait();
+            let body = || {
+                nix::unistd::dup2_stderr(&write).unwrap();
+                if is_forked_child() { panic!("on purpose") } else { 3 }
+            };
+            // SAFETY: the body makes system calls and panics.
+            let child = unsafe { Child::fork(&[write.as_fd()], body) }.unwrap();
+            let end = child.reap(Deadline::after(Duration::from_secs(20)).unwrap());
+            let_go.wait();
+            end.map(|end| (child.pid(), end))
+        });
+        set_hook(before);
+        drop(write);
+        let (pid, end) = end.expect("the child waits for a lock that nobody will release");
+        assert_eq!(end, HowDied::Exited(PANIC_EXIT_CODE));
+        let mut text = String::new();
+        read.read_to_string(&mut text).unwrap();
+        assert!(text.starts_with(&format!("[pid {pid}] ")) && text.contains("on purpose"), "{text}");
+        assert!(!is_forked_child());
+    }
+
     #[test]
     #[serial]
     fn f56_the_hook_of_the_parent_stays_and_is_wrapped_once() {

@@ -228,6 +228,7 @@ for closes in [True, False]:      # with nothing left that keeps the communicato
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
 group.all_reduce(x); assert (x == 2).all()
+if comm.rank: time.sleep(0.5)     # rank 0 waits, and looks whether rank 1 has left
 comm.barrier(); del w; group.close(); comm.close()
 """
     )

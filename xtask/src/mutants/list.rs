@@ -30,11 +30,29 @@ pub(crate) struct Mutant {
 pub(crate) struct Judge {
     /// The crate, or `python`.
     pub(crate) package: String,
-    /// `lib` for unit tests, the name of a file in `tests`, `compiler` where the code must not compile any more, or `pytest` for a test of
+    /// `lib` for unit tests, `miri` for those under miri, the name of a file in `tests`, `compiler` where the code must not compile any more, or `pytest` for a test of
     /// the Python package.
     pub(crate) program: String,
-    /// What the name of the test has in it.
+    /// What the name of the test has in it, or the error of the compiler.
     pub(crate) filter: String,
+    pub(crate) build: Build,
+}
+
+/// How the code is built that a test judges.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Build {
+    /// With these features only; with all of them where none are named, as some have the tests.
+    features: Option<Vec<String>>,
+}
+
+impl Build {
+    /// The flags of cargo.
+    pub(super) fn flags(&self) -> Vec<String> {
+        match &self.features {
+            None => vec!["--all-features".to_owned()],
+            Some(only) => vec!["--no-default-features".to_owned(), format!("--features={}", only.join(","))],
+        }
+    }
 }
 
 /// Numbered invariants that no mutant breaks.
@@ -44,6 +62,9 @@ pub(crate) struct Without {
     pub(crate) ids: Vec<String>,
     /// What stands in for a mutant, or why there is none.
     pub(crate) why: String,
+    /// Where tests named `mutant_…` are that break them instead: how the paths of their files begin. Each of `ids` is cited there,
+    /// beside such a test. A mutant of a list may break one of them too.
+    pub(crate) models: Option<String>,
 }
 
 /// What one file says.
@@ -71,9 +92,10 @@ struct Entry {
     file: String,
     from: String,
     to: String,
-    /// `PROGRAM NAME`, or `compiler`.
+    /// `PROGRAM NAME`, `compiler`, or `compiler ERROR`.
     test: String,
     package: Option<String>,
+    features: Option<Vec<String>>,
 }
 
 impl Mutant {
@@ -101,6 +123,11 @@ impl Judge {
         self.program == "compiler"
     }
 
+    /// Whether it is a unit test that miri runs, for what is undefined and not always wrong.
+    pub(crate) fn is_miri(&self) -> bool {
+        self.program == "miri"
+    }
+
     pub(crate) fn is_pytest(&self) -> bool {
         self.program == "pytest"
     }
@@ -108,7 +135,7 @@ impl Judge {
     /// The flags that select its program.
     pub(super) fn target(&self) -> Vec<&str> {
         match self.program.as_str() {
-            "lib" | "compiler" => vec!["--lib"],
+            "lib" | "miri" | "compiler" => vec!["--lib"],
             test => vec!["--test", test],
         }
     }
@@ -137,12 +164,13 @@ impl List {
 pub(crate) fn parse(name: &str, text: &str) -> Result<List> {
     let file: File = toml::from_str(text).with_context(|| format!("{FOLDER}/{name}.toml"))?;
     let mutants = file.mutant.into_iter().map(|entry| {
-        let Entry { breaks, what, file, from, to, test, package } = entry;
+        let Entry { breaks, what, file, from, to, test, package, features } = entry;
         let (program, filter) = test.split_once(' ').unwrap_or((&test, ""));
         let judge = Judge {
             package: package.unwrap_or_else(|| name.to_owned()),
             program: program.to_owned(),
             filter: filter.to_owned(),
+            build: Build { features },
         };
         Mutant { list: name.to_owned(), breaks, what, file, from, to, judge }
     });
@@ -193,6 +221,17 @@ mod tests {
         };
         assert!(one.is_of("a") && one.is_of("b") && !one.is_of("c"));
         assert!(parse("a", &format!("{ONE}tset = 'lib x'")).is_err());
+    }
+
+    #[test]
+    fn a_test_may_be_built_with_some_features() {
+        let of = |build: &str| {
+            let text = format!("{ONE}test = 'lib x'\n{build}");
+            parse("a", &text).unwrap().mutants.remove(0).judge.build.flags()
+        };
+        assert_eq!(of(""), ["--all-features"]);
+        assert_eq!(of("features = []"), ["--no-default-features", "--features="]);
+        assert_eq!(of("features = ['b', 'c']")[1], "--features=b,c");
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub(super) fn definitions<'a>(tree: &'a Tree<'_>) -> impl Iterator<Item = (&'a s
 }
 
 /// Every word of the form `AB-12`: two to four capitals, a hyphen, digits.
-fn ids(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn ids(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_'));
     words.filter(|word| {
         let Some((prefix, number)) = word.split_once('-') else { return false };

@@ -2,7 +2,7 @@
 
 use crate::mutants::{FOLDER, List, parse};
 use crate::python;
-use crate::tidy::invariants::definitions;
+use crate::tidy::invariants::{definitions, ids};
 use crate::tidy::{Finding, Tree};
 
 pub(super) fn in_step(tree: &Tree<'_>) -> Vec<Finding> {
@@ -44,7 +44,7 @@ pub(super) fn in_step(tree: &Tree<'_>) -> Vec<Finding> {
                 continue;
             };
             let of_it = |path: &str| match judge.program.as_str() {
-                "lib" => path.starts_with(&format!("{}/src/", member.dir)),
+                "lib" | "miri" => path.starts_with(&format!("{}/src/", member.dir)),
                 program => path.starts_with(&format!("{}/tests/{program}", member.dir)),
             };
             let holds =
@@ -67,11 +67,24 @@ fn without<'a>(tree: &'a Tree<'_>, all: &'a List) -> impl Iterator<Item = Findin
     let neither = neither.map(|(id, place)| {
         format!("{place}: no mutant breaks {id}; a list in {FOLDER} has one, or says why not")
     });
-    let both = listed().filter(|id| all.breaks(id));
+    let no_models = all.without.iter().filter(|without| without.models.is_none());
+    let both = no_models.flat_map(|without| &without.ids).filter(|id| all.breaks(id));
     let both = both.map(|id| format!("{FOLDER}: {id} has a mutant, and stands among those without"));
     let gone = listed().filter(|id| !promised(tree, id));
     let gone = gone.map(|id| format!("{FOLDER}: no crate doc has {id}, which stands among those without"));
-    neither.chain(both).chain(gone)
+    let modelled = all.without.iter().filter_map(|without| Some((without.models.as_deref()?, &without.ids)));
+    let unmodelled = modelled.flat_map(move |(models, ids)| {
+        ids.iter().filter(move |id| !cited_by_a_mutant(tree, models, id)).map(move |id| {
+            format!("{FOLDER}: no test `mutant_…` in {models}* cites {id}; its comment, without an empty line between, does")
+        })
+    });
+    neither.chain(both).chain(gone).chain(unmodelled)
+}
+
+/// Whether a file whose path begins with `models` has a paragraph with this id and a test that is named as a mutant.
+fn cited_by_a_mutant(tree: &Tree<'_>, models: &str, id: &str) -> bool {
+    let has = |paragraph: &str| paragraph.contains(" mutant_") && ids(paragraph).any(|cited| cited == id);
+    tree.rust().any(|(path, text)| path.starts_with(models) && text.split("\n\n").any(has))
 }
 
 /// Whether a crate doc, or the list of failures, says so.
@@ -115,6 +128,38 @@ mod tests {
         assert!(of(&both).len() == 1 && of(&both)[0].contains("stands among those without"));
         let gone = reason.replace("-1", "-2");
         assert!(of(&gone).iter().any(|finding| finding.contains("no crate doc has")));
+    }
+
+    #[test]
+    fn models_that_stand_for_mutants_cite_each_invariant_beside_a_mutant() {
+        let list = concat!("[[without]]\nids = ['ZZ", "-1']\nwhy = 'models'\nmodels = 'a/tests/loom_'\n");
+        let of = |models: &str| {
+            findings(
+                &[
+                    ("a/src/lib.rs", CODE),
+                    ("xtask/mutants/a.toml", list),
+                    ("a/tests/loom_a.rs", models),
+                    ("a/tests/proc_a.rs", concat!("// ZZ", "-1\nfn mutant_x() {}")),
+                ],
+                in_step,
+            )
+        };
+        assert_eq!(of(concat!("/// ZZ", "-1\n#[test]\nfn mutant_x() {}")), Vec::<String>::new());
+        assert_eq!(of(concat!("// ZZ", "-1: less.\nmutants! {\n    mutant_x: y;\n}")), Vec::<String>::new());
+        for text in [
+            concat!("//! ZZ", "-1\n\nfn mutant_x() {}"),
+            concat!("/// ZZ", "-1\nfn model_x() {}"),
+            concat!("/// ZZ", "-12\nfn mutant_x() {}"),
+        ] {
+            let found = of(text);
+            assert!(found.iter().any(|finding| finding.contains("no test `mutant_")), "{text}: {found:?}");
+        }
+        let entry =
+            concat!("[[mutant]]\nbreaks = ['ZZ", "-1']\nwhat = 'x'\nfile = 'a/src/lib.rs'\nfrom = 'a < b'\n");
+        let both = format!("{list}{entry}to = 'a > b'\ntest = 'lib less_is'");
+        let model = ("a/tests/loom_a.rs", concat!("/// ZZ", "-1\nfn mutant_x() {}"));
+        let found = findings(&[("a/src/lib.rs", CODE), ("xtask/mutants/a.toml", &both), model], in_step);
+        assert_eq!(found, Vec::<String>::new());
     }
 
     #[test]

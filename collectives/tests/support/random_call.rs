@@ -162,7 +162,7 @@ enum Memory<'g, 'c> {
 
 impl<'g, 'c> Memory<'g, 'c> {
     fn new(group: &'g Collectives<'c>, bytes: usize, window: bool) -> Self {
-        // A pool that is full is no error here: the place may differ between ranks.
+        // Where the pool is full, other memory does: the place may differ between ranks.
         match window.then(|| group.alloc_raw(bytes)) {
             Some(Ok(at)) => Self::Window(group, at),
             _ => Self::Own(vec![0; bytes.div_ceil(8)]),

@@ -52,6 +52,7 @@ const SLOW: &[(&str, &str, &str)] = &[
         "objects_in_cpp_that_do_not_return_are_named_and_their_process_replaced",
     ),
     ("collectives", "proc_random_plans", "a_thousand_random_schedules_and_cuts_give_what_their_replay_gives"),
+    ("worker-chaos", "proc_coll_kill", "f02_f20_a_rank_killed_at_any_point_of_any_call_is_named"),
 ];
 
 pub(super) fn lane(setting: &Setting<'_>) -> Result<Outcome> {

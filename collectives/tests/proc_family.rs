@@ -1,4 +1,5 @@
-//! Every call of the family, with 1 to 64 ranks, at sizes on both sides of every threshold, called and started.
+//! Every call of the family, with 1 to 64 ranks, at sizes on both sides of every threshold. Started ones are in `proc_started`, and in the
+//! random sequences of `proc_sequences`.
 #![allow(missing_docs)]
 
 mod support;

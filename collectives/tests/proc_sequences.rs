@@ -1,113 +1,55 @@
-//! Random sequences of different calls on overlapping groups, called and started, with random delays: every result is compared.
-//!
-//! # Safety
-//! Makes calls in raw parts; every buffer lives until its call was waited for.
-#![allow(missing_docs, unsafe_code)]
+//! Random sequences of different calls and messages on overlapping groups, called and started, of every type, staged and in windows,
+//! with random delays: every result is compared.
+#![allow(missing_docs)]
 
+#[path = "support/random_call.rs"]
+mod random_call;
 mod support;
 
-use collectives::{CollError, Collectives, DType, Element, Kind, Op, Options, Request, Shared, Ticket};
+use collectives::{CollError, Collectives, Table, Ticket};
 use comm_context::comm::Communicator;
 use comm_sim::SimComm;
+use deadline::Deadline;
+use random_call::{Made, Step};
 use std::time::Duration;
-use support::{Random, elements, in_comms, options, reduced, same_bits};
-
-const NRANKS: usize = 4;
-/// Overlapping, in several orders.
-const GROUPS: [&[u32]; 5] = [&[0, 1, 2, 3], &[0, 1], &[1, 3, 2], &[3, 0], &[2, 1, 0, 3]];
+use support::{Random, in_comms, in_comms_by, options, secs};
 
 fn text(error: CollError) -> String {
     error.to_string()
 }
 
-/// One call, the same on every rank.
-#[derive(Clone, Copy, Debug)]
-struct Step {
-    group: usize,
-    kind: Kind,
-    op: Op,
-    count: usize,
-    root: usize,
-    seed: u64,
-}
-
-fn step(random: &mut Random, most: usize) -> Step {
-    let kinds: Vec<Kind> = Kind::ALL
-        .iter()
-        .copied()
-        .filter(|kind| !matches!(kind, Kind::AllGatherV | Kind::ReduceScatterV | Kind::AllToAllV))
-        .collect();
-    let group = random.below(GROUPS.len());
-    let limit = [8, 60, 3000, most][random.below(4)];
-    Step {
-        group,
-        kind: kinds[random.below(kinds.len())],
-        op: [Op::Sum, Op::Max, Op::BitXor][random.below(3)],
-        count: random.below(limit + 1),
-        root: random.below(GROUPS[group].len()),
-        seed: random.next() >> 8,
+/// Overlapping groups in random orders, the whole first. One in eight of the others may have a single rank.
+fn groups(random: &mut Random, nranks: usize) -> Vec<Vec<u32>> {
+    let mut groups = vec![(0..nranks as u32).collect::<Vec<u32>>()];
+    for _ in 0..4 {
+        let mut ranks: Vec<u32> = (0..nranks as u32).collect();
+        (1..nranks).for_each(|at| ranks.swap(at, random.below(at + 1)));
+        let least = if random.below(8) == 0 { 1 } else { 2 };
+        ranks.truncate(least + random.below(nranks + 1 - least));
+        groups.push(ranks);
     }
+    groups
 }
 
-/// A call with its buffers, as one rank makes it.
-struct Made {
-    step: Step,
-    input: Vec<i64>,
-    output: Vec<i64>,
-    wanted: Vec<i64>,
-}
-
-impl Made {
-    fn new(step: Step, me: usize, nranks: usize) -> Self {
-        let Step { kind, op, count, root, seed, .. } = step;
-        let blocks = match kind {
-            Kind::ReduceScatter | Kind::AllToAll => nranks,
-            Kind::Scatter => nranks,
-            _ => 1,
-        };
-        let all: Vec<Vec<i64>> = (0..nranks).map(|rank| elements(seed, rank, count * blocks)).collect();
-        let block = |of: &[i64]| of[me * count..][..count].to_vec();
-        let wanted = match kind {
-            Kind::Barrier => Vec::new(),
-            Kind::AllReduce => reduced(op, &all),
-            Kind::AllGather => all.concat(),
-            Kind::ReduceScatter => block(&reduced(op, &all)),
-            Kind::Broadcast => all[root].clone(),
-            Kind::Reduce if me == root => reduced(op, &all),
-            Kind::Gather if me == root => all.concat(),
-            Kind::AllToAll => all.iter().flat_map(|from| block(from)).collect(),
-            Kind::Scatter => block(&all[root]),
-            _ => Vec::new(),
-        };
-        let output = match kind {
-            // In place.
-            Kind::Broadcast => all[me].clone(),
-            _ => vec![-1; wanted.len()],
-        };
-        Self { step, input: all[me].clone(), output, wanted }
+/// The default, or one with which short calls take many pieces, windows and references.
+fn table(random: &mut Random) -> Table {
+    if random.below(3) == 0 {
+        return Table::DEFAULT;
     }
-
-    fn request(&mut self) -> Request {
-        let Step { kind, op, count, root, .. } = self.step;
-        let reduces = matches!(kind, Kind::AllReduce | Kind::ReduceScatter | Kind::Reduce);
-        let rooted = matches!(kind, Kind::Broadcast | Kind::Reduce | Kind::Gather | Kind::Scatter);
-        let output = self.output.as_mut_ptr().cast::<u8>();
-        let input = if kind == Kind::Broadcast { output.cast_const() } else { self.input.as_ptr().cast() };
-        Request {
-            kind,
-            dtype: DType::I64,
-            op: reduces.then_some(op),
-            root: if rooted { root as u32 } else { 0 },
-            count,
-            input,
-            output,
-            shared: Shared::Nothing,
-            ..Request::BARRIER
-        }
-    }
+    let entries: [(&str, &[u32]); 8] = [
+        ("window_min", &[64, 1024, 8192]),
+        ("by_reference_min", &[64, 1024, 32_768]),
+        ("pieces_from", &[4096, 16_384]),
+        ("piece", &[4096, 8192]),
+        ("rooted_piece", &[4096, 8192]),
+        ("pair_one_shot", &[0, 2048, u32::MAX]),
+        ("one_shot_reads", &[0, 2048, u32::MAX]),
+        ("reduce_reads", &[0, 2048, u32::MAX]),
+    ];
+    entries.into_iter().fold(Table::DEFAULT, |table, (name, values)| {
+        table.with(name, values[random.below(values.len())]).unwrap()
+    })
 }
-
-const _: () = assert!(<i64 as Element>::DTYPE as u8 == DType::I64 as u8);
 
 /// Sleeps or spins now and then, differently on every rank.
 fn delay(random: &mut Random) {
@@ -122,69 +64,101 @@ fn delay(random: &mut Random) {
 fn sequence(comm: &SimComm, seed: u64, steps: usize, most: usize) -> Result<(), String> {
     let me = comm.rank();
     let mut own = Random::new(seed ^ u64::from(me + 1) << 40);
+    let mut random = Random::new(seed);
+    let (lists, table) = (groups(&mut random, comm.nranks() as usize), table(&mut random));
+    let sizes: Vec<usize> = lists.iter().map(Vec::len).collect();
     let mut groups = Vec::new();
-    for ranks in GROUPS {
+    for ranks in &lists {
         let thread = own.below(6) == 0;
-        let options: Options = if thread { options().progress_thread() } else { options() };
+        let options = options().timeout(secs(120)).table(table);
+        let options = if thread { options.progress_thread() } else { options };
         let group =
             ranks.contains(&me).then(|| Collectives::over(comm, ranks, options)).transpose().map_err(text)?;
         groups.push(group);
     }
-    let mut random = Random::new(seed);
-    let mut under_way: Vec<(Ticket, Made)> = Vec::new();
-    let finish = |(ticket, made): (Ticket, Made)| -> Result<(), String> {
-        let group = groups[made.step.group].as_ref().ok_or("no group")?;
-        group.wait_raw(ticket).map_err(|error| format!("seed {seed}, {:?}: {error}", made.step))?;
-        same_bits(&format!("seed {seed}, started {:?}", made.step), &made.output, &made.wanted)
-    };
-    for _ in 0..steps {
-        let step = step(&mut random, most);
+    let mut under_way = Vec::new();
+    let next = || Step::new(&mut random, &sizes, most);
+    let ran = calls(&groups, &mut own, &mut under_way, std::iter::repeat_with(next).take(steps));
+    if ran.is_err() {
+        // A group that still works on them may write to their buffers.
+        std::mem::forget(under_way);
+        return ran;
+    }
+    drop(under_way);
+    groups.into_iter().flatten().try_for_each(Collectives::close).map_err(text)
+}
+
+/// Makes or starts one call after the other. Nothing is under way at the end, unless it failed.
+fn calls<'g, 'c>(
+    groups: &'g [Option<Collectives<'c>>],
+    own: &mut Random,
+    under_way: &mut Vec<(Ticket, Made<'g, 'c>)>,
+    steps: impl Iterator<Item = Step>,
+) -> Result<(), String> {
+    for step in steps {
         let Some(group) = &groups[step.group] else { continue };
-        delay(&mut own);
-        let mut made = Made::new(step, group.rank(), group.nranks());
-        let request = made.request();
+        if !step.is_for(group.rank()) {
+            continue;
+        }
+        delay(own);
+        let made = Made::new(step, group, own);
         if own.below(3) == 0 {
-            // SAFETY: the vectors are as long as the request says, and move with `made` while their memory stays.
-            let ticket = unsafe { group.start_raw(request) }
-                .map_err(|error| format!("seed {seed}, {step:?}: {error}"))?;
+            let ticket = made.start()?;
             under_way.push((ticket, made));
         } else {
-            // SAFETY: as above.
-            unsafe { group.run_raw(request) }.map_err(|error| format!("seed {seed}, {step:?}: {error}"))?;
-            same_bits(&format!("seed {seed}, {step:?}"), &made.output, &made.wanted)?;
+            made.run()?;
         }
         while under_way.len() > own.below(7) {
-            finish(under_way.swap_remove(own.below(under_way.len())))?;
+            let (ticket, made) = under_way.swap_remove(own.below(under_way.len()));
+            made.finish(ticket)?;
         }
         if own.below(5) == 0
             && let Some((ticket, made)) = under_way.last()
         {
-            groups[made.step.group].as_ref().ok_or("no group")?.test_raw(*ticket).map_err(text)?;
+            made.test(*ticket)?;
         }
     }
-    while let Some(one) = under_way.pop() {
-        finish(one)?;
+    while let Some((ticket, made)) = under_way.pop() {
+        made.finish(ticket)?;
     }
-    groups.into_iter().flatten().try_for_each(Collectives::close).map_err(text)
+    Ok(())
 }
 
-// CO-1, CO-7
+/// From 2 to 8.
+fn nranks(seed: u64) -> usize {
+    2 + (seed % 7) as usize
+}
+
+fn named(seed: u64, ran: Result<(), String>) -> Result<(), String> {
+    ran.map_err(|why| format!("seed {seed}: {why}"))
+}
+
+// CO-1, CO-2, CO-7
 #[test]
 fn random_sequences_on_overlapping_groups_give_what_was_asked_for() {
-    for seed in 0..6 {
-        in_comms(NRANKS, |comm| sequence(comm, seed, 400, 60_000));
+    for seed in 0..7 {
+        in_comms(nranks(seed), |comm| named(seed, sequence(comm, seed, 400, 300_000)));
     }
 }
 
-/// `cargo test --release -p collectives --test proc_sequences -- --ignored --nocapture`; `SEED=1007` runs one of them.
-// CO-1, CO-7
+/// `cargo test --release -p collectives --test proc_sequences -- --ignored --nocapture`; `SEEDS=1007` or `SEEDS=1000..1020` runs some.
+// CO-1, CO-2, CO-7
 #[test]
 #[ignore = "takes an hour"]
 fn a_hundred_sequences_of_ten_thousand_calls_give_what_was_asked_for() {
-    let only = std::env::var("SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
-    for seed in (1000..1100).filter(|seed| only.is_none_or(|only| only == *seed)) {
+    for seed in seeds() {
         let started = std::time::Instant::now();
-        in_comms(NRANKS, |comm| sequence(comm, seed, 10_000, 20_000));
-        eprintln!("seed {seed}: 10000 calls in {:.1?}", started.elapsed());
+        let end = || Deadline::after(Duration::from_secs(1800)).unwrap();
+        in_comms_by(end, nranks(seed), |comm| named(seed, sequence(comm, seed, 10_000, 200_000)));
+        eprintln!("seed {seed}: 10000 calls of {} ranks in {:.1?}", nranks(seed), started.elapsed());
+    }
+}
+
+fn seeds() -> std::ops::Range<u64> {
+    let Ok(text) = std::env::var("SEEDS") else { return 1000..1100 };
+    let number = |text: &str| text.parse::<u64>().expect("SEEDS=1007 or SEEDS=1000..1020");
+    match text.split_once("..") {
+        Some((first, end)) => number(first)..number(end),
+        None => number(&text)..number(&text) + 1,
     }
 }

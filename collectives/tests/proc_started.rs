@@ -291,6 +291,37 @@ fn messages_arrive_in_order_by_tag_with_their_bytes() {
     }
 }
 
+/// A message that comes later than the collective: whoever waits must look for both.
+// CO-7
+#[test]
+fn a_receive_under_way_does_not_hold_up_the_calls_beside_it() {
+    for options in [options(), options().progress_thread()] {
+        in_groups(2, options.timeout(secs(20)), |group| {
+            for round in 0..5_u64 {
+                // Several pieces, of which the second is not written before the first was read.
+                let mut values = vec![round; 600_000];
+                let mut got = [0_u64; 300];
+                if group.rank() == 0 {
+                    group
+                        .scope(|calls| {
+                            let receiving = calls.start_recv(&mut got, 1, 7)?;
+                            group.all_reduce(&mut values, Op::Sum)?;
+                            receiving.wait().map(drop)
+                        })
+                        .and_then(|inside| inside)
+                        .map_err(text)?;
+                    same_bits("message", &got, &[round; 300])?;
+                } else {
+                    group.all_reduce(&mut values, Op::Sum).map_err(text)?;
+                    group.send(&[round; 300], 0, 7).map_err(text)?;
+                }
+                same_bits("sums", &values, &vec![2 * round; 600_000])?;
+            }
+            Ok(())
+        });
+    }
+}
+
 #[test]
 fn started_receives_take_messages_whatever_order_they_come_in() {
     in_groups(2, options(), |group| {

@@ -100,6 +100,48 @@ fn a_half_that_was_staged_late_is_not_written_while_others_read_it() {
     });
 }
 
+/// Started, with tensors on some ranks: the others learn in the first step that they have to stage one step later. And by reference: a
+/// started call is over when everybody has read, and not before.
+// CO-2, CO-7
+#[test]
+fn started_calls_of_tensors_on_some_ranks_give_the_same_bits() {
+    in_all(|group, seed, count| {
+        let (me, nranks) = (group.rank(), group.nranks());
+        let all: Vec<Vec<f32>> = (0..nranks).map(|rank| elements(seed, rank, count)).collect();
+        let wanted = reduced(Op::Sum, &all);
+        for turn in 0..3 {
+            let tensor = || -> Result<_, String> {
+                let mut tensor = group.alloc::<f32>(count).map_err(text)?;
+                tensor.as_mut_slice().map_err(text)?.copy_from_slice(&all[me]);
+                Ok(tensor)
+            };
+            let (mut sums, mut input, mut slice) = (tensor()?, tensor()?, all[me].clone());
+            let mut gathered = vec![9.0; count * nranks];
+            let has_tensor = (me + turn) % 3 != 0;
+            group
+                .scope(|calls| {
+                    if has_tensor {
+                        let _ = calls.start_all_reduce(&mut sums, Op::Sum)?;
+                    } else {
+                        let _ = calls.start_all_reduce(&mut slice, Op::Sum)?;
+                    }
+                    calls.start_all_gather(&input, &mut gathered).map(drop)
+                })
+                .and_then(|inside| inside)
+                .map_err(text)?;
+            // Whoever still reads it gets something wrong.
+            input.as_mut_slice().map_err(text)?.fill(8.0);
+            same_bits(
+                "all_reduce",
+                if has_tensor { sums.as_slice().map_err(text)? } else { &slice },
+                &wanted,
+            )?;
+            same_bits("all_gather", &gathered, &all.concat())?;
+        }
+        Ok(())
+    });
+}
+
 // CO-1
 #[test]
 fn input_in_a_window_is_read_where_it_stands() {

@@ -88,14 +88,24 @@ impl Ranks {
 
     /// Waits for all, and returns how each ended and what it said.
     pub fn end(self) -> Vec<(Option<HowDied>, String)> {
-        let ends: Vec<_> = self.children.iter().map(|child| child.reap(far())).collect();
+        self.end_by(far())
+    }
+
+    pub fn end_by(self, end: Deadline) -> Vec<(Option<HowDied>, String)> {
+        let ends: Vec<_> = self.children.iter().map(|child| child.reap(end)).collect();
         ends.into_iter().enumerate().map(|(rank, end)| (end, self.texts.read(rank))).collect()
     }
 }
 
 /// Runs `body` as every rank of a communicator, and fails with what they say.
 pub fn in_comms(nranks: usize, body: impl Fn(&SimComm) -> Result<(), String>) {
-    let ended = Ranks::start(nranks, |comm| body(&comm).map_or_else(|text| text, |()| "ok".to_owned())).end();
+    in_comms_by(far, nranks, body);
+}
+
+/// The same with another deadline, which is asked for when all have started.
+pub fn in_comms_by(end: impl Fn() -> Deadline, nranks: usize, body: impl Fn(&SimComm) -> Result<(), String>) {
+    let ranks = Ranks::start(nranks, |comm| body(&comm).map_or_else(|text| text, |()| "ok".to_owned()));
+    let ended = ranks.end_by(end());
     let failed: Vec<String> = ended
         .into_iter()
         .enumerate()
@@ -287,11 +297,16 @@ mod reference {
     /// Combines element by element, in the order of the ranks.
     pub fn reduced<T: Number>(op: Op, ranks: &[Vec<T>]) -> Vec<T> {
         let count = ranks[0].len();
-        (0..count).map(|at| one(op, &ranks.iter().map(|rank| rank[at]).collect::<Vec<T>>())).collect()
+        let mut bits = Vec::with_capacity(ranks.len());
+        let mut at_one = |at: usize| {
+            bits.clear();
+            bits.extend(ranks.iter().map(|rank| rank[at].bits()));
+            one(op, &bits)
+        };
+        (0..count).map(&mut at_one).collect()
     }
 
-    fn one<T: Number>(op: Op, values: &[T]) -> T {
-        let bits: Vec<u64> = values.iter().map(|value| value.bits()).collect();
+    fn one<T: Number>(op: Op, bits: &[u64]) -> T {
         let size = T::DTYPE.size() * 8;
         let back = |bits: u64| raw::<T>(bits);
         match T::DTYPE {

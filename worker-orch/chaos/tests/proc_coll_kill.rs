@@ -11,7 +11,7 @@ mod coll_family;
 mod support;
 
 use child_process::Child;
-use coll_family::every_call;
+use coll_family::{every_call, judge_times};
 use collectives::{CollError, Collectives, Options};
 use comm_context::comm::{CommError, Communicator};
 use comm_sim::{Prepared, SimComm};
@@ -184,15 +184,8 @@ fn sweep(cases: &[Case]) {
         }
     }
     assert!(failed.is_empty(), "{} of {} cases:\n{}", failed.len(), cases.len(), failed.join("\n"));
-    told.sort();
-    let (longest, p99) = (told[told.len() - 1], told[told.len() * 99 / 100]);
-    eprintln!(
-        "{} deaths, reported after at most {longest:.1?} (p99 {p99:.1?}, median {:.1?}), sweep {:.1?}",
-        cases.len(),
-        told[told.len() / 2],
-        started.elapsed()
-    );
-    assert!(longest < Duration::from_secs(5), "a death was reported after {longest:?}");
+    eprintln!("{} deaths, sweep {:.1?}", cases.len(), started.elapsed());
+    judge_times(told, Duration::from_millis(200));
 }
 
 fn cases() -> Vec<Case> {
@@ -226,10 +219,10 @@ fn f02_f20_a_rank_killed_at_a_point_of_a_call_is_named() {
     sweep(&cases.into_iter().filter(|case| some(case)).collect::<Vec<_>>());
 }
 
-/// All of them.
+/// All of them. `ASSERT_P99=1 AT_ONCE=1` asks for the 200 ms of the contract, on a machine that does nothing else.
 // CO-4
 #[test]
-#[ignore = "takes some minutes"]
+#[ignore = "slow: cargo xtask ci slow"]
 fn f02_f20_a_rank_killed_at_any_point_of_any_call_is_named() {
     sweep(&cases());
 }

@@ -8,7 +8,7 @@ mod coll_family;
 mod support;
 
 use child_process::ProcessWatch;
-use coll_family::every_call;
+use coll_family::{every_call, judge_times};
 use deadline::monotonic_ns;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -127,10 +127,8 @@ fn told_after(victim: usize, point: &str, hit: u64) -> Option<Duration> {
     Some(Duration::from_nanos(told_ns.saturating_sub(died_ns)))
 }
 
-/// Every name of a point in every chip, at some of its passes.
-// CO-4, WO-2
-#[test]
-fn f02_f20_a_chip_killed_at_a_point_of_a_collective_call_is_named() {
+/// Kills at those passes of a point that `wants` picks by their number, from 1, in every chip.
+fn sweep(wants: impl Fn(u64) -> bool) {
     let (started, mut told, mut names) = (Instant::now(), Vec::new(), BTreeMap::<String, u64>::new());
     let mut missed = 0;
     for (victim, points) in record() {
@@ -138,7 +136,7 @@ fn f02_f20_a_chip_killed_at_a_point_of_a_collective_call_is_named() {
         for (point, hit) in points {
             let count = seen.entry(point.clone()).or_default();
             *count += 1;
-            if !matches!(*count, 1 | 2) && !count.is_multiple_of(19) {
+            if !wants(*count) {
                 continue;
             }
             match told_after(victim, &point, hit) {
@@ -152,16 +150,27 @@ fn f02_f20_a_chip_killed_at_a_point_of_a_collective_call_is_named() {
             }
         }
     }
-    told.sort();
-    let longest = told[told.len() - 1];
     eprintln!(
-        "{} deaths at {} points, reported after at most {longest:.1?} (p99 {:.1?}, median {:.1?}), {missed} not reached, sweep {:.1?}",
+        "{} deaths at {} points, {missed} not reached, sweep {:.1?}",
         told.len(),
         names.len(),
-        told[told.len() * 99 / 100],
-        told[told.len() / 2],
         started.elapsed()
     );
     assert!(names.len() >= 10, "only {names:?}");
-    assert!(longest < Duration::from_secs(5), "a death was reported after {longest:?}");
+    judge_times(told, Duration::from_millis(100));
+}
+
+/// Every name of a point in every chip, at some of its passes.
+// CO-4, WO-2
+#[test]
+fn f02_f20_a_chip_killed_at_a_point_of_a_collective_call_is_named() {
+    sweep(|pass| matches!(pass, 1 | 2) || pass.is_multiple_of(19));
+}
+
+/// All of them. `ASSERT_P99=1` asks for the 100 ms of a Worker, on a machine that does nothing else.
+// CO-4, WO-2
+#[test]
+#[ignore = "takes some minutes"]
+fn f02_f20_a_chip_killed_at_any_point_of_any_collective_call_is_named() {
+    sweep(|_| true);
 }

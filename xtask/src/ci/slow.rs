@@ -53,6 +53,7 @@ const SLOW: &[(&str, &str, &str)] = &[
     ),
     ("chipcomm-examples", "proc_programs", "right::tp_ffn_is_right_in_1000_rounds_on_2_4_and_8_chips"),
     ("collectives", "proc_random_plans", "a_thousand_random_schedules_and_cuts_give_what_their_replay_gives"),
+    ("worker-chaos", "proc_coll_kill", "f02_f20_a_rank_killed_at_any_point_of_any_call_is_named"),
 ];
 
 pub(super) fn lane(setting: &Setting<'_>) -> Result<Outcome> {

@@ -1,6 +1,7 @@
 //! Every kind of collective call at a size of each algorithm, called and started.
 
 use collectives::{CollError, Collectives, Op};
+use std::time::Duration;
 
 /// One rank's calls, in a group of three with a pool of 256 KiB.
 pub(crate) fn every_call(group: &Collectives<'_>) -> Result<(), CollError> {
@@ -48,4 +49,17 @@ pub(crate) fn every_call(group: &Collectives<'_>) -> Result<(), CollError> {
         one.wait().map(drop)
     })??;
     Ok(())
+}
+
+/// Prints how long after the deaths the others learned of them. Only where `ASSERT_P99` asks for it, 99 of 100 must take at most `most`: that is a
+/// property of a machine that does nothing else.
+pub(crate) fn judge_times(mut told: Vec<Duration>, most: Duration) {
+    told.sort();
+    let at = |percent: usize| told[(told.len() * percent / 100).min(told.len() - 1)];
+    let (p50, p99, longest) = (at(50), at(99), at(100));
+    eprintln!("{} reports, after p50 {p50:.1?}, p99 {p99:.1?}, max {longest:.1?}", told.len());
+    assert!(longest < Duration::from_secs(5), "a death was reported after {longest:?}");
+    if std::env::var_os("ASSERT_P99").is_some() {
+        assert!(p99 <= most, "the 99th percentile is {p99:?}, more than {most:?}");
+    }
 }

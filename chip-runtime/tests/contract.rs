@@ -29,8 +29,9 @@ fn cr_3_the_scope_that_fills_its_ring_is_told() {
                 Ok(())
             })
             .unwrap_err();
-        assert!(matches!(error.kind, ErrorKind::SlotsFull { .. }), "{error}");
-        assert_eq!(error.at.site.map(|site| site.line), Some(opened), "{front_end:?}: {error}");
+        let ErrorKind::SlotsFull { scope, .. } = &error.kind else { panic!("{error}") };
+        assert_eq!(scope.map(|site| site.line), Some(opened), "{front_end:?}: {error}");
+        assert_eq!(error.at.site.map(|site| site.line), Some(opened + 2), "{front_end:?}: {error}");
     }
 }
 

@@ -304,8 +304,7 @@ impl Poller {
         let pause = if self.armed.iter().all(|armed| armed.from.is_some()) {
             POLL_INTERVAL
         } else {
-            let longer =
-                if self.pause < DOUBLED_TO { 2 * self.pause } else { self.pause + self.pause / 16 };
+            let longer = if self.pause < DOUBLED_TO { 2 * self.pause } else { self.pause + self.pause / 16 };
             let longer = longer.min(LONGEST_PAUSE);
             std::mem::replace(&mut self.pause, longer)
         };

@@ -135,6 +135,20 @@ impl WorkerBuilder {
 
     /// Writes the times of all tasks to this file, for Perfetto. Those of Workers below go there too, unless they have
     /// a file of their own.
+    ///
+    /// ```
+    /// # use worker_orch::{Args, Failure, Worker};
+    /// let file = std::env::temp_dir().join(format!("trace-{}.json", std::process::id()));
+    /// let mut worker = Worker::builder().devices(&[0]).trace(&file).build()?;
+    /// let work = worker.register_function("work", |_| Ok(()));
+    /// worker.init()?;
+    /// worker.run(|orch| orch.submit_next_level(work, &Args::new(), 0))?;
+    /// worker.close()?; // the file is complete
+    /// let text = std::fs::read_to_string(&file).unwrap();
+    /// assert!(text.contains("work"));
+    /// # std::fs::remove_file(&file).unwrap();
+    /// # Ok::<_, Failure>(())
+    /// ```
     pub fn trace(mut self, file: &Path) -> Self {
         self.settings.trace = Some(TraceFile::new(file));
         self

@@ -55,6 +55,20 @@ impl fmt::Display for Metrics {
 
 impl Worker {
     /// What every child has done and is doing. Reads shared memory and waits for nobody.
+    ///
+    /// ```
+    /// # use worker_orch::{Args, Failure, Worker};
+    /// let mut worker = Worker::builder().devices(&[0]).measured().build()?;
+    /// let work = worker.register_function("work", |_| Ok(()));
+    /// worker.init()?;
+    /// worker.run(|orch| orch.submit_next_level(work, &Args::new(), 0))?;
+    /// let metrics = worker.metrics()?;
+    /// assert_eq!((metrics.runs_in_flight, metrics.children[0].queued), (0, 0));
+    /// assert!(metrics.children[0].finished > 0 && metrics.children[0].busy.is_some());
+    /// println!("{metrics}"); // a line for each child
+    /// # worker.close()?;
+    /// # Ok::<_, Failure>(())
+    /// ```
     pub fn metrics(&self) -> Result<Metrics, Failure> {
         self.up_now("metrics").map(|up| up.metrics())
     }

@@ -51,6 +51,26 @@ impl Run {
 
     /// Cancels the run and those behind it in flight, and does not wait. Tasks that have not begun do not begin, and kernels that wait return
     /// once the runs in front are over; a task that computes is not interrupted. A run that is over stays what it is.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use worker_orch::{Args, ErrorCode, Failure, Timeout, Worker};
+    ///
+    /// let mut worker = Worker::builder().devices(&[0]).build()?;
+    /// let slow = worker.register_function("slow", |_| {
+    ///     std::thread::sleep(Duration::from_millis(200));
+    ///     Ok(())
+    /// });
+    /// worker.init()?;
+    /// let (_, first) = worker.submit_run(|orch| orch.submit_next_level(slow, &Args::new(), 0))?;
+    /// let (_, second) = worker.submit_run(|orch| orch.submit_next_level(slow, &Args::new(), 0))?;
+    /// second.cancel(&mut worker)?; // it waits for the chip, so it does not begin
+    /// let cancelled = second.wait(&mut worker, Timeout::DEFAULT).unwrap_err();
+    /// assert_eq!(cancelled.code, ErrorCode::Aborted);
+    /// assert!(first.wait(&mut worker, Timeout::DEFAULT).is_ok());
+    /// # worker.close()?;
+    /// # Ok::<_, Failure>(())
+    /// ```
     pub fn cancel(&self, worker: &mut Worker) -> Result<(), Failure> {
         self.settle(worker, |worker| worker.cancel(self.id))
     }

@@ -150,6 +150,35 @@ impl Worker {
     }
 
     /// Registers a Rust function that runs on a Worker of the next level, before [`init`](Self::init).
+    ///
+    /// ```
+    /// use worker_orch::{Access, Args, Failure, Orchestrator, Program, Task, Worker};
+    ///
+    /// fn negate(task: &mut Task<'_>) -> Result<(), Failure> {
+    ///     task.write(0, &task.read::<f32>(0)?.iter().map(|x| -x).collect::<Vec<_>>())
+    /// }
+    ///
+    /// /// Runs in the process of the lower Worker, and submits to its chips.
+    /// fn below(orch: &mut Orchestrator<'_>, task: &Task<'_>) -> Result<(), Failure> {
+    ///     let x = Args::new().tensor(&task.tensors()[0], Access::InOut);
+    ///     orch.submit_next_level(Program::from_number(0), &x, 0).map(drop)
+    /// }
+    ///
+    /// let mut lower = Worker::builder().devices(&[0]).build()?;
+    /// lower.register_function("negate", negate); // its program 0
+    /// let mut upper = Worker::builder().level(4).build()?;
+    /// let below = upper.register_orchestration("below", below);
+    /// upper.add_worker(lower)?;
+    /// let x = upper.host_buffer::<f32>(2)?;
+    /// x.write(&[1.0, 2.0])?;
+    /// upper.init()?; // both levels
+    /// upper.run(|orch| {
+    ///     orch.submit_next_level(below, &Args::new().tensor(&x.tensor(), Access::InOut), 0)
+    /// })?;
+    /// assert_eq!(x.to_vec(), [-1.0, -2.0]);
+    /// upper.close()?;
+    /// # Ok::<_, Failure>(())
+    /// ```
     pub fn register_orchestration(&mut self, name: &str, function: OrchestrationFn) -> Program {
         self.programs.add_orchestration(name, function)
     }
@@ -400,6 +429,20 @@ impl Worker {
     }
 
     /// Allocates memory on a chip.
+    ///
+    /// ```
+    /// # use worker_orch::{Failure, Worker};
+    /// let mut worker = Worker::builder().devices(&[0]).build()?;
+    /// worker.init()?;
+    /// let memory = worker.chip_alloc(0, 5)?;
+    /// worker.copy_to(0, memory.addr(), b"hello")?;
+    /// let mut back = [0; 5];
+    /// worker.copy_from(0, memory.addr(), &mut back)?;
+    /// assert_eq!(&back, b"hello");
+    /// drop(memory); // freed on the chip
+    /// # worker.close()?;
+    /// # Ok::<_, Failure>(())
+    /// ```
     pub fn chip_alloc(&mut self, chip: usize, bytes: usize) -> Result<ChipMemory, Failure> {
         let (up, call) = self.command("chip_alloc")?;
         up.chip_alloc(chip, bytes, call)

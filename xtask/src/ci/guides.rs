@@ -1,7 +1,8 @@
 //! The guides as a newcomer follows them: their files are written, their commands typed in order, and what these print is
 //! compared with the page.
 //!
-//! What follows the language of a code block says what it is; a page shows nothing of it. `cpp file=PATH` is a file;
+//! What follows the language of a code block says what it is; a page shows nothing of it. `cpp file=PATH` is a file, and
+//! `rust file:PATH` too, because rustdoc does not compile a block with `=` there;
 //! `console run` has commands that must succeed, `console run exit=3` some of which the last ends with that code; a `text`
 //! block right behind it has lines that they print, in that order. `…` in such a line stands for anything. Numbers of processes,
 //! addresses and times are not compared, nor is the number of spaces.
@@ -185,7 +186,7 @@ fn steps(text: &str) -> Vec<Step<'_>> {
         let words: Vec<&str> = info.split(' ').collect();
         let value = |name: &str| words.iter().find_map(|word| word.strip_prefix(name));
         let now_ran = words.starts_with(&["console", "run"]);
-        if let Some(path) = value("file=") {
+        if let Some(path) = value("file=").or_else(|| value("file:")) {
             steps.push(Step::File { path, text: block.join("\n") + "\n" });
         } else if now_ran {
             let exit = value("exit=").and_then(|code| code.parse().ok()).unwrap_or(0);

@@ -96,7 +96,7 @@ pub(crate) fn round_trip() -> Result<f64, Box<dyn std::error::Error>> {
     Ok(alternate(2, 20, &mut [Contestant { rounds: 500, play }])?[0].median() / 1e3)
 }
 
-/// Adds two ranges into both.
+/// Adds two ranges into both, with the widest registers of this processor, as the calls do.
 ///
 /// # Safety
 /// Both are valid for `len` elements, and apart.
@@ -105,6 +105,11 @@ unsafe fn add_both(one: *mut f32, two: *mut f32, len: usize) {
     if std::is_x86_feature_detected!("avx512f") {
         // SAFETY: the caller's promise; the processor was asked.
         return unsafe { add_both_avx512(one, two, len) };
+    }
+    #[cfg(target_arch = "x86_64")]
+    if std::is_x86_feature_detected!("avx2") {
+        // SAFETY: as above.
+        return unsafe { add_both_avx2(one, two, len) };
     }
     // SAFETY: the caller's promise.
     unsafe { add_blocks(one, two, len) }
@@ -115,6 +120,15 @@ unsafe fn add_both(one: *mut f32, two: *mut f32, len: usize) {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 unsafe fn add_both_avx512(one: *mut f32, two: *mut f32, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { add_blocks(one, two, len) }
+}
+
+/// # Safety
+/// As [`add_both`], on a processor with AVX2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn add_both_avx2(one: *mut f32, two: *mut f32, len: usize) {
     // SAFETY: the caller's promise.
     unsafe { add_blocks(one, two, len) }
 }

@@ -41,6 +41,16 @@ pub(crate) struct Line {
     /// Of a schedule: how much more than the call that does the same, measured in turns with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     over_us: Option<f64>,
+    /// The bare spin round trip just before the run: on a virtual machine, cores come nearer to each other and go.
+    round_trip_us: f64,
+}
+
+impl Line {
+    /// Whether the bare round trips before two runs are within a factor of 1.5.
+    fn is_like(&self, other: &Self) -> bool {
+        let (one, two) = (self.round_trip_us, other.round_trip_us);
+        one.max(two) <= 1.5 * one.min(two)
+    }
 }
 
 /// All runs of a contestant, by size and whether the call was in place.
@@ -48,7 +58,7 @@ pub(crate) struct Line {
 pub(crate) struct Lines(BTreeMap<(usize, bool), Vec<Line>>);
 
 impl Lines {
-    fn add(&mut self, text: &str) {
+    fn add(&mut self, text: &str, round_trip_us: f64) {
         for line in text.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
             let [size, place, numbers @ ..] = words.as_slice() else { continue };
@@ -57,7 +67,7 @@ impl Lines {
                 (size.parse(), numbers.as_slice())
             {
                 let (time_us, p50_us, p99_us, over_us) = (*time_us, *p50_us, *p99_us, over.first().copied());
-                let line = Line { time_us, p50_us, p99_us, wrong: *wrong as u64, over_us };
+                let line = Line { time_us, p50_us, p99_us, wrong: *wrong as u64, over_us, round_trip_us };
                 self.0.entry((size, *place == "in")).or_default().push(line);
             }
         }
@@ -78,6 +88,19 @@ impl Lines {
     /// The largest time of a run.
     pub(crate) fn worst(&self, at: (usize, bool)) -> Option<f64> {
         self.0.get(&at)?.iter().map(|line| line.time_us).max_by(f64::total_cmp)
+    }
+
+    /// The largest ratio of a run of ours to the median of those runs of `peer` whose round trip was like its own. `None` where no run
+    /// has such a one.
+    pub(crate) fn worst_ratio(&self, peer: &Self, at: (usize, bool)) -> Option<f64> {
+        let theirs = peer.0.get(&at)?;
+        let ratio = |line: &Line| {
+            let alike = theirs.iter().filter(|other| line.is_like(other)).map(|other| other.time_us);
+            let alike: Vec<f64> = alike.collect();
+            let median = || alike.iter().copied().collect::<bench_support::Samples>().median();
+            (!alike.is_empty()).then(|| line.time_us / median())
+        };
+        self.0.get(&at)?.iter().filter_map(ratio).max_by(f64::total_cmp)
     }
 
     /// How many rows there are, of all runs.
@@ -117,7 +140,7 @@ impl Role {
 /// Everything that was measured.
 pub(crate) struct Report {
     pub(crate) contestants: Vec<Contestant>,
-    /// Microseconds of the bare spin round trip, one for each run.
+    /// Microseconds of the bare spin round trip, before each run of each contestant.
     pub(crate) round_trips: Vec<f64>,
 }
 
@@ -205,21 +228,22 @@ fn measure(args: &Args, calls: bool, keep: &dyn Fn(&Report) -> Outcome<()>) -> O
     keep(&report)?;
     let runs = if args.quick { 1 } else { args.runs };
     for run in 0..runs {
-        report.round_trips.push(limit::round_trip()?);
         for at in 0..contestants.len() {
+            if matches!(contestants[at].role, Role::Ours if !calls)
+                || contestants[at].role == Role::Schedule && args.schedule.is_none()
+            {
+                continue;
+            }
+            let round_trip = limit::round_trip()?;
+            report.round_trips.push(round_trip);
             let (started, before) = (Instant::now(), contestants[at].lines.count());
             let measured = match contestants[at].role {
-                Role::Ours if calls => {
-                    ours(args, folder.path(), run, if at == 1 { &["--window"] } else { &[] })
-                }
-                Role::Schedule if args.schedule.is_some() => {
-                    ours(args, folder.path(), run, &["--run-schedule", "--in-turns"])
-                }
-                Role::Ours | Role::Schedule => continue,
+                Role::Ours => ours(args, folder.path(), run, if at == 1 { &["--window"] } else { &[] }),
+                Role::Schedule => ours(args, folder.path(), run, &["--run-schedule", "--in-turns"]),
                 Role::Limit => bare(args),
                 Role::Mpi | Role::Other => Ok(peers[at - 4].run(args)),
             };
-            contestants[at].lines.add(&measured?);
+            contestants[at].lines.add(&measured?, round_trip);
             let rows = contestants[at].lines.count() - before;
             report.contestants =
                 contestants.iter().filter(|contestant| contestant.lines.count() > 0).cloned().collect();

@@ -29,10 +29,26 @@ impl Report {
         self.round_trips.iter().copied().collect::<Samples>().median()
     }
 
-    /// The fastest MPI at a size: its time, the worst of its runs, and its name.
+    /// How many runs there are of whoever has the most.
+    fn runs(&self) -> usize {
+        let lines = self.contestants.iter().flat_map(|contestant| contestant.lines.0.values());
+        lines.map(Vec::len).max().unwrap_or(0)
+    }
+
+    /// The shortest and the longest.
+    fn round_trip_range(&self) -> (f64, f64) {
+        let ends = |(least, most): (f64, f64), time: &f64| (least.min(*time), most.max(*time));
+        self.round_trips.iter().fold((f64::INFINITY, 0.0), ends)
+    }
+
+    /// The fastest MPI at a size: its time, and its name.
     pub(crate) fn best_mpi(&self, at: (usize, bool)) -> Option<(f64, &'static str)> {
+        self.best(at).map(|(time, mpi)| (time, mpi.name))
+    }
+
+    fn best(&self, at: (usize, bool)) -> Option<(f64, &Contestant)> {
         let mpi = self.contestants.iter().filter(|contestant| contestant.role == Role::Mpi);
-        let times = mpi.filter_map(|mpi| Some((mpi.lines.median(at, |line| line.time_us)?, mpi.name)));
+        let times = mpi.filter_map(|mpi| Some((mpi.lines.median(at, |line| line.time_us)?, mpi)));
         times.min_by(|one, other| one.0.total_cmp(&other.0))
     }
 }
@@ -46,12 +62,12 @@ fn compares_in_place(args: &Args) -> bool {
 pub(crate) fn text(args: &Args, report: &Report) -> String {
     let mut out = String::new();
     let (kind, dtype, mode, ranks) = (args.kind, args.dtype, args.mode.name(), args.ranks);
+    let (least, most) = report.round_trip_range();
     let _ = writeln!(
         out,
-        "# {kind} {dtype}, {ranks} ranks, {mode}; median of {} runs, slowest rank, us; bare spin round trip {:.3} us ({}){}",
-        report.round_trips.len(),
+        "# {kind} {dtype}, {ranks} ranks, {mode}; median of {} runs, slowest rank, us; bare spin round trip {:.3} us ({least:.3} to {most:.3}){}",
+        report.runs(),
         report.round_trip(),
-        report.round_trips.iter().map(|time| format!("{time:.2}")).collect::<Vec<_>>().join(" "),
         if fault_points::COMPILED_IN { "; fault points are compiled in, and cost time" } else { "" },
     );
     for contestant in report.contestants.iter().filter(|contestant| contestant.role.is_ours()) {
@@ -115,13 +131,17 @@ fn over_the_call(args: &Args, contestant: &Contestant, out: &mut String) {
     }
 }
 
+/// What the columns of ratios are.
+const RATIOS: &str = "; x: time over the best MPI's; worst: our worst run over its median; alike: the worst of our runs, each over the \
+median of those of its runs before which the bare round trip was within a factor of 1.5 of ours";
+
 /// Everybody side by side, and ours over the best MPI where there is one.
 fn compare(args: &Args, report: &Report, out: &mut String) {
     let in_place = compares_in_place(args);
     let has_mpi = report.contestants.iter().any(|contestant| contestant.role == Role::Mpi);
     let ours = || report.contestants.iter().filter(|contestant| has_mpi && contestant.role == Role::Ours);
     let place = if in_place { "in place" } else { "out of place" };
-    let ratio = if has_mpi { "; x: time over the best MPI's" } else { "" };
+    let ratio = if has_mpi { RATIOS } else { "" };
     let _ = writeln!(out, "\n# {place}, us; the worst run in brackets{ratio}");
     let _ = write!(out, "#{:>8}", "size");
     for contestant in &report.contestants {
@@ -129,7 +149,7 @@ fn compare(args: &Args, report: &Report, out: &mut String) {
     }
     for contestant in ours() {
         let short = if contestant.name == "ours, staged" { "staged x" } else { "window x" };
-        let _ = write!(out, " {short:>8}");
+        let _ = write!(out, " {short:>8} {:>6} {:>6}", "worst", "alike");
     }
     let _ = writeln!(out, "{}", if has_mpi { "  best MPI" } else { "" });
     for size in args.sizes() {
@@ -140,16 +160,19 @@ fn compare(args: &Args, report: &Report, out: &mut String) {
             let cell = cell.map_or("-".to_owned(), |(time, worst)| format!("{} [{}]", us(time), us(worst)));
             let _ = write!(out, " {cell:>19}");
         }
-        let best = report.best_mpi(at);
+        let best = report.best(at);
         for ours in ours() {
-            let ratio =
-                ours.lines.median(at, |line| line.time_us).zip(best).map(|(time, best)| time / best.0);
-            let _ = write!(out, " {:>8}", ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")));
+            let over = |time: Option<f64>| time.zip(best).map(|(time, best)| time / best.0);
+            let text = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
+            let ratio = text(over(ours.lines.median(at, |line| line.time_us)));
+            let worst = text(over(ours.lines.worst(at)));
+            let alike = text(best.and_then(|(_, best)| ours.lines.worst_ratio(&best.lines, at)));
+            let _ = write!(out, " {ratio:>8} {worst:>6} {alike:>6}");
         }
         let _ = writeln!(
             out,
             "{}",
-            if has_mpi { format!("  {}", best.map_or("-", |best| best.1)) } else { String::new() }
+            if has_mpi { format!("  {}", best.map_or("-", |best| best.1.name)) } else { String::new() }
         );
     }
 }

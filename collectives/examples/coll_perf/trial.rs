@@ -22,7 +22,7 @@ impl Trial<'_> {
     pub(crate) fn measure(&self, args: &Args) -> Outcome<Times> {
         let mut lines = Lines::default();
         for _ in 0..if args.quick { 1 } else { args.runs } {
-            lines.add(&self.once(args)?);
+            lines.add(&self.once(args)?, 0.0);
         }
         // A broadcast has one buffer.
         let in_place = self.kind == Kind::Broadcast && self.schedule.is_none();

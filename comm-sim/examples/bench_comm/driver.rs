@@ -32,12 +32,21 @@ impl Driver {
         Some(Self { program, folder: folder.to_owned() })
     }
 
-    /// Nanoseconds of a barrier, the median of batches.
-    pub(crate) fn run(&self, ranks: usize, rounds: usize) -> Option<f64> {
+    /// Nanoseconds of a barrier of a communicator (`comm`) or of a group for collective calls (`coll`), the median of batches; `None`,
+    /// with the reason on standard error, when a rank failed.
+    pub(crate) fn run(&self, ranks: usize, rounds: usize, of: &str) -> Option<f64> {
         let mut command = Command::new(&self.program);
-        command.args([ranks.to_string(), rounds.to_string()]).arg(self.folder.join("rootinfo"));
-        let output = command.output().ok()?;
+        command.args([ranks.to_string(), rounds.to_string()]).arg(self.folder.join("rootinfo")).arg(of);
+        let output = command.output().inspect_err(|error| eprintln!("{command:?}: {error}")).ok()?;
         let text = String::from_utf8_lossy(&output.stdout);
-        text.split_whitespace().next()?.parse().ok()
+        let median = text.split_whitespace().next().and_then(|word| word.parse().ok());
+        match median {
+            Some(median) if output.status.success() => Some(median),
+            _ => {
+                let stderr = String::from_utf8_lossy(&output.stderr);
+                eprintln!("{command:?}: {} {text} {}", output.status, stderr.trim());
+                None
+            }
+        }
     }
 }

@@ -205,26 +205,30 @@ fn barrier(bench: &Bench, others: &[Mpi], ranks: usize) -> Outcome {
 
 /// Barriers of two ranks that a plain fork started, through the C library: nothing is pinned.
 fn from_c(bench: &Bench, others: &[Mpi], folder: &std::path::Path) -> Outcome {
-    let names = ["barrier from C, 2 ranks", "barrier from C, 2 ranks, worst run"];
-    if !names.iter().any(|case| bench.wants(case)) {
+    let cases = [("comm", "barrier from C, 2 ranks"), ("coll", "barrier of a group from C, 2 ranks")];
+    if !cases.iter().any(|(_, case)| bench.wants(case)) {
         return Ok(());
     }
     let Some(driver) = driver::Driver::build(folder) else { return Ok(()) };
-    let mut ours = Vec::new();
+    let mut ours = cases.map(|_| Vec::new());
     let mut theirs: Vec<Vec<f64>> = others.iter().map(|_| Vec::new()).collect();
     for _ in 0..bench.amount(10) {
-        ours.extend(driver.run(2, 20_000));
+        for ((of, _), times) in cases.iter().zip(&mut ours) {
+            times.extend(driver.run(2, 20_000, of));
+        }
         for (other, times) in others.iter().zip(&mut theirs) {
             times.extend(other.run(2, &["barrier", "20000"]).map(|times| times.median));
         }
     }
-    let worst = |times: &[f64]| times.iter().copied().max_by(f64::total_cmp);
-    for (other, times) in others.iter().zip(&theirs) {
-        let limit = format!("{}: MPI_Barrier, unbound", other.name);
-        let rows = [(names[0], median(&ours)), (names[1], worst(&ours))];
-        for (case, value) in rows {
-            let (value, limit_value) = (value.unwrap_or(0.0), median(times));
-            bench.print(&Figure { case, value, unit: "ns", limit: &limit, limit_value });
+    for ((_, case), ours) in cases.iter().zip(&ours) {
+        let worst = ours.iter().copied().max_by(f64::total_cmp);
+        let (value, worst) = median(ours).zip(worst).ok_or_else(|| format!("{case}: no run succeeded"))?;
+        for (other, times) in others.iter().zip(&theirs) {
+            let limit = format!("{}: MPI_Barrier, unbound", other.name);
+            let limit_value = median(times);
+            for (case, value) in [((*case).to_owned(), value), (format!("{case}, worst run"), worst)] {
+                bench.print(&Figure { case: &case, value, unit: "ns", limit: &limit, limit_value });
+            }
         }
     }
     Ok(())

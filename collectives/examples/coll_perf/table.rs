@@ -29,7 +29,7 @@ impl Report {
         self.round_trips.iter().copied().collect::<Samples>().median()
     }
 
-    /// How many runs there are of whoever has the most.
+    /// How many runs there are of the contestant that has the most.
     fn runs(&self) -> usize {
         let lines = self.contestants.iter().flat_map(|contestant| contestant.lines.0.values());
         lines.map(Vec::len).max().unwrap_or(0)

@@ -54,6 +54,8 @@ pub(crate) struct Engine<'c> {
     /// A hash over all calls so far: where two ranks differ once, they differ from then on.
     chain: u32,
     pub(crate) queue: Queue,
+    /// Everything that started calls wait for, as of the last look at them.
+    pub(crate) blocked: Vec<Blocked<'c>>,
     pub(crate) pairs: Pairs<'c>,
     pub(crate) runner: Runner,
     broken: Option<Arc<CollError>>,
@@ -86,7 +88,9 @@ pub(crate) struct LongWait<'c> {
     host: &'c dyn HostWindows,
     blocked: Blocked<'c>,
     parked_on: &'c AtomicU32,
-    needed: [u32; 1],
+    /// What else is under way waits for. Who writes those words does not wake this wait, which looks at them itself.
+    also: Vec<Blocked<'c>>,
+    needed: Vec<u32>,
     since_ns: u64,
     within: Timeout,
     poll: Option<Duration>,
@@ -104,7 +108,7 @@ pub(crate) enum Ended {
     Differs,
     /// The peer has given up.
     GaveUp,
-    /// The caller asked for it.
+    /// The caller asked for it, or something else can go on.
     Interrupted,
 }
 
@@ -128,6 +132,10 @@ impl LongWait<'_> {
             }
             if self.records.is_some_and(|(call, mine, theirs)| differ(mine.read(call), theirs.read(call))) {
                 ended = Ended::Differs;
+                return true;
+            }
+            if self.also.iter().any(Blocked::is_over) {
+                ended = Ended::Interrupted;
                 return true;
             }
             if self.gave_up.raised().is_some() {
@@ -206,6 +214,7 @@ impl<'c> Engine<'c> {
             call: base,
             chain: memory.layout.hash() as u32,
             queue: Queue::default(),
+            blocked: Vec::new(),
             pairs: Pairs::new(&memory, me),
             runner: Runner::new(nranks),
             broken: None,
@@ -325,8 +334,10 @@ impl<'c> Engine<'c> {
         self.progress.notify();
         fault_point!("coll.waiting");
         let this = self.address();
-        let poll = registry::has_others(this).then_some(POLL_OTHERS);
-        let wait = LongWait { poll, ..self.long_wait(blocked, clock, 0) };
+        let mut wait = self.long_wait(blocked, clock, 0);
+        if registry::has_others(this) {
+            wait.poll = Some(POLL_OTHERS);
+        }
         let waited = wait.run(&mut || {
             registry::progress_others(this);
             false
@@ -350,14 +361,21 @@ impl<'c> Engine<'c> {
 
     fn long_wait(&self, blocked: &Blocked<'c>, clock: &mut Clock, lane: usize) -> LongWait<'c> {
         let records = |number| (number, self.records[self.me], self.records[blocked.rank]);
+        let is_covered = |other: &Blocked<'c>| {
+            core::ptr::eq(other.word, blocked.word) && other.at_least >= blocked.at_least
+        };
+        let others = self.blocked.iter().filter(|other| !self.queue.is_empty() && !is_covered(other));
+        let also: Vec<_> = others.copied().collect();
+        let needed = core::iter::once(blocked).chain(&also).map(|one| self.members[one.rank]).collect();
         LongWait {
             host: self.host,
             blocked: *blocked,
             parked_on: self.progress.park_words(self.me)[lane].as_atomic(),
-            needed: [self.members[blocked.rank]],
+            needed,
             since_ns: clock.since(),
             within: self.within,
-            poll: None,
+            poll: (!also.is_empty()).then_some(POLL_OTHERS),
+            also,
             gave_up: self.progress.gave_up(blocked.rank),
             records: blocked.call.map(records),
         }

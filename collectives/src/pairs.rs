@@ -141,7 +141,7 @@ impl<'c> Engine<'c> {
     pub(crate) fn work_on_transfers(
         &mut self,
         transfers: &mut Vec<(Ticket, Transfer)>,
-        blocked: &mut Option<Blocked<'c>>,
+        blocked: &mut Vec<Blocked<'c>>,
     ) -> Result<bool, CollError> {
         let mut moved = false;
         let (mut sends, mut receives) = (0_u64, 0_u64);
@@ -157,7 +157,7 @@ impl<'c> Engine<'c> {
                     moved |= transfer.sent != before || transfer.done;
                     if !transfer.done {
                         sends |= bit;
-                        *blocked = waits.or(*blocked);
+                        blocked.extend(waits);
                     }
                 }
                 Direction::Receive(_) if receives & bit == 0 => {
@@ -169,7 +169,7 @@ impl<'c> Engine<'c> {
                     if transfers.iter().any(waiting) {
                         let (word, tag) = self.pairs.receivers[peer].word();
                         let at_least = self.pairs.receivers[peer].next_number();
-                        *blocked = Some(Blocked { word, tag, at_least, rank: peer, call: None });
+                        blocked.push(Blocked { word, tag, at_least, rank: peer, call: None });
                     }
                 }
                 _ => {}

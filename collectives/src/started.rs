@@ -92,7 +92,8 @@ impl<'c> Engine<'c> {
         let _ = self.progress_all();
     }
 
-    /// Works on everything that was started, without waiting. Returns what it waits for in the end, if anything is under way.
+    /// Works on everything that was started, without waiting. Returns one of the words that it waits for in the end, if
+    /// anything is under way; all of them are in `blocked`.
     pub(crate) fn progress_all(&mut self) -> Result<Option<Blocked<'c>>, CollError> {
         if self.queue.is_empty() {
             return self.check().map(|()| None);
@@ -109,25 +110,23 @@ impl<'c> Engine<'c> {
     }
 
     fn work(&mut self, queue: &mut Queue) -> Result<Option<Blocked<'c>>, CollError> {
+        let mut blocked = std::mem::take(&mut self.blocked);
         loop {
-            let mut blocked = None;
+            blocked.clear();
             let wrote = self.write_calls(queue, &mut blocked)?;
             self.progress.notify();
             let read = self.read_calls(queue, &mut blocked)?;
             self.progress.notify();
             let moved = self.work_on_transfers(&mut queue.transfers, &mut blocked)?;
             if !(wrote || read || moved) {
-                return Ok(blocked);
+                self.blocked = blocked;
+                return Ok(self.blocked.last().copied());
             }
             queue.clock = Clock::default();
         }
     }
 
-    fn write_calls(
-        &mut self,
-        queue: &mut Queue,
-        blocked: &mut Option<Blocked<'c>>,
-    ) -> Result<bool, CollError> {
+    fn write_calls(&mut self, queue: &mut Queue, blocked: &mut Vec<Blocked<'c>>) -> Result<bool, CollError> {
         let mut moved = false;
         for started in &mut queue.calls {
             if !started.placed {
@@ -138,7 +137,7 @@ impl<'c> Engine<'c> {
                 match started.call.write_ahead(self)? {
                     Ahead::Wrote => moved = true,
                     Ahead::Blocked(by) => {
-                        *blocked = Some(by);
+                        blocked.push(by);
                         return Ok(moved);
                     }
                     Ahead::ReadFirst | Ahead::WriteFirst => return Ok(moved),
@@ -153,17 +152,13 @@ impl<'c> Engine<'c> {
         Ok(moved)
     }
 
-    fn read_calls(
-        &mut self,
-        queue: &mut Queue,
-        blocked: &mut Option<Blocked<'c>>,
-    ) -> Result<bool, CollError> {
+    fn read_calls(&mut self, queue: &mut Queue, blocked: &mut Vec<Blocked<'c>>) -> Result<bool, CollError> {
         let mut moved = false;
         while let Some(front) = queue.calls.front_mut() {
             match front.call.read_ahead(self)? {
                 Ahead::Wrote => moved = true,
                 Ahead::Blocked(by) => {
-                    *blocked = Some(by);
+                    blocked.push(by);
                     break;
                 }
                 Ahead::ReadFirst | Ahead::WriteFirst => break,

@@ -137,8 +137,17 @@ fn a_completion_that_a_kernel_asked_for_is_a_wait() {
     ));
     let mut met = Vec::new();
     // Nobody notifies for such a word, and there is no proof about it.
-    let pauses: Vec<Duration> = (0..8).map(|_| one.poll(true, &mut met).unwrap().pause).collect();
-    assert!(pauses[0] == Duration::from_micros(20) && pauses[7] == Duration::from_millis(1), "{pauses:?}");
+    let pauses: Vec<Duration> = (0..100).map(|_| one.poll(true, &mut met).unwrap().pause).collect();
+    assert!(pauses[0] == Duration::from_micros(20) && pauses[99] == Duration::from_millis(25), "{pauses:?}");
+    // No pause is longer than what was waited before, and none of the later ones than a sixteenth of that.
+    let mut waited = Duration::ZERO;
+    for pair in pauses.windows(2) {
+        waited += pair[0];
+        assert!(
+            pair[1] <= 2 * waited && (pair[0] < Duration::from_millis(2) || pair[1] <= waited / 8),
+            "{pauses:?}"
+        );
+    }
     word.store(2, core::sync::atomic::Ordering::Release);
     one.poll(true, &mut met).unwrap();
     assert_eq!(met, [TaskId(1)]);

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Between two looks at words whose writers notify nobody: the first pause, which doubles to the second, and the longest, to which it
-/// then grows by a sixteenth each time. So a wait takes at most a sixteenth longer than it must, and chips that wait for long
-/// cost next to nothing.
+/// then grows by a sixteenth each time. So a long wait takes about a sixteenth longer than it must, and chips in it cost next
+/// to nothing.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(20);
 const DOUBLED_TO: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(25);

@@ -139,12 +139,12 @@ fn a_completion_that_a_kernel_asked_for_is_a_wait() {
     // Nobody notifies for such a word, and there is no proof about it.
     let pauses: Vec<Duration> = (0..100).map(|_| one.poll(true, &mut met).unwrap().pause).collect();
     assert!(pauses[0] == Duration::from_micros(20) && pauses[99] == Duration::from_millis(25), "{pauses:?}");
-    // No pause is longer than what was waited before, and none of the later ones than a sixteenth of that.
+    // What comes during a pause is seen late by a part of what was waited.
     let mut waited = Duration::ZERO;
     for pair in pauses.windows(2) {
         waited += pair[0];
         assert!(
-            pair[1] <= 2 * waited && (pair[0] < Duration::from_millis(2) || pair[1] <= waited / 8),
+            pair[1] <= 2 * waited && (pair[0] < Duration::from_millis(2) || pair[1] <= waited / 6),
             "{pauses:?}"
         );
     }

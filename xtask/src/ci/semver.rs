@@ -1,6 +1,5 @@
 //! The lane `semver`: who called the last release can call this one, unless the version in Cargo.toml says otherwise. cargo-semver-checks
-//! compares the libraries with those of the last tag, or, before the first one, of the commit that gave the changelog its newest
-//! version.
+//! compares the libraries with those of the last tag. Before the first one nobody can have called anything.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,12 +16,6 @@ pub(super) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
             "cargo-semver-checks is not installed; to install: cargo install cargo-semver-checks --locked";
         return Ok(Outcome::LeftOut(how.to_owned()));
     }
-    let changelog = std::fs::read_to_string(root.join("CHANGELOG.md"))?;
-    let Some(last) = last_tag(root).or_else(|| commit_of(root, newest(&changelog)?)) else {
-        return Ok(Outcome::LeftOut(
-            "no release is in the history of this clone; fetch all of it".to_owned(),
-        ));
-    };
     let published: Vec<&str> = setting
         .ws
         .members
@@ -30,6 +23,14 @@ pub(super) fn lane(setting: &Setting<'_>) -> Result<Outcome> {
         .filter(|member| member.published)
         .map(|member| member.package.as_str())
         .collect();
+    let Some(last) = last_tag(root) else {
+        if git(root, &["rev-parse", "--is-shallow-repository"]).is_none_or(|answer| answer != "false") {
+            return Ok(Outcome::LeftOut("this clone has no history; fetch all of it".to_owned()));
+        }
+        let mut report = Report::checks(published.len(), "library", None);
+        report.counted = format!("{} libraries, none released yet", published.len());
+        return Ok(Outcome::Ran(report));
+    };
     let mut check = cargo(root, ["semver-checks", "--baseline-rev", &last]);
     // A library that is newer than the release has nothing to be compared with.
     let (old, new): (Vec<&str>, Vec<&str>) =
@@ -51,19 +52,6 @@ fn last_tag(root: &Path) -> Option<String> {
     git(root, &["describe", "--tags", "--abbrev=0", "--match", "v*"])
 }
 
-/// The first commit whose changelog has this heading.
-fn commit_of(root: &Path, heading: &str) -> Option<String> {
-    let all = git(root, &["log", "--format=%h", &format!("-S{heading}"), "--", "CHANGELOG.md"])?;
-    all.lines().last().map(str::to_owned)
-}
-
-/// The heading of the newest version.
-fn newest(changelog: &str) -> Option<&str> {
-    changelog.lines().find(|line| {
-        line.strip_prefix("## ").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
-    })
-}
-
 fn was_in(root: &Path, commit: &str, package: &str) -> bool {
     let line = format!("name = \"{package}\"");
     git(root, &["grep", "-lx", &line, commit, "--", "*Cargo.toml"]).is_some()
@@ -74,9 +62,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_version_is_the_first_with_a_number() {
-        let text = "# Changelog\n\n## Unreleased\n\n- x\n\n## 0.2.0\n\n## 0.1.0\n";
-        assert_eq!(newest(text), Some("## 0.2.0"));
-        assert_eq!(newest("## Unreleased\n"), None);
+    fn the_last_release_is_the_last_tag_of_a_version() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = |args: &str| {
+            let words: Vec<&str> = args.split(' ').collect();
+            assert!(git(folder.path(), &words).is_some() || words[0] != "rev-parse", "{args}");
+        };
+        let commit = |name: &str| {
+            let by = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"];
+            let args = [&by[..], &["commit", "--quiet", "--allow-empty", "--message", name]].concat();
+            git(folder.path(), &args);
+        };
+        run("init --quiet");
+        commit("one");
+        run("rev-parse HEAD");
+        assert_eq!(last_tag(folder.path()), None);
+        run("tag v0.1.0");
+        run("tag other");
+        commit("two");
+        assert_eq!(last_tag(folder.path()).as_deref(), Some("v0.1.0"));
     }
 }

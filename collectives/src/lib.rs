@@ -10,7 +10,8 @@
 //! - **CO-2** The same bits on every rank and in every algorithm: values are combined in the order of the ranks, [`f16`](struct@f16) and [`bf16`] in
 //!   `f32` and rounded once. Results do not depend on size, pieces, place, timing or processor. A result that is NaN is the one NaN of its
 //!   type.
-//! - **CO-3** Different calls on different ranks are an error on every rank that names two of them. No rank hangs.
+//! - **CO-3** Different calls on different ranks are an error on every rank that names two of them; on devices, whose library
+//!   does not compare them, at the deadline and without their names. No rank hangs.
 //! - **CO-4** A peer that dies or leaves ends every wait that needs it, within 200 ms, with its rank and cause. So do the deadline of
 //!   [`Options::timeout`] and an abort.
 //! - **CO-5** A wrong argument is refused before a peer knows of the call and leaves the group as it was. Any other failure breaks the group:

@@ -8,7 +8,8 @@
  * Arguments  Checked before any peer knows of the call: COMM_E_INVALID leaves the group as it was.
  * Same calls Every rank of a group makes the same calls in the same order, with the same kind, type,
  *            operation, root and counts. Where they differ every rank gets COMM_E_MISMATCH with both calls: in
- *            that call or, where it need not wait for the others in it, in the next.
+ *            that call or, where it need not wait for the others in it, in the next. This is a promise of the
+ *            simulation too; on devices such calls end at the deadline.
  * Same bits  Values are combined in the order of the ranks, always: results do not depend on size, place,
  *            algorithm or timing. Half precision is combined in float and rounded once. This is a promise of
  *            the simulation; HCCL has an order of its own.

@@ -292,6 +292,9 @@ impl<'c> Collectives<'c> {
 
     /// What a kernel on this rank opens the group with (`CommGroup` of `comm_collectives.h`): the context, the memory and its bytes. From
     /// then on this rank's calls are the kernels', and the host only closes the group. `None` where devices make the calls.
+    ///
+    /// Kernels count anew after a run that was cancelled. Ranks in Rust that share the group with them make another one then; in this
+    /// one their calls would differ.
     pub fn for_kernels(&self) -> Option<(DeviceAddr, DeviceAddr, usize)> {
         self.window
     }

@@ -58,7 +58,7 @@ impl Engine<'_> {
             self.wait_free(self.halves.last_use(half), number, &mut clock)?;
             fault_point!("coll.staging");
             // SAFETY: see the head of the file; a window is apart from the caller's memory, and a pool from the halves.
-            unsafe { (self.kernels.copy)(request.input, self.memory.half(self.me, half), bytes) };
+            unsafe { self.copier.copy(request.input, self.memory.half(self.me, half), bytes) };
             self.halves.set(half, used);
         } else if bytes > 0 {
             // SAFETY: at most 48 bytes, which the input has and the payload has room for.
@@ -117,7 +117,7 @@ impl Engine<'_> {
         if !inline && self.nranks() == 2 {
             let (theirs, bytes) = (self.memory.half(1 - self.me, half), request.count * request.dtype.size());
             // SAFETY: what that rank staged in this step, for this rank only.
-            unsafe { take_over(theirs, bytes, self.setting.table.take_over) };
+            unsafe { take_over(theirs, bytes, self.setting.take_over) };
         }
     }
 }

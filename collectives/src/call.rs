@@ -6,7 +6,7 @@
 
 use crate::engine::{Blocked, Engine};
 use crate::error::CollError;
-use crate::kernels::{Copy, Fold};
+use crate::kernels::{Copier, Fold};
 use crate::moves::UpTo64;
 use crate::plan::{Plan, Shape};
 use crate::request::{Kind, Request};
@@ -46,7 +46,7 @@ pub(crate) struct Call {
     pub(crate) plan: Plan,
     pub(crate) number: u64,
     pub(crate) fold: Option<Fold>,
-    pub(crate) copy: Copy,
+    pub(crate) copier: Copier,
     chain: u32,
     /// The steps and pieces of the group before the first of this call.
     base: u64,
@@ -83,7 +83,7 @@ impl Call {
             plan,
             number: 0,
             fold,
-            copy: engine.kernels.copy,
+            copier: engine.copier,
             chain: 0,
             base: 0,
             first_piece: 0,

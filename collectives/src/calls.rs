@@ -70,7 +70,7 @@ impl Collectives<'_> {
 
     /// Combines `buffer` of all ranks, and leaves the result in it on every rank.
     ///
-    /// From window to window when every rank passes a [tensor](crate::WindowTensor) of 8 KiB or more.
+    /// From window to window when every rank passes a [tensor](crate::WindowTensor) of 32 KiB or more.
     #[inline]
     pub fn all_reduce<B: Buffer + ?Sized>(&self, buffer: &mut B, op: Op) -> Result<(), CollError> {
         let request = self.requests().all_reduce(buffer, op);

@@ -4,7 +4,7 @@ use crate::call::Call;
 use crate::crowded::Mover;
 use crate::error::{CallOf, CollError};
 use crate::fault::Fault;
-use crate::kernels::Kernels;
+use crate::kernels::{Copier, Kernels};
 use crate::layout::{generation_of, in_generation};
 use crate::memory::Memory;
 use crate::pairs::Pairs;
@@ -38,6 +38,7 @@ pub(crate) struct Engine<'c> {
     pub(crate) setting: Setting,
     pub(crate) me: usize,
     pub(crate) kernels: &'static Kernels,
+    pub(crate) copier: Copier,
     /// The communicator's ranks of the members.
     pub(crate) members: Box<[u32]>,
     host: &'c dyn HostWindows,
@@ -202,6 +203,7 @@ impl<'c> Engine<'c> {
             setting,
             me,
             kernels: Kernels::get(),
+            copier: Copier::new(Kernels::get(), &table),
             members,
             host,
             records: (0..nranks).map(|rank| memory.records(rank)).collect(),

@@ -78,6 +78,7 @@ mod fork_guard;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod group;
+mod in_window;
 mod kernels;
 mod layout;
 mod memory;

@@ -143,8 +143,8 @@ impl Memory {
 /// # Safety
 /// `bytes` from `at` on lie in a half. No other rank reads or writes them until this one has finished the step.
 #[inline]
-pub(crate) unsafe fn take_over(at: *mut u8, bytes: usize, most: u32) {
-    if (TAKE_OVER_MIN..=most as usize).contains(&bytes) {
+pub(crate) unsafe fn take_over(at: *mut u8, bytes: usize, most: usize) {
+    if (TAKE_OVER_MIN..=most).contains(&bytes) {
         for offset in (0..bytes).step_by(LINE) {
             // SAFETY: within `bytes`; the caller's promises. Volatile, because the compiler would leave it out.
             unsafe { at.add(offset).write_volatile(at.add(offset).read_volatile()) };

@@ -44,6 +44,12 @@ impl<T: Copy> UpTo64<T> {
         // SAFETY: the first `len` are initialized.
         unsafe { core::slice::from_raw_parts(self.all.as_ptr().cast(), self.len) }
     }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above.
+        unsafe { core::slice::from_raw_parts_mut(self.all.as_mut_ptr().cast(), self.len) }
+    }
 }
 
 /// Element `rank` of a list of counts; 0 where there is none.
@@ -82,7 +88,7 @@ pub(crate) fn own_places(engine: &Engine<'_>, request: &Request) -> [Place; 2] {
 
 impl Call {
     #[inline]
-    fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         self.request.dtype.size()
     }
 
@@ -99,7 +105,7 @@ impl Call {
             }
         } else {
             // SAFETY: the caller's promise.
-            unsafe { (self.copy)(from, to, elements * self.size()) };
+            unsafe { self.copier.copy(from, to, elements * self.size()) };
         }
     }
 
@@ -110,7 +116,7 @@ impl Call {
     #[inline]
     unsafe fn copy_in(&self, from: *const u8, to: *mut u8, elements: usize) {
         // SAFETY: the caller's promise.
-        unsafe { (self.copy)(from, to, elements * self.size()) };
+        unsafe { self.copier.copy(from, to, elements * self.size()) };
     }
 
     /// The caller's input from element `at` on.
@@ -318,7 +324,7 @@ impl Call {
     }
 
     #[inline]
-    fn slice(&self, count: usize, at: usize, of: usize) -> Range<usize> {
+    pub(crate) fn slice(&self, count: usize, at: usize, of: usize) -> Range<usize> {
         slice(count, at, of, layout::SLICE_ALIGN / self.size())
     }
 
@@ -347,7 +353,7 @@ impl Call {
     }
 
     #[cold]
-    fn malformed(&self, engine: &Engine<'_>, rank: usize) -> CollError {
+    pub(crate) fn malformed(&self, engine: &Engine<'_>, rank: usize) -> CollError {
         let what = "a place outside its pool";
         CollError::Malformed { rank, call: engine.describe(Some(self.number)), what }
     }
@@ -446,7 +452,7 @@ impl Call {
         let theirs = self.half(engine, peer, piece).wrapping_add(first * self.size());
         let bytes = self.elements(piece, self.count_of(of)).len() * self.size();
         // SAFETY: what the other of two ranks staged in the step that this one has read, and not finished yet.
-        unsafe { take_over(theirs, bytes, engine.setting.table.take_over) };
+        unsafe { take_over(theirs, bytes, engine.setting.take_over) };
     }
 
     /// Reduces this rank's slice of a piece, for all to collect.
@@ -492,31 +498,6 @@ impl Call {
             // SAFETY: see the head of the file.
             unsafe { self.copy_out(from, self.output(part.start + slice.start), slice.len()) };
         }
-    }
-
-    /// Reduces this rank's slice of all windows, and writes it to all windows.
-    pub(crate) fn take_windows(&mut self, engine: &mut Engine<'_>) -> Result<(), CollError> {
-        let nranks = engine.nranks();
-        let own = self.slice(self.request.count, engine.me, nranks);
-        let bytes = self.request.count * self.size();
-        let (mut sources, mut targets) = (UpTo64::new(), UpTo64::new());
-        for rank in 0..nranks {
-            let of = |side: usize| {
-                let place = engine.memory.in_pool_of(rank, self.places.get()[rank][side] - 1, bytes);
-                place
-                    .map(|at| at.wrapping_add(own.start * self.size()))
-                    .ok_or_else(|| self.malformed(engine, rank))
-            };
-            sources.push(of(0)?.cast_const());
-            targets.push(of(1)?);
-        }
-        // SAFETY: whole tensors of that many bytes lie there (checked); their ranks are in this call and use them for nothing else.
-        unsafe {
-            if let Some(fold) = self.fold {
-                fold(sources.get(), targets.get(), own.len());
-            }
-        }
-        Ok(())
     }
 
     /// Compares what the others send with what this rank expects, and returns how many pieces the largest block takes.

@@ -1,5 +1,6 @@
 //! Which algorithm a call takes, in how many steps and pieces. A function of what all ranks agree on, so all choose the same.
 
+use crate::kernels::strings_from;
 use crate::layout::INLINE;
 use crate::request::{Kind, Request};
 use crate::table::{ANY, Table};
@@ -38,6 +39,8 @@ pub(crate) struct Setting {
     pub(crate) half: usize,
     pub(crate) core_per_rank: bool,
     pub(crate) table: Table,
+    /// Up to so many bytes the only reader of a piece takes its lines over.
+    pub(crate) take_over: usize,
     /// Up to so many bytes every rank reads all of an all-reduce.
     one_shot: usize,
     /// The same for the root of a reduce.
@@ -56,7 +59,8 @@ impl Setting {
         let one_shot = if nranks == 2 { pair } else { reads(table.one_shot_reads) };
         let reduce_one_shot = if nranks == 2 { usize::MAX } else { reads(table.reduce_reads) };
         let at_once = one_shot.min(table.window_min as usize - 1).min(table.pieces_from as usize).min(half);
-        Self { nranks, half, core_per_rank, table, one_shot, reduce_one_shot, at_once }
+        let take_over = limit(table.take_over).min(strings_from(&table));
+        Self { nranks, half, core_per_rank, table, take_over, one_shot, reduce_one_shot, at_once }
     }
 
     /// Chooses. `most` is the largest of the counts where there is one for each rank.

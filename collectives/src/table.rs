@@ -53,8 +53,8 @@ const KIB: u32 = 1 << 10;
 const MIB: u32 = 1 << 20;
 
 table! {
-    /// Below this, a tensor in the window is treated like any other memory.
-    window_min: Bytes, 8 * KIB, (64, 256 * KIB);
+    /// Below this, a tensor in the window is treated like any other memory: that takes one step and not two.
+    window_min: Bytes, 32 * KIB, (64, 256 * KIB);
     /// From so many bytes on, input in the window is read where it stands, and not staged.
     by_reference_min: Bytes, 32 * KIB, (64, ANY);
     /// From so many staged bytes of one call on, it goes in pieces, so that what is staged is still in the cache when it is read.
@@ -76,8 +76,11 @@ table! {
     prefetch: Bytes, 16 * KIB, (0, 256 * KIB);
     /// A rank that alone reads a piece of 1 KiB or more takes its lines over, up to so many bytes. A store to a line that another
     /// processor has read is what takes longest where something is staged: without, 2 KiB to 256 KiB take half as long where the
-    /// processors share a cache, and up to 1 MiB a fifth where they do not.
+    /// processors share a cache, and up to 1 MiB a fifth where they do not. Where copies are strings, only
+    /// up to the smallest of those.
     take_over: Bytes, ANY, (0, ANY);
+    /// From so many bytes on, a copy is one string instruction, on processors that are fast at it.
+    strings_from: Bytes, 16 * KIB, (1, ANY);
     /// How many times a rank with a core of its own polls for a step before it waits through the communicator, which takes a clock and
     /// a phase: some microseconds.
     polls: Times, 1000, (1, 1_000_000);

@@ -36,8 +36,9 @@ fn table(random: &mut Random) -> Table {
     if random.below(3) == 0 {
         return Table::DEFAULT;
     }
-    let entries: [(&str, &[u32]); 8] = [
+    let entries: [(&str, &[u32]); 9] = [
         ("window_min", &[64, 1024, 8192]),
+        ("strings_from", &[1, 1024, u32::MAX]),
         ("by_reference_min", &[64, 1024, 32_768]),
         ("pieces_from", &[4096, 16_384]),
         ("piece", &[4096, 8192]),

@@ -51,9 +51,10 @@ constexpr uint32_t kAny = 0xffffffff;
 /* The sizes at which one algorithm gives way to another; collectives/src/table.rs has the same. Where the host made the
  * group its table stands in the window, and all ranks have the same. */
 struct Table {
-    uint32_t window_min = 8 << 10, by_reference_min = 32 << 10, pieces_from = 1 << 20, piece = 256 << 10,
+    uint32_t window_min = 32 << 10, by_reference_min = 32 << 10, pieces_from = 1 << 20, piece = 256 << 10,
              rooted_piece = 64 << 10, pair_one_shot = kAny, one_shot_reads = 32 << 10, reduce_reads = 64 << 10,
-             notify_first = 2 << 10, prefetch = 16 << 10, take_over = kAny, polls = 1000, yields = 16, spins = 75;
+             notify_first = 2 << 10, prefetch = 16 << 10, take_over = kAny, strings_from = 16 << 10,
+             polls = 1000, yields = 16, spins = 75;
 };
 constexpr uint64_t kTableWords = sizeof(Table) / sizeof(uint32_t);
 
@@ -90,7 +91,7 @@ struct GroupLayout {
         constexpr Table t{};
         const uint64_t table[] = {t.window_min,    t.by_reference_min, t.pieces_from,  t.piece,        t.rooted_piece,
                                   t.pair_one_shot, t.one_shot_reads,   t.reduce_reads, t.notify_first, t.prefetch,
-                                  t.take_over,     t.polls,            t.yields,       t.spins};
+                                  t.take_over,     t.strings_from,     t.polls,        t.yields,       t.spins};
         static_assert(sizeof(table) / sizeof(uint64_t) == kTableWords, "Table: entries");
         for (uint64_t entry : table) {
             for (int byte = 0; byte < 8; ++byte) {

@@ -284,9 +284,9 @@ class Call {
     T *half(uint32_t rank, uint64_t piece) const {
         return reinterpret_cast<T *>(group_.half(rank, first_piece_ + piece));
     }
-    static void copy(T *to, const T *from, uint64_t count) {
+    void copy(T *to, const T *from, uint64_t count) const {
         if (to != from && count > 0) {
-            copy_bytes(to, from, count * sizeof(T));
+            copy_bytes(to, from, count * sizeof(T), group_.table_.strings_from);
         }
     }
 
@@ -435,7 +435,9 @@ class Call {
         }
         auto *theirs = reinterpret_cast<volatile unsigned char *>(half(peer, piece) + (has_blocks() ? me_ * block_ : 0));
         const uint64_t bytes = elements(piece).count() * sizeof(T);
-        for (uint64_t at = 0; bytes >= kLeast && bytes <= group_.table_.take_over && at < bytes; at += kLine) {
+        const uint64_t most = has_fast_strings() ? least(group_.table_.take_over, group_.table_.strings_from)
+                                                 : group_.table_.take_over;
+        for (uint64_t at = 0; bytes >= kLeast && bytes <= most && at < bytes; at += kLine) {
             theirs[at] = theirs[at];
         }
     }

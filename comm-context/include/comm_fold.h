@@ -13,6 +13,10 @@
 #include <cstring>
 #include <type_traits>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 /* How elements are combined. */
 enum class CommOp : uint8_t {
     Sum = 0,
@@ -274,7 +278,7 @@ COMM_INLINE void fold_body(const T *const *from, uint32_t sources, T *const *to,
     }
 }
 
-/* Plain vector moves: a library's copy may move strings, which is slow where lines are in another core's cache. */
+/* Plain vector moves: a library's copy goes past the caches where it takes a copy for a large one. */
 template <int W>
 COMM_INLINE void copy_body(unsigned char *to, const unsigned char *from, size_t bytes) {
     using V = typename Vector<uint64_t, W>::type;
@@ -340,10 +344,30 @@ inline void fold_as(const T *const *from, uint32_t sources, T *const *to, uint32
     fold_baseline<T, Op>(from, sources, to, targets, count);
 }
 
-inline void copy_bytes(void *to, const void *from, size_t bytes) {
+/* Whether the processor says that it moves even short strings fast: such an instruction does not fetch the lines that it
+ * overwrites from the cache of who read them last. */
+inline bool has_fast_strings() {
+#if defined(__x86_64__)
+    static const bool fast = [] {
+        constexpr unsigned kFastShortStrings = 1 << 4;
+        unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+        return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & kFastShortStrings) != 0;
+    }();
+    return fast;
+#else
+    return false;
+#endif
+}
+
+/* Copies of at least `strings_from` bytes are one string instruction, where that is fast. */
+inline void copy_bytes(void *to, const void *from, size_t bytes, size_t strings_from) {
     auto *target = static_cast<unsigned char *>(to);
     const auto *source = static_cast<const unsigned char *>(from);
 #if defined(__x86_64__)
+    if (bytes >= strings_from && has_fast_strings()) {
+        __asm__ volatile("rep movsb" : "+D"(target), "+S"(source), "+c"(bytes) : : "memory");
+        return;
+    }
     if (build() > 0) {
         return copy_avx2(target, source, bytes);
     }

@@ -40,6 +40,7 @@ fn entries(ranks: u32) -> Vec<Entry> {
         entry("rooted_piece", Kind::Broadcast, false, How::Best(ROOTED, 1 << 20)),
     ];
     if ranks == 2 {
+        entries.push(entry("strings_from", Kind::AllReduce, false, How::From(ANY, 1, [4 << 10, 256 << 10])));
         entries.push(entry("take_over", Kind::AllReduce, false, How::UpTo(ANY, 0, [1 << 10, 1 << 20])));
     } else if ranks > 2 {
         entries.push(entry("reduce_reads", Kind::Reduce, false, How::UpTo(ANY, 0, [1 << 10, 1 << 20])));

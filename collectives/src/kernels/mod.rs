@@ -7,8 +7,12 @@
 //! The kernels go through raw pointers; [`Fold`] says what a caller promises.
 #![allow(unsafe_code)]
 
+mod copy;
 mod lanes;
 mod ops;
+
+use copy::Copy;
+pub(crate) use copy::{Copier, strings_from};
 
 use crate::element::{DType, Op};
 use lanes::{Baseline, Brain, Build, Half, Lane};
@@ -22,13 +26,6 @@ use std::sync::OnceLock;
 /// writes the sources meanwhile. A target may be a source, element for element, and overlaps them in no other manner. The processor
 /// has what the build of the kernel needs.
 pub(crate) type Fold = unsafe fn(sources: &[*const u8], targets: &[*mut u8], count: usize);
-
-/// Copies `bytes` from one place to another.
-///
-/// # Safety
-/// Source and target are valid for so many bytes, and apart. No other process writes the source meanwhile. The processor has what the
-/// build of the kernel needs.
-pub(crate) type Copy = unsafe fn(from: *const u8, to: *mut u8, bytes: usize);
 
 /// The kernels of one build, by type and operation.
 pub(crate) struct Kernels {
@@ -75,10 +72,6 @@ impl Kernels {
 
 /// Bytes of accumulators that stay in registers from the first source to the last.
 const BLOCK: usize = 256;
-
-/// So many bytes before it stores to a line, a copy asks for it: 32 KiB to 1 MiB take a fifth to a third less where the last reader was
-/// another core.
-const AHEAD: usize = 1024;
 
 /// The code of every kernel: blocks of `N` elements, then of `M`, then of `S`, then single ones. Most calls are short, and a rest of single
 /// elements would take them longer than everything else.
@@ -151,44 +144,6 @@ unsafe fn fold_block<B: Build, L: Lane, O: Operation<L::Acc>, const N: usize>(
     }
 }
 
-/// The code of the copy: plain vector loads and stores. The C library's copy takes several times as long here, because it moves whole
-/// strings, which is slow where the lines of the target are in another core's cache. For the same reason they are asked for some way ahead.
-///
-/// # Safety
-/// As [`Copy`].
-#[inline(always)]
-unsafe fn copy_all(from: *const u8, to: *mut u8, bytes: usize) {
-    let mut at = 0;
-    // SAFETY: blocks within `bytes`; the caller's promises.
-    unsafe {
-        while at + AHEAD + BLOCK <= bytes {
-            mailbox_atomics::prefetch_to_write(to.add(at + AHEAD), BLOCK);
-            let block = from.add(at).cast::<[u64; BLOCK / 8]>().read_unaligned();
-            to.add(at).cast::<[u64; BLOCK / 8]>().write_unaligned(block);
-            at += BLOCK;
-        }
-        while at + BLOCK <= bytes {
-            let block = from.add(at).cast::<[u64; BLOCK / 8]>().read_unaligned();
-            to.add(at).cast::<[u64; BLOCK / 8]>().write_unaligned(block);
-            at += BLOCK;
-        }
-        while at + 64 <= bytes {
-            let block = from.add(at).cast::<[u64; 8]>().read_unaligned();
-            to.add(at).cast::<[u64; 8]>().write_unaligned(block);
-            at += 64;
-        }
-        while at + 16 <= bytes {
-            let block = from.add(at).cast::<[u64; 2]>().read_unaligned();
-            to.add(at).cast::<[u64; 2]>().write_unaligned(block);
-            at += 16;
-        }
-        while at < bytes {
-            to.add(at).write(from.add(at).read());
-            at += 1;
-        }
-    }
-}
-
 /// One build: the same code compiled with other features.
 macro_rules! build {
     ($table:ident, $module:ident, $name:literal, $build:ty $(, #[$feature:meta])?) => {
@@ -219,7 +174,7 @@ macro_rules! build {
             $(#[$feature])?
             unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
                 // SAFETY: the caller's promises.
-                unsafe { copy_all(from, to, bytes) }
+                unsafe { copy::copy_all(from, to, bytes) }
             }
 
             macro_rules! float {

@@ -296,7 +296,7 @@ impl Engine<'_> {
             }
         } else {
             // SAFETY: the caller's promise.
-            unsafe { (self.kernels.copy)(from, to, len * dtype.size()) };
+            unsafe { self.copier.copy(from, to, len * dtype.size()) };
         }
     }
 

@@ -113,9 +113,9 @@ mod word;
 mod work_slot;
 
 pub use barrier::{Arrival, Barrier, BarrierError, Place};
-pub use cores::{AllowedCores, CpuQuota, current_core, move_this_thread_to, usable_cores};
 #[cfg(not(loom))]
 pub use cores::wake_promptly;
+pub use cores::{AllowedCores, CpuQuota, current_core, move_this_thread_to, usable_cores};
 pub use demands::Demands;
 pub use dispatch_ring::{DispatchReceiver, DispatchSender, DoneNumber, Overclaimed, SlotNumber};
 pub use entry_lock::{EntryLock, Inside, NotEntered, ThreadNumber};

@@ -38,8 +38,8 @@ fn of_this_thread() -> Option<libc::sched_attr> {
         sched_period: 0,
     };
     // SAFETY: the kernel writes at most `size` bytes, all of which are the structure's.
-    let read = !cfg!(miri)
-        && unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0) == 0 };
+    let read =
+        !cfg!(miri) && unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0) == 0 };
     read.then_some(attr)
 }
 

@@ -70,10 +70,16 @@ impl Engine {
 
     /// The life of a core thread. A panic in it, which is not one of a kernel, ends the graph and not the thread.
     fn serve(self: Arc<Self>, me: usize) {
-        // Without it the wake-up takes longer.
-        let _ = wake_promptly();
         let mut scratch = Scratch::new();
-        self.lock().threads.coming -= 1;
+        let mut state = self.lock();
+        state.threads.coming -= 1;
+        // A caller that takes part is the one that waits for signals; the others would only come before it.
+        let waits_for_signals = !state.threads.caller_helps;
+        drop(state);
+        if waits_for_signals {
+            // Without it the wake-up takes longer.
+            let _ = wake_promptly();
+        }
         let mut serve = || drop(self.take_launches(self.lock(), me, &mut scratch, None));
         while let Err(panic) = catch_unwind(AssertUnwindSafe(&mut serve)) {
             let mut state = self.lock();

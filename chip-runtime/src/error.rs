@@ -404,11 +404,6 @@ impl RuntimeError {
         self
     }
 
-    pub(crate) fn at_task(mut self, task: TaskId) -> Self {
-        self.at.task.get_or_insert(task);
-        self
-    }
-
     /// Where the scope was opened that it is about, if it is about one.
     pub fn scope(&self) -> Option<Site> {
         match &self.kind {

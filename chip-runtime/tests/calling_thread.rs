@@ -228,3 +228,40 @@ fn a_wait_that_is_not_met_ends_with_the_deadline() {
         assert!(start.elapsed() < Duration::from_secs(20));
     }
 }
+
+/// How long the calling thread runs before it is another's turn, where the kernel says that.
+fn slice() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/thread-self/sched").ok()?;
+    text.lines().find(|line| line.starts_with("se.slice")).map(str::to_owned)
+}
+
+/// Threads that wait for signals run as soon as they are woken; where the caller is the one that waits, no other thread comes
+/// before it. Kernels that know no slices have the same for all.
+#[test]
+fn core_threads_come_first_unless_the_caller_waits_for_signals() {
+    let prompt = thread::spawn(|| {
+        mailbox_atomics::wake_promptly();
+        slice()
+    });
+    let prompt = prompt.join().unwrap();
+    for caller_helps in [false, true] {
+        let mut runtime = Runtime::new(Limits { clusters: 1, ..Limits::default() }).unwrap();
+        if caller_helps {
+            runtime.use_calling_thread();
+        }
+        // Two threads, one of which may be the caller.
+        let (both, slices) = (Barrier::new(2), Arc::new(Mutex::new(Vec::new())));
+        let found = slices.clone();
+        let kernel = runtime.kernel("slice", move |_| {
+            both.wait();
+            found.lock().map_err(|error| error.to_string())?.push(slice());
+            Ok(())
+        });
+        let args = TaskArgs::new().blocks(2).sync_start();
+        let run = runtime
+            .run(FrontEnd::Prebuilt, soon(), |graph| graph.submit(Kernels::aiv(kernel), &args).map(drop));
+        run.unwrap();
+        let expected = if caller_helps { slice() } else { prompt.clone() };
+        assert_eq!(*slices.lock().unwrap(), [expected.clone(), expected], "{caller_helps}");
+    }
+}

@@ -84,15 +84,18 @@ fn texts_at() -> usize {
     Signals::words_bytes(2).next_multiple_of(TEXT)
 }
 
-/// CR-4: the error of a wait is its own, with the task, the word, who should have signalled it and how that one ended.
+/// CR-4: the error of a wait is its own: the task that waits for the chip that ended, its kernel and the place of its submit, the
+/// word, and how that chip ended.
 #[test]
 fn a_wait_for_a_chip_that_is_killed_says_so() {
     let shared = Shared::new();
     let waits = shared.fork(0, |mut runtime| {
+        let other = runtime.kernel("other", |_| Ok(()));
         let nothing = runtime.kernel("nothing", |_| Ok(()));
-        let wait = Wait { domain: Domain::BASE, offset: 64, at_least: 3, from: Signaller::Rank(1) };
+        let wait = |from| TaskArgs::new().wait(Wait { domain: Domain::BASE, offset: 64, at_least: 3, from });
         let run = runtime.run(FrontEnd::Inferred, soon(), |graph| {
-            graph.submit(Kernels::aiv(nothing), &TaskArgs::new().wait(wait)).map(drop)
+            graph.submit(Kernels::aiv(other), &wait(Signaller::Unknown))?;
+            graph.submit(Kernels::aiv(nothing), &wait(Signaller::Rank(1))).map(drop)
         });
         let text = |error: RuntimeError| {
             let ErrorKind::Signal { code, cause, .. } = &error.kind else { return error.to_string() };
@@ -123,8 +126,11 @@ fn a_wait_for_a_chip_that_is_killed_says_so() {
     assert_eq!(waits.reap(soon()), Some(HowDied::Exited(0)));
     let said = shared.said(ENDED).unwrap();
     let died = format!(": rank 1 (pid {}) died", dies.pid());
-    let awaited = "while task 0.0 waits for rank 1 (word 0x40 of window `base` is 0, not 3)";
+    let awaited = "task 0.1 waits for rank 1 (word 0x40 of window `base` is 0, not 3)";
     // Who has not started it does not always learn how it died.
-    let begins = ["102 PeerDied ", "102 Killed "].map(|cause| format!("{cause}{awaited}"));
-    assert!(begins.iter().any(|begin| said.starts_with(begin)) && said.contains(&died), "{said}");
+    let begins =
+        ["PeerDied", "Killed"].map(|cause| format!("102 {cause} task 0.1, kernel 1 `nothing`: while "));
+    assert!(begins.iter().any(|begin| said.starts_with(begin)), "{said}");
+    assert!(said.contains(awaited) && said.contains(&died), "{said}");
+    assert!(said.contains(&format!(" (submitted at {}:", file!())), "{said}");
 }

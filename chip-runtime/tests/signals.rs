@@ -4,11 +4,14 @@ mod common;
 
 use chip_runtime::signals::{Domain, Signal, SignalOp, Signaller, Signals, Wait};
 use chip_runtime::{
-    Buffer, FrontEnd, KernelId, Kernels, Limits, Runtime, RuntimeError, TaskArgs, TraceProcess, TraceWriter,
+    Buffer, FrontEnd, KernelId, Kernels, Limits, Runtime, RuntimeError, TaskArgs, TaskId, TraceProcess,
+    TraceWriter,
 };
 use common::soon;
+use deadline::Deadline;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 fn chip(signals: &Arc<Signals>) -> (Runtime, KernelId) {
     let mut runtime = Runtime::new(Limits { clusters: 1, ..Limits::default() }).unwrap();
@@ -114,6 +117,64 @@ fn chips_that_wait_for_each_other_are_found() {
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     assert!(errors.iter().all(|error| error.code() == 103), "{errors:?}");
+    errors.iter().for_each(|error| assert_is_at(error, 0, "add"));
+}
+
+/// The error names this task of the chip that reports it, its kernel and the place of its submit.
+fn assert_is_at(error: &RuntimeError, task: u64, kernel: &str) {
+    let named = error.at.kernel.as_ref().map(|(_, name)| &**name);
+    assert_eq!((error.at.task, named), (Some(TaskId(task)), Some(kernel)), "{error}");
+    assert_eq!(error.at.site.map(|site| site.file), Some(file!()), "{error}");
+}
+
+/// The chip that tells of a deadlock, and each that only learns of it, name a task of their own, although the cycle begins with
+/// another chip, which has another task under each number.
+// CR-4
+#[test]
+fn a_deadlock_is_at_a_task_of_the_chip_that_reports_it() {
+    let chips = Signals::in_process(3, 4096).unwrap();
+    // Ranks 0 and 2 wait for each other, and rank 1 for rank 0.
+    let waits_for = [2, 0, 0];
+    let errors: Vec<RuntimeError> = thread::scope(|scope| {
+        let stand = |me: usize| {
+            let (mut runtime, add) = chip(&chips[me]);
+            let other = runtime.kernel("other", |_| Ok(()));
+            runtime.session(1, &[0, 1, 2]);
+            let args = TaskArgs::new().wait(wait(64, 1, waits_for[me]));
+            let run = runtime.run(FrontEnd::Inferred, soon(), |graph| {
+                for _ in 0..me {
+                    graph.submit(Kernels::aiv(other), &TaskArgs::new())?;
+                }
+                graph.submit(Kernels::aiv(add), &args).map(drop)
+            });
+            run.unwrap_err()
+        };
+        let threads = [0, 1, 2].map(|me| scope.spawn(move || stand(me)));
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(
+        errors[0].to_string().contains("no chip can go on: task 0.2 of rank 2 waits for rank 0"),
+        "{errors:?}"
+    );
+    for (me, error) in errors.iter().enumerate() {
+        assert_is_at(error, me as u64, "add");
+    }
+}
+
+/// Whoever notices first: the calling thread, which runs kernels or not, or the one that looks at the signals.
+// CR-4
+#[test]
+fn a_wait_that_takes_too_long_is_named() {
+    for helps in [false, true] {
+        let chips = Signals::in_process(2, 4096).unwrap();
+        let (mut runtime, add) = chip(&chips[usize::from(helps)]);
+        let from = Signaller::Unknown;
+        let args = TaskArgs::new().wait(Wait { domain: Domain::BASE, offset: 64, at_least: 1, from });
+        let limit = Deadline::after(Duration::from_millis(60)).unwrap();
+        let run =
+            runtime.run(FrontEnd::Inferred, limit, |graph| graph.submit(Kernels::aiv(add), &args).map(drop));
+        assert_is_at(&run.unwrap_err(), 0, "add");
+    }
 }
 
 /// A kernel behind the C entry asks for its completion to wait for a word.

@@ -59,6 +59,17 @@ pub fn move_this_thread_to(core: usize) -> std::io::Result<()> {
     Ok(sched_setaffinity(this, &allowed)?)
 }
 
+/// Has the calling thread run as soon as it is woken, also on the processor of the thread that woke it: for threads that mostly
+/// wait. False where the system refuses, or the thread has a policy other than the usual one.
+///
+/// A thread that used its processor since it last slept has no claim to it when it is woken there: it would come after the
+/// one that woke it, whenever that one sleeps or has used up its slice. So it asks for shorter slices than others have, as
+/// Linux offers since 6.12, and is to come first.
+#[cfg(not(loom))]
+pub fn wake_promptly() -> bool {
+    crate::sys::slice::shorten()
+}
+
 /// The part of the machine's processor time that a cgroup may use (`cpu.max`, or `cpu.cfs_quota_us` in version 1).
 ///
 /// A process that spins uses its quota up, and is then stopped for the rest of the period: so a quota of

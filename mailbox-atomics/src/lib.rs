@@ -113,6 +113,8 @@ mod word;
 mod work_slot;
 
 pub use barrier::{Arrival, Barrier, BarrierError, Place};
+#[cfg(not(loom))]
+pub use cores::wake_promptly;
 pub use cores::{AllowedCores, CpuQuota, current_core, move_this_thread_to, usable_cores};
 pub use demands::Demands;
 pub use dispatch_ring::{DispatchReceiver, DispatchSender, DoneNumber, Overclaimed, SlotNumber};

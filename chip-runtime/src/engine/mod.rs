@@ -253,8 +253,8 @@ impl Engine {
         state = self.take_launches(state, me, scratch, Some(deadline));
         state.threads.caller_leaves();
         if state.goal.take().is_some() {
-            let kind = ErrorKind::TimedOut { limit: deadline.limit(), table: state.table() };
-            state.fail(kind.into());
+            let error = state.timed_out(deadline);
+            state.fail(error);
             // What has its core and was left to this thread.
             let wakes = state.leave();
             drop(state);

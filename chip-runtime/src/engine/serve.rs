@@ -14,7 +14,7 @@ use super::threads::{Wakes, Watcher};
 use crate::error::ErrorKind;
 use crate::record::Span;
 use deadline::{Deadline, coarse_monotonic_ns, monotonic_ns};
-use mailbox_atomics::Listener;
+use mailbox_atomics::{Listener, wake_promptly};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -71,7 +71,15 @@ impl Engine {
     /// The life of a core thread. A panic in it, which is not one of a kernel, ends the graph and not the thread.
     fn serve(self: Arc<Self>, me: usize) {
         let mut scratch = Scratch::new();
-        self.lock().threads.coming -= 1;
+        let mut state = self.lock();
+        state.threads.coming -= 1;
+        // A caller that takes part is the one that waits for signals; the others would only come before it.
+        let waits_for_signals = !state.threads.caller_helps;
+        drop(state);
+        if waits_for_signals {
+            // Without it the wake-up takes longer.
+            let _ = wake_promptly();
+        }
         let mut serve = || drop(self.take_launches(self.lock(), me, &mut scratch, None));
         while let Err(panic) = catch_unwind(AssertUnwindSafe(&mut serve)) {
             let mut state = self.lock();

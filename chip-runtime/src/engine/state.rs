@@ -274,11 +274,9 @@ impl State {
     }
 
     fn fail_by_signal(&mut self, error: SignalError) {
-        let mut error = RuntimeError::from(error);
-        if let Some(task) = error.at.task.filter(|task| self.rings[task.ring()].holds(task.local())) {
-            error.at = self.at(task);
-        }
-        self.fail(error);
+        // What is armed has not ended, and has its slot.
+        let at = self.poller.task_of(&error).map(|task| self.at(task)).unwrap_or_default();
+        self.fail(RuntimeError { at, ..error.into() });
     }
 
     /// One prerequisite is met.
@@ -432,10 +430,19 @@ impl State {
 
     /// The deadline of what the builder waits for has passed.
     pub(super) fn too_late(&self, deadline: Deadline) -> RuntimeError {
+        let Some(Goal::Done(tasks)) = &self.goal else { return self.timed_out(deadline) };
         let (limit, table) = (deadline.limit(), self.table());
-        let Some(Goal::Done(tasks)) = &self.goal else { return ErrorKind::TimedOut { limit, table }.into() };
         let at = tasks.iter().find(|task| !self.has_ended(**task)).map(|task| self.at(*task));
         RuntimeError { kind: ErrorKind::DataTimedOut { limit, table }, at: at.unwrap_or_default() }
+    }
+
+    /// The deadline of the run has passed. Where only signals could make it go on, that is at the first task that waits for one;
+    /// the table names what runs.
+    pub(super) fn timed_out(&self, deadline: Deadline) -> RuntimeError {
+        let waits = self.running == 0 && self.ready.is_empty();
+        let at = self.poller.first_waiting().filter(|_| waits).map(|task| self.at(task));
+        let kind = ErrorKind::TimedOut { limit: deadline.limit(), table: self.table() };
+        RuntimeError { kind, at: at.unwrap_or_default() }
     }
 
     /// Whether no kernel runs, and none has its core and waits for a thread.

@@ -313,9 +313,11 @@ impl<'g> Drive<'g> {
         awaited.find(|rank| declarations.is_over(*rank, self.session.number))
     }
 
-    /// An error of the run, at the first task that waits.
+    /// An error of the run, at the first task that waits, or that waits for the rank that has ended.
     fn ends_with(&self, error: SignalError) -> OnDeviceError {
-        let first = self.armed.first().map_or(0, |armed| armed.task);
+        let ended = error.ended_rank();
+        let waits = self.armed.iter().find(|armed| ended.is_some() && armed.from == ended);
+        let first = waits.or(self.armed.first()).map_or(0, |armed| armed.task);
         self.on.refuse(self.tasks[first].site, error)
     }
 

@@ -2,7 +2,6 @@
 
 use super::{Deadlock, Domain};
 use crate::error::{ErrorKind, RuntimeError};
-use crate::task::TaskId;
 use comm_context::comm::CommError;
 use std::time::Duration;
 use worker_errors::{ErrorCode, Failure};
@@ -163,10 +162,16 @@ impl SignalError {
         }
     }
 
-    /// The task that it is about, if it is about one.
-    pub fn task(&self) -> Option<TaskId> {
+    /// The rank whose end it is, if it is that of one.
+    pub(crate) fn ended_rank(&self) -> Option<u32> {
         match self {
-            Self::Deadlock(deadlock) => deadlock.chain.first().map(|wait| wait.task),
+            Self::EndedWithout { rank, .. } => Some(*rank),
+            Self::Comm { cause, .. } => match cause.root_cause() {
+                CommError::PeerDied { rank, .. }
+                | CommError::PeerLeft { rank, .. }
+                | CommError::PeerFailed { rank, .. } => Some(*rank),
+                _ => None,
+            },
             _ => None,
         }
     }
@@ -180,13 +185,7 @@ impl From<CommError> for SignalError {
 
 impl From<SignalError> for RuntimeError {
     fn from(error: SignalError) -> Self {
-        let task = error.task();
-        let kind = ErrorKind::Signal { code: error.code(), cause: error.cause(), text: error.to_string() };
-        let error = RuntimeError::from(kind);
-        match task {
-            Some(task) => error.at_task(task),
-            None => error,
-        }
+        ErrorKind::Signal { code: error.code(), cause: error.cause(), text: error.to_string() }.into()
     }
 }
 

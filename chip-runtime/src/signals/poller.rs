@@ -211,6 +211,28 @@ impl Poller {
         self.armed.len()
     }
 
+    /// The first task that waits.
+    pub(crate) fn first_waiting(&self) -> Option<TaskId> {
+        self.armed.first().map(|armed| armed.task)
+    }
+
+    /// The task of this chip whose wait ends with this error: of several, one that waits for the rank that has ended.
+    pub(crate) fn task_of(&self, error: &SignalError) -> Option<TaskId> {
+        let in_chain = |deadlock: &Deadlock| {
+            let own = deadlock.chain.iter().find(|wait| wait.rank == self.signals.rank);
+            own.map(|wait| wait.task)
+        };
+        let found = match (error, error.ended_rank()) {
+            // The chain may begin with a chip that has other tasks under these numbers.
+            (SignalError::Deadlock(deadlock), _) => in_chain(deadlock),
+            (_, Some(rank)) => {
+                self.armed.iter().find(|armed| armed.from == Some(rank)).map(|armed| armed.task)
+            }
+            _ => None,
+        };
+        found.or_else(|| self.first_waiting())
+    }
+
     /// What is armed, for the text of an error.
     pub fn table(&self) -> String {
         let mut text: Vec<String> =

@@ -7,11 +7,12 @@
 mod support;
 
 use collectives::{Collectives, DType, Kind, Op, Request, Shared, Table};
-use comm_context::abi::DeviceAddr;
+use comm_context::abi::{CommContext, CommContextTail, DeviceAddr};
 use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec};
 use comm_context::conformance::compile_kernel;
 use mailbox_atomics::{AllowedCores, move_this_thread_to};
 use std::ffi::{CStr, CString, c_void};
+use std::mem::offset_of;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::LazyLock;
@@ -485,6 +486,42 @@ fn a_kernel_is_refused_a_group_outside_of_its_window() {
             return Err("the group does not open".to_owned());
         }
         comm.barrier(secs(20)).map_err(said)
+    });
+}
+
+/// How many cores there are is the backend's to say, which counts those of all ranks and their CPU quotas.
+// CO-12
+// F71
+#[test]
+fn kernels_count_the_cores_that_the_backend_counted() {
+    const TAIL_CORES: usize = size_of::<CommContext>() + offset_of!(CommContextTail, cores);
+    const GROUP_CORES: usize = 16;
+    let kernel = load(c"kernel_entry");
+    in_comms(2, |comm| {
+        let said = |error: CommError| error.to_string();
+        let bytes = collectives::group_bytes(2, 0).ok_or("no such group")?;
+        for (cores, core_per_rank) in [(1_u64, 0_u64), (2, 1), (1, 0)] {
+            let ranks = [0, 1];
+            let spec = DomainSpec {
+                id: AllocationId(1),
+                ranks: &ranks,
+                domain_rank: comm.rank(),
+                window_size: bytes,
+            };
+            let window = comm.alloc_domain(&spec, secs(20)).map_err(said)?;
+            // SAFETY: the field is in the context's page, which is this process's; no kernel runs.
+            unsafe { (window.context.0 as *mut u8).add(TAIL_CORES).cast::<u64>().write(cores) };
+            if !in_memory(kernel, (window.context, window.base, bytes), &Request::BARRIER) {
+                return Err("the barrier failed".to_owned());
+            }
+            // SAFETY: the word is in the window, and written once, before the barrier.
+            let found = unsafe { (window.base.0 as *const u8).add(GROUP_CORES).cast::<u64>().read() };
+            if found != core_per_rank {
+                return Err(format!("{cores} cores for 2 ranks: the group says {found}"));
+            }
+            comm.release_domain(spec.id, secs(20)).map_err(said)?;
+        }
+        Ok(())
     });
 }
 

@@ -227,7 +227,7 @@ class CommGroup {
         if (state_->opened != uint64_t{generation_} + 1) {
             const uint64_t mine = load(word(me_, kHashAt));
             if (mine == 0) {
-                store(word(me_, kCoresAt), ranks() <= static_cast<uint32_t>(cores()) ? 1 : 0);
+                store(word(me_, kCoresAt), has_core_per_rank(ctx_) ? 1 : 0);
                 store(word(me_, kHashAt), hash);
                 wake(word(me_, kHashAt));
             }

@@ -43,6 +43,7 @@ fn rust_layout() -> Layout {
             abort as "abort": u64,
             generation as "generation": u64,
             wait as "wait": u64,
+            cores as "cores": u64,
         }
         CommWait {
             word as "word": u64,

@@ -30,6 +30,7 @@ int main(void) {
     FIELD(CommContextTail, abort);
     FIELD(CommContextTail, generation);
     FIELD(CommContextTail, wait);
+    FIELD(CommContextTail, cores);
     TYPE(CommWait);
     FIELD(CommWait, word);
     FIELD(CommWait, wanted);

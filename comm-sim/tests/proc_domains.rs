@@ -77,12 +77,10 @@ fn the_context_says_how_many_cores_the_ranks_have_between_them() {
             let spec =
                 DomainSpec { id: AllocationId(1), ranks: &ranks, domain_rank: rank, window_size: 4096 };
             for window in [comm.alloc_windows(4096, secs(60)), comm.alloc_domain(&spec, secs(60))] {
-                let mut bytes = [0; size_of::<PlacedContext>()];
+                let at = window.map_err(text)?.context.0 as *const u8;
                 // SAFETY: the context is in this process's memory, and nobody writes to it.
-                bytes.copy_from_slice(unsafe {
-                    std::slice::from_raw_parts(window.map_err(text)?.context.0 as *const u8, bytes.len())
-                });
-                let placed = PlacedContext::decode(&bytes).map_err(|error| error.to_string())?;
+                let bytes = unsafe { std::slice::from_raw_parts(at, size_of::<PlacedContext>()) };
+                let placed = PlacedContext::decode(bytes).map_err(|error| error.to_string())?;
                 // With quotas, where this machine has them.
                 let wanted = if bound { 1 } else { usable_cores() as u64 };
                 if placed.tail.cores != wanted {

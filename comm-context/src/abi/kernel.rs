@@ -72,6 +72,20 @@ const_assert_eq!(offset_of!(CompletionSlab, error), 4);
 const_assert_eq!(offset_of!(CompletionSlab, entries), 8);
 const_assert_eq!(offset_of!(CompletionSlab, reserved), 2056);
 
+impl CompletionSlab {
+    /// "failtext" in ASCII: the first word of the entries when they are a text instead.
+    pub const TEXT_MAGIC: u64 = u64::from_le_bytes(*b"failtext");
+
+    /// What a kernel that failed says to people, if it left a text where its entries would be (`chip::fail_task`). Any
+    /// bytes may stand there.
+    pub fn failure_text(entries: &[CompletionEntry; KERNEL_COMPLETIONS]) -> Option<String> {
+        let bytes = bytemuck::bytes_of(entries).strip_prefix(&Self::TEXT_MAGIC.to_le_bytes())?;
+        let text = String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next()?);
+        let text: String = text.chars().filter(|c| !c.is_control()).collect();
+        (!text.is_empty()).then_some(text)
+    }
+}
+
 /// Where a kernel runs: its block of the launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]

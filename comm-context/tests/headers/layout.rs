@@ -106,6 +106,7 @@ fn rust_layout() -> Layout {
     constant("KERNEL_ARGS_STRIDE".into(), KERNEL_ARGS_STRIDE);
     constant("KERNEL_COMPLETIONS".into(), KERNEL_COMPLETIONS);
     constant("COMM_CONTEXT_TAIL_MAGIC".into(), CommContextTail::MAGIC as usize);
+    constant("KERNEL_FAILURE_TEXT_MAGIC".into(), CompletionSlab::TEXT_MAGIC as usize);
     for dtype in DType::ALL {
         constant(format!("TENSOR_{}", format!("{dtype:?}").to_uppercase()), dtype.code().into());
     }

@@ -386,7 +386,7 @@ fn a_kernel_that_makes_another_call_is_an_error_on_both_sides() {
 }
 
 /// Rank 1 of three kernels makes another call than the others, each time another kind of difference; each says which calls differ, those
-/// too that only hear of it.
+/// too that only find that another one has given up.
 // CO-3, CO-12
 // F85
 #[test]

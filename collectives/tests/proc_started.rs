@@ -323,10 +323,10 @@ fn a_receive_under_way_does_not_hold_up_the_calls_beside_it() {
 }
 
 /// Rank 1 gives up and lives on. Rank 0 waits for rank 2, which says nothing, and has a message of rank 1 under way: a group that has
-/// lost one rank has failed, so it is told, however it waits.
+/// lost one rank has failed, and rank 0 learns that, however it waits.
 // CO-4, CO-7
 #[test]
-fn a_rank_is_told_who_gave_up_also_when_it_waits_for_another() {
+fn a_rank_learns_who_gave_up_also_when_it_waits_for_another() {
     for (polls, options) in [(false, options()), (true, options()), (false, options().progress_thread())] {
         in_comms(3, |comm| {
             let group = Collectives::new(comm, options.timeout(secs(10))).map_err(text)?;

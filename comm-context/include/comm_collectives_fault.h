@@ -57,9 +57,9 @@ inline Text<kFaultText> call_in_words(const uint64_t (&record)[7]) {
     if (kind == kPlan) {
         Text<17> schedule;
         for (uint64_t at = 0; at < 16; ++at) {
-            const auto letter = static_cast<char>(record[5 + at / 8] >> 8 * (at % 8));
-            if (letter > ' ' && letter <= '~') {
-                schedule.add("%c", letter);
+            const auto symbol = static_cast<char>(record[5 + at / 8] >> 8 * (at % 8));
+            if (symbol > ' ' && symbol <= '~') {
+                schedule.add("%c", symbol);
             }
         }
         text.add("plan %016llx of the schedule %s %s%s%s \u00d7 %llu", static_cast<unsigned long long>(record[4]),

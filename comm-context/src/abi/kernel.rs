@@ -194,3 +194,25 @@ impl KernelContexts {
         bytemuck::bytes_of(self)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_stands_where_the_entries_would_be_and_is_made_harmless() {
+        let text = |bytes: &[u8]| {
+            let mut entries = [CompletionEntry::zeroed(); KERNEL_COMPLETIONS];
+            bytemuck::bytes_of_mut(&mut entries)[..bytes.len()].copy_from_slice(bytes);
+            CompletionSlab::failure_text(&entries)
+        };
+        assert_eq!(text(b"failtextno room\0left over").as_deref(), Some("no room"));
+        assert_eq!(text("failtext2 × 3\u{1b}[1m\n".as_bytes()).as_deref(), Some("2 × 3[1m"));
+        assert_eq!(text(b"failtext\xffx").as_deref(), Some("\u{fffd}x"));
+        // To the end, without a 0.
+        let full = [b"failtext".as_slice(), &[b'x'; 2040]].concat();
+        assert_eq!(text(&full).map(|text| text.len()), Some(2040));
+        // None, or entries.
+        assert_eq!((text(b"failtext"), text(b"failtexu"), text(&[])), (None, None, None));
+    }
+}

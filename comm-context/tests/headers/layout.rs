@@ -160,11 +160,12 @@ fn every_offset_is_the_same_in_c_cpp_and_rust() {
 }
 
 /// Headers for kernels and orchestrations.
-const CPP_ONLY: [&str; 7] = [
+const CPP_ONLY: [&str; 8] = [
     "comm_kernel.h",
     "comm_fold.h",
     "comm_collectives.h",
     "comm_collectives_calls.h",
+    "comm_collectives_fault.h",
     "chip_tensor.h",
     "kernel_completion.h",
     "orchestration.h",

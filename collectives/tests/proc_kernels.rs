@@ -414,6 +414,8 @@ fn kernels_that_make_different_calls_name_both_and_their_number() {
             (sum, Request { op: Some(Op::Max), ..sum }, plain, "all_reduce f32 max × 1024"),
             (broadcast, Request { root: 2, ..broadcast }, root, "broadcast f32 × 1024 from 2"),
             (sum, Request::BARRIER, plain, "barrier"),
+            // Rank 2 has sent its part and waits for nobody; in the broadcast it waits for rank 0, which has given up.
+            (Request { kind: Kind::Gather, op: None, ..sum }, sum, "gather f32 × 1024 to 0", plain),
         ] {
             let spec =
                 DomainSpec { id: AllocationId(1), ranks: &[0, 1, 2], domain_rank: me, window_size: bytes };
@@ -424,7 +426,7 @@ fn kernels_that_make_different_calls_name_both_and_their_number() {
             }
             // A root waits for nobody, and finds out in the next call.
             let call = if me == 1 { theirs } else { ours };
-            let failed = make(&call).and_then(|()| make(&sum)).and_then(|()| make(&sum));
+            let failed = make(&call).and_then(|()| make(&broadcast)).and_then(|()| make(&sum));
             let (code, text) = failed.err().ok_or(format!("rank {me} noticed nothing of {us}, {them}"))?;
             let of = |rank: u32| format!("rank {rank}: {}, call 17", if rank == 1 { them } else { us });
             let error = |one, other| {

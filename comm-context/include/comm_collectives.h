@@ -264,7 +264,7 @@ class CommGroup {
     }
 
     /* The task fails with this code, and the group with it: the others need not wait for this rank. */
-    bool fail(int32_t code, const char *text = "") {
+    __attribute__((noinline, cold)) bool fail(int32_t code, const char *text = "") {
         using namespace comm_detail;
         if (args_ != nullptr && args_[KERNEL_LOCAL_CONTEXT_ARG] != 0) {
             chip::fail_task(args_, code, text);

@@ -34,7 +34,7 @@ pub(crate) fn check_completion(count: u32, error: i32) -> Result<(), ChipError> 
     match (count, error) {
         (0, 0) => Ok(()),
         (words, 0) => Err(ChipError::DeferredCompletion { words }),
-        (_, error) => Err(ChipError::CompletionError { error }),
+        (_, error) => Err(ChipError::CompletionError { error, text: None }),
     }
 }
 

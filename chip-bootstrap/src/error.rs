@@ -94,10 +94,12 @@ pub enum ChipError {
         words: u32,
     },
     /// A kernel left an error in its completion slab.
-    #[error("the kernel reports error {error} in its completion slab")]
+    #[error("the kernel reports error {error} in its completion slab{}", said(text))]
     CompletionError {
         /// The kernel's number.
         error: i32,
+        /// What it says about it, if anything.
+        text: Option<String>,
     },
     /// An exception left a kernel.
     #[cfg(feature = "sim")]
@@ -136,6 +138,11 @@ pub enum ChipError {
 
 /// What to do about an object that the system's loader refuses.
 #[cfg(feature = "sim")]
+/// What a kernel says beside its code, behind it.
+fn said(text: &Option<String>) -> String {
+    text.as_ref().map_or(String::new(), |text| format!(": {text}"))
+}
+
 fn loader_hint(loader: &str) -> &'static str {
     if loader.contains("undefined symbol") {
         "define the symbol in the kernel, or link the library that does"

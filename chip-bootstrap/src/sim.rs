@@ -10,7 +10,7 @@ use crate::cxx_exception;
 use crate::device::{ChipMemory, Device, Entry, Kernel, Launch, check_completion};
 use crate::error::{ChipError, KernelError, loader_words};
 use crate::kernel_call::{self, KernelEntry};
-use comm_context::abi::{DeviceAddr, KERNEL_ARGS, KERNEL_LOCAL_CONTEXT_ARG, KernelContexts};
+use comm_context::abi::{CompletionSlab, DeviceAddr, KERNEL_ARGS, KERNEL_LOCAL_CONTEXT_ARG, KernelContexts};
 use comm_context::comm::{CommError, Communicator, Membership, Timeout};
 use comm_sim::SimComm;
 use fault_points::fault_call;
@@ -55,6 +55,8 @@ impl SimDevice {
         unsafe {
             (&raw mut (*at).slab.count).write(0);
             (&raw mut (*at).slab.error).write(0);
+            // Where the text of a kernel that failed begins.
+            (&raw mut (*at).slab.entries[0].address).write(0);
             (&raw mut (*at).local).write(fresh.local);
             (&raw mut (*at).global).write(fresh.global);
         }
@@ -89,7 +91,14 @@ impl SimDevice {
         let (count, error) = unsafe {
             ((&raw const (*contexts).slab.count).read(), (&raw const (*contexts).slab.error).read())
         };
-        check_completion(count, error)
+        check_completion(count, error).map_err(|failed| match failed {
+            ChipError::CompletionError { error, text: None } => {
+                // SAFETY: as above.
+                let entries = unsafe { (&raw const (*contexts).slab.entries).read() };
+                ChipError::CompletionError { error, text: CompletionSlab::failure_text(&entries) }
+            }
+            other => other,
+        })
     }
 }
 

@@ -87,39 +87,57 @@ impl Blocked<'_> {
 /// A wait through the communicator. It borrows nothing of the engine, so that the progress thread can be in it while the engine is in use.
 pub(crate) struct LongWait<'c> {
     host: &'c dyn HostWindows,
-    blocked: Blocked<'c>,
+    awaited: Awaited<'c>,
     parked_on: &'c AtomicU32,
     /// What else is under way waits for. Who writes those words does not wake this wait, which looks at them itself.
-    also: Vec<Blocked<'c>>,
+    also: Vec<Awaited<'c>>,
     needed: Vec<u32>,
     since_ns: u64,
     within: Timeout,
     poll: Option<Duration>,
+}
+
+/// What a call waits for, and where its peer says that it will not come.
+struct Awaited<'c> {
+    blocked: Blocked<'c>,
     /// Whether the peer has given up.
     gave_up: &'c StickyWord,
     /// The call that both ranks must make, and the records of this one and the other.
     records: Option<(u64, &'c RecordRing, &'c RecordRing)>,
 }
 
+impl<'c> Awaited<'c> {
+    /// Why it will not come, if that is known.
+    fn is_lost(&self) -> Option<Ended<'c>> {
+        if self.records.is_some_and(|(call, mine, theirs)| differ(mine.read(call), theirs.read(call))) {
+            return Some(Ended::Differs(self.blocked));
+        }
+        // What the peer published before it gave up counts.
+        let gave_up = self.gave_up.raised().is_some() && !self.blocked.is_over();
+        gave_up.then_some(Ended::GaveUp(self.blocked))
+    }
+}
+
 /// How a long wait ended.
-pub(crate) enum Ended {
+pub(crate) enum Ended<'c> {
     /// The word has the value.
     Over,
     /// The peer makes another call, and may never publish the step that is waited for.
-    Differs,
+    Differs(Blocked<'c>),
     /// The peer has given up.
-    GaveUp,
+    GaveUp(Blocked<'c>),
     /// The caller asked for it, or something else can go on.
     Interrupted,
 }
 
-impl LongWait<'_> {
+impl<'c> LongWait<'c> {
     /// Waits. `interrupt` is called whenever the word is looked at.
-    pub(crate) fn run(&self, interrupt: &mut dyn FnMut() -> bool) -> Result<Ended, CommError> {
+    pub(crate) fn run(&self, interrupt: &mut dyn FnMut() -> bool) -> Result<Ended<'c>, CommError> {
+        let blocked = self.awaited.blocked;
         let wait = WordWait {
-            word: self.blocked.word.as_atomic(),
+            word: blocked.word.as_atomic(),
             parked_on: self.parked_on,
-            tag: self.blocked.tag,
+            tag: blocked.tag,
             needed: &self.needed,
             since_ns: self.since_ns,
             within: self.within,
@@ -127,22 +145,17 @@ impl LongWait<'_> {
         };
         let mut ended = Ended::Over;
         self.host.wait_on(&wait, &mut |value| {
-            if value >= self.blocked.at_least {
+            if value >= blocked.at_least {
                 ended = Ended::Over;
                 return true;
             }
-            if self.records.is_some_and(|(call, mine, theirs)| differ(mine.read(call), theirs.read(call))) {
-                ended = Ended::Differs;
-                return true;
-            }
-            if self.also.iter().any(Blocked::is_over) {
+            if self.also.iter().any(|other| other.blocked.is_over()) {
                 ended = Ended::Interrupted;
                 return true;
             }
-            if self.gave_up.raised().is_some() {
-                // What it published before that counts.
-                let over = self.blocked.is_over();
-                ended = if over { Ended::Over } else { Ended::GaveUp };
+            // A group that has lost one thing is broken: the rest need not come any more.
+            if let Some(lost) = core::iter::once(&self.awaited).chain(&self.also).find_map(Awaited::is_lost) {
+                ended = lost;
                 return true;
             }
             if interrupt() {
@@ -351,33 +364,40 @@ impl<'c> Engine<'c> {
     pub(crate) fn outcome(
         &self,
         blocked: &Blocked<'_>,
-        waited: Result<Ended, CommError>,
+        waited: Result<Ended<'_>, CommError>,
     ) -> Result<(), CollError> {
         match waited {
-            Ok(Ended::Differs) => Err(self.mismatch(blocked.rank, blocked.call.unwrap_or(self.call))),
-            Ok(Ended::GaveUp) => Err(self.peer_gave_up(blocked.rank, blocked.call)),
+            Ok(Ended::Differs(on)) => Err(self.mismatch(on.rank, on.call.unwrap_or(self.call))),
+            Ok(Ended::GaveUp(on)) => Err(self.peer_gave_up(on.rank, on.call)),
             Ok(Ended::Over | Ended::Interrupted) => Ok(()),
             Err(cause) => Err(CollError::Wait { call: self.describe(blocked.call), cause }),
         }
     }
 
     fn long_wait(&self, blocked: &Blocked<'c>, clock: &mut Clock, lane: usize) -> LongWait<'c> {
-        let records = |number| (number, self.records[self.me], self.records[blocked.rank]);
         let is_covered = |other: &Blocked<'c>| {
             core::ptr::eq(other.word, blocked.word) && other.at_least >= blocked.at_least
         };
         let others = self.blocked.iter().filter(|other| !self.queue.is_empty() && !is_covered(other));
-        let also: Vec<_> = others.copied().collect();
-        let needed = core::iter::once(blocked).chain(&also).map(|one| self.members[one.rank]).collect();
+        let also: Vec<_> = others.map(|other| self.awaited(other)).collect();
+        let also_needed = also.iter().map(|other| &other.blocked);
+        let needed = core::iter::once(blocked).chain(also_needed).map(|one| self.members[one.rank]).collect();
         LongWait {
             host: self.host,
-            blocked: *blocked,
+            awaited: self.awaited(blocked),
             parked_on: self.progress.park_words(self.me)[lane].as_atomic(),
             needed,
             since_ns: clock.since(),
             within: self.within,
             poll: (!also.is_empty()).then_some(POLL_OTHERS),
             also,
+        }
+    }
+
+    fn awaited(&self, blocked: &Blocked<'c>) -> Awaited<'c> {
+        let records = |number| (number, self.records[self.me], self.records[blocked.rank]);
+        Awaited {
+            blocked: *blocked,
             gave_up: self.progress.gave_up(blocked.rank),
             records: blocked.call.map(records),
         }
@@ -391,25 +411,14 @@ impl<'c> Engine<'c> {
         wait
     }
 
-    /// Whether the peer is known to make another call than this rank: it may never publish the step that is waited for.
-    fn differs(&self, blocked: &Blocked<'_>) -> bool {
-        let number = blocked.call.filter(|_| blocked.rank != self.me);
-        number.is_some_and(|number| {
-            differ(self.records[self.me].read(number), self.records[blocked.rank].read(number))
-        })
-    }
-
-    /// What a wait for `rank` would end with now: for callers that poll.
-    pub(crate) fn check_rank(&self, blocked: &Blocked<'_>, clock: &mut Clock) -> Result<(), CollError> {
-        if self.differs(blocked) {
-            return Err(self.mismatch(blocked.rank, blocked.call.unwrap_or(self.call)));
-        }
-        if self.progress.gave_up(blocked.rank).raised().is_some() && !blocked.is_over() {
-            return Err(self.peer_gave_up(blocked.rank, blocked.call));
-        }
-        self.host
-            .check_ranks(&[self.members[blocked.rank]], clock.since(), self.within)
-            .map_err(|cause| CollError::Wait { call: self.describe(blocked.call), cause })
+    /// What a wait for `blocked`, and for everything else that is under way, would end with now: for callers that poll.
+    pub(crate) fn check_waits(&self, blocked: &Blocked<'c>, clock: &mut Clock) -> Result<(), CollError> {
+        let wait = self.long_wait(blocked, clock, 0);
+        let ended = match core::iter::once(&wait.awaited).chain(&wait.also).find_map(Awaited::is_lost) {
+            Some(lost) => Ok(lost),
+            None => self.host.check_ranks(&wait.needed, wait.since_ns, self.within).map(|()| Ended::Over),
+        };
+        self.outcome(blocked, ended)
     }
 
     /// Looks for `step` of `rank` in call `number`, which must be the same call there.

@@ -1,4 +1,5 @@
-//! What a rank that gives up leaves in its window for the others. Relaxed atomics: published by the steps that say it gave up.
+//! What a rank that gives up leaves in its window for the others. Relaxed atomics: published by the steps that say it gave up. Kernels
+//! have the same (`comm_collectives_fault.h`).
 
 use crate::error::{CallOf, CollError};
 use crate::layout::FAULT_WORDS;

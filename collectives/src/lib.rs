@@ -12,8 +12,8 @@
 //!   type.
 //! - **CO-3** Different calls on different ranks are an error on every rank that names two of them; on devices, whose library
 //!   does not compare them, at the deadline and without their names. No rank hangs.
-//! - **CO-4** A peer that dies or leaves ends every wait that needs it, within 200 ms, with its rank and cause. So do the deadline of
-//!   [`Options::timeout`] and an abort.
+//! - **CO-4** A peer that dies, leaves or gives up ends every wait that needs it, also for something else that is under way, within 200 ms,
+//!   with its rank and cause. So do the deadline of [`Options::timeout`] and an abort.
 //! - **CO-5** A wrong argument is refused before a peer knows of the call and leaves the group as it was. Any other failure breaks the group:
 //!   later calls repeat the first cause, and its tensors are poisoned. The communicator and other groups are as before, unless the
 //!   cause is theirs.

@@ -190,8 +190,9 @@ pub(crate) fn record(signature: (u64, u64), chain: u32, step: u64) -> [u64; RECO
 pub struct CallText(String);
 
 impl CallText {
-    /// From the words of a record.
-    pub(crate) fn of(words: &[u64]) -> Self {
+    /// From the seven words of a record. Kernels have the same words (`comm_collectives_fault.h`).
+    #[doc(hidden)]
+    pub fn of(words: &[u64]) -> Self {
         let (head, counts) = (words[1], words[2]);
         if head as u8 == crate::schedule::RECORD_KIND {
             return Self(crate::schedule::describe(words));

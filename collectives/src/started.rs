@@ -174,7 +174,7 @@ impl<'c> Engine<'c> {
     }
 
     /// A wait of the progress thread is over. What failed is lost now, for the thread would find the same again at once.
-    pub(crate) fn helper_waited(&mut self, blocked: &Blocked<'_>, waited: Result<Ended, CommError>) {
+    pub(crate) fn helper_waited(&mut self, blocked: &Blocked<'_>, waited: Result<Ended<'_>, CommError>) {
         if let Err(error) = self.outcome(blocked, waited) {
             self.lose_all(error);
         }
@@ -197,10 +197,10 @@ impl<'c> Engine<'c> {
             registry::progress_others(self.address());
             match blocked {
                 Ok(Some(blocked)) if self.queue.holds(ticket) => {
-                    // Who only ever tests has to find out that a peer is gone, too.
+                    // Who only ever tests has to find out that a peer is gone or has given up, too.
                     if self.queue.clock.is_time_to_check() {
                         let mut clock = self.queue.clock;
-                        let checked = self.check_rank(&blocked, &mut clock);
+                        let checked = self.check_waits(&blocked, &mut clock);
                         self.queue.clock = clock;
                         checked.map_err(|error| self.lose_all(error))?;
                     }

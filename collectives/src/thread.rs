@@ -148,7 +148,7 @@ impl Shared {
         }
     }
 
-    fn wait(&self, wait: &LongWait<'_>) -> Result<Ended, CommError> {
+    fn wait<'c>(&self, wait: &LongWait<'c>) -> Result<Ended<'c>, CommError> {
         wait.run(&mut || self.interrupt.load(Ordering::Acquire))
     }
 }

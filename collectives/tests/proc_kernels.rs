@@ -6,12 +6,16 @@
 
 mod support;
 
-use collectives::{Collectives, DType, Kind, Op, Request, Shared, Table};
-use comm_context::abi::DeviceAddr;
+use collectives::{CallText, Collectives, DType, Kind, Op, Request, Shared, Table};
+use comm_context::abi::{
+    CommContext, CommContextTail, CompletionSlab, DeviceAddr, KERNEL_ARGS, KERNEL_LOCAL_CONTEXT_ARG,
+    KernelContexts,
+};
 use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec};
 use comm_context::conformance::compile_kernel;
 use mailbox_atomics::{AllowedCores, move_this_thread_to};
 use std::ffi::{CStr, CString, c_void};
+use std::mem::offset_of;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::LazyLock;
@@ -54,13 +58,22 @@ fn as_kernel(kernel: Kernel, group: &Collectives<'_>, request: &Request) -> bool
 }
 
 /// Makes a call as a kernel with this context, in so many bytes at this address.
-fn in_memory(
+fn in_memory(kernel: Kernel, memory: (DeviceAddr, DeviceAddr, usize), request: &Request) -> bool {
+    in_task(kernel, memory, request).is_ok()
+}
+
+/// The same; an error is the code and the text with which its task fails.
+fn in_task(
     kernel: Kernel,
     (context, memory, bytes): (DeviceAddr, DeviceAddr, usize),
     request: &Request,
-) -> bool {
+) -> Result<(), (i32, String)> {
     let op = request.op.map_or(0, |op| op as i64);
-    let mut args = [0_i64; 50];
+    let mut contexts = Box::new(KernelContexts::of_block(DeviceAddr(0), 0, 1));
+    let at = DeviceAddr(&raw mut *contexts as u64);
+    *contexts = KernelContexts::of_block(at, 0, 1);
+    let mut args = [0_i64; KERNEL_ARGS];
+    args[KERNEL_LOCAL_CONTEXT_ARG..].copy_from_slice(&KernelContexts::arguments(at).map(|arg| arg as i64));
     args[..10].copy_from_slice(&[
         context.0 as i64,
         memory.0 as i64,
@@ -75,7 +88,12 @@ fn in_memory(
     ]);
     // SAFETY: the arguments that this kernel takes; the caller's buffers live.
     unsafe { kernel(args.as_mut_ptr()) };
-    args[10] == 1
+    // SAFETY: the kernel, which wrote to it through its address, has returned.
+    let slab = unsafe { (at.0 as *const KernelContexts).read() }.slab;
+    match (args[10], slab.error) {
+        (1, 0) => Ok(()),
+        _ => Err((slab.error, CompletionSlab::failure_text(&slab.entries).unwrap_or_default())),
+    }
 }
 
 const KINDS: [Kind; 9] = [
@@ -367,6 +385,120 @@ fn a_kernel_that_makes_another_call_is_an_error_on_both_sides() {
     });
 }
 
+/// Rank 1 of three kernels makes another call than the others, each time another kind of difference; each says which calls differ, those
+/// too that only find that another one has given up.
+// CO-3, CO-12
+// F85
+#[test]
+fn kernels_that_make_different_calls_name_both_and_their_number() {
+    let kernel = load(c"kernel_entry");
+    in_comms(3, |comm| {
+        let said = |error: CommError| error.to_string();
+        let (me, bytes) = (comm.rank(), collectives::group_bytes(3, 0).ok_or("no such group")?);
+        let (mut input, mut output) = (vec![1.0_f64; 4096], vec![0.0_f64; 4096]);
+        let sum = Request {
+            kind: Kind::AllReduce,
+            dtype: DType::F32,
+            op: Some(Op::Sum),
+            count: 1024,
+            input: input.as_mut_ptr().cast(),
+            output: output.as_mut_ptr().cast(),
+            ..Request::BARRIER
+        };
+        let broadcast = Request { kind: Kind::Broadcast, op: None, input: sum.output, ..sum };
+        let (plain, root) = ("all_reduce f32 sum × 1024", "broadcast f32 × 1024 from 0");
+        for (ours, theirs, us, them) in [
+            (sum, broadcast, plain, root),
+            (sum, Request { count: 1000, ..sum }, plain, "all_reduce f32 sum × 1000"),
+            (sum, Request { dtype: DType::F64, ..sum }, plain, "all_reduce f64 sum × 1024"),
+            (sum, Request { op: Some(Op::Max), ..sum }, plain, "all_reduce f32 max × 1024"),
+            (broadcast, Request { root: 2, ..broadcast }, root, "broadcast f32 × 1024 from 2"),
+            (sum, Request::BARRIER, plain, "barrier"),
+            // Rank 2 has sent its part and waits for nobody; in the broadcast it waits for rank 0, which has given up.
+            (Request { kind: Kind::Gather, op: None, ..sum }, sum, "gather f32 × 1024 to 0", plain),
+        ] {
+            let spec =
+                DomainSpec { id: AllocationId(1), ranks: &[0, 1, 2], domain_rank: me, window_size: bytes };
+            let window = comm.alloc_domain(&spec, secs(20)).map_err(said)?;
+            let make = |request: &Request| in_task(kernel, (window.context, window.base, bytes), request);
+            for _ in 0..16 {
+                make(&Request::BARRIER).map_err(|(_, text)| text)?;
+            }
+            // A root waits for nobody, and finds out in the next call.
+            let call = if me == 1 { theirs } else { ours };
+            let failed = make(&call).and_then(|()| make(&broadcast)).and_then(|()| make(&sum));
+            let (code, text) = failed.err().ok_or(format!("rank {me} noticed nothing of {us}, {them}"))?;
+            let of = |rank: u32| format!("rank {rank}: {}, call 17", if rank == 1 { them } else { us });
+            let error = |one, other| {
+                let (one, other) = (of(one), of(other));
+                format!(
+                    "ranks made different calls: {one}; {other}; let every rank make the same calls in the same order"
+                )
+            };
+            if code != 9 || (text != error(0, 1) && text != error(1, 2)) {
+                return Err(format!("rank {me}: code {code}, {text:?}, not {:?}", error(0, 1)));
+            }
+            let again = make(&sum).err().ok_or("the group goes on")?;
+            if again
+                != (
+                    9,
+                    format!(
+                        "this group failed before, and fails until the next run; the first cause: {text}"
+                    ),
+                )
+            {
+                return Err(format!("rank {me}, again: {again:?}"));
+            }
+            comm.release_domain(spec.id, secs(20)).map_err(said)?;
+        }
+        Ok(())
+    });
+}
+
+/// A rank of the host that gives up for its own reasons, and a layout that is another.
+// CO-3, CO-12
+#[test]
+fn kernels_say_who_has_given_up() {
+    let kernel = load(c"kernel_entry");
+    in_comms(2, |comm| {
+        let group = Collectives::new(comm, options()).map_err(|error| error.to_string())?;
+        if group.rank() == 0 {
+            group.give_up("its own reasons");
+        } else {
+            let failed = in_task(kernel, group.for_kernels().unwrap(), &Request::BARRIER);
+            let wanted = "rank 0 has given up on this group; see its own error";
+            if failed != Err((9, wanted.to_owned())) {
+                return Err(format!("{failed:?}"));
+            }
+        }
+        comm.barrier(secs(20)).map_err(|error| error.to_string())
+    });
+}
+
+/// What the host says of a record, whatever stands there.
+// CO-3, CO-12
+#[test]
+fn kernels_put_calls_in_the_words_of_the_host() {
+    let function = load(c"call_in_words");
+    let name = [*b"direct_o", *b"ne shot\0"].map(u64::from_le_bytes);
+    let mut random = Random::new(3);
+    for kind in (0..=14).chain([0x40, 0xff]) {
+        for dtype in (0..12).chain([31, 32, 33, 34, 255]) {
+            for op in (0..12).chain([255]) {
+                let head = kind | dtype << 8 | op << 16 | (random.below(64) as u64) << 32;
+                let count = random.next() >> random.below(64);
+                let record = [random.next(), head, count, 7, random.next(), name[0], name[1]];
+                let mut text = [0_u8; 256];
+                let mut args = [record.as_ptr() as i64, text.as_mut_ptr() as i64];
+                // SAFETY: the arguments that this function takes; a text has at most 160 bytes.
+                unsafe { function(args.as_mut_ptr()) };
+                let text = CStr::from_bytes_until_nul(&text).unwrap().to_str().unwrap();
+                assert_eq!(text, CallText::of(&record).to_string(), "{record:x?}");
+            }
+        }
+    }
+}
+
 /// Kernels of ranks that share a core move (see `leave_full_core` in the header), and are bound nowhere afterwards.
 // F71
 #[test]
@@ -488,6 +620,42 @@ fn a_kernel_is_refused_a_group_outside_of_its_window() {
     });
 }
 
+/// How many cores there are is the backend's to say, which counts those of all ranks and their CPU quotas.
+// CO-12
+// F71
+#[test]
+fn kernels_count_the_cores_that_the_backend_counted() {
+    const TAIL_CORES: usize = size_of::<CommContext>() + offset_of!(CommContextTail, cores);
+    const GROUP_CORES: usize = 16;
+    let kernel = load(c"kernel_entry");
+    in_comms(2, |comm| {
+        let said = |error: CommError| error.to_string();
+        let bytes = collectives::group_bytes(2, 0).ok_or("no such group")?;
+        for (cores, core_per_rank) in [(1_u64, 0_u64), (2, 1), (1, 0)] {
+            let ranks = [0, 1];
+            let spec = DomainSpec {
+                id: AllocationId(1),
+                ranks: &ranks,
+                domain_rank: comm.rank(),
+                window_size: bytes,
+            };
+            let window = comm.alloc_domain(&spec, secs(20)).map_err(said)?;
+            // SAFETY: the field is in the context's page, which is this process's; no kernel runs.
+            unsafe { (window.context.0 as *mut u8).add(TAIL_CORES).cast::<u64>().write(cores) };
+            if !in_memory(kernel, (window.context, window.base, bytes), &Request::BARRIER) {
+                return Err("the barrier failed".to_owned());
+            }
+            // SAFETY: the word is in the window, and written once, before the barrier.
+            let found = unsafe { (window.base.0 as *const u8).add(GROUP_CORES).cast::<u64>().read() };
+            if found != core_per_rank {
+                return Err(format!("{cores} cores for 2 ranks: the group says {found}"));
+            }
+            comm.release_domain(spec.id, secs(20)).map_err(said)?;
+        }
+        Ok(())
+    });
+}
+
 /// Another pool is another layout, as another build would have it.
 // CO-8, CO-12
 #[test]
@@ -500,8 +668,18 @@ fn kernels_with_different_layouts_refuse_each_other() {
             DomainSpec { id: AllocationId(1), ranks: &[0, 1], domain_rank: comm.rank(), window_size: bytes };
         let window = comm.alloc_domain(&spec, secs(20)).map_err(said)?;
         let mine = bytes - 4096 * comm.rank() as usize;
-        if in_memory(kernel, (window.context, window.base, mine), &Request::BARRIER) {
-            return Err("it was not refused".to_owned());
+        let refused = in_task(kernel, (window.context, window.base, mine), &Request::BARRIER);
+        let (theirs, ours) = (1 - comm.rank(), |rank: u32| {
+            collectives::group_hash(2, 4096 * (1 - rank as usize)).unwrap_or_default()
+        });
+        let text = format!(
+            "rank {theirs} has another layout of the group's memory ({:016x}, here {:016x}); run the same build with the \
+             same options on every rank",
+            ours(theirs),
+            ours(comm.rank())
+        );
+        if refused != Err((9, text)) {
+            return Err(format!("{refused:?}"));
         }
         comm.barrier(secs(20)).map_err(said)
     });

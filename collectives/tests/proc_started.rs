@@ -322,6 +322,38 @@ fn a_receive_under_way_does_not_hold_up_the_calls_beside_it() {
     }
 }
 
+/// Rank 1 gives up and lives on. Rank 0 waits for rank 2, which says nothing, and has a message of rank 1 under way: a group that has
+/// lost one rank has failed, and rank 0 learns that, however it waits.
+// CO-4, CO-7
+#[test]
+fn a_rank_learns_who_gave_up_also_when_it_waits_for_another() {
+    for (polls, options) in [(false, options()), (true, options()), (false, options().progress_thread())] {
+        in_comms(3, |comm| {
+            let group = Collectives::new(comm, options.timeout(secs(10))).map_err(text)?;
+            let (mut one, mut two) = ([0_u32; 3], [0_u32; 3]);
+            let ended = match comm.rank() {
+                0 => group.scope(|calls| {
+                    let _from_1 = calls.start_recv(&mut one, 1, 7)?;
+                    let mut from_2 = calls.start_recv(&mut two, 2, 7)?;
+                    while polls && !from_2.test()? {}
+                    from_2.wait().map(drop)
+                }),
+                1 => {
+                    group.give_up("its own reasons");
+                    Ok(Ok(()))
+                }
+                _ => Ok(Ok(())),
+            };
+            let told = ended.and_then(|inside| inside);
+            comm.barrier(secs(60)).map_err(|error| error.to_string())?;
+            match (comm.rank(), told) {
+                (0, Err(CollError::PeerGaveUp { rank: 1, .. })) | (1 | 2, Ok(())) => Ok(()),
+                (rank, other) => Err(format!("rank {rank}: {other:?}")),
+            }
+        });
+    }
+}
+
 #[test]
 fn started_receives_take_messages_whatever_order_they_come_in() {
     in_groups(2, options(), |group| {

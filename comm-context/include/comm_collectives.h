@@ -14,8 +14,11 @@
  * either. On one rank a group belongs to kernels or to the host, not to both.
  *
  * Every rank makes the same calls in the same order. A call returns false when the run is aborted, or when ranks make
- * different calls; the task then fails with COMM_E_MISMATCH, and so does the group until the next run. After a run
- * that was aborted the group starts again by itself.
+ * different calls; the task then fails with COMM_E_MISMATCH and a text that names two of the calls, and so does the
+ * group until the next run. After a run that was aborted the group starts again by itself.
+ *
+ * Code and text go to the LocalContext of the kernel's arguments (kernel_completion.h), where a Worker and the chip's
+ * runtime read them. A program of its own that passes no arguments learns that a call failed, and no more.
  *
  * in == out is in place for comm_all_reduce and comm_reduce. For comm_gather and comm_all_gather, in may be this
  * rank's block of out; for comm_scatter, out may be this rank's block of in. Tensors in the pool of a group
@@ -33,15 +36,16 @@
 
 #include <climits>
 
+#include "comm_collectives_fault.h"
 #include "comm_fold.h"
 #include "comm_kernel.h"
-#include "kernel_context.h"
+#include "kernel_completion.h"
 
 namespace comm_detail {
 
 /* The layout of a rank's part of a group; collectives/src/layout.rs has the same. */
 constexpr uint64_t kPage = 4096, kHashAt = 0, kBaseAt = 8, kCoresAt = 16, kProgressAt = 128, kFaultAt = 1536,
-                   kFaultWords = 44, kStampAt = 1920, kRecordsAt = 2048, kPairsAt = 4096, kPairBytes = 640, kPairSlots = 4, kLines = 8, kLineBytes = 128,
+                   kStampAt = 1920, kRecordsAt = 2048, kPairsAt = 4096, kPairBytes = 640, kPairSlots = 4, kLines = 8, kLineBytes = 128,
                    kReadUpToAt = kProgressAt + kLines * kLineBytes, kGaveUpAt = kReadUpToAt + 8,
                    kParkedAt = kReadUpToAt + kLineBytes, kRecords = 32, kRecordBytes = 64, kInlineWords = 6;
 
@@ -223,12 +227,12 @@ class CommGroup {
         pool_ = (bytes - layout_.pool_at) / kPage * kPage;
         const uint64_t hash = layout_.hash(pool_);
         if (state_->failed == uint64_t{generation_} + 1) {
-            return fail(kMismatch);
+            return failed_before();
         }
         if (state_->opened != uint64_t{generation_} + 1) {
             const uint64_t mine = load(word(me_, kHashAt));
             if (mine == 0) {
-                store(word(me_, kCoresAt), ranks() <= static_cast<uint32_t>(cores()) ? 1 : 0);
+                store(word(me_, kCoresAt), has_core_per_rank(ctx_) ? 1 : 0);
                 store(word(me_, kHashAt), hash);
                 wake(word(me_, kHashAt));
             }
@@ -241,13 +245,14 @@ class CommGroup {
                     return false;
                 }
                 if (load(theirs) != hash) {
-                    return fail(kMismatch);
+                    return other_layout(rank, load(theirs), hash);
                 }
             }
             *state_ = GroupState{};
             state_->step = state_->call = state_->least = origin();
             state_->chain = hash & 0xffffffff;
             state_->opened = uint64_t{generation_} + 1;
+            store(word(me_, kFaultAt), Fault::kNothing);
         }
         core_per_rank_ = load(word(0, kCoresAt)) != 0;
         /* Written before the hash, and never again. */
@@ -260,11 +265,10 @@ class CommGroup {
     }
 
     /* The task fails with this code, and the group with it: the others need not wait for this rank. */
-    bool fail(int32_t code) {
+    __attribute__((noinline, cold)) bool fail(int32_t code, const char *text = "") {
         using namespace comm_detail;
         if (args_ != nullptr && args_[KERNEL_LOCAL_CONTEXT_ARG] != 0) {
-            const auto *local = comm_pointer<const LocalContext>(args_[KERNEL_LOCAL_CONTEXT_ARG]);
-            *comm_pointer<int32_t>(static_cast<int64_t>(local->completion_error)) = code;
+            chip::fail_task(args_, code, text);
         }
         if (code == kMismatch) {
             state_->failed = uint64_t{generation_} + 1;
@@ -277,17 +281,90 @@ class CommGroup {
         return open_ = false;
     }
 
+    /* Ranks make different calls, of which `rank` knows, or `rank` has given up: says so to the host, and to the others. */
+    __attribute__((noinline, cold)) bool mismatch(uint32_t rank) {
+        using namespace comm_detail;
+        /* The first call in which the two differ: it may be some calls ago when one of them ran ahead. */
+        const uint64_t last = state_->call;
+        uint64_t call = last > kRecords / 2 ? last - kRecords / 2 : 1;
+        while (call <= last && !differs(rank, call)) {
+            ++call;
+        }
+        Fault fault;
+        if (call <= last || !has_given_up(rank)) {
+            call = call <= last ? call : last;
+            const uint32_t one = me_ < rank ? me_ : rank, other = me_ < rank ? rank : me_;
+            fault = Fault::mismatch(one, other, call & ((uint64_t{1} << 40) - 1), words_of(one, call).bytes,
+                                    words_of(other, call).bytes);
+        } else {
+            for (uint64_t at = 0; at < kFaultWords; ++at) {
+                /* Relaxed: ordered by the acquire load that says that it has given up. */
+                fault.words[at] = __atomic_load_n(word(rank, kFaultAt) + at, __ATOMIC_RELAXED);
+            }
+        }
+        for (uint64_t at = 0; at < kFaultWords; ++at) {
+            /* Relaxed: published by the store that says that this rank has given up. */
+            __atomic_store_n(word(me_, kFaultAt) + at, fault.words[at], __ATOMIC_RELAXED);
+        }
+        Text<512> text;
+        if (fault.is_known()) {
+            fault.tell(text);
+        } else {
+            text.add("rank %u has given up on this group; see its own error", rank);
+        }
+        return fail(kMismatch, text.bytes);
+    }
+
+    __attribute__((noinline, cold)) bool failed_before() {
+        using namespace comm_detail;
+        Fault fault;
+        /* This rank wrote it. */
+        std::memcpy(fault.words, word(me_, kFaultAt), sizeof(fault.words));
+        Text<512> text;
+        text.add("this group failed before, and fails until the next run");
+        if (fault.is_known()) {
+            text.add("; the first cause: ");
+            fault.tell(text);
+        }
+        return fail(kMismatch, text.bytes);
+    }
+
+    __attribute__((noinline, cold)) bool other_layout(uint32_t rank, uint64_t theirs, uint64_t mine) {
+        comm_detail::Text<512> text;
+        text.add("rank %u has another layout of the group's memory (%016llx, here %016llx); "
+                 "run the same build with the same options on every rank",
+                 rank, static_cast<unsigned long long>(theirs), static_cast<unsigned long long>(mine));
+        return fail(kMismatch, text.bytes);
+    }
+
+    /* A call of `rank`, in words. */
+    comm_detail::Text<comm_detail::kFaultText> words_of(uint32_t rank, uint64_t call) const {
+        using namespace comm_detail;
+        const uint64_t *record = word(rank, kRecordsAt + call % kRecords * kRecordBytes);
+        uint64_t words[7];
+        const bool found = load(record) == call;
+        for (int at = 0; at < 7; ++at) {
+            words[at] = __atomic_load_n(record + 1 + at, __ATOMIC_RELAXED);
+        }
+        if (found && load(record) == call) {
+            return call_in_words(words);
+        }
+        Text<kFaultText> text;
+        text.add("nothing yet");
+        return text;
+    }
+
     bool has_given_up(uint32_t rank) const {
         const auto *word = reinterpret_cast<const uint32_t *>(window(rank) + comm_detail::kGaveUpAt);
         return __atomic_load_n(word, __ATOMIC_ACQUIRE) == generation_ + 1;
     }
 
-    /* Whether rank `rank` is known to make another call than this one. */
-    bool differs(uint32_t rank) const {
+    /* Whether rank `rank` is known to have made another call with this number than this rank. */
+    bool differs(uint32_t rank, uint64_t call) const {
         using namespace comm_detail;
-        const uint64_t at = kRecordsAt + state_->call % kRecords * kRecordBytes;
+        const uint64_t at = kRecordsAt + call % kRecords * kRecordBytes;
         const uint64_t *theirs = word(rank, at), *mine = word(me_, at);
-        return load(theirs) == state_->call && load(theirs + 1) != load(mine + 1) && load(theirs) == state_->call;
+        return load(theirs) == call && load(mine) == call && load(theirs + 1) != load(mine + 1) && load(theirs) == call;
     }
 
     /* Waits until a word of `rank` has come to `at_least`. False: the run is aborted, or the rank makes another call. */
@@ -302,13 +379,13 @@ class CommGroup {
         leave_full_core();
         uint32_t looks = 0;
         const auto over = [&] {
-            return load(word) >= at_least || (++looks % 32 == 0 && (has_given_up(rank) || (same_call && differs(rank))));
+            return load(word) >= at_least || (++looks % 32 == 0 && (has_given_up(rank) || (same_call && differs(rank, state_->call))));
         };
         const auto record = [=](bool waits) {
             comm_detail::record_wait(ctx_, waits ? word : nullptr, load(word), at_least, ctx_->windowsIn[rank]);
         };
         const bool ended = comm_detail::wait_until(ctx_, over, record);
-        return load(word) >= at_least || (ended ? fail(kMismatch) : (open_ = false));
+        return load(word) >= at_least || (ended ? mismatch(rank) : (open_ = false));
     }
 
     /* One more than the core that this thread runs on, which every step says; 0 where that is not known. */
@@ -429,7 +506,7 @@ class CommGroup {
             }
             /* A later step of the same line says as much, if its bound does. */
             if (observe(rank, used.step, used.hash) == Seen::Other && bounds_[rank] < used.step) {
-                return fail(kMismatch);
+                return mismatch(rank);
             }
         }
         return true;

@@ -348,14 +348,15 @@ class Call {
                 seen = group_.observe(rank, step, chain_);
             }
             if (seen != CommGroup::Seen::Here) {
-                return group_.fail(CommGroup::kMismatch);
+                return group_.mismatch(rank);
             }
         }
         if (block_ * sizeof(T) >= group_.table_.notify_first) {
             group_.notify();
         }
         if (!take(at, step, from)) {
-            return group_.fail(CommGroup::kMismatch);
+            return group_.fail(CommGroup::kMismatch, "a rank wrote a place that cannot be; it runs another build, or "
+                                                     "something overwrote its window");
         }
         if (shape_ == Shape::Pieces && route_ == Route::Staged) {
             take_over(at, from);

@@ -50,7 +50,7 @@ COMM_STATIC_ASSERT(offsetof(CommContext, windowsOut) == 544, "CommContext: windo
 
 /*
  * What follows a CommContext that a backend has placed: the addresses of two words that kernels read, and of a
- * record that they write.
+ * record that they write; and how much of the machine the ranks have.
  *
  * A context without the magic number has none of them: its waits cannot be aborted, and its generation is 0. A
  * context is placed in memory of at least sizeof(CommContext) + sizeof(CommContextTail) bytes, so the tail can
@@ -61,16 +61,18 @@ typedef struct CommContextTail {
     uint64_t abort;      /* address of a uint32_t. Not 0 there: the run is aborted and every wait returns false */
     uint64_t generation; /* address of a uint32_t. Changes between runs, after one that was aborted */
     uint64_t wait;       /* address of this rank's CommWait; 0 where there is none */
+    uint64_t cores;      /* so many cores all ranks may use at once, CPU quotas included; 0: not known */
 } CommContextTail;
 
 /* "chipcomm" in ASCII, first character in the lowest byte. */
 #define COMM_CONTEXT_TAIL_MAGIC UINT64_C(0x6d6d6f6370696863)
 
-COMM_STATIC_ASSERT(sizeof(CommContextTail) == 32, "CommContextTail: size");
+COMM_STATIC_ASSERT(sizeof(CommContextTail) == 40, "CommContextTail: size");
 COMM_STATIC_ASSERT(offsetof(CommContextTail, magic) == 0, "CommContextTail: magic");
 COMM_STATIC_ASSERT(offsetof(CommContextTail, abort) == 8, "CommContextTail: abort");
 COMM_STATIC_ASSERT(offsetof(CommContextTail, generation) == 16, "CommContextTail: generation");
 COMM_STATIC_ASSERT(offsetof(CommContextTail, wait) == 24, "CommContextTail: wait");
+COMM_STATIC_ASSERT(offsetof(CommContextTail, cores) == 32, "CommContextTail: cores");
 
 /*
  * What a rank's kernel waits for, once a wait has become slow. Written by that kernel alone; whoever reports why a

@@ -109,7 +109,7 @@ namespace comm_detail {
 constexpr int kSpins = 256;
 
 /* The number of cores that this process may run on. */
-inline int cores() {
+inline int allowed_cores() {
     static int known = 0;
     /* Relaxed: a thread that finds 0 counts for itself and gets the same number. */
     int count = __atomic_load_n(&known, __ATOMIC_RELAXED);
@@ -121,10 +121,15 @@ inline int cores() {
     return count;
 }
 
-/* With a core for each rank a wait is short; with fewer, spinning would delay the awaited rank. */
-inline int spins(const CommContext *ctx) {
-    return ctx->rankNum <= static_cast<uint32_t>(cores()) ? kSpins : 0;
+/* Whether each rank has a core: as the backend counted them, which knows all ranks and their CPU quotas. */
+inline bool has_core_per_rank(const CommContext *ctx) {
+    const CommContextTail *tail = comm_detail::tail(ctx);
+    const uint64_t counted = tail != nullptr ? tail->cores : 0;
+    return ctx->rankNum <= (counted != 0 ? counted : static_cast<uint64_t>(allowed_cores()));
 }
+
+/* With a core for each rank a wait is short; with fewer, spinning would delay the awaited rank. */
+inline int spins(const CommContext *ctx) { return has_core_per_rank(ctx) ? kSpins : 0; }
 
 inline void pause() {
 #if defined(__x86_64__) || defined(__i386__)

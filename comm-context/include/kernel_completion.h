@@ -5,7 +5,9 @@
 #ifndef CHIPCOMM_KERNEL_COMPLETION_H
 #define CHIPCOMM_KERNEL_COMPLETION_H
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "kernel_context.h"
 
@@ -43,9 +45,22 @@ inline bool complete_when(int64_t *args, const volatile void *word, uint32_t at_
     return add_completion(local_context(args), CompletionEntry{address, cookie, at_least, 0, 0, 0});
 }
 
-/* The task fails with a code of the kernel's own, which is not 0. */
-inline void fail_task(int64_t *args, int32_t code) {
-    *reinterpret_cast<int32_t *>(static_cast<uintptr_t>(local_context(args).completion_error)) = code;
+/* The task fails with a code of the kernel's own, which is not 0, and a text in UTF-8 for whoever reads the error. It
+ * waits for no words then: the text is where they were. */
+inline void fail_task(int64_t *args, int32_t code, const char *text = "") {
+    const LocalContext &local = local_context(args);
+    *reinterpret_cast<int32_t *>(static_cast<uintptr_t>(local.completion_error)) = code;
+    const uint64_t magic = KERNEL_FAILURE_TEXT_MAGIC;
+    const size_t room = sizeof(CompletionEntry) * local.completion_capacity, bytes = std::strlen(text);
+    if (bytes == 0 || room <= sizeof(magic)) {
+        return;
+    }
+    auto *at = reinterpret_cast<unsigned char *>(static_cast<uintptr_t>(local.completion_entries));
+    const size_t kept = bytes < room - sizeof(magic) ? bytes : room - sizeof(magic) - 1;
+    std::memcpy(at, &magic, sizeof(magic));
+    std::memcpy(at + sizeof(magic), text, kept);
+    at[sizeof(magic) + kept] = 0;
+    *reinterpret_cast<uint32_t *>(static_cast<uintptr_t>(local.completion_count)) = 0;
 }
 
 }  // namespace chip

@@ -57,6 +57,9 @@ COMM_STATIC_ASSERT(offsetof(CompletionEntry, reserved) == 28, "CompletionEntry: 
  *
  * In a graph of the chip's runtime the task completes when every word has been reached. A kernel that a Worker
  * launches by itself cannot wait so: it fails its task when it leaves a count. An error fails the task everywhere.
+ *
+ * A kernel that fails may say why to people: where the first entry is, it writes KERNEL_FAILURE_TEXT_MAGIC, then a text
+ * that ends with a 0, and leaves a count of 0. The simulation shows it with the error.
  */
 typedef struct CompletionSlab {
     uint32_t count; /* how many entries the kernel wrote; 0 when it starts */
@@ -70,6 +73,9 @@ COMM_STATIC_ASSERT(offsetof(CompletionSlab, count) == 0, "CompletionSlab: count"
 COMM_STATIC_ASSERT(offsetof(CompletionSlab, error) == 4, "CompletionSlab: error");
 COMM_STATIC_ASSERT(offsetof(CompletionSlab, entries) == 8, "CompletionSlab: entries");
 COMM_STATIC_ASSERT(offsetof(CompletionSlab, reserved) == 2056, "CompletionSlab: reserved");
+
+/* "failtext" in ASCII, first character in the lowest byte. */
+#define KERNEL_FAILURE_TEXT_MAGIC UINT64_C(0x747865746c696166)
 
 /* Where a kernel runs: its block of the launch. Addresses are 64-bit numbers, so that the layout is one. */
 typedef struct LocalContext {

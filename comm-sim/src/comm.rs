@@ -246,7 +246,9 @@ impl SimComm {
         let words = self.group.kernel_words_at();
         let [abort, generation] = [words.abort, words.generation].map(|at| self.address(at as u64));
         let record = wait_record(self.group.backend_bytes(self.group.membership().rank()));
-        let tail = CommContextTail::new(abort, generation).with_wait(self.address(record as u64));
+        let tail = CommContextTail::new(abort, generation)
+            .with_wait(self.address(record as u64))
+            .with_cores(self.group.cores());
         PlacedContext { context, tail }
     }
 

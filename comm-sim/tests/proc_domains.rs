@@ -6,9 +6,12 @@
 
 mod support;
 
-use comm_context::abi::CommContext;
+use comm_context::abi::{CommContext, PlacedContext};
 use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec};
 use comm_sim::SimComm;
+use mailbox_atomics::{AllowedCores, usable_cores};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
 use serial_test::serial;
 use support::{Entry, Texts, descriptors, in_processes, mappings, rendezvous_path, secs};
 
@@ -51,6 +54,42 @@ fn cs_4_thousands_of_cycles_need_no_more_than_the_first() {
         }
         comm.barrier(secs(60)).and_then(|()| comm.destroy(secs(60))).map_err(|error| error.to_string())
     });
+}
+
+/// Kernels of more ranks than this yield where they would spin.
+// F71
+#[test]
+#[serial]
+fn the_context_says_how_many_cores_the_ranks_have_between_them() {
+    let cores = AllowedCores::of_this_process();
+    let first = cores.iter().next().unwrap();
+    for bound in [false, true] {
+        let prepared = SimComm::prepare_group(2).unwrap();
+        let entry = Entry::Forked(&prepared);
+        in_processes(2, entry, |rank| {
+            if bound {
+                let mut only = CpuSet::new();
+                only.set(first).and_then(|()| sched_setaffinity(Pid::from_raw(0), &only)).unwrap();
+            }
+            let text = |error: CommError| error.to_string();
+            let comm = entry.open(rank, 2, secs(60)).map_err(text)?;
+            let ranks = [0, 1];
+            let spec =
+                DomainSpec { id: AllocationId(1), ranks: &ranks, domain_rank: rank, window_size: 4096 };
+            for window in [comm.alloc_windows(4096, secs(60)), comm.alloc_domain(&spec, secs(60))] {
+                let at = window.map_err(text)?.context.0 as *const u8;
+                // SAFETY: the context is in this process's memory, and nobody writes to it.
+                let bytes = unsafe { std::slice::from_raw_parts(at, size_of::<PlacedContext>()) };
+                let placed = PlacedContext::decode(bytes).map_err(|error| error.to_string())?;
+                // With quotas, where this machine has them.
+                let wanted = if bound { 1 } else { usable_cores() as u64 };
+                if placed.tail.cores != wanted {
+                    return Err(format!("{} cores, not {wanted}", placed.tail.cores));
+                }
+            }
+            comm.destroy(secs(60)).map_err(text)
+        });
+    }
 }
 
 #[test]

@@ -4,9 +4,10 @@
 
 mod support;
 
+use comm_context::comm::Membership;
 use serial_test::serial;
 use support::{children_of, grouped, kernel, plain, text};
-use worker_orch::{Access, Args, ErrorCode, Failure, Orchestrator, Task, Worker};
+use worker_orch::{Access, Args, ChipConfig, ErrorCode, Failure, Orchestrator, Task, Worker, group_bytes};
 
 /// The same source as on devices.
 const BLOCKS: &str = include_str!("hw_kernels/blocks.cpp");
@@ -43,6 +44,69 @@ fn a_kernel_runs_once_for_each_block_and_knows_which() {
                 assert_eq!(slot[..3], [times * (block + 1) as f32, blocks as f32, 0.0], "block {block}");
             }
         }
+    }
+    worker.close().unwrap();
+}
+
+/// 16 barriers, then a sum of all ranks or a broadcast.
+const SUM_OR_BROADCAST: &str = r#"
+#include "comm_collectives.h"
+extern "C" void kernel_entry(int64_t *args) {
+    const auto data = comm_tensor<float>(args[0]);
+    const auto *ctx = comm_pointer<const CommContext>(args[1]);
+    CommGroup group(args, ctx, comm_pointer<void>(args[2]), static_cast<size_t>(args[3]));
+    for (int call = 0; call < 16; ++call) {
+        if (!comm_barrier(group)) return;
+    }
+    if (args[4] == 0) {
+        (void)!comm_all_reduce(group, data.data, data.data, data.count, CommOp::Sum);
+    } else {
+        (void)!comm_broadcast(group, data.data, data.count, 0);
+    }
+}
+"#;
+
+// CO-3
+// F85
+#[test]
+#[serial]
+fn kernels_that_make_different_calls_fail_with_both_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let so = kernel(folder.path(), "sum_or_broadcast", SUM_OR_BROADCAST);
+    let mut worker = plain(2);
+    let group = group_bytes(2, 0).unwrap();
+    let chip = |rank: u32| {
+        let member = Membership::new(rank, 2).unwrap();
+        ChipConfig::new(rank as i32).communicator(member).window(group).region("group", group)
+    };
+    worker.configure_chips([0, 1].map(chip).into()).unwrap();
+    let program = worker.register_kernel(&so).unwrap();
+    let data = [(); 2].map(|()| worker.host_buffer::<f32>(1024).unwrap());
+    worker.init().unwrap();
+    let contexts = worker.chip_contexts().unwrap().to_vec();
+    // Calls are counted from the last run that failed. In the third one the root of a broadcast ends well, and before the other chip
+    // fails, so that nothing is left to be cancelled.
+    for (first, second, number) in [(0, 1, 17), (0, 0, 17), (1, 0, 34), (1, 1, 17)] {
+        let args = |chip: usize, call: u64| {
+            let context = &contexts[chip];
+            let args = Args::new().tensor(&data[chip].tensor(), Access::InOut).scalar(context.device_ctx.0);
+            args.scalar(context.buffer("group").unwrap().addr.0).scalar(group as u64).scalar(call)
+        };
+        let members = [(0, args(0, first)), (1, args(1, second))];
+        let ended = worker.run(|orch| orch.submit_group(program, &members).map(drop));
+        if first == second {
+            ended.unwrap();
+            continue;
+        }
+        let calls = [first, second]
+            .map(|call| ["all_reduce f32 sum × 1024", "broadcast f32 × 1024 from 0"][call as usize]);
+        let wanted = format!(
+            "the kernel reports error 9 in its completion slab: ranks made different calls: rank 0: {}, call {number}; \
+             rank 1: {}, call {number}; let every rank make the same calls in the same order",
+            calls[0], calls[1]
+        );
+        let failed = text(&ended.unwrap_err());
+        assert!(failed.contains(&wanted), "{failed}");
     }
     worker.close().unwrap();
 }

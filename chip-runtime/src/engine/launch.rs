@@ -9,7 +9,8 @@ use super::ready::Launch;
 use crate::kernel::{Block, Code, Lane};
 use crate::orchestration::lane::{self, ClusterStates};
 use comm_context::abi::{
-    CompletionEntry, DeviceAddr, KERNEL_ARGS, KERNEL_COMPLETIONS, KERNEL_LOCAL_CONTEXT_ARG, KernelContexts,
+    CompletionEntry, CompletionSlab, DeviceAddr, KERNEL_ARGS, KERNEL_COMPLETIONS, KERNEL_LOCAL_CONTEXT_ARG,
+    KernelContexts,
 };
 use fault_points::fault_point;
 use std::any::Any;
@@ -87,6 +88,8 @@ impl Scratch {
                 self.args.iter_mut().zip(values).for_each(|(arg, value)| *arg = value);
                 let contexts = &mut self.contexts.0;
                 (contexts.slab.count, contexts.slab.error) = (0, 0);
+                // Where the text of a kernel that failed begins.
+                contexts.slab.entries[0].address = 0;
                 (contexts.local.block_idx, contexts.local.block_num) =
                     (launch.block as i32, launch.blocks as i32);
                 contexts.local.task = launch.task.0;
@@ -112,7 +115,10 @@ impl Scratch {
                     .extend_from_slice(&unsafe { (&raw const (*at).entries).read() }[..count as usize]);
             }
             if error != 0 {
-                result = result.and(Err(format!("it set the error {error}")));
+                // SAFETY: as above.
+                let text = CompletionSlab::failure_text(&unsafe { (&raw const (*at).entries).read() });
+                let said = text.map_or(String::new(), |text| format!(": {text}"));
+                result = result.and(Err(format!("it set the error {error}{said}")));
             }
         }
         Outcome { result, completions }

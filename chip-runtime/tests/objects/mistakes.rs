@@ -49,7 +49,7 @@ const CASES: &[(u64, i32, &[&str])] = &[
     (13, 5, &["there is no argument list (null); pass the address of an OrchTaskArgs"]),
     (14, 1, &["scope_end without a scope_begin; close each scope once"]),
     (15, 9, &["ended abruptly: int"]),
-    (16, 9, &["task 0.0, kernel 6 `fails`", "it set the error 17", "graphs.cpp:"]),
+    (16, 9, &["task 0.0, kernel 6 `fails`", "it set the error 17: on purpose", "graphs.cpp:"]),
     (17, 5, &["0 blocks", "graphs.cpp:"]),
     (18, 9, &["std::out_of_range: the entry has fewer tensors"]),
     (19, 101, &["outside window `base`", "graphs.cpp:"]),

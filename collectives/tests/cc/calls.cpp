@@ -1,6 +1,6 @@
 // One call of a group, by number: what the tests make kernels of.
 // args: the context, the group's memory, its bytes, kind, type, operation, root, count, in, out. args[10] is 1 if the call returned
-// true, 0 if not.
+// true, 0 if not. A failure is said in the LocalContext of the arguments, if they have one.
 #include "comm_collectives.h"
 
 namespace {
@@ -28,7 +28,7 @@ bool call(CommGroup &group, const int64_t *args) {
 
 extern "C" void kernel_entry(int64_t *args) {
     const auto *ctx = comm_pointer<const CommContext>(args[0]);
-    CommGroup group(nullptr, ctx, comm_pointer<void>(args[1]), static_cast<size_t>(args[2]));
+    CommGroup group(args, ctx, comm_pointer<void>(args[1]), static_cast<size_t>(args[2]));
     switch (args[4]) {
         case TENSOR_FLOAT32: args[10] = call<float>(group, args); break;
         case TENSOR_FLOAT16: args[10] = call<CommHalf>(group, args); break;
@@ -38,6 +38,14 @@ extern "C" void kernel_entry(int64_t *args) {
         case TENSOR_UINT8: args[10] = comm_barrier(group); break;
         default: args[10] = call<double>(group, args); break;
     }
+}
+
+// The record of a call in words: its seven words are at args[0], the text goes to args[1], ended by a 0.
+extern "C" void call_in_words(int64_t *args) {
+    uint64_t record[7];
+    std::memcpy(record, comm_pointer<uint64_t>(args[0]), sizeof(record));
+    const auto text = comm_detail::call_in_words(record);
+    std::memcpy(comm_pointer<char>(args[1]), text.bytes, text.used + 1);
 }
 
 // The layout of a group of args[0] ranks with a pool of args[1] bytes: its bytes go to args[2], its hash to args[3].

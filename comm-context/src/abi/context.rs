@@ -43,7 +43,7 @@ const_assert_eq!(offset_of!(CommContext, windows_in), 32);
 const_assert_eq!(offset_of!(CommContext, windows_out), 544);
 
 /// What follows a [`CommContext`] in memory: where the two words are that kernels read, and the record that they
-/// write. Kernels use none of them if the magic number is not there.
+/// write; and how much of the machine the ranks have. Kernels use none of it if the magic number is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct CommContextTail {
@@ -57,28 +57,38 @@ pub struct CommContextTail {
     pub generation: u64,
     /// Where this rank's [`CommWait`] is; zero where there is none.
     pub wait: u64,
+    /// How many cores all ranks may use at once, the CPU quotas of their cgroups included: kernels of more ranks
+    /// yield where they would spin. Zero where it is not known; then kernels count the cores that they may run on.
+    pub cores: u64,
 }
 
-const_assert_eq!(size_of::<CommContextTail>(), 32);
+const_assert_eq!(size_of::<CommContextTail>(), 40);
 const_assert_eq!(align_of::<CommContextTail>(), 8);
 const_assert_eq!(offset_of!(CommContextTail, magic), 0);
 const_assert_eq!(offset_of!(CommContextTail, abort), 8);
 const_assert_eq!(offset_of!(CommContextTail, generation), 16);
 const_assert_eq!(offset_of!(CommContextTail, wait), 24);
+const_assert_eq!(offset_of!(CommContextTail, cores), 32);
 
 impl CommContextTail {
     /// "chipcomm" in ASCII.
     pub const MAGIC: u64 = u64::from_le_bytes(*b"chipcomm");
 
-    /// A tail whose words are at these addresses, without a record of waits.
+    /// A tail whose words are at these addresses, without a record of waits and a number of cores.
     pub const fn new(abort: DeviceAddr, generation: DeviceAddr) -> Self {
-        Self { magic: Self::MAGIC, abort: abort.0, generation: generation.0, wait: 0 }
+        Self { magic: Self::MAGIC, abort: abort.0, generation: generation.0, wait: 0, cores: 0 }
     }
 
     /// The same with the record of this rank's waits at `wait`.
     #[must_use]
     pub const fn with_wait(self, wait: DeviceAddr) -> Self {
         Self { wait: wait.0, ..self }
+    }
+
+    /// The same for ranks that may use so many cores at once.
+    #[must_use]
+    pub const fn with_cores(self, cores: usize) -> Self {
+        Self { cores: cores as u64, ..self }
     }
 }
 
@@ -121,7 +131,7 @@ pub struct PlacedContext {
     pub tail: CommContextTail,
 }
 
-const_assert_eq!(size_of::<PlacedContext>(), 1088);
+const_assert_eq!(size_of::<PlacedContext>(), 1096);
 const_assert_eq!(offset_of!(PlacedContext, context), 0);
 const_assert_eq!(offset_of!(PlacedContext, tail), 1056);
 
@@ -155,7 +165,7 @@ const _: fn(PlacedContext) = |placed| {
         windows_in: _,
         windows_out: _,
     } = context;
-    let CommContextTail { magic: _, abort: _, generation: _, wait: _ } = tail;
+    let CommContextTail { magic: _, abort: _, generation: _, wait: _, cores: _ } = tail;
 };
 
 const _: fn(CommWait) = |wait| {

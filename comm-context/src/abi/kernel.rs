@@ -72,6 +72,20 @@ const_assert_eq!(offset_of!(CompletionSlab, error), 4);
 const_assert_eq!(offset_of!(CompletionSlab, entries), 8);
 const_assert_eq!(offset_of!(CompletionSlab, reserved), 2056);
 
+impl CompletionSlab {
+    /// "failtext" in ASCII: the first word of the entries when they are a text instead.
+    pub const TEXT_MAGIC: u64 = u64::from_le_bytes(*b"failtext");
+
+    /// What a kernel that failed says to people, if it left a text where its entries would be (`chip::fail_task`). Any
+    /// bytes may stand there.
+    pub fn failure_text(entries: &[CompletionEntry; KERNEL_COMPLETIONS]) -> Option<String> {
+        let bytes = bytemuck::bytes_of(entries).strip_prefix(&Self::TEXT_MAGIC.to_le_bytes())?;
+        let text = String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next()?);
+        let text: String = text.chars().filter(|c| !c.is_control()).collect();
+        (!text.is_empty()).then_some(text)
+    }
+}
+
 /// Where a kernel runs: its block of the launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
@@ -178,5 +192,27 @@ impl KernelContexts {
     /// The bytes as kernels read them.
     pub fn as_bytes(&self) -> &[u8] {
         bytemuck::bytes_of(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_stands_where_the_entries_would_be_and_is_made_harmless() {
+        let text = |bytes: &[u8]| {
+            let mut entries = [CompletionEntry::zeroed(); KERNEL_COMPLETIONS];
+            bytemuck::bytes_of_mut(&mut entries)[..bytes.len()].copy_from_slice(bytes);
+            CompletionSlab::failure_text(&entries)
+        };
+        assert_eq!(text(b"failtextno room\0left over").as_deref(), Some("no room"));
+        assert_eq!(text("failtext2 × 3\u{1b}[1m\n".as_bytes()).as_deref(), Some("2 × 3[1m"));
+        assert_eq!(text(b"failtext\xffx").as_deref(), Some("\u{fffd}x"));
+        // To the end, without a 0.
+        let full = [b"failtext".as_slice(), &[b'x'; 2040]].concat();
+        assert_eq!(text(&full).map(|text| text.len()), Some(2040));
+        // None, or entries.
+        assert_eq!((text(b"failtext"), text(b"failtexu"), text(&[])), (None, None, None));
     }
 }

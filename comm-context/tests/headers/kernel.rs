@@ -7,7 +7,7 @@ use crate::build::{Language, compile, compilers, output_of, source};
 
 // CC-3, CC-9
 #[test]
-fn f26_f46_f52_f60_signals_barrier_and_abort_do_what_they_say() {
+fn f26_f46_f52_f60_f71_signals_barrier_and_abort_do_what_they_say() {
     let dir = tempfile::tempdir().unwrap();
     for compiler in compilers(Language::Cpp17) {
         let program = dir.path().join(format!("kernel-{compiler}"));

@@ -43,6 +43,7 @@ fn rust_layout() -> Layout {
             abort as "abort": u64,
             generation as "generation": u64,
             wait as "wait": u64,
+            cores as "cores": u64,
         }
         CommWait {
             word as "word": u64,
@@ -105,6 +106,7 @@ fn rust_layout() -> Layout {
     constant("KERNEL_ARGS_STRIDE".into(), KERNEL_ARGS_STRIDE);
     constant("KERNEL_COMPLETIONS".into(), KERNEL_COMPLETIONS);
     constant("COMM_CONTEXT_TAIL_MAGIC".into(), CommContextTail::MAGIC as usize);
+    constant("KERNEL_FAILURE_TEXT_MAGIC".into(), CompletionSlab::TEXT_MAGIC as usize);
     for dtype in DType::ALL {
         constant(format!("TENSOR_{}", format!("{dtype:?}").to_uppercase()), dtype.code().into());
     }
@@ -158,11 +160,12 @@ fn every_offset_is_the_same_in_c_cpp_and_rust() {
 }
 
 /// Headers for kernels and orchestrations.
-const CPP_ONLY: [&str; 7] = [
+const CPP_ONLY: [&str; 8] = [
     "comm_kernel.h",
     "comm_fold.h",
     "comm_collectives.h",
     "comm_collectives_calls.h",
+    "comm_collectives_fault.h",
     "chip_tensor.h",
     "kernel_completion.h",
     "orchestration.h",

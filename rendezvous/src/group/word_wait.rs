@@ -54,6 +54,11 @@ impl Group {
 
     /// Whether every rank has a core to itself.
     pub fn has_core_per_rank(&self) -> bool {
-        self.me.nranks() as usize <= self.memory.cores()
+        self.me.nranks() as usize <= self.cores()
+    }
+
+    /// How many cores the ranks may use between them all the time, the quotas of their cgroups included.
+    pub fn cores(&self) -> usize {
+        self.memory.cores()
     }
 }

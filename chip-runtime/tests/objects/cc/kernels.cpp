@@ -34,7 +34,7 @@ extern "C" void fill(int64_t *args) {
 
 extern "C" void throws(int64_t *) { throw std::overflow_error("too much"); }
 
-extern "C" void fails(int64_t *args) { chip::fail_task(args, 17); }
+extern "C" void fails(int64_t *args) { chip::fail_task(args, 17, "on purpose"); }
 
 extern "C" void counts(int64_t *args) { *chip::tensor_of(args[0]).data_as<float>() += 1; }
 

@@ -1,4 +1,8 @@
 // The kernel helpers, with ranks as threads that each have their own window and context.
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -8,6 +12,19 @@
 
 #include "comm_kernel.h"
 #include "tensor.h"
+
+namespace {
+
+// How often a thread of this program gave its core away.
+std::atomic<uint64_t> yields{0};
+
+}  // namespace
+
+// Stands before that of the C library.
+extern "C" int sched_yield() noexcept {
+    ++yields;
+    return static_cast<int>(syscall(SYS_sched_yield));
+}
 
 namespace {
 
@@ -45,7 +62,7 @@ struct Group {
             CommContext &ctx = contexts[rank].context;
             ctx = CommContext{};
             contexts[rank].tail = CommContextTail{COMM_CONTEXT_TAIL_MAGIC, reinterpret_cast<uintptr_t>(&abort),
-                                                  reinterpret_cast<uintptr_t>(&generation), 0};
+                                                  reinterpret_cast<uintptr_t>(&generation), 0, 0};
             ctx.rankId = rank;
             ctx.rankNum = nranks;
             ctx.winSize = sizeof(Window);
@@ -138,6 +155,26 @@ void a_context_without_the_magic_number_has_no_words() {
     REQUIRE(!comm_aborted(&placed.context) && comm_generation(&placed.context) == 0);
 }
 
+// F71: where the backend counted fewer cores than ranks, CPU quotas included, a wait yields at once.
+void ranks_without_a_core_each_yield_instead_of_spinning() {
+    Group group(2);
+    const auto looks_before_a_yield = [&](uint64_t cores) {
+        group.contexts[0].tail.cores = cores;
+        const uint64_t before = yields;
+        uint64_t looks = 0;
+        const auto satisfied = [&] {
+            looks += yields == before ? 1 : 0;
+            return yields != before;
+        };
+        REQUIRE(comm_detail::wait_until(&group.contexts[0].context, satisfied, [](bool) {}));
+        return looks;
+    };
+    REQUIRE(looks_before_a_yield(1) == 1);
+    REQUIRE(looks_before_a_yield(2) > 100);
+    // Not counted: as many as this process may run on.
+    REQUIRE((looks_before_a_yield(0) > 100) == (std::thread::hardware_concurrency() >= 2));
+}
+
 // F52: an aborted run leaves rank 0 one barrier ahead, in the words of every rank.
 void barrier_starts_again_with_each_generation() {
     constexpr uint32_t kRanks = 3;
@@ -218,6 +255,7 @@ int main() {
     barrier_blocks_until_all_arrive(3, 100, UINT32_MAX - 50);
     abort_ends_every_wait();
     a_context_without_the_magic_number_has_no_words();
+    ranks_without_a_core_each_yield_instead_of_spinning();
     barrier_starts_again_with_each_generation();
     for (uint32_t first : {0u, 0x80000000u - 100, 0u - 100}) {
         signals_are_compared_by_their_difference<int32_t>(first);

@@ -30,12 +30,14 @@ int main(void) {
     FIELD(CommContextTail, abort);
     FIELD(CommContextTail, generation);
     FIELD(CommContextTail, wait);
+    FIELD(CommContextTail, cores);
     TYPE(CommWait);
     FIELD(CommWait, word);
     FIELD(CommWait, wanted);
     FIELD(CommWait, seen);
     FIELD(CommWait, writer);
     printf("COMM_CONTEXT_TAIL_MAGIC %zu 0\n", (size_t)COMM_CONTEXT_TAIL_MAGIC);
+    printf("KERNEL_FAILURE_TEXT_MAGIC %zu 0\n", (size_t)KERNEL_FAILURE_TEXT_MAGIC);
     TYPE(CompletionEntry);
     FIELD(CompletionEntry, address);
     FIELD(CompletionEntry, cookie);

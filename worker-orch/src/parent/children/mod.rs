@@ -293,10 +293,11 @@ impl Children {
         self.block.parent().is_cancelled(self.run)
     }
 
-    /// After a cancelled run has drained, its children may wait for each other again.
-    pub(super) fn settle_cancelled_run(&self) {
+    /// After a run that failed or was cancelled has drained, its children may wait for each other again. Also where the task that failed
+    /// was the last one, so that nothing was cancelled: its kernel and those of the others ended at different places of their group.
+    pub(super) fn settle_broken_run(&self) {
         if let Some(group) = &self.group
-            && self.run_cancelled()
+            && self.is_broken(self.run)
             && self.loss.is_none()
         {
             group.resume_kernels();

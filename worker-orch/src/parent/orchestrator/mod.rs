@@ -299,7 +299,7 @@ impl<'w> Orchestrator<'w> {
     /// Waits for everything that was submitted. Everything that went wrong in the run is returned.
     pub(super) fn finish(&mut self) -> Problems {
         let drained = self.children.drain(self.deadline);
-        self.children.settle_cancelled_run();
+        self.children.settle_broken_run();
         self.problems_after(self.run, drained)
     }
 

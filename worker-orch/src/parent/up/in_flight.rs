@@ -205,7 +205,7 @@ impl Up {
     fn settle_broken(&mut self, programs: &Programs, oldest: InFlight, drained: Result<(), Failure>) {
         let InFlight { run, deadline, mut domains, ended, stopped, .. } = oldest;
         let drained = drained.and_then(|()| self.children.drain_all(deadline, CLEAN_UP));
-        self.children.settle_cancelled_run();
+        self.children.settle_broken_run();
         let behind: Vec<InFlight> = std::iter::from_fn(|| self.children.leave_flight()).collect();
         let mut problems = self.orchestrator(programs, run, deadline).problems_after(run, drained);
         if self.cancelled == Some(run) && !problems.is_empty() {

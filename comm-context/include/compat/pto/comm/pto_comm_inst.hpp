@@ -38,7 +38,7 @@ inline bool TTEST(const Signal &signal, int32_t value, WaitCmp compare) {
 
 /* Returns when a signal compares so. It knows of no abort: prefer comm_wait, which does. */
 inline void TWAIT(const Signal &signal, int32_t value, WaitCmp compare) {
-    for (int left = comm_detail::cores() > 1 ? comm_detail::kSpins : 0; !TTEST(signal, value, compare); --left) {
+    for (int left = comm_detail::allowed_cores() > 1 ? comm_detail::kSpins : 0; !TTEST(signal, value, compare); --left) {
         if (left > 0) {
             comm_detail::pause();
         } else {

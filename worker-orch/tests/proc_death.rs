@@ -282,7 +282,11 @@ fn f44_a_run_that_takes_too_long_says_what_every_chip_is_doing() {
     );
     // Later calls repeat it, and do not call it a death.
     let later = text(&worker.run(|_| Ok(())).unwrap_err());
-    assert!(later.contains("took too long") && later.contains("initialised again"), "{later}");
+    assert!(
+        later.contains("a call on this Worker took too long and left it in an unknown state")
+            && later.contains("initialised again"),
+        "{later}"
+    );
     assert!(!later.contains("died") && !later.contains("lost"), "{later}");
     // F38, F39: the wedged chip does not keep the Worker from closing.
     let started = Instant::now();

@@ -70,8 +70,9 @@ impl Array {
     pub(crate) fn shape(&self) -> Result<Vec<u32>> {
         let each = self.buffer.shape().iter().map(|count| u32::try_from(*count));
         let shape = each.collect::<core::result::Result<Vec<_>, _>>();
-        let shape =
-            shape.map_err(|_| Raise::invalid("a dimension of a tensor has at most 2^32 - 1 elements; split it in two"))?;
+        let shape = shape.map_err(|_| {
+            Raise::invalid("a dimension of a tensor has at most 2^32 - 1 elements; split it in two")
+        })?;
         Ok(if shape.is_empty() { vec![1] } else { shape })
     }
 

@@ -112,7 +112,9 @@ pub(crate) fn length(what: &str, have: usize, need: Option<usize>) -> Result<()>
     match need {
         Some(need) if need == have => Ok(()),
         Some(need) => Err(Raise::invalid(format!("{what} has {have} elements; this call takes {need}"))),
-        None => Err(Raise::invalid(format!("{what} would have more elements than memory holds; pass smaller counts"))),
+        None => Err(Raise::invalid(format!(
+            "{what} would have more elements than memory holds; pass smaller counts"
+        ))),
     }
 }
 

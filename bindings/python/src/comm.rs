@@ -65,8 +65,12 @@ impl Communicator {
         bytes: usize,
     ) -> Result<Window> {
         let position = ranks.iter().position(|rank| *rank == self.rank);
-        let position = position
-            .ok_or_else(|| Raise::invalid(format!("ranks {ranks:?} do not name this rank, {}; only members make this call", self.rank)))?;
+        let position = position.ok_or_else(|| {
+            Raise::invalid(format!(
+                "ranks {ranks:?} do not name this rank, {}; only members make this call",
+                self.rank
+            ))
+        })?;
         let (id, domain_rank) = (AllocationId(id), position as u32);
         let spec = DomainSpec { id, ranks, domain_rank, window_size: bytes };
         Ok(py.detach(|| comm.alloc_domain(&spec, self.within))?)

@@ -286,8 +286,9 @@ impl Group {
         let size: usize = dtype.getattr("itemsize")?.extract()?;
         // numpy's own checks of a shape, at no memory.
         let count: usize = numpy.call_method1("broadcast_to", (0, shape))?.getattr("size")?.extract()?;
-        let bytes =
-            count.checked_mul(size).ok_or_else(|| Raise::invalid("the array would be larger than memory; ask for a smaller shape"))?;
+        let bytes = count.checked_mul(size).ok_or_else(|| {
+            Raise::invalid("the array would be larger than memory; ask for a smaller shape")
+        })?;
         let memory = self.memory(bytes)?;
         // frombuffer refuses no bytes.
         if bytes == 0 {

@@ -223,5 +223,7 @@ fn compute_traffic_on_shared_links_makes_a_collective_slower() {
     };
     assert!(error(&quiet, Flow { to: 256, ..flow }).contains("two of the 256 PEs"));
     let direct = Topology { fabric: Fabric::Direct, ..quiet };
-    assert!(error(&direct, flow).contains("fabric: cubes"));
+    assert!(error(&direct, flow).contains(
+        "needs links that channels share, and here each channel has a wire of its own; use fabric: cubes"
+    ));
 }

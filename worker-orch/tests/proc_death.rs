@@ -497,7 +497,12 @@ fn f39_f40_a_teardown_that_blocks_is_ended_by_the_parent() {
     worker.run(|orch| orch.submit_next_level(sticky, &args, 1)).unwrap();
     let started = Instant::now();
     let reported = text(&worker.close().unwrap_err());
-    assert!(reported.contains("chip 1 (pid") && reported.contains("was killed"), "{reported}");
+    assert!(
+        reported.contains("chip 1 (pid")
+            && reported.contains(") did not end within ")
+            && reported.contains(" and was killed"),
+        "{reported}"
+    );
     assert!(started.elapsed() < Duration::from_secs(10), "closed after {:?}", started.elapsed());
     assert!(children_of(std::process::id()).is_empty());
     worker.init().unwrap();

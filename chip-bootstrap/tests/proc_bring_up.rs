@@ -11,11 +11,12 @@ use chip_bootstrap::{
     BringUpPhase, ChipConfig, ChipGroup, Entry, HostSpan, Platform, bring_up, bring_up_and_publish,
 };
 use comm_context::abi::DType;
-use comm_context::comm::{Communicator, Membership, Timeout};
+use comm_context::comm::{AllocationId, Communicator, Membership, Timeout};
 use deadline::{Deadline, HowDied};
 use mailbox_atomics::Wait;
 use serial_test::serial;
 use shared_memory::Region;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use worker_errors::{ErrorCode, Failure};
@@ -140,7 +141,10 @@ fn a_chip_works_alone_without_channel_and_without_communicator() {
 fn bad_devices_and_missing_entries_are_reported_with_their_phase() {
     let refused = |config: &ChipConfig| {
         let brought = bring_up(Platform::Sim, config, None, limit(), &mut |_| ());
-        Failure::from(brought.map(drop).unwrap_err()).to_string()
+        let error = brought.map(drop).unwrap_err();
+        let place = format!("device {} did not come up: it failed in phase {}", error.device, error.phase);
+        assert_eq!(error.to_string(), place);
+        Failure::from(error).to_string()
     };
     let bad = refused(&ChipConfig::new(-3));
     assert!(
@@ -153,4 +157,16 @@ fn bad_devices_and_missing_entries_are_reported_with_their_phase() {
             && lost.contains("in communicator"),
         "{lost}"
     );
+}
+
+#[test]
+fn a_chip_without_communicator_and_a_kernel_that_is_not_there_are_named() {
+    let mut chip = bring_up(Platform::Sim, &ChipConfig::new(0), None, limit(), &mut |_| ()).unwrap();
+    let released = chip.release_domain(AllocationId(7)).unwrap_err();
+    assert_eq!(released.to_string(), "this chip has no communicator; give it one in its ChipConfig");
+    let missing = chip.load(Path::new("/no/such/kernel.so"), "kernel_entry").map(drop).unwrap_err();
+    let failure = Failure::from(missing);
+    assert_eq!(failure.message, "kernel /no/such/kernel.so cannot be opened; check the path");
+    assert!(failure.root_cause().message.starts_with("No such file or directory"), "{failure}");
+    chip.tear_down().unwrap();
 }

@@ -8,6 +8,9 @@ use std::fmt;
 use std::sync::Arc;
 use worker_errors::{ErrorCode, Failure};
 
+const NEEDS_OPERATION: &str = "reduces and needs an operation; pass one, such as sum";
+const TAKES_NO_OPERATION: &str = "does not reduce and takes no operation; leave it out";
+
 /// The error of a collective call.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -253,7 +256,7 @@ pub enum BadArgument {
     },
 
     /// An operation is missing, or given where there is none.
-    #[error("{} takes an operation if and only if it reduces; pass one to reduce, and none to move", .kind.name())]
+    #[error("{} {}", .kind.name(), if .kind.reduces() { NEEDS_OPERATION } else { TAKES_NO_OPERATION })]
     NoOperation {
         /// The call.
         kind: Kind,
@@ -332,11 +335,8 @@ pub enum BadArgument {
         bytes: usize,
     },
 
-    /// A list of ranks is wrong.
-    #[error(
-        "the group's ranks {ranks:?} do not name this rank, {me}, or name one twice, or one that the communicator has not; \
-         name each rank once, this one among them"
-    )]
+    /// A list of ranks is without this one.
+    #[error("the group's ranks {ranks:?} do not have this one, {me}; only members make the group")]
     Members {
         /// What was given.
         ranks: Vec<u32>,
@@ -362,19 +362,32 @@ pub enum BadArgument {
         nranks: usize,
     },
 
-    /// A plan combines and has no operation, or has one and does not combine, or cannot combine so.
-    #[error(
-        "the plan {name} takes an operation if and only if it combines, and avg only where every sum is added in one pass; \
-         take sum and divide"
-    )]
+    /// A plan combines, and the call has no operation.
+    #[error("the plan {name} {NEEDS_OPERATION}")]
     PlanOperation {
+        /// The schedule.
+        name: String,
+    },
+
+    /// A plan does not combine, and the call has an operation.
+    #[error("the plan {name} {TAKES_NO_OPERATION}")]
+    PlanMoves {
+        /// The schedule.
+        name: String,
+    },
+
+    /// A plan adds up in several passes, and an average cannot be taken in parts.
+    #[error(
+        "the plan {name} adds up in several passes, where avg is not defined; pass sum, and divide the result"
+    )]
+    PlanAverage {
         /// The schedule.
         name: String,
     },
 
     /// A plan has more rooms than a half of the staging area can hold.
     #[error(
-        "the plan {name} needs {rooms} rooms in a window, of which {most} fit; cut the tensor into fewer chunks"
+        "the plan {name} needs {rooms} slots in the window, which has room for {most}; cut the tensor into fewer chunks"
     )]
     PlanRooms {
         /// The schedule.

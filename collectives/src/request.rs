@@ -37,7 +37,7 @@ code_table! {
 }
 
 impl Kind {
-    const fn reduces(self) -> bool {
+    pub(crate) const fn reduces(self) -> bool {
         matches!(self, Self::AllReduce | Self::ReduceScatter | Self::ReduceScatterV | Self::Reduce)
     }
 

@@ -248,7 +248,7 @@ impl FromStr for Table {
             })?;
             table = table.with(name, parsed).map_err(|error| located(error, &format!("line {number}")))?;
             if named.contains(&name) {
-                return Err(bad(format!("{name} is there twice")));
+                return Err(bad(format!("{name} is given twice; give it once")));
             }
             named.push(name);
         }
@@ -286,7 +286,7 @@ mod tests {
             ("polls: 3 KiB", "line 1: polls is \"3 KiB\""),
             ("piece: 4000 MiB\npiece: 4096 MiB", "line 2: piece is \"4096 MiB\""),
             ("piece: 12", "line 1: piece is 12; give 4096 to any"),
-            ("piece: 8 KiB\npiece: 8 KiB", "line 2: piece is there twice"),
+            ("piece: 8 KiB\npiece: 8 KiB", "line 2: piece is given twice; give it once"),
         ] {
             let error = text.parse::<Table>().unwrap_err().to_string();
             assert!(error.contains(said), "{error}");

@@ -205,14 +205,20 @@ fn what_devices_have_not_is_refused_and_the_group_is_as_before() {
         };
         refused(
             group.all_reduce(&mut [1.0_f32], Op::Avg),
-            &["all_reduce f32 avg", "sum, prod, max and min"],
+            &["all_reduce f32 avg", "devices have sum, prod, max and min, not avg"],
         )?;
         refused(group.all_reduce(&mut [1_u32], Op::BitAnd), &["bitwise and"])?;
-        refused(group.all_reduce(&mut [1.0_f64], Op::Sum), &["f64"])?;
+        refused(group.all_reduce(&mut [1.0_f64], Op::Sum), &["devices do not reduce f64"])?;
         refused(group.all_reduce(&mut [1_u64], Op::Sum), &["HcclAllReduce", "Uint64"])?;
         refused(group.reduce_scatter(&vec![1_i16; n], &mut [0], Op::Sum), &["HcclReduceScatter", "Int16"])?;
-        refused(group.send(&[1], (group.rank() + 1) % n, 5), &["tag 0"])?;
-        refused(group.alloc::<f32>(1).map(drop), &["pass slices"])?;
+        refused(
+            group.send(&[1], (group.rank() + 1) % n, 5),
+            &["messages on devices have no tags and arrive in the order in which they are sent; pass tag 0"],
+        )?;
+        refused(
+            group.alloc::<f32>(1).map(drop),
+            &["windows are not memory of this process; pass slices instead of tensors in windows, "],
+        )?;
         family(&group, 10)?;
         group.close().map_err(text)
     });

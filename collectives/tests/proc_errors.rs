@@ -72,7 +72,11 @@ fn arguments_of_calls() {
         )?;
         says(
             raw(Request { op: None, ..sum }),
-            "all_reduce takes an operation if and only if it reduces; pass one to reduce, and none to move",
+            "all_reduce reduces and needs an operation; pass one, such as sum",
+        )?;
+        says(
+            raw(Request { kind: Kind::Broadcast, ..sum }),
+            "broadcast does not reduce and takes no operation; leave it out",
         )?;
         // SAFETY: the address was not allocated, and is refused.
         let freed = unsafe { group.free_raw(std::ptr::NonNull::from(&mut values[0]).cast()) };
@@ -99,8 +103,21 @@ fn arguments_of_plans() {
         let plan = group.plan("direct_one_shot", Passing::Reference).map_err(|error| error.to_string())?;
         says(
             group.run_plan(&plan, &mut tensor, None),
-            "the plan direct_one_shot takes an operation if and only if it combines, and avg only where every sum is \
-             added in one pass; take sum and divide",
+            "the plan direct_one_shot reduces and needs an operation; pass one, such as sum",
+        )?;
+        let plan = group.plan("broadcast", Passing::Reference).map_err(|error| error.to_string())?;
+        says(
+            group.run_plan(&plan, &mut tensor, Some(Op::Sum)),
+            "the plan broadcast does not reduce and takes no operation; leave it out",
+        )
+    });
+    in_groups(4, options(), |group| {
+        let plan = group
+            .plan("recursive_doubling", Passing::Value { slots: 2 })
+            .map_err(|error| error.to_string())?;
+        says(
+            group.run_plan(&plan, &mut [1.0_f32; 8], Some(Op::Avg)),
+            "the plan recursive_doubling adds up in several passes, where avg is not defined; pass sum, and divide the result",
         )
     });
 }
@@ -108,10 +125,14 @@ fn arguments_of_plans() {
 #[test]
 fn groups_that_cannot_be_made() {
     in_comms(2, |comm| {
+        let (me, peer) = (comm.rank(), 1 - comm.rank());
         says(
-            Collectives::over(comm, &[1 - comm.rank()], options()).map(drop),
-            "the group's ranks […] do not name this rank, …, or name one twice, or one that the communicator has \
-             not; name each rank once, this one among them",
+            Collectives::over(comm, &[peer], options()).map(drop),
+            &format!("the group's ranks [{peer}] do not have this one, {me}; only members make the group"),
+        )?;
+        says(
+            Collectives::over(comm, &[me, me], options()).map(drop),
+            &format!("making a group: the list names rank {me} at positions 0 and 1; name each member once"),
         )?;
         says(
             Collectives::new(comm, options().pool(usize::MAX)).map(drop),
@@ -137,7 +158,7 @@ fn tables_that_cannot_be_used() {
     for (line, expected) in [
         ("just words", "\"just words\" is not \"name: value\""),
         (&format!("{name}: many"), &format!("{name} is \"many\"; give a number such as 4096, 64 KiB or any")),
-        (&format!("{name}: 64\n{name}: 64"), &format!("{name} is there twice")),
+        (&format!("{name}: 64\n{name}: 64"), &format!("{name} is given twice; give it once")),
         (&format!("{name}: 1"), &format!("{name} is 1; give 64 to 262144")),
     ] {
         std::fs::write(&file, line).unwrap();

@@ -235,8 +235,10 @@ fn a_message_of_another_length_or_type_names_both_ranks() {
             let said =
                 outcome.map_err(|error| error.root_cause().to_string()).err().ok_or("nobody noticed")?;
             let expected = if other_type { "u32 × 100" } else { "f32 × 99" };
-            let wanted =
-                format!("rank 0 sends f32 × 100 with tag 7 to rank 1, which expects {expected} with tag 7");
+            let wanted = format!(
+                "rank 0 sends f32 × 100 with tag 7 to rank 1, which expects {expected} with tag 7; let both sides say \
+                 the same"
+            );
             said.contains(&wanted).then_some(()).ok_or(said)
         });
     }

@@ -33,8 +33,8 @@ pub enum RendezvousError {
     },
     /// Something exists at the path.
     #[error(
-        "{}: the rendezvous path is taken by {what}, which is never read or waited for; \
-         remove it, or choose a path where nothing exists",
+        "{}: nothing may exist at the rendezvous path, and there is {what}; \
+         remove it, or choose another path",
         .path.display()
     )]
     PathTaken {

@@ -29,7 +29,7 @@ pub enum LauncherError {
     NotLaunched,
     /// One of a pair is missing or not a number.
     #[error(
-        "{variable} is {found}, and {launcher} sets it to a whole number; start with it, or unset its variables"
+        "{variable} is {found}, and {launcher} sets it to a whole number; start the program with that launcher, or unset its variables"
     )]
     BadVariable {
         /// The launcher whose other variable is set.
@@ -102,8 +102,12 @@ pub(crate) fn address_from(variable: impl Fn(&str) -> Option<String>) -> Result<
                 })?,
             )
         }
-        ([Some(_), None], _) => return Err(failed("MASTER_PORT is not set beside MASTER_ADDR".to_owned())),
-        ([None, Some(_)], _) => return Err(failed("MASTER_ADDR is not set beside MASTER_PORT".to_owned())),
+        ([Some(_), None], _) => {
+            return Err(failed("MASTER_PORT is missing; set it as well as MASTER_ADDR".to_owned()));
+        }
+        ([None, Some(_)], _) => {
+            return Err(failed("MASTER_ADDR is missing; set it as well as MASTER_PORT".to_owned()));
+        }
         ([None, None], [Some(nodes), Some(job)]) => {
             let host = first_node(&nodes)
                 .ok_or_else(|| failed(format!("SLURM_STEP_NODELIST is {nodes:?}, not a list of hosts")))?;
@@ -236,9 +240,9 @@ mod tests {
             ),
             (
                 &[("MASTER_ADDR", "x")],
-                "env:// needs the address of rank 0 in the environment, and MASTER_PORT is not set beside MASTER_ADDR",
+                "env:// needs the address of rank 0 in the environment, and MASTER_PORT is missing; set it as well as MASTER_ADDR",
             ),
-            (&[("MASTER_PORT", "1")], "MASTER_ADDR is not set beside MASTER_PORT"),
+            (&[("MASTER_PORT", "1")], "MASTER_ADDR is missing; set it as well as MASTER_PORT"),
             (
                 &[("MASTER_ADDR", "x"), ("MASTER_PORT", "0")],
                 "MASTER_PORT is \"0\", not a number from 1 to 65535",
@@ -266,8 +270,8 @@ mod tests {
             assert_eq!(
                 error.to_string(),
                 format!(
-                    "PMI_RANK is {bad:?}, and PMI (MPICH, Intel MPI) sets it to a whole number; start with it, or unset its \
-                     variables"
+                    "PMI_RANK is {bad:?}, and PMI (MPICH, Intel MPI) sets it to a whole number; start the program with that \
+                     launcher, or unset its variables"
                 )
             );
         }

@@ -372,7 +372,7 @@ fn f78_what_listens_at_the_address_and_is_not_rank_0_is_refused_at_once() {
     let error = join(&path, 1, 2, secs(120)).map(drop).unwrap_err().to_string();
     assert!(
         error.ends_with(
-            ": what listens there is not rank 0 of this group (it sent what no rank sends); check the address, and use one \
+            ": what listens there is not rank 0 of this group (it sent a malformed message); check the address, and use one \
              build for all ranks"
         ),
         "{error}"

@@ -60,7 +60,8 @@ impl Signature {
     /// Refuses arguments that do not fit. `program` is its name.
     pub(crate) fn check(&self, program: &str, args: &Args) -> Result<(), Failure> {
         let refused = |text: String| {
-            let text = format!("{text}; the signature of `{program}` is set with Worker::set_signature");
+            let text =
+                format!("{text}; pass what its signature says, or change that with Worker::set_signature");
             Err(Failure::new(ErrorCode::Invalid, text).in_phase("submit"))
         };
         let (tensors, scalars) = (args.tensors().len(), args.scalars().len());
@@ -84,7 +85,7 @@ impl Signature {
             }
             if !includes(access, wanted.access) {
                 return refused(format!(
-                    "tensor {index} of `{program}` is {:?}, and the task says {access:?}, so that others would not be ordered by it",
+                    "`{program}` uses tensor {index} as {:?}, and the task declares it as {access:?}, so later tasks would not wait for it",
                     wanted.access
                 ));
             }
@@ -128,7 +129,7 @@ mod tests {
         assert!(refused(args(Access::Output, DType::Float32, 8).scalar(2)).contains("1 and 2"));
         assert!(refused(Args::new()).contains("takes 1 tensors and 1 scalars"));
         assert!(refused(args(Access::Output, DType::Int32, 8)).contains("tensor 0 of `p`"));
-        assert!(refused(args(Access::Input, DType::Float32, 8)).contains("says Input"));
+        assert!(refused(args(Access::Input, DType::Float32, 8)).contains("declares it as Input"));
         assert!(refused(args(Access::Output, DType::Float32, 7)).contains("8 elements or more"));
     }
 

@@ -178,7 +178,7 @@ fn submits_that_are_refused() {
          flat_tensor or TensorDesc::builder, and change no field of it",
     );
     let of = |tensor, access| Args::new().tensor(&tensor, access).scalar(7);
-    let set = "; the signature of `signed` is set with Worker::set_signature";
+    let set = "; pass what its signature says, or change that with Worker::set_signature";
     refused(
         signed,
         &none,
@@ -200,8 +200,8 @@ fn submits_that_are_refused() {
         &of(x.tensor(), Access::Input),
         0,
         &format!(
-            "in submit: invalid argument: tensor 0 of `signed` is Output, and the task says Input, so that others \
-             would not be ordered by it{set}"
+            "in submit: invalid argument: `signed` uses tensor 0 as Output, and the task declares it as Input, so \
+             later tasks would not wait for it{set}"
         ),
     );
     refused(
@@ -273,7 +273,7 @@ fn memory_that_is_not_there() {
     );
     says(
         worker.chip_alloc(0, 0),
-        "in chip_alloc: invalid argument: 0 bytes on chip 0: there are 2 chips, and the least is 1 byte",
+        "in chip_alloc: invalid argument: 0 bytes on chip 0 cannot be allocated; ask for 1 or more on one of the 2 chips, counted from 0",
     );
     says(
         worker.copy_to(2, DeviceAddr(0), &[1]),
@@ -328,9 +328,8 @@ fn domains_and_collectives_that_cannot_be() {
     above.init().unwrap();
     says(
         above.run(|orch| orch.allocate_domain("above", &[0], 64, &[])),
-        "in allocate_domain: invalid argument: domain `above`: these are Workers, and chips of several Workers cannot form \
-         a group: the memory that chips share is made by their Worker, which starts no other process with it; give all \
-         devices of this host to one Worker of level 3, or form a group in each Worker, in its orchestration",
+        "in allocate_domain: invalid argument: domain `above`: these are Workers, and only chips of one Worker can form a \
+         group; give all devices of this host to one Worker of level 3, or form a group in each Worker, in its orchestration",
     );
     above.close().unwrap();
 }
@@ -387,15 +386,14 @@ fn mistakes_inside_a_task() {
     cause(
         5,
         gaps,
-        "in collectives: invalid argument: this task has no collectives: submit it to all members with `submit_group`, \
-         and before that call `orch.collectives(&chips, options)` with the same chips in the same order; the \
-         collectives of a domain are `task.collectives_of(name)`",
+        "in collectives: invalid argument: this task has no collectives; call `collectives` of the orchestrator with the \
+         chips of a group, and then submit the task to that group",
     );
     cause(
         6,
         gaps,
         "in collectives: invalid argument: domain `pair` has no collectives on this chip; call \
-         `orch.domain_collectives(&domain, options)` in the same run, before the task is submitted",
+         `domain_collectives` of the orchestrator in the same run, before the task is submitted",
     );
     cause(7, gaps, "panic: the task panicked: by mistake…");
     cause(

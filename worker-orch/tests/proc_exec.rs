@@ -547,7 +547,11 @@ fn forgets() {
 
 fn idles() {
     let reported = run_as("idles");
-    assert!(reported.contains("timed out") && reported.contains("serve_if_child"), "{reported}");
+    assert!(
+        reported.contains("bootstrap timed out after ") && reported.contains("; not ready: "),
+        "{reported}"
+    );
+    assert!(reported.contains("serve_if_child"), "{reported}");
 }
 
 fn taken() {
@@ -578,7 +582,9 @@ fn stray_variable() {
 fn old_variable() {
     let run = Command::new("/proc/self/exe").env("CHIPCOMM_HAND", "3").output().unwrap();
     let reported = String::from_utf8(run.stderr).unwrap();
-    assert!(!run.status.success() && reported.contains("it is called CHIPCOMM_CHILD now"), "{reported}");
+    let text =
+        "CHIPCOMM_HAND is set; it is called CHIPCOMM_CHILD now, and only this program sets it: unset it";
+    assert!(!run.status.success() && reported.contains(text), "{reported}");
 }
 
 /// A program that brings chips up and keeps them busy until it is killed.

@@ -132,7 +132,11 @@ fn a_cpp_orchestration_waits_and_signals_in_a_domain() {
             assert_eq!(written, [value as f32; 2]);
         }
         let failure = text(&run(&mut worker, programs[0], &outputs, 7, 8).unwrap_err());
-        for part in ["the CommContext at 0x", "is that of no window of this chip", "pair.cpp:"] {
+        for part in [
+            "the CommContext at 0x",
+            " belongs to no window of this chip; pass that of the communicator",
+            "pair.cpp:",
+        ] {
             assert!(failure.contains(part), "no {part:?} in {failure}");
         }
     }

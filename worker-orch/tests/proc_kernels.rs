@@ -6,6 +6,7 @@ mod support;
 
 use comm_context::comm::Membership;
 use serial_test::serial;
+use std::process::Command;
 use support::{children_of, grouped, kernel, plain, text};
 use worker_orch::{Access, Args, ChipConfig, ErrorCode, Failure, Orchestrator, Task, Worker, group_bytes};
 
@@ -237,4 +238,28 @@ fn f75_a_kernel_that_cannot_be_loaded_is_reported_in_the_loaders_words() {
     for text in &told {
         assert_eq!(text.matches("undefined symbol").count(), 1, "the cause is said once: {text}");
     }
+}
+
+/// Linked to a library that is taken away.
+#[test]
+#[serial]
+fn f75_a_kernel_whose_library_is_gone_says_what_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = kernel(folder.path(), "libgone", "extern \"C\" void not_there() {}\n");
+    let (source, object) = (folder.path().join("needs.cpp"), folder.path().join("needs.so"));
+    std::fs::write(&source, LACKS).unwrap();
+    let mut compiler = Command::new("g++");
+    compiler
+        .args(["-fPIC", "-shared", "-o"])
+        .arg(&object)
+        .arg(&source)
+        .arg("-L")
+        .arg(folder.path())
+        .arg("-lgone");
+    assert!(compiler.status().unwrap().success());
+    std::fs::remove_file(library).unwrap();
+    let told = text(&plain(1).register_kernel(&object).unwrap_err());
+    let missing = "cannot open shared object file: No such file or directory; a library that the kernel needs is \
+                   missing: see ldd, and set its rpath";
+    assert!(told.contains("libgone.so: ") && told.ends_with(missing), "{told}");
 }

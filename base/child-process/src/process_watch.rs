@@ -230,7 +230,8 @@ mod tests {
         assert_eq!(noted.death(), Some(HowDied::Exited(7)), "the second time too");
         let (read, write) = std::io::pipe().unwrap();
         drop(write);
-        assert_eq!(watch(read).death(), Some(HowDied::Unknown));
+        let unknown = watch(read).death().unwrap();
+        assert_eq!(unknown.to_string(), "gone, exit status not known here");
     }
 
     /// CP-5

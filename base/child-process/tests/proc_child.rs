@@ -8,7 +8,7 @@
 mod hold_exit;
 
 use child_process::{Child, ProcessWatch};
-use deadline::Deadline;
+use deadline::{Deadline, Death};
 use hold_exit::{Held, allow_tracing};
 use nix::sys::signal::Signal;
 use serial_test::serial;
@@ -45,6 +45,29 @@ fn f03_children_end_with_their_parent() {
     assert_eq!(grandchild.death(), None);
     parent.signal(Signal::SIGKILL as i32);
     assert!(grandchild.wait_for_death(far()), "the grandchild spins on without its parent");
+}
+
+/// A signal without a name.
+const REAL_TIME: i32 = 40;
+
+/// DL-4
+#[test]
+#[serial]
+fn what_is_said_of_a_child_that_died() {
+    let sleep = || loop {
+        std::thread::sleep(Duration::from_secs(60));
+    };
+    for (signal, said) in [
+        (None, "exited with code 3"),
+        (Some(Signal::SIGKILL as i32), "killed by SIGKILL"),
+        (Some(REAL_TIME), "killed by signal 40"),
+    ] {
+        // SAFETY: the body returns or sleeps.
+        let child = unsafe { Child::fork(&[], || if signal.is_none() { 3 } else { sleep() }) }.unwrap();
+        signal.into_iter().for_each(|signal| child.signal(signal));
+        let death = Death { peer: 1, pid: child.pid(), how: child.reap(far()).expect("it ends") };
+        assert_eq!(death.to_string(), format!("peer 1 (pid {}) died: {said}", child.pid()));
+    }
 }
 
 /// CP-3

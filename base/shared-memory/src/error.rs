@@ -52,8 +52,8 @@ pub enum RegionError {
     NotSealed,
     /// It must have the same addresses as in another process, and they are taken here.
     #[error(
-        "the addresses {at:#x} to {end:#x} of `{label}` are taken in process {pid}, \
-         which must have it where the process that made it has it; attach it before other memory is mapped"
+        "`{label}` must have the same addresses in all processes, and {at:#x} to {end:#x} are taken in process {pid}; \
+         attach it before other memory is mapped"
     )]
     AddressTaken {
         /// What the memory is for.

@@ -407,8 +407,8 @@ mod tests {
             (
                 Region::attach_at(fd(), "t", 4096, region.base()).unwrap_err(),
                 format!(
-                    "the addresses {at:#x} to {:#x} of `t` are taken in process {pid}, which must have it where the \
-                     process that made it has it; attach it before other memory is mapped",
+                    "`t` must have the same addresses in all processes, and {at:#x} to {:#x} are taken in process {pid}; \
+                     attach it before other memory is mapped",
                     at + 4096
                 ),
             ),

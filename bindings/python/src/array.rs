@@ -51,7 +51,7 @@ impl Array {
             (Some(asked), _) if asked.size() == buffer.item_size() => asked,
             (Some(asked), _) => {
                 let text = format!(
-                    "{what} has elements of {} bytes, and {asked} has {}",
+                    "{what} has elements of {} bytes, and those of {asked} have {}; leave dtype out, or pass the array's own",
                     buffer.item_size(),
                     asked.size()
                 );
@@ -70,8 +70,9 @@ impl Array {
     pub(crate) fn shape(&self) -> Result<Vec<u32>> {
         let each = self.buffer.shape().iter().map(|count| u32::try_from(*count));
         let shape = each.collect::<core::result::Result<Vec<_>, _>>();
-        let shape =
-            shape.map_err(|_| Raise::invalid("a dimension of a tensor has at most 2^32 - 1 elements"))?;
+        let shape = shape.map_err(|_| {
+            Raise::invalid("a dimension of a tensor has at most 2^32 - 1 elements; split it in two")
+        })?;
         Ok(if shape.is_empty() { vec![1] } else { shape })
     }
 

@@ -112,7 +112,9 @@ pub(crate) fn length(what: &str, have: usize, need: Option<usize>) -> Result<()>
     match need {
         Some(need) if need == have => Ok(()),
         Some(need) => Err(Raise::invalid(format!("{what} has {have} elements; this call takes {need}"))),
-        None => Err(Raise::invalid(format!("{what} would have more elements than memory"))),
+        None => Err(Raise::invalid(format!(
+            "{what} would have more elements than memory holds; pass smaller counts"
+        ))),
     }
 }
 
@@ -291,7 +293,7 @@ impl Group {
                 length("input", input.count, output.count.checked_mul(this.size))?;
                 (Some(input), output)
             }
-            None if this.rank == root => return Err(Raise::invalid("scatter needs input on the root").into()),
+            None if this.rank == root => return Err(root_needs("input").into()),
             _ => (None, one(output, "output", Use::Writes, dtype)?),
         };
         let ready = Ready::new(Kind::Scatter, output.count, output.dtype, [input, Some(output)]);
@@ -317,7 +319,7 @@ impl Group {
                 length("output", output.count, Some(input.count))?;
                 if !input.count.is_multiple_of(this.size) {
                     let text = format!(
-                        "input has {} elements, which {} ranks cannot share evenly",
+                        "input has {} elements, which {} ranks cannot share evenly; pass send_counts and receive_counts",
                         input.count, this.size
                     );
                     return Err(Raise::invalid(text).into());
@@ -393,7 +395,11 @@ fn at_root(
 ) -> PyResult<(Array, Option<Array>)> {
     match output {
         Some(output) if is_root => two(input, output, dtype).map(|(input, output)| (input, Some(output))),
-        None if is_root => Err(Raise::invalid(format!("the root needs {what}; pass an array for it")).into()),
+        None if is_root => Err(root_needs(what).into()),
         _ => Ok((one(input, "input", Use::Reads, dtype)?, None)),
     }
+}
+
+fn root_needs(what: &str) -> Raise {
+    Raise::invalid(format!("the root needs {what}; pass an array for it"))
 }

@@ -65,8 +65,12 @@ impl Communicator {
         bytes: usize,
     ) -> Result<Window> {
         let position = ranks.iter().position(|rank| *rank == self.rank);
-        let position = position
-            .ok_or_else(|| Raise::invalid(format!("ranks {ranks:?} do not name this rank, {}", self.rank)))?;
+        let position = position.ok_or_else(|| {
+            Raise::invalid(format!(
+                "ranks {ranks:?} do not name this rank, {}; only members make this call",
+                self.rank
+            ))
+        })?;
         let (id, domain_rank) = (AllocationId(id), position as u32);
         let spec = DomainSpec { id, ranks, domain_rank, window_size: bytes };
         Ok(py.detach(|| comm.alloc_domain(&spec, self.within))?)
@@ -230,7 +234,7 @@ impl Communicator {
         let live = self.state().windows.get(&Some(id)).map_or(0, |owner| owner.live());
         if live > 0 {
             let text = format!(
-                "{live} pieces of memory of domain {id} are still in use; delete the arrays on them first"
+                "{live} pieces of memory of domain {id} are still in use; delete them, and the arrays on them, first"
             );
             return Err(Raise::invalid(text).into());
         }

@@ -99,7 +99,7 @@ impl Shared {
             Ok(state) => Ok(state),
             Err(TryLockError::Poisoned(state)) => Ok(state.into_inner()),
             Err(TryLockError::WouldBlock) => {
-                let text = "another thread is inside a call on this group; one at a time may be, so give each thread a group";
+                let text = "another thread is inside a call on this group, which takes one at a time; give each thread a group of its own";
                 Err(Raise::invalid(text))
             }
         }
@@ -180,7 +180,7 @@ impl Group {
 
     fn owner(&self) -> Result<&Arc<Owner>> {
         self.owner.as_ref().ok_or_else(|| {
-            Raise::invalid("a task's group is made and closed by its Worker, and has no arrays in its window")
+            Raise::invalid("a task's group has no empty, memory, split or close: its Worker makes and closes it; use the task's tensors")
         })
     }
 
@@ -286,8 +286,9 @@ impl Group {
         let size: usize = dtype.getattr("itemsize")?.extract()?;
         // numpy's own checks of a shape, at no memory.
         let count: usize = numpy.call_method1("broadcast_to", (0, shape))?.getattr("size")?.extract()?;
-        let bytes =
-            count.checked_mul(size).ok_or_else(|| Raise::invalid("the array is larger than memory"))?;
+        let bytes = count.checked_mul(size).ok_or_else(|| {
+            Raise::invalid("the array would be larger than memory; ask for a smaller shape")
+        })?;
         let memory = self.memory(bytes)?;
         // frombuffer refuses no bytes.
         if bytes == 0 {

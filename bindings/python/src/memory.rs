@@ -129,7 +129,7 @@ impl Memory {
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         if slf.get().owner.comm.is_forked() {
             return Err(PyBufferError::new_err(
-                "this memory belongs to the process that this one was forked from",
+                "this memory belongs to the process that this one was forked from; make it after the fork",
             ));
         }
         // SAFETY: mapped as long as the owner, which the object keeps.

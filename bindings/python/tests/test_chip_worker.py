@@ -55,6 +55,9 @@ def test_a_bootstrap_makes_communicator_window_and_buffers():
     chip.finalize()
 
 
+OUTSIDE = "0x1000 is not in a window of this ChipWorker; take addresses from comm_get_local_window_base"
+
+
 def test_wrong_calls_of_a_chip_are_refused():
     chip = ChipWorker()
     comm = ChipCommBootstrapConfig(0, 1, "/tmp/chipcomm-bootstrap-test", 4096)
@@ -69,8 +72,8 @@ def test_wrong_calls_of_a_chip_are_refused():
             "this communicator has no windows; call comm_alloc_windows first",
         ),
         (lambda: chip.comm_alloc_windows(1, 0), "0"),
-        (lambda: chip.copy_from(4096, 4), "not in a window"),
-        (lambda: chip.copy_to(4096, b"abcd"), "not in a window"),
+        (lambda: chip.copy_from(4096, 4), OUTSIDE),
+        (lambda: chip.copy_to(4096, b"abcd"), OUTSIDE),
         (lambda: chip.bootstrap_context(1, ChipBootstrapConfig()), "this ChipWorker has device 0, not 1; call init(1) first"),
         (
             lambda: chip.bootstrap_context(0, ChipBootstrapConfig(), object()),
@@ -78,9 +81,12 @@ def test_wrong_calls_of_a_chip_are_refused():
         ),
         (
             lambda: chip.bootstrap_context(0, ChipBootstrapConfig(None, [load])),
-            "is staged, and no HostBufferStaging in host_inputs names it",
+            "buffer 'x' is staged, and no HostBufferStaging in host_inputs names it; add one there",
         ),
-        (lambda: chip.bootstrap_context(0, ChipBootstrapConfig(None, [ChipBufferSpec("x", None, 4)])), "without comm"),
+        (
+            lambda: chip.bootstrap_context(0, ChipBootstrapConfig(None, [ChipBufferSpec("x", None, 4)])),
+            "the configuration has buffers and no comm, which makes the window that they lie in; give it a comm",
+        ),
         (
             lambda: chip.bootstrap_context(0, ChipBootstrapConfig(comm, [ChipBufferSpec("x", None, 1 << 30)])),
             "the buffers need 1073741824 bytes and the window has 4096; ask for a larger one",

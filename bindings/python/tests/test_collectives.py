@@ -100,11 +100,11 @@ domain = [np.frombuffer(part, np.float64) for part in comm.allocate_domain(7, [1
 domain[1 - me][0] = me                           # rank 1 of the communicator is rank 0 of the domain
 comm.barrier(); assert domain[me][0] == 1 - me or domain[1 - me][0] == me
 try: comm.release_domain(7); assert False
-except chipcomm.InvalidError as error: assert "delete the arrays" in str(error)
+except chipcomm.InvalidError as error: assert "delete them, and the arrays on them, first" in str(error)
 del domain; comm.release_domain(7)
 view = memoryview(comm.allocate_domain(8, [0, 1], 4096)[0])   # all that keeps it
 try: comm.release_domain(8); assert False
-except chipcomm.InvalidError as error: assert "delete the arrays" in str(error)
+except chipcomm.InvalidError as error: assert "delete them, and the arrays on them, first" in str(error)
 del view; comm.release_domain(8)
 group.close(); comm.close()
 """
@@ -185,7 +185,10 @@ def test_the_launcher_starts_ranks_and_reports_the_one_that_fails(tmp_path):
     assert missing.returncode == 2 and "is not a file; name a script, or a module with -m" in missing.stderr
     script.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     killed = subprocess.run(launch, capture_output=True, text=True, timeout=60)
-    assert killed.returncode == 137 and "was ended by signal 9" in killed.stderr, killed
+    assert killed.returncode == 137 and "was ended by signal 9; see what it printed" in killed.stderr, killed
+    script.write_text("import sys\nsys.exit(7)\n")
+    exits = subprocess.run(launch, capture_output=True, text=True, timeout=60)
+    assert exits.returncode == 7 and "exited with status 7; see what it printed" in exits.stderr, exits
 
 
 def test_doctor_says_that_ranks_meet():

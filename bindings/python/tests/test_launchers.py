@@ -87,8 +87,8 @@ def test_a_launcher_that_says_half_is_refused(monkeypatch):
         if name.startswith(LAUNCHERS):
             monkeypatch.delenv(name)
     for variables, text in [
-        ({"RANK": "0"}, "WORLD_SIZE is None; its launcher sets it to a whole number"),
-        ({"RANK": "one", "WORLD_SIZE": "2"}, "RANK is 'one'; its launcher sets it to a whole number"),
+        ({"RANK": "0"}, "a launcher has set only one of rank and size: WORLD_SIZE is missing; set it, or pass rank and size"),
+        ({"RANK": "one", "WORLD_SIZE": "2"}, "RANK is 'one', and a launcher sets it to a whole number; correct it, or pass rank and size"),
         ({"SLURM_PROCID": "-1", "SLURM_NTASKS": "2"}, "SLURM_PROCID is '-1'"),
     ]:
         with monkeypatch.context() as here:

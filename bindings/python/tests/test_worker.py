@@ -188,7 +188,7 @@ def test_wrong_arguments_are_refused_and_the_worker_goes_on(scale):
         kernel, x = worker.register(scale), worker.empty(4)
         with pytest.raises(chipcomm.LoadError):
             worker.register_kernel("/no/such/kernel.so")
-        with pytest.raises(TypeError, match="is neither a function nor the path of a kernel"):
+        with pytest.raises(TypeError, match="7 is neither a function nor the path of a kernel; pass one of the two"):
             worker.register(7)
         with pytest.raises(chipcomm.InvalidError, match="init first"):
             worker.run(lambda orch: None)
@@ -200,8 +200,8 @@ def test_wrong_arguments_are_refused_and_the_worker_goes_on(scale):
         with pytest.raises(chipcomm.InvalidError, match=re.escape(text)):
             worker.configure_chips([config])
         for shape in [0, (3, 0), -1]:
-            text = "lengths are not negative" if shape == -1 else "memory has elements"
-            with pytest.raises(chipcomm.InvalidError, match=f"shape is .*; {text}"):
+            text = ", with a negative length; make every length" if shape == -1 else ", which has no elements; make every length"
+            with pytest.raises(chipcomm.InvalidError, match=f"shape is .*{text} at least 1"):
                 worker.empty(shape)
         worker.init()
         late = worker.register(lambda task: None)
@@ -223,15 +223,15 @@ def test_wrong_arguments_are_refused_and_the_worker_goes_on(scale):
                 lambda orch: orch.submit_next_level_group(kernel, [TaskArgs()], workers=[0, 0]),
                 "there are 1 lists of arguments for 2 chips; give each chip one",
             ),
-            (in_a_thread, "submit from the thread that called run"),
-            (lambda orch: TaskArgs().add_scalar(2**64), "the scalar 18446744073709551616 does not fit into 64 bits"),
-            (lambda orch: worker.run(lambda again: None), "inside its own run"),
+            (in_a_thread, "another thread uses this orchestrator; use it on the thread that called run"),
+            (lambda orch: TaskArgs().add_scalar(2**64), r"the scalar 18446744073709551616 does not fit into 64 bits; pass -2\*\*63 to 2\*\*64 - 1"),
+            (lambda orch: worker.run(lambda again: None), "this Worker is inside a call; call it from one thread, and not inside its own run"),
         ]
         for body, text in refused:
             with pytest.raises(chipcomm.InvalidError, match=text):
                 worker.run(body)
         worker.run(kept.append)
-        with pytest.raises(chipcomm.InvalidError, match="this run is over; submit inside the function that run calls"):
+        with pytest.raises(chipcomm.InvalidError, match="this run is over; use its orchestrator inside the function that run calls"):
             kept[0].submit_next_level(kernel, TaskArgs().add_input(x).add_output(x).add_scalar(1))
         worker.run(lambda orch: orch.submit_next_level(kernel, TaskArgs().add_input(x).add_output(x).add_scalar(1)))
 

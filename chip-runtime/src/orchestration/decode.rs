@@ -67,7 +67,7 @@ pub(super) unsafe fn task_args(
         // SAFETY: the text of an argument list is null or a NUL-terminated literal.
         let text = unsafe { shim::owned(launch.error_text as *const _) };
         return Err(malformed(if text.is_empty() {
-            "the argument list is marked as wrong, and does not say why; see the calls that filled it".into()
+            "the argument list is marked as invalid without a reason; check the calls that filled it".into()
         } else {
             text
         }));
@@ -106,7 +106,7 @@ pub(super) unsafe fn task_args(
     };
     if number > MOST_DEPENDENCIES || (number > 0 && dependencies == 0) {
         return Err(malformed(format!(
-            "{number} dependencies at {dependencies:#x} cannot be; pass an array and its length"
+            "{number} dependencies at {dependencies:#x} cannot be read; pass the address of an array, and its length"
         )));
     }
     for index in 0..u64::from(number) {

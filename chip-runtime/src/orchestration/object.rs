@@ -176,15 +176,17 @@ impl Orchestration {
 }
 
 fn descriptors(tensors: &[TensorArg]) -> Result<Vec<TensorDesc>, RuntimeError> {
-    let desc = |tensor: &TensorArg| match tensor {
+    let desc = |tensor: &TensorArg| {
+        match tensor {
         TensorArg::Input(desc)
         | TensorArg::InOut(desc)
         | TensorArg::OutputExisting(desc)
         | TensorArg::NoDep(desc) => Ok(*desc),
         TensorArg::Output(_) => Err(ArgumentError::Malformed(
-            "an entry has no tensors to be made; pass tensors that exist, as input, inout or output".into(),
+            "an entry takes tensors that exist, and one of these is to be made; pass it as input, inout or output".into(),
         )
         .into()),
+    }
     };
     tensors.iter().map(desc).collect()
 }

@@ -18,7 +18,7 @@ pub enum SignalError {
     },
     /// No window has this context.
     #[error(
-        "the CommContext at {context:#x} is that of no window of this chip; pass that of the communicator, or of a domain that \
+        "the CommContext at {context:#x} belongs to no window of this chip; pass that of the communicator, or of a domain that \
          the chip is a member of and that is not released"
     )]
     NoContext {

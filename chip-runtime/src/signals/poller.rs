@@ -186,7 +186,9 @@ impl Poller {
         entry: &CompletionEntry,
     ) -> Result<bool, SignalError> {
         if entry.kind != 0 {
-            return Err(SignalError::Completion { what: format!("type {}; 0 is known", entry.kind) });
+            return Err(SignalError::Completion {
+                what: format!("type {}, where only 0 is known", entry.kind),
+            });
         }
         if !entry.address.is_multiple_of(4) {
             return Err(SignalError::NotAligned { at: entry.address });

@@ -121,7 +121,7 @@ fn a_completion_that_a_kernel_asked_for_is_a_wait() {
     };
     assert!(arm(&entry).unwrap());
     for (wrong, what) in [
-        (CompletionEntry { kind: 1, ..entry }, "type 1; 0 is known"),
+        (CompletionEntry { kind: 1, ..entry }, "type 1, where only 0 is known"),
         (CompletionEntry { address: 0, ..entry }, "a word at address 0"),
     ] {
         assert_eq!(

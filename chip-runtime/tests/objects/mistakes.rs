@@ -54,8 +54,8 @@ const CASES: &[(u64, i32, &[&str])] = &[
     (18, 9, &["std::out_of_range: the entry has fewer tensors"]),
     (19, 101, &["outside window `base`", "graphs.cpp:"]),
     (20, 101, &["there is no rank 9; window `base` has 2, counted from 0", "graphs.cpp:"]),
-    (21, 5, &["the argument list is marked as wrong, and does not say why; see the calls that filled it"]),
-    (22, 5, &["3 dependencies at 0x0 cannot be; pass an array and its length"]),
+    (21, 5, &["the argument list is marked as invalid without a reason; check the calls that filled it"]),
+    (22, 5, &["3 dependencies at 0x0 cannot be read; pass the address of an array, and its length"]),
     (23, 5, &["tensor 0 has the unknown tag 9; use an OrchTag"]),
     (24, 5, &["the predicate compares by 99; use an OrchComparison"]),
     (25, 5, &["the predicate has 6 indices; pass one for each dimension, at most 5"]),
@@ -143,7 +143,7 @@ fn an_entry_with_too_many_arguments_or_ones_to_be_made_is_refused() {
     let told = call(&[made], &[0]);
     assert!(
         told.contains(
-            "an entry has no tensors to be made; pass tensors that exist, as input, inout or output"
+            "an entry takes tensors that exist, and one of these is to be made; pass it as input, inout or output"
         ),
         "{told}"
     );

@@ -431,7 +431,9 @@ impl Collectives<'_> {
             }
             Some(op) if plan.combines() && plan.allows(op) => {}
             None if !plan.combines() => {}
-            _ => return Err(BadArgument::PlanOperation { name: name() }.into()),
+            None => return Err(BadArgument::PlanOperation { name: name() }.into()),
+            Some(_) if !plan.combines() => return Err(BadArgument::PlanMoves { name: name() }.into()),
+            Some(_) => return Err(BadArgument::PlanAverage { name: name() }.into()),
         }
         if let Some(device) = self.device() {
             device?;

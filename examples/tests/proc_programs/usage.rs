@@ -47,7 +47,7 @@ fn wrong_flags_and_values_are_refused() {
     graph(&["--tensor", "x:f33:4"], "`f33` is not f32, f16, bf16, i8, u8, i16, u16, i32, u32, i64 or u64");
     graph(&["--tensor", "x:f32:0"], "a tensor has 1 to 2147483647 elements");
     graph(&["--kernel", "scale.so"], "write ID=FILE, for example 0=scale.so");
-    graph(&["--kernel", "x=scale.so"], "`x` is not a number");
+    graph(&["--kernel", "x=scale.so"], "`x` is not a number; write one, for example 0=scale.so");
     graph(&["--scalar", "many"], "write a whole number, f32:0.5, f64:0.5, or ctx");
     graph(&["--scalar", "f32:x"], "--scalar f32:x: write a whole number, f32:0.5, f64:0.5, or ctx");
     graph(&["--scalar", "0.5"], "--scalar 0.5: write f32:0.5 or f64:0.5, as the entry reads it");

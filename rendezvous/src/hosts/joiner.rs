@@ -115,7 +115,7 @@ fn prove(
     let hello = match answer(attempt, &mut connection) {
         Ok(Message::Hello { challenge }) => challenge,
         Ok(_) => return Err(not_rank_zero("it sent something else than its challenge").into()),
-        Err(Lost::Malformed) => return Err(not_rank_zero("it sent what no rank sends").into()),
+        Err(Lost::Malformed) => return Err(not_rank_zero("it sent a malformed message").into()),
         Err(how) => return Ok(Err(went_away(how).to_owned())),
     };
     let own_challenge = challenge().map_err(|error| CommError::system("open", "/dev/urandom", &error))?;

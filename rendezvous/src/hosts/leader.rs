@@ -154,7 +154,7 @@ impl Leader<'_> {
                     }
                 }
                 Received::Message(_) | Received::End(Lost::Malformed) => {
-                    roll.refuse_stranger(&stranger.connection.peer(), "sent what no rank sends");
+                    roll.refuse_stranger(&stranger.connection.peer(), "sent a malformed message");
                 }
                 Received::End(_) => roll.refuse_stranger(&stranger.connection.peer(), "went away"),
             }

@@ -120,7 +120,7 @@ fn impossible_rank_counts_are_refused_with_a_sentence() {
     let plain = Shape::default();
     assert_eq!(
         build("recursive_doubling", 12, plain),
-        "recursive_doubling needs a power of two of ranks, world_size is 12; 8 and 16 would do"
+        "recursive_doubling needs a number of ranks that is a power of two, and world_size is 12; use 8 or 16"
     );
     assert_eq!(build("hello_send", 1, plain), "hello_send needs at least 2 ranks, world_size is 1");
     assert_eq!(

@@ -71,7 +71,7 @@ pub enum PlanError {
     },
     /// Traffic where channels have wires of their own.
     #[error(
-        "traffic from PE {from} to PE {to} has no link to share where every channel has a wire; use fabric: cubes"
+        "traffic from PE {from} to PE {to} needs links that channels share, and here each channel has a wire of its own; use fabric: cubes"
     )]
     TrafficNeedsLinks {
         /// Its source.

@@ -64,7 +64,10 @@ fn the_seven_cases_run_from_the_keys_of_kernbench2() {
 fn iq_8_mistakes_in_their_keys_name_file_line_and_value() {
     for (text, parts) in [
         ("system: { sips: { cuont: 2 } }", &["topology.yaml:1", "cuont"][..]),
-        ("cube: { pe_layout: { corners: [NW, NE, NW] } }", &["corners", "NW", "named twice"]),
+        (
+            "cube: { pe_layout: { corners: [NW, NE, NW] } }",
+            &["corners", "NW", "this corner is named twice; name each once"],
+        ),
         (
             "sips: { count: 2 }\nsystem: { sips: { count: 3 } }",
             &["topology.yaml:2", "system.sips.count = 3", "sips.count is 2; give one of the two"],
@@ -223,5 +226,7 @@ fn compute_traffic_on_shared_links_makes_a_collective_slower() {
     };
     assert!(error(&quiet, Flow { to: 256, ..flow }).contains("two of the 256 PEs"));
     let direct = Topology { fabric: Fabric::Direct, ..quiet };
-    assert!(error(&direct, flow).contains("fabric: cubes"));
+    assert!(error(&direct, flow).contains(
+        "needs links that channels share, and here each channel has a wire of its own; use fabric: cubes"
+    ));
 }

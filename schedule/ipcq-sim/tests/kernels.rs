@@ -259,7 +259,11 @@ fn iq_10_a_mistake_is_a_sentence_that_names_kernel_line_and_rank() {
                 let b = pe.recv(Dir::W, &[8], DType::F16);
                 let _ = &a + &b;
             }),
-            &["kernel in_use", "receives from W while the slot", "copy it first"],
+            &[
+                "kernel in_use",
+                "receives from W while the slot",
+                "; copy it first, or receive into a tensor of your own",
+            ],
         ),
         (
             mistake(new("deadlock"), |pe| {

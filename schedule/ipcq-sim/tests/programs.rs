@@ -84,15 +84,24 @@ fn iq_8_bad_input_is_one_sentence_and_exit_code_2() {
     refused(&["run", "--world-size", "9"], &["8 shards", "world_size = 9"]);
     refused(&["run", "--algorithm", "recursive_doubling", "--world-size", "12"], &["power of two", "12"]);
     let huge = ["--set", "fabric=direct", "--world-size", "67108864"];
-    refused(&[&["run"], &huge[..]].concat(), &["world_size = 67108864", "messages", "limit"]);
+    refused(
+        &[&["run"], &huge[..]].concat(),
+        &["(world_size = 67108864); use fewer ranks", " messages are more than the limit of "],
+    );
     let tree = ["run", "--algorithm", "tree_allreduce", "--no-data"];
-    refused(&[&tree[..], &huge[..]].concat(), &["world_size = 67108864", "channels", "limit"]);
+    refused(
+        &[&tree[..], &huge[..]].concat(),
+        &["world_size = 67108864: up to ", " channels are more than the limit of ", "; use fewer ranks"],
+    );
     refused(&["verify", huge[0], huge[1], huge[2], huge[3]], &["67108864 ranks", "that a proof keeps"]);
 
     // Tiles, slots, formats, stragglers, engines.
     refused(&["run", "--n-elem", "4096"], &["n_elem = 4096", "8192 bytes", "slot_size = 4096"]);
     let slots = ccl("defaults:\n  n_slots: 0\n");
-    refused(&["run", "--ccl", &slots, "--algorithm", "ring_accumulate"], &["ccl.yaml:2", "n_slots = 0"]);
+    refused(
+        &["run", "--ccl", &slots, "--algorithm", "ring_accumulate"],
+        &["ccl.yaml:2", "n_slots = 0: must be from 1 to 65536"],
+    );
     refused(
         &["run", "--set", "fabric=direct", "--world-size", "362"],
         &[

@@ -63,9 +63,8 @@ impl ChipCollectives {
     pub(super) fn of_group(&self, id: u8) -> Result<&Collectives<'static>, Failure> {
         let found = self.list.iter().find(|member| id != 0 && member.id == id);
         found.map(|member| &member.group).ok_or_else(|| {
-            let text = "this task has no collectives: submit it to all members with `submit_group`, and before that call \
-                        `orch.collectives(&chips, options)` with the same chips in the same order; \
-                        the collectives of a domain are `task.collectives_of(name)`";
+            let text = "this task has no collectives; call `collectives` of the orchestrator with the chips of a group, and then \
+                        submit the task to that group";
             Failure::new(ErrorCode::Invalid, text).in_phase("collectives")
         })
     }
@@ -75,8 +74,8 @@ impl ChipCollectives {
         let found = self.list.iter().find(|member| !name.is_empty() && member.domain == name);
         found.map(|member| &member.group).ok_or_else(|| {
             let text = format!(
-                "domain `{name}` has no collectives on this chip; call `orch.domain_collectives(&domain, options)` in the same \
-                 run, before the task is submitted"
+                "domain `{name}` has no collectives on this chip; call `domain_collectives` of the orchestrator in the \
+                 same run, before the task is submitted"
             );
             Failure::new(ErrorCode::Invalid, text).in_phase("collectives")
         })

@@ -170,7 +170,10 @@ fn await_prerequisites(
     for need in &frame.prerequisites {
         let child = usize::from(need.child);
         if child >= block.children() {
-            let text = format!("a task needs one of process {child}; there are {}", block.children());
+            let text = format!(
+                "a task waits for one of process {child}, and there are {} processes; run one build in all of them",
+                block.children()
+            );
             return Err(TaskError::Failed(Failure::new(ErrorCode::Protocol, text)));
         }
         let Ok(deadline) = Deadline::after(LONGEST_WAIT) else { return Err(TaskError::Followed) };

@@ -240,7 +240,8 @@ fn contexts(
     let checked = reported.map(|((config, report), name)| {
         context(config, report, shared).ok_or_else(|| {
             let text = format!(
-                "{name} bootstrap failed: the reported window or buffers differ from the configuration"
+                "{name} bootstrap failed: the window or buffers that it reported are not those of its configuration; run one \
+                 build in all processes"
             );
             Failure::new(ErrorCode::Protocol, text).in_phase("init")
         })

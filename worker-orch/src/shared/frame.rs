@@ -426,7 +426,12 @@ mod tests {
         let blob = vec![0; SLOT_BYTES];
         let frame = Frame { blob: &blob, ..Frame::new(Kind::Register, 1) };
         let refused = frame.write_body(|_, _| panic!("nothing is written")).unwrap_err();
-        assert!(refused.to_string().contains("does not fit"), "{refused}");
+        let said = &refused.message;
+        assert!(
+            said.starts_with("a command of ") && said.contains(" bytes does not fit into a slot of "),
+            "{said}"
+        );
+        assert!(said.ends_with("; use shorter names and paths"), "{said}");
     }
 
     #[test]

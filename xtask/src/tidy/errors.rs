@@ -11,7 +11,9 @@ use crate::tidy::{Finding, Tree, numbered, tests_begin};
 
 const FILE: &str = "docs/errors.md";
 /// Folders outside of the sources of crates with a section by their path.
-const BESIDE: [&str; 2] = ["collectives/examples/coll_perf", "bindings/python"];
+const BESIDE: [&str; 2] = ["collectives/examples/coll_perf", PYTHON];
+/// Its texts reach users through Python alone, and so are provoked there.
+const PYTHON: &str = "bindings/python";
 /// Crates that speak to nobody but those who work on this repository: what measures, and the doubles and programs of tests.
 const LEFT_OUT: [&str; 5] =
     ["bench-support", "cann-sim", "cann-sim-ascendcl", "cann-sim-hccl", "worker-chaos"];
@@ -19,8 +21,8 @@ const LEFT_OUT: [&str; 5] =
 const INSTEAD: [&str; 3] = ["part of ", "not an error: ", "not provoked: "];
 /// A string with fewer words is a name or a fragment.
 const WORDS: usize = 4;
-/// Characters that a test and a text have in common.
-const COMMON: usize = 8;
+/// Characters that a test and a text have in common: some words, and not one that many texts have.
+const COMMON: usize = 14;
 /// The longest piece of a text that is found in a test has more characters than a comma and a word such as `at`.
 const SHORTEST: usize = 4;
 /// What stands before a string that is for the reader of the source.
@@ -128,10 +130,13 @@ fn not_provoked(tree: &Tree<'_>, row: &Row<'_>) -> Option<String> {
         return (!compared).then(|| format!("no string of {name} is in this text"));
     }
     let in_python = format!("def {name}(");
-    let mut scripts = tree.under("bindings/python", ".py").filter(|(_, text)| text.contains(&in_python));
+    let mut scripts = tree.under(PYTHON, ".py").filter(|(_, text)| text.contains(&in_python));
     if let Some((_, text)) = scripts.next() {
         let compared = python_strings(text).iter().any(|(_, _, said)| shares(&plain(said), &row.text));
         return (!compared).then(|| format!("no string of {name}'s file is in this text"));
+    }
+    if row.of == PYTHON {
+        return Some(format!("there is no test {name} in Python, where this text is said"));
     }
     let declared = format!("fn {name}(");
     let mut files = tree
@@ -429,6 +434,16 @@ mod tests {
         assert_eq!(
             findings(&without, in_step),
             ["docs/errors.md:3: no string of test_ranks's file is in this text"]
+        );
+        let in_rust = doc.replace("test_ranks", "all_of_them");
+        let elsewhere = [
+            (FILE, &*in_rust),
+            files[1],
+            ("a/tests/errors.rs", "fn all_of_them() { said(\"a rank is a number\"); }"),
+        ];
+        assert_eq!(
+            findings(&elsewhere, in_step),
+            ["docs/errors.md:3: there is no test all_of_them in Python, where this text is said"]
         );
         assert_eq!(conversions("rank %d of %-4llu: %s"), "rank {} of {}: {}");
         let c = ("a/c/say.c", "void f(void) { fprintf(stderr, \"rank %d of %d: %s\\n\", 1, 2, \"x\"); }");

@@ -81,8 +81,10 @@ _open: _weakref.WeakSet[Communicator] = _weakref.WeakSet()
 
 def _number(name: str) -> int:
     text = _os.environ.get(name)
-    if text is None or not (text.isascii() and text.isdigit()):
-        raise InvalidError(f"{name} is {text!r}; its launcher sets it to a whole number")
+    if text is None:
+        raise InvalidError(f"a launcher has set only one of rank and size: {name} is missing; set it, or pass rank and size")
+    if not (text.isascii() and text.isdigit()):
+        raise InvalidError(f"{name} is {text!r}, and a launcher sets it to a whole number; correct it, or pass rank and size")
     return int(text)
 
 

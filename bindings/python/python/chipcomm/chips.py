@@ -69,7 +69,7 @@ def _staging(side: list[HostBufferStaging], name: str, where: str) -> HostBuffer
     for one in side:
         if one.name == name:
             return one
-    raise InvalidError(f"buffer {name!r} is staged, and no HostBufferStaging in {where} names it")
+    raise InvalidError(f"buffer {name!r} is staged, and no HostBufferStaging in {where} names it; add one there")
 
 
 @dataclass(frozen=True)
@@ -219,14 +219,14 @@ class ChipWorker:
     def copy_to(self, address: int, data: Any) -> None:
         """Copies an array, or bytes, into a window."""
         if not any(_try(comm._write, address, as_bytes(data)) for comm in self._comms.values()):
-            raise InvalidError(f"{address:#x} is not in a window of this ChipWorker")
+            raise InvalidError(f"{address:#x} is not in a window of this ChipWorker; take addresses from comm_get_local_window_base")
 
     def copy_from(self, address: int, nbytes: int) -> bytes:
         """Copies bytes out of a window."""
         for comm in self._comms.values():
             if (found := _try(comm._read, address, nbytes)) is not None:
                 return found[0]
-        raise InvalidError(f"{address:#x} is not in a window of this ChipWorker")
+        raise InvalidError(f"{address:#x} is not in a window of this ChipWorker; take addresses from comm_get_local_window_base")
 
     def bootstrap_context(self, device_id: int, cfg: ChipBootstrapConfig, channel: object = None) -> ChipBootstrapResult:
         """Everything in one call: communicator, window, the buffers in it, and what they are loaded from."""
@@ -242,7 +242,7 @@ class ChipWorker:
                 cfg.output_staging(spec.name)
         if cfg.comm is None:
             if cfg.buffers:
-                raise InvalidError("buffers are parts of a window, and without comm there is none; give the configuration one")
+                raise InvalidError("the configuration has buffers and no comm, which makes the window that they lie in; give it a comm")
             return ChipBootstrapResult(0, 0, 0, [])
         handle = self.comm_init(cfg.comm.rank, cfg.comm.nranks, cfg.comm.rootinfo_path)
         try:

@@ -66,7 +66,7 @@ def launch(count: int, command: list[str]) -> int:
                 del waiting[number]
                 if code != 0:
                     how = f"was ended by signal {-code}" if code < 0 else f"exited with status {code}"
-                    print(f"chipcomm.launch: rank {number} (pid {rank.pid}) {how}", file=sys.stderr)
+                    print(f"chipcomm.launch: rank {number} (pid {rank.pid}) {how}; see what it printed", file=sys.stderr)
                     status = 128 - code if code < 0 else code
                     break
             else:

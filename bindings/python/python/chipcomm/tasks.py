@@ -52,10 +52,10 @@ def count_of(shape: Sequence[int]) -> int:
     count = 1
     for one in shape:
         if one < 0:
-            raise InvalidError(f"shape is {tuple(shape)}; lengths are not negative")
+            raise InvalidError(f"shape is {tuple(shape)}, with a negative length; make every length at least 1")
         count *= one
     if count == 0:
-        raise InvalidError(f"shape is {tuple(shape)}; memory has elements")
+        raise InvalidError(f"shape is {tuple(shape)}, which has no elements; make every length at least 1")
     return count
 
 
@@ -71,7 +71,7 @@ def scalar_to_uint64(value: Any) -> int:
         return int.from_bytes(bytes(value), "little")
     value = int(getattr(value, "value", value))
     if not -(2**63) <= value < 2**64:
-        raise InvalidError(f"the scalar {value} does not fit into 64 bits")
+        raise InvalidError(f"the scalar {value} does not fit into 64 bits; pass -2**63 to 2**64 - 1")
     return value % 2**64
 
 

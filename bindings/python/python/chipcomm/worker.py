@@ -262,7 +262,7 @@ class Worker:
         Register its programs, and make its arrays, before: afterwards it is used by the orchestrations that are submitted to it alone.
         """
         if worker is self:
-            raise InvalidError("a Worker cannot be under itself")
+            raise InvalidError("a Worker cannot be under itself; add another one")
         self._native.add_worker(worker._native)
         self._workers.append(worker)
         return len(self._workers) - 1
@@ -305,7 +305,7 @@ class Worker:
         if isinstance(what, (str, os.PathLike)):
             return self.register_kernel(what)
         if not callable(what):
-            raise TypeError(f"{what!r} is neither a function nor the path of a kernel")
+            raise TypeError(f"{what!r} is neither a function nor the path of a kernel; pass one of the two")
         name = getattr(what, "__qualname__", type(what).__qualname__)
         number = self._native.register_function(name, what)
         if self.level == _CHIPS:

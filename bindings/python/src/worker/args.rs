@@ -162,7 +162,9 @@ fn descriptor(
     };
     let count = shape.iter().try_fold(1_u64, |count, one| count.checked_mul(u64::from(*one)));
     let bytes = count.and_then(|count| count.checked_mul(dtype.size())).filter(|bytes| *bytes > 0);
-    let bytes = bytes.ok_or_else(|| bad(format!("shape {shape:?} has no elements, or too many")))?;
+    let bytes = bytes.ok_or_else(|| {
+        bad(format!("shape {shape:?} has no elements, or more than memory; make every length at least 1"))
+    })?;
     if !known.holds(at, bytes, place) {
         let text = match place {
             Place::Chip => {

@@ -129,7 +129,10 @@ impl TaskView {
         let task = match lent.task {
             Some((task, thread)) if thread == std::thread::current().id() => task,
             Some(_) => {
-                return Err(Raise::invalid("ask for a task's group on the thread that runs the task").into());
+                return Err(Raise::invalid(
+                    "another thread asks for this task's group; ask for it on the thread that runs the task",
+                )
+                .into());
             }
             None => return Err(Raise::invalid("this task is over; use its group inside its function").into()),
         };
@@ -169,7 +172,9 @@ impl TaskView {
     fn scalar(&self, index: usize) -> PyResult<u64> {
         let have = self.scalars.len();
         let found = self.scalars.get(index).copied();
-        found.ok_or_else(|| Raise::invalid(format!("there is no scalar {index}; the task has {have}")).into())
+        found.ok_or_else(|| {
+            Raise::invalid(format!("there is no scalar {index}; the task has {have}, counted from 0")).into()
+        })
     }
 }
 

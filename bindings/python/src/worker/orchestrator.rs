@@ -76,8 +76,12 @@ impl Orchestrator {
                 // SAFETY: `set` promised that it is there; only this thread uses it, and `act` calls nothing of Python's.
                 Ok(detached(py, || act(unsafe { inner.as_mut() }))?)
             }
-            Some(_) => Err(Raise::invalid("submit from the thread that called run")),
-            None => Err(Raise::invalid("this run is over; submit inside the function that run calls")),
+            Some(_) => Err(Raise::invalid(
+                "another thread uses this orchestrator; use it on the thread that called run",
+            )),
+            None => Err(Raise::invalid(
+                "this run is over; use its orchestrator inside the function that run calls",
+            )),
         }
     }
 }

@@ -88,7 +88,9 @@ pub enum BuildError {
         most: u32,
     },
     /// Not a power of two.
-    #[error("{name} needs a power of two of ranks, world_size is {ranks}; {below} and {above} would do")]
+    #[error(
+        "{name} needs a number of ranks that is a power of two, and world_size is {ranks}; use {below} or {above}"
+    )]
     NotPowerOfTwo {
         /// Algorithm.
         name: &'static str,

@@ -104,7 +104,10 @@ impl Children {
     /// A child that claims to have finished what it was never sent: nothing that it says can be trusted.
     pub(super) fn claims_too_much(&self, child: usize, Overclaimed { done, sent }: Overclaimed) -> Failure {
         let ChildHandle { name, process, .. } = &self.handles[child];
-        let text = format!("{name} (pid {}) claims to have finished {done} tasks of {sent}", process.pid());
+        let text = format!(
+            "{name} (pid {}) claims to have finished {done} of {sent} tasks; it runs another build, or something overwrote its memory",
+            process.pid()
+        );
         Failure::new(ErrorCode::Protocol, text).in_process(process.pid() as u32)
     }
 

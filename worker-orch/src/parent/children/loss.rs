@@ -40,8 +40,8 @@ impl Loss {
         let cause = &self.failure;
         let code = cause.root_cause().code;
         let what = match code {
-            ErrorCode::TimedOut => "a call on this Worker took too long, and what it left cannot be mended",
-            ErrorCode::Protocol => "a process of this Worker said what cannot be",
+            ErrorCode::TimedOut => "a call on this Worker took too long and left it in an unknown state",
+            ErrorCode::Protocol => "a process of this Worker sent what no process of this build sends",
             _ => "a process of this Worker died",
         };
         Failure::new(code, format!("{what}; the Worker must be closed and initialised again: {cause}"))
@@ -62,8 +62,8 @@ mod tests {
         for (code, words) in [
             (ErrorCode::Killed, "a process of this Worker died;"),
             (ErrorCode::Exited, "a process of this Worker died;"),
-            (ErrorCode::Protocol, "a process of this Worker said what cannot be;"),
-            (ErrorCode::TimedOut, "a call on this Worker took too long, "),
+            (ErrorCode::Protocol, "a process of this Worker sent what no process of this build sends;"),
+            (ErrorCode::TimedOut, "a call on this Worker took too long and left it in an unknown state;"),
         ] {
             let failure = repeated(code);
             let text = failure.to_string();

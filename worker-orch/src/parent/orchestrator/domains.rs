@@ -24,8 +24,7 @@ const CLEAN_UP: Duration = Duration::from_secs(2);
 const NAME_BYTES: usize = 64;
 
 /// Why Workers do not form a group.
-const OF_ONE_WORKER: &str = "these are Workers, and chips of several Workers cannot form a group: the memory that chips share is made \
-                             by their Worker, which starts no other process with it; give all devices of this host to one Worker \
+const OF_ONE_WORKER: &str = "these are Workers, and only chips of one Worker can form a group; give all devices of this host to one Worker \
                              of level 3, or form a group in each Worker, in its orchestration";
 
 /// The group of all chips, which domains are made of.

@@ -116,8 +116,9 @@ impl<'a> Memories<'a> {
     ) -> Result<ChipMemory, Failure> {
         let chips = self.contexts.len();
         if chip >= chips || bytes == 0 {
-            let text =
-                format!("{bytes} bytes on chip {chip}: there are {chips} chips, and the least is 1 byte");
+            let text = format!(
+                "{bytes} bytes on chip {chip} cannot be allocated; ask for 1 or more on one of the {chips} chips, counted from 0"
+            );
             return Err(invalid(text, call.name));
         }
         let (addr, entry, piece) = match self.kind {

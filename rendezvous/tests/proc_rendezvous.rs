@@ -541,14 +541,20 @@ fn f61_a_forked_copy_of_a_rank_cannot_end_its_membership() {
             // SAFETY: the child drops its copy and ends.
             let copy = unsafe { libc::fork() };
             if copy == 0 {
+                let alone = group.exchange(&step, Tag { kind: 1, id: 7 }, &[0], b"from a copy");
+                let refused = alone.is_err_and(|error| error.to_string().contains("forked copy"));
                 drop(step);
                 group.leave("it is a copy");
                 let _ = group.leave_destroyed();
                 drop(group);
                 // SAFETY: ends the child without running what it inherited.
-                unsafe { libc::_exit(0) }
+                unsafe { libc::_exit(i32::from(!refused)) }
             }
-            nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(copy), None).unwrap();
+            let copy = nix::unistd::Pid::from_raw(copy);
+            let ended = nix::sys::wait::waitpid(copy, None).unwrap();
+            if ended != nix::sys::wait::WaitStatus::Exited(copy, 0) {
+                return Err(format!("an exchange of a forked copy was not refused: {ended:?}"));
+            }
             // The other rank waits for this one, and would notice that it has left.
             std::thread::sleep(Duration::from_millis(300));
         }

@@ -155,6 +155,27 @@ fn f06_a_rank_that_never_joins_is_named_at_the_deadline() {
     assert!(table.contains("leader") && table.contains("not joined yet"), "{error}");
 }
 
+/// The deadline of the leader, of which it tells the others, or that of a rank that has joined, which asks the leader.
+#[test]
+#[serial]
+fn rv_9_a_rank_that_has_joined_names_the_missing_at_a_deadline() {
+    for limits in [[secs(2), secs(60)], [secs(60), secs(2)]] {
+        let (_folder, path) = path();
+        let path = &path;
+        let leader = rank(move || match join(path, 0, 3, limits[0]).map(drop) {
+            Err(CommError::TimedOut { missing, .. }) if missing == [2] => Ok(()),
+            Err(CommError::PeerLeft { rank: 1, .. }) if limits[1] < limits[0] => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+        await_table(path, |table| table.contains("leader"));
+        let joiner = rank(move || match join(path, 1, 3, limits[1]).map(drop) {
+            Err(CommError::TimedOut { missing, .. }) if missing == [2] => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+        all_fine(vec![leader, joiner]);
+    }
+}
+
 /// Forks `nranks` ranks of a prepared group.
 fn forked(nranks: u32, body: impl Fn(Group) -> Result<(), String> + Copy) -> (Prepared, Vec<Child>) {
     let prepared = Prepared::new(nranks, EXTENT).unwrap();

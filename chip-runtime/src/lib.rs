@@ -19,6 +19,10 @@
 //! - **CR-9** No kernel runs on the thread of an orchestration that has not returned. Where [kernels run there
 //!   afterwards](Runtime::use_calling_thread), one that holds it beyond the deadline is reported by
 //!   [`on_overdue`](Runtime::on_overdue), with the error that the run ends with when it has returned.
+//! - **CR-10** A task starts when its [front end](FrontEnd) says, and no earlier: when the orchestration has returned, when
+//!   the task is published, or when it is submitted.
+//! - **CR-11** An orchestration that neither returns nor calls its graph by the deadline is reported by
+//!   [`on_overdue`](Runtime::on_overdue), with the task that it submitted last.
 //!
 //! # Example
 //! ```

@@ -315,7 +315,7 @@ fn a_kernel_writes_only_what_its_task_names_as_written() {
     assert_eq!(data.to_vec().unwrap(), [1]);
 }
 
-/// CR-4: somebody learns of an orchestration that does not come back, with what it submitted last.
+/// CR-11: somebody learns of an orchestration that does not come back, with what it submitted last.
 #[test]
 fn an_orchestration_that_never_returns_is_told_with_its_last_task() {
     let (mut runtime, add_one) = small();

@@ -3,7 +3,7 @@
 mod common;
 
 use chip_runtime::{
-    Buffer, ErrorKind, FrontEnd, Kernels, Limits, Runtime, RuntimeError, ScopeMode, TaskArgs,
+    Buffer, ErrorKind, FrontEnd, Graph, Kernels, Limits, Runtime, RuntimeError, ScopeMode, TaskArgs,
 };
 use common::soon;
 use std::sync::Arc;
@@ -101,5 +101,44 @@ fn cr_7_a_kernel_stays_inside_its_tensors() {
             .unwrap_err();
         assert!(error.to_string().contains("elements up to 3 do not fit into 2"), "{error}");
         assert_eq!(data.to_vec().unwrap(), [1, 2, 3, 4]);
+    }
+}
+
+/// What must not have started yet gets some time to do so.
+#[test]
+fn cr_10_a_task_starts_when_its_front_end_says() {
+    let a_while = || std::thread::sleep(Duration::from_millis(50));
+    for front_end in FrontEnd::ALL {
+        let mut runtime = small();
+        let started = Arc::new(AtomicBool::new(false));
+        let starts = started.clone();
+        let kernel = runtime.kernel("starts", move |_| {
+            starts.store(true, Ordering::Release);
+            Ok(())
+        });
+        let has_started = || started.load(Ordering::Acquire);
+        let until_it_has = |graph: &Graph<'_>| {
+            while !has_started() && !graph.deadline().has_passed() {
+                std::thread::yield_now();
+            }
+            has_started()
+        };
+        runtime
+            .run(front_end, soon(), |graph| {
+                let task = graph.submit(Kernels::aiv(kernel), &TaskArgs::new())?.task;
+                if front_end != FrontEnd::Inferred {
+                    a_while();
+                    assert!(!has_started(), "{front_end:?}");
+                }
+                match front_end {
+                    FrontEnd::Prebuilt => return Ok(()),
+                    FrontEnd::Explicit => graph.publish(task)?,
+                    FrontEnd::Inferred => {}
+                }
+                assert!(until_it_has(graph), "{front_end:?}");
+                Ok(())
+            })
+            .unwrap();
+        assert!(has_started(), "{front_end:?}");
     }
 }

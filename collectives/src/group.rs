@@ -535,3 +535,15 @@ fn allocate(
     }
     unreachable!("the last turn returns")
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Collectives, Pending, WindowTensor};
+    use static_assertions::{assert_impl_all, assert_not_impl_any};
+
+    // CO-14. What is of a group stays on the thread that uses the group.
+    assert_impl_all!(Collectives<'static>: Send);
+    assert_not_impl_any!(Collectives<'static>: Sync);
+    assert_not_impl_any!(WindowTensor<'static, f32>: Send, Sync);
+    assert_not_impl_any!(Pending<'static>: Send, Sync);
+}

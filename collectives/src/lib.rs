@@ -24,6 +24,9 @@
 //! - **CO-9** A group belongs to the process that made it. A forked copy is refused.
 //! - **CO-12** Kernels in C++ (`comm_collectives.h`) have the same layout, steps, records and algorithms: a rank of a group may be either,
 //!   with the same bits.
+//! - **CO-13** Started calls are over at the end of their [scope](Collectives::scope), also when their handles were dropped or the scope
+//!   panics. Nothing touches their buffers afterwards. What one of them failed with, the scope returns.
+//! - **CO-14** One thread at a time uses a group; different threads may use different groups. The compiler sees to it.
 //!
 //! # Example
 //! ```
@@ -62,7 +65,7 @@
 //!
 //! # What it does not do
 //! It reaches no other machine. It does not protect a group from a rank that writes where it should not. It has no communicator of
-//! its own and starts no processes. One thread at a time uses a group; different threads may use different groups.
+//! its own and starts no processes.
 
 mod at_once;
 mod call;

@@ -460,6 +460,29 @@ fn an_abort_ends_a_wait() {
     assert_eq!(ended[0], (Some(HowDied::Exited(0)), "ok".to_owned()));
 }
 
+/// The domain of the group that failed is free for the next one of the same ranks.
+#[test]
+fn co_5_a_group_that_failed_is_released_and_others_go_on() {
+    in_comms(2, |comm| {
+        let other = Collectives::new(comm, options()).map_err(text)?;
+        let failed = Collectives::new(comm, options()).map_err(text)?;
+        let op = if comm.rank() == 0 { Op::Sum } else { Op::Max };
+        failed.all_reduce(&mut [1.0_f32; 100], op).unwrap_err();
+        let name = format!("{failed:?}");
+        failed.close().map_err(text)?;
+        let next = Collectives::new(comm, options()).map_err(text)?;
+        if format!("{next:?}") != name {
+            return Err(format!("{name} is not released: {next:?}"));
+        }
+        for group in [&other, &next] {
+            let mut ones = [1.0_f32; 100];
+            group.all_reduce(&mut ones, Op::Sum).map_err(text)?;
+            same_bits("sums", &ones, &[2.0; 100])?;
+        }
+        Ok(())
+    });
+}
+
 // CO-5
 #[test]
 fn after_a_failed_call_tensors_are_poisoned_and_can_be_copied_out() {

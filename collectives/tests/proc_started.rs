@@ -171,6 +171,7 @@ fn a_started_call_that_is_dropped_or_forgotten_is_over_at_the_end_of_its_scope()
     });
 }
 
+// CO-13
 #[test]
 fn a_panic_in_a_scope_waits_for_its_calls() {
     in_groups(2, options(), |group| {

@@ -208,7 +208,8 @@ fn input_in_a_window_is_read_where_it_stands() {
 #[test]
 fn a_pool_that_is_full_says_need_and_have() {
     in_groups(1, options().pool(1 << 16), |group| {
-        let one = group.alloc::<u64>(1000).map_err(text)?;
+        let mut one = group.alloc::<u64>(1000).map_err(text)?;
+        one.as_mut_slice().map_err(text)?.fill(7);
         let full = group.alloc::<u64>(8000).map(drop).unwrap_err().to_string();
         if !full.contains("64000 bytes") || !full.contains("57472 of 65536") {
             return Err(full);

@@ -223,6 +223,32 @@ fn f81_survivors_name_the_rank_that_was_killed_and_the_group_stays_broken() {
     }
 }
 
+/// What rank 1 waits for cannot come: rank 2 sends nothing to it, and lives.
+#[test]
+#[serial]
+fn rv_13_ranks_that_need_each_other_end_when_rank_0_is_lost() {
+    let path = address();
+    let path = &path;
+    let mut children: Vec<Child> = (0..3)
+        .map(|me| {
+            rank(move || {
+                let group = join(path, me, 3, secs(30)).map_err(text)?;
+                if me == 0 {
+                    nix::sys::signal::raise(Signal::SIGKILL).unwrap();
+                }
+                let step = group.step(Phase::Barrier, secs(30)).unwrap();
+                if me == 2 {
+                    return names_death(group.barrier(&step), 0);
+                }
+                names_death(group.exchange(&step, Tag { kind: 1, id: 7 }, &[1, 2], b"").map(drop), 0)
+            })
+        })
+        .collect();
+    let killed = children.remove(0);
+    all_fine(children);
+    drop(killed);
+}
+
 #[test]
 #[serial]
 fn a_rank_that_leaves_gives_its_reason_to_ranks_on_other_hosts() {
@@ -319,7 +345,8 @@ fn f80_strangers_that_are_silent_send_garbage_or_flood_keep_nobody_from_joining(
     let _ = garbage.read_to_end(&mut answer);
     assert!(answer.len() < 100, "{} bytes", answer.len());
     let mut flood = connect();
-    let flooded = (0..10_000).try_for_each(|_| flood.write_all(&[1; 4096]));
+    // The beginning of one message of 64 MB.
+    let flooded = (0..10_000).try_for_each(|_| flood.write_all(&[4; 4096]));
     assert!(flooded.is_err(), "40 MB were taken from a stranger");
     let mut half = connect();
     half.write_all(&200_u32.to_le_bytes()).unwrap();

@@ -155,6 +155,27 @@ fn f06_a_rank_that_never_joins_is_named_at_the_deadline() {
     assert!(table.contains("leader") && table.contains("not joined yet"), "{error}");
 }
 
+/// The deadline of the leader, of which it tells the others, or that of a rank that has joined, which asks the leader.
+#[test]
+#[serial]
+fn rv_9_a_rank_that_has_joined_names_the_missing_at_a_deadline() {
+    for limits in [[secs(2), secs(60)], [secs(60), secs(2)]] {
+        let (_folder, path) = path();
+        let path = &path;
+        let leader = rank(move || match join(path, 0, 3, limits[0]).map(drop) {
+            Err(CommError::TimedOut { missing, .. }) if missing == [2] => Ok(()),
+            Err(CommError::PeerLeft { rank: 1, .. }) if limits[1] < limits[0] => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+        await_table(path, |table| table.contains("leader"));
+        let joiner = rank(move || match join(path, 1, 3, limits[1]).map(drop) {
+            Err(CommError::TimedOut { missing, .. }) if missing == [2] => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+        all_fine(vec![leader, joiner]);
+    }
+}
+
 /// Forks `nranks` ranks of a prepared group.
 fn forked(nranks: u32, body: impl Fn(Group) -> Result<(), String> + Copy) -> (Prepared, Vec<Child>) {
     let prepared = Prepared::new(nranks, EXTENT).unwrap();
@@ -541,14 +562,20 @@ fn f61_a_forked_copy_of_a_rank_cannot_end_its_membership() {
             // SAFETY: the child drops its copy and ends.
             let copy = unsafe { libc::fork() };
             if copy == 0 {
+                let alone = group.exchange(&step, Tag { kind: 1, id: 7 }, &[0], b"from a copy");
+                let refused = alone.is_err_and(|error| error.to_string().contains("forked copy"));
                 drop(step);
                 group.leave("it is a copy");
                 let _ = group.leave_destroyed();
                 drop(group);
                 // SAFETY: ends the child without running what it inherited.
-                unsafe { libc::_exit(0) }
+                unsafe { libc::_exit(i32::from(!refused)) }
             }
-            nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(copy), None).unwrap();
+            let copy = nix::unistd::Pid::from_raw(copy);
+            let ended = nix::sys::wait::waitpid(copy, None).unwrap();
+            if ended != nix::sys::wait::WaitStatus::Exited(copy, 0) {
+                return Err(format!("an exchange of a forked copy was not refused: {ended:?}"));
+            }
             // The other rank waits for this one, and would notice that it has left.
             std::thread::sleep(Duration::from_millis(300));
         }

@@ -72,6 +72,9 @@
 //!   domains made in it are released.
 //! - **WO-23** A buffer of a domain that is [staged](DomainStaging) holds the bytes of the host before a task can reach it, and they are on the host when the
 //!   domain is released, unless the run failed.
+//! - **WO-24** A child runs only functions that it has: a copy of the parent those registered before `init`, a new process
+//!   those that `main` passed to [`serve_if_child`]. A task with another one is refused, and nothing is started by a `main`
+//!   that does not call it.
 //!
 //! # The order of tasks
 //! Each chip executes its tasks in the order of the submits. Between chips the order follows from memory: a task

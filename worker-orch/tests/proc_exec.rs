@@ -526,6 +526,7 @@ fn start_and_print() -> ExitCode {
 }
 
 fn never_serves() {
+    // WO-24
     let reported = run_as("never serves");
     assert_eq!(reported.matches("program started").count(), 1, "{reported}");
     assert!(

@@ -164,6 +164,7 @@ fn f48_host_buffers_made_after_start_up_are_there_on_every_chip() {
 #[test]
 #[serial]
 fn functions_registered_after_init_are_refused_unless_the_children_have_them() {
+    // WO-24
     let mut worker = Worker::builder().devices(&[0]).sub_workers(1).build().unwrap();
     worker.register_function("add", add);
     worker.init().unwrap();

@@ -302,6 +302,7 @@ mod tests {
 
     #[test]
     fn a_child_started_by_exec_finds_functions_by_name() {
+        // WO-24
         let table: [(&str, TaskFn); 3] = [("nothing", nothing), ("two", nothing), ("two", nothing)];
         let functions = Functions::Named(&table);
         assert!(functions.task("nothing", 1000).is_ok());

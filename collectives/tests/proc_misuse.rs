@@ -295,8 +295,8 @@ fn a_wrong_argument_is_refused_and_leaves_the_group_as_it_was() {
         is(raw(gather)?, "more bytes than")?;
         is(raw(Request { kind: Kind::AllToAll, ..gather })?, "more bytes than")?;
         is(raw(Request { kind: Kind::ReduceScatter, op: Some(Op::Sum), ..gather })?, "more bytes than")?;
-        is(raw(Request { op: None, ..sum })?, "takes an operation")?;
-        is(raw(Request { kind: Kind::AllGather, count: 4, ..sum })?, "takes an operation")?;
+        is(raw(Request { op: None, ..sum })?, "needs an operation; pass one")?;
+        is(raw(Request { kind: Kind::AllGather, count: 4, ..sum })?, "takes no operation; leave it out")?;
         is(raw(Request { kind: Kind::AllGather, op: None, count: 400, ..sum })?, "overlap")?;
         is(raw(Request { kind: Kind::AllToAllV, op: None, count: 0, ..sum })?, "counts is null")?;
         // SAFETY: the address was not allocated, and is refused.

@@ -290,9 +290,12 @@ fn a_wrong_argument_of_a_plan_leaves_the_group_as_it_was() {
                 .plan("none", Passing::Reference)
                 .map_or_else(|error| error.to_string(), |_| "made".to_owned()),
         );
-        for (text, part) in
-            texts.iter().zip(["for 3 ranks", "takes an operation", "is not defined", "unknown algorithm"])
-        {
+        for (text, part) in texts.iter().zip([
+            "for 3 ranks",
+            "needs an operation; pass one",
+            "is not defined",
+            "unknown algorithm",
+        ]) {
             if !text.contains(part) {
                 return Err(format!("{text} does not contain {part}"));
             }

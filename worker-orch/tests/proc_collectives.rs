@@ -194,7 +194,11 @@ fn a_task_without_a_group_is_told_what_to_do() {
     });
     for error in [alone, unknown] {
         let error = text(&error.unwrap_err());
-        assert!(error.contains("submit_group") && error.contains("orch.collectives"), "{error}");
+        assert!(
+            error.contains("call `collectives` of the orchestrator")
+                && error.contains("submit the task to that group"),
+            "{error}"
+        );
     }
     let sub = text(&worker.run(|orch| orch.submit_sub(sum, &args).map(drop)).unwrap_err());
     assert!(sub.contains("between chips"), "{sub}");

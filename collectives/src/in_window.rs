@@ -8,12 +8,11 @@
 use crate::call::Call;
 use crate::engine::Engine;
 use crate::error::CollError;
+use crate::fold_ahead::fold_ahead;
 use crate::moves::UpTo64;
 
-/// So many bytes at a time are reduced, while the same of the other ranks' tensors that come next are asked for, to be written: these lines
-/// then come once and not twice, to be read and to be written. 64 KiB to 1 MiB take a tenth less where processors share no cache.
-const AHEAD: usize = 1024;
-/// In slices of up to so many bytes, which the caches of a core hold. Beyond, that takes longer.
+/// In slices of up to so many bytes, which the caches of a core hold, lines of the others' tensors are asked for ahead: 64 KiB to 1 MiB
+/// take a tenth less where processors share no cache. In longer ones that takes longer.
 const AHEAD_MOST: usize = 512 << 10;
 
 impl Call {
@@ -32,24 +31,17 @@ impl Call {
             targets.push(of(1)?);
         }
         let Some(fold) = self.fold else { return Ok(()) };
-        let step = if own.len() * size <= AHEAD_MOST { AHEAD / size } else { own.len() };
-        let mut left = own.len();
-        while left > 0 {
-            let count = step.min(left);
-            left -= count;
-            for (rank, target) in targets.get().iter().enumerate() {
-                if rank != engine.me {
-                    mailbox_atomics::prefetch_to_write(
-                        target.wrapping_add(count * size),
-                        step.min(left) * size,
-                    );
-                }
-            }
+        if own.len() * size > AHEAD_MOST {
             // SAFETY: whole tensors of that many bytes lie there (checked); their ranks are in this call and use them for nothing else.
-            unsafe { fold(sources.get(), targets.get(), count) };
-            sources.get_mut().iter_mut().for_each(|source| *source = source.wrapping_add(count * size));
-            targets.get_mut().iter_mut().for_each(|target| *target = target.wrapping_add(count * size));
+            unsafe { fold(sources.get(), targets.get(), own.len()) };
+            return Ok(());
         }
+        let mut others = UpTo64::new();
+        for (_, target) in targets.get().iter().enumerate().filter(|(rank, _)| *rank != engine.me) {
+            others.push(target.cast_const());
+        }
+        // SAFETY: as above.
+        unsafe { fold_ahead(fold, &mut sources, &mut targets, &mut others, own.len(), size) };
         Ok(())
     }
 }

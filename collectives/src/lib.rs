@@ -77,6 +77,7 @@ mod element;
 mod engine;
 mod error;
 mod fault;
+mod fold_ahead;
 mod fork_guard;
 #[cfg(fuzzing)]
 pub mod fuzzing;

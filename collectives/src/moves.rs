@@ -12,6 +12,7 @@ use crate::call::{Call, Place};
 use crate::element::DType;
 use crate::engine::Engine;
 use crate::error::CollError;
+use crate::fold_ahead::fold_ahead;
 use crate::layout::{self, in_generation};
 use crate::memory::take_over;
 use crate::plan::{Shape, slice};
@@ -20,6 +21,10 @@ use core::mem::MaybeUninit;
 use core::ptr;
 use mailbox_atomics::{Halves, INLINE_WORDS};
 use std::ops::Range;
+
+/// A piece of at least so many bytes that the other of two ranks staged is asked for ahead: 256 KiB to 2 MiB take a tenth less where
+/// processors share no cache, and 2 % more where they share one.
+const AHEAD_MIN: usize = 64 << 10;
 
 /// Up to 64 values, one for each rank, of which as many are initialized as there are.
 pub(crate) struct UpTo64<T> {
@@ -384,8 +389,17 @@ impl Call {
                             self.source(engine, rank, piece, at, staged)?
                         });
                     }
-                    if let Some(fold) = self.fold {
-                        fold(sources.get(), &[self.output(part.start)], part.len());
+                    let mut output = UpTo64::new();
+                    output.push(self.output(part.start));
+                    let ahead = nranks == 2 && part.len() * self.size() >= AHEAD_MIN;
+                    match self.fold {
+                        Some(fold) if ahead => {
+                            let mut theirs = UpTo64::new();
+                            theirs.push(sources.get()[1 - me]);
+                            fold_ahead(fold, &mut sources, &mut output, &mut theirs, part.len(), self.size());
+                        }
+                        Some(fold) => fold(sources.get(), output.get(), part.len()),
+                        None => {}
                     }
                 }
                 Kind::Broadcast if me != root => {

@@ -136,13 +136,13 @@ pub enum ChipError {
     Thread(#[source] io::Error),
 }
 
-/// What to do about an object that the system's loader refuses.
-#[cfg(feature = "sim")]
 /// What a kernel says beside its code, behind it.
 fn said(text: &Option<String>) -> String {
     text.as_ref().map_or(String::new(), |text| format!(": {text}"))
 }
 
+/// What to do about an object that the system's loader refuses.
+#[cfg(feature = "sim")]
 fn loader_hint(loader: &str) -> &'static str {
     if loader.contains("undefined symbol") {
         "define the symbol in the kernel, or link the library that does"

@@ -78,6 +78,7 @@ impl CompletionSlab {
 
     /// What a kernel that failed says to people, if it left a text where its entries would be (`chip::fail_task`). Any
     /// bytes may stand there.
+    #[cfg(feature = "std")]
     pub fn failure_text(entries: &[CompletionEntry; KERNEL_COMPLETIONS]) -> Option<String> {
         let bytes = bytemuck::bytes_of(entries).strip_prefix(&Self::TEXT_MAGIC.to_le_bytes())?;
         let text = String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next()?);

@@ -243,7 +243,8 @@ fn a_run_that_took_nothing_fails_where_it_is_asked_to() {
         let (_, stderr) = texts(&out);
         assert!(
             !out.status.success() && stderr.contains("CHIPCOMM_MPI_REQUIRE is set and no call"),
-            "{stderr}"
+            "{}: {stderr:?}",
+            out.status
         );
     });
 }

@@ -10,10 +10,8 @@
 use crate::kernels::Fold;
 use crate::moves::UpTo64;
 
-/// So many bytes at a time are reduced, while as many are asked for that come next.
-const AHEAD: usize = 1024;
-
-/// Combines `count` elements of `size` bytes, and asks for those of `ahead` on the way: sources or targets that other processors have.
+/// Combines `count` elements of `size` bytes. While it reduces `chunk` bytes, it asks for as many that come next of `ahead`: sources or
+/// targets that other processors have.
 ///
 /// # Safety
 /// As [`Fold`].
@@ -22,14 +20,14 @@ pub(crate) unsafe fn fold_ahead(
     sources: &mut UpTo64<*const u8>,
     targets: &mut UpTo64<*mut u8>,
     ahead: &mut UpTo64<*const u8>,
-    count: usize,
-    size: usize,
+    chunk: usize,
+    (count, size): (usize, usize),
 ) {
     let mut left = count;
     while left > 0 {
-        let count = left.min(AHEAD / size);
+        let count = left.min(chunk / size);
         left -= count;
-        let (bytes, next) = (count * size, left.min(AHEAD / size) * size);
+        let (bytes, next) = (count * size, left.min(chunk / size) * size);
         for line in ahead.get_mut() {
             *line = line.wrapping_add(bytes);
             mailbox_atomics::prefetch_to_write(*line, next);

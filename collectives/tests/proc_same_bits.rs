@@ -183,7 +183,7 @@ fn random_reductions_give_the_bits_of_a_loop_in_rank_order() {
 /// number. `PART=3/20` runs the third of twenty parts of them.
 // CO-2
 #[test]
-#[ignore = "takes half an hour"]
+#[ignore = "takes some minutes"]
 fn a_million_random_reductions_give_the_bits_of_a_loop_in_rank_order() {
     let (part, parts) = part();
     let of_ranks = |nranks| match nranks {

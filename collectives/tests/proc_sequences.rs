@@ -145,7 +145,7 @@ fn random_sequences_on_overlapping_groups_give_what_was_asked_for() {
 /// `cargo test --release -p collectives --test proc_sequences -- --ignored --nocapture`; `SEEDS=1007` or `SEEDS=1000..1020` runs some.
 // CO-1, CO-2, CO-7
 #[test]
-#[ignore = "takes an hour"]
+#[ignore = "takes some minutes"]
 fn a_hundred_sequences_of_ten_thousand_calls_give_what_was_asked_for() {
     for seed in seeds() {
         let started = std::time::Instant::now();

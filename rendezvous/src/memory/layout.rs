@@ -102,7 +102,7 @@ const BACKEND_BYTES: usize = RANK_BLOCK_BYTES - BACKEND_AT;
 const EXTENT_ALIGN: usize = 2 << 20;
 /// By so much more, the next extent starts elsewhere among large pages. What ranks have at the same offset of their windows would else
 /// differ in the highest bits of its address only, by which the nearest cache of some processors cannot tell it apart: an all-reduce of
-/// 64 KiB from window to window took a quarter longer. Large pages for these objects, which a system has only if it is told to, gain less.
+/// 64 KiB from window to window took a quarter longer. Large pages for these objects, which a system has only where somebody turns them on, gain less.
 const EXTENT_SKEW: usize = 64 << 10;
 
 const _: () = {

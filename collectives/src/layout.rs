@@ -173,7 +173,7 @@ impl Layout {
             INLINE,
             SLICE_ALIGN,
         ];
-        let table = Table::DEFAULT.to_words().map(u64::from);
+        let table = Table::BASE.to_words().map(u64::from);
         let parts = parts.map(|part| part as u64).into_iter().chain(table);
         parts.fold(FNV_OFFSET, |hash, part| fnv1a(hash, &part.to_le_bytes())).max(1)
     }

@@ -22,10 +22,7 @@ use core::ptr;
 use mailbox_atomics::{Halves, INLINE_WORDS};
 use std::ops::Range;
 
-/// A piece of at least so many bytes that the other of two ranks staged is asked for ahead: 256 KiB to 2 MiB take a tenth less where
-/// processors share no cache, and 2 % more where they share one.
-const AHEAD_MIN: usize = 64 << 10;
-/// So many bytes ahead. With more, pieces of up to 128 KiB gain 4 % where processors share no cache, and lose as much where they do.
+/// So many bytes ahead a piece is asked for that the other of two ranks staged. With more, pieces of up to 128 KiB gain 4 % where processors share no cache, and lose as much where they do.
 const AHEAD: usize = 1 << 10;
 
 /// Up to 64 values, one for each rank, of which as many are initialized as there are.
@@ -393,7 +390,7 @@ impl Call {
                     }
                     let mut output = UpTo64::new();
                     output.push(self.output(part.start));
-                    let ahead = nranks == 2 && part.len() * self.size() >= AHEAD_MIN;
+                    let ahead = nranks == 2 && part.len() * self.size() >= engine.setting.ask_from;
                     match self.fold {
                         Some(fold) if ahead => {
                             let mut theirs = UpTo64::new();

@@ -22,7 +22,7 @@ impl Options {
     pub const POOL: usize = 4 << 20;
 
     /// A pool of [`POOL`](Self::POOL) bytes, waits of at most [`Timeout::DEFAULT`], no thread, and the table of the
-    /// [environment](Table::VARIABLE) or the [default](Table::DEFAULT).
+    /// [environment](Table::VARIABLE) or the [default](Table::default).
     pub const fn new() -> Self {
         Self { pool: Self::POOL, within: Timeout::DEFAULT, thread: None, table: None }
     }
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn options_survive_as_numbers() {
         let within = Timeout::new(Duration::from_millis(1500)).unwrap();
-        let table = Table::DEFAULT.with("piece", 8192).unwrap();
+        let table = Table::default().with("piece", 8192).unwrap();
         let all = Options::new().pool(12).timeout(within).progress_thread().table(table);
         for options in [Options::new(), all] {
             let back = Options::from_words(&options.to_words()).unwrap();

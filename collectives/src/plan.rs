@@ -41,6 +41,8 @@ pub(crate) struct Setting {
     pub(crate) table: Table,
     /// Up to so many bytes the only reader of a piece takes its lines over.
     pub(crate) take_over: usize,
+    /// From so many bytes on it asks for the lines of a piece before it reads them.
+    pub(crate) ask_from: usize,
     /// Up to so many bytes every rank reads all of an all-reduce.
     one_shot: usize,
     /// The same for the root of a reduce.
@@ -60,7 +62,8 @@ impl Setting {
         let reduce_one_shot = if nranks == 2 { usize::MAX } else { reads(table.reduce_reads) };
         let at_once = one_shot.min(table.window_min as usize - 1).min(table.pieces_from as usize).min(half);
         let take_over = limit(table.take_over).min(strings_from(&table));
-        Self { nranks, half, core_per_rank, table, take_over, one_shot, reduce_one_shot, at_once }
+        let ask_from = limit(table.ask_from);
+        Self { nranks, half, core_per_rank, table, take_over, ask_from, one_shot, reduce_one_shot, at_once }
     }
 
     /// Chooses. `most` is the largest of the counts where there is one for each rank.
@@ -153,7 +156,7 @@ mod tests {
     use crate::element::{DType, Op};
 
     fn setting(nranks: usize) -> Setting {
-        Setting::new(nranks, crate::layout::half(nranks), nranks == 2, Table::DEFAULT)
+        Setting::new(nranks, crate::layout::half(nranks), nranks == 2, Table::default())
     }
 
     fn all_reduce(bytes: usize) -> Request {

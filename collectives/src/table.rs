@@ -1,10 +1,12 @@
 //! The sizes at which one way of doing things gives way to another: data, all in one place.
 //!
-//! The numbers of [`Table::DEFAULT`] were measured. `coll_perf --tune` measures others on a machine and writes them to a file; a group
-//! takes them from [`Options::table`](crate::Options::table), or from the file that [`Table::VARIABLE`] names. All ranks of a
-//! group use the same table: it stands in every window, and is compared when the group is made. Results do not depend on it.
+//! The numbers of [`Table::default`] were measured, and depend on who made the processor. `coll_perf --tune` measures others on a machine and
+//! writes them to a file; a group takes them from [`Options::table`](crate::Options::table), or from the file that [`Table::VARIABLE`]
+//! names. All ranks of a group use the same table: it stands in every window, and is compared when the group is made. Results do not
+//! depend on it.
 
 use crate::error::BadArgument;
+use crate::kernels::readers_take_lines;
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
@@ -18,8 +20,8 @@ macro_rules! table {
         }
 
         impl Table {
-            /// The table of a group that is given none.
-            pub const DEFAULT: Self = Self { $($name: $default,)+ };
+            /// The default but for what depends on the processor.
+            pub(crate) const BASE: Self = Self { $($name: $default,)+ };
 
             const ENTRIES: [Entry; Self::WORDS] = [$(Entry {
                 name: stringify!($name),
@@ -74,11 +76,15 @@ table! {
     /// A call that staged at most so many bytes asks for the next half while its caller computes: 64 B to 1 KiB take a quarter less
     /// for it, 16 KiB a tenth, and from 64 KiB on it is in the way.
     prefetch: Bytes, 16 * KIB, (0, 256 * KIB);
-    /// A rank that alone reads a piece of 1 KiB or more takes its lines over, up to so many bytes. A store to a line that another
-    /// processor has read is what takes longest where something is staged: without, 2 KiB to 256 KiB take half as long where the
-    /// processors share a cache, and up to 1 MiB a fifth where they do not. Where copies are strings, only
-    /// up to the smallest of those.
-    take_over: Bytes, ANY, (0, ANY);
+    /// A rank that alone reads a piece of 1 KiB or more takes its lines over, up to so many bytes. On AMD, where a
+    /// store to a line that another processor has read is what takes longest, it is any: 2 KiB to 256 KiB take half as long for it
+    /// where the processors share a cache, and up to 1 MiB a fifth less where they do not. On Intel 1 KiB to 4 MiB take a sixth to
+    /// a half more for it. Where copies are strings, only up to the smallest of those.
+    take_over: Bytes, 0, (0, ANY);
+    /// From so many bytes on, a rank that alone reads a piece asks for its lines as for ones to be written before it comes to them. On
+    /// AMD, where it is 64 KiB, 256 KiB to 2 MiB take a tenth less for it where processors share no cache, and 2 % more where
+    /// they share one. On Intel 64 KiB to 4 MiB take a tenth more.
+    ask_from: Bytes, ANY, (64, ANY);
     /// From so many bytes on, a copy is one string instruction, on processors that are fast at it.
     strings_from: Bytes, 16 * KIB, (1, ANY);
     /// How many times a rank with a core of its own polls for a step before it waits through the communicator, which takes a clock and
@@ -148,7 +154,7 @@ impl Table {
     pub fn from_environment() -> Result<Self, BadArgument> {
         match std::env::var_os(Self::VARIABLE) {
             Some(path) if !path.is_empty() => Self::read(path),
-            _ => Ok(Self::DEFAULT),
+            _ => Ok(Self::default()),
         }
     }
 
@@ -177,9 +183,14 @@ fn located(error: BadArgument, place: &dyn fmt::Display) -> BadArgument {
     }
 }
 
+/// The table of a group that is given none.
 impl Default for Table {
     fn default() -> Self {
-        Self::DEFAULT
+        if readers_take_lines() {
+            Self { take_over: ANY, ask_from: 64 * KIB, ..Self::BASE }
+        } else {
+            Self::BASE
+        }
     }
 }
 
@@ -231,7 +242,7 @@ impl FromStr for Table {
     type Err = BadArgument;
 
     fn from_str(text: &str) -> Result<Self, BadArgument> {
-        let (mut table, mut named) = (Self::DEFAULT, Vec::new());
+        let (mut table, mut named) = (Self::default(), Vec::new());
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.split('#').next().unwrap_or_default().trim();
             if line.is_empty() {
@@ -263,18 +274,18 @@ mod tests {
     #[test]
     fn a_table_survives_as_text_and_as_words() {
         let table =
-            Table::DEFAULT.with("one_shot_reads", 5000).unwrap().with("pair_one_shot", 3 * MIB).unwrap();
+            Table::default().with("one_shot_reads", 5000).unwrap().with("pair_one_shot", 3 * MIB).unwrap();
         assert_eq!(table.to_string().parse::<Table>().unwrap(), table);
         assert_eq!(Table::from_words(table.to_words()), Some(table));
-        assert_eq!(Table::DEFAULT.to_string().parse::<Table>().unwrap(), Table::DEFAULT);
-        assert_eq!("# nothing\n\n".parse::<Table>().unwrap(), Table::DEFAULT);
+        assert_eq!(Table::default().to_string().parse::<Table>().unwrap(), Table::default());
+        assert_eq!("# nothing\n\n".parse::<Table>().unwrap(), Table::default());
         assert_eq!("piece: 12 KiB # small".parse::<Table>().unwrap().get("piece"), Some(12 << 10));
-        assert_eq!(Table::DEFAULT.get("peace"), None);
+        assert_eq!(Table::default().get("peace"), None);
     }
 
     #[test]
     fn the_default_is_in_range() {
-        assert_eq!(Table::from_words(Table::DEFAULT.to_words()), Some(Table::DEFAULT));
+        assert_eq!(Table::from_words(Table::default().to_words()), Some(Table::default()));
     }
 
     #[test]
@@ -297,9 +308,9 @@ mod tests {
 
     #[test]
     fn differences_name_both_values() {
-        let other = Table::DEFAULT.with("piece", 12 << 10).unwrap();
+        let other = Table::default().with("piece", 12 << 10).unwrap();
         assert_eq!(
-            Table::DEFAULT.differences(0, 3, other.to_words()),
+            Table::default().differences(0, 3, other.to_words()),
             "piece is 256 KiB on rank 0 and 12 KiB on rank 3"
         );
     }

@@ -236,7 +236,7 @@ fn kernels_and_ranks_in_rust_make_one_group_with_the_same_bits() {
     let kernel = load(c"kernel_entry");
     for (nranks, calls) in [(1, 50), (2, 250), (3, 120), (4, 80), (9, 30)] {
         for kernels in [0x155_u64, 0x1ff, 0x002] {
-            sequence(nranks, kernels | (0x1000 * (nranks as u64 + 1)), calls, kernel, Table::DEFAULT);
+            sequence(nranks, kernels | (0x1000 * (nranks as u64 + 1)), calls, kernel, Table::default());
         }
     }
 }
@@ -246,7 +246,7 @@ fn kernels_and_ranks_in_rust_make_one_group_with_the_same_bits() {
 fn kernels_choose_by_the_table_that_the_host_has_given_the_group() {
     let kernel = load(c"kernel_entry");
     let table = "pair_one_shot: 8 KiB\none_shot_reads: 4 KiB\nreduce_reads: 0\nwindow_min: 1 KiB\nby_reference_min: 2 KiB\n\
-                 pieces_from: 16 KiB\npiece: 12 KiB\nrooted_piece: 4 KiB\nnotify_first: any\ntake_over: any\nstrings_from: 100";
+                 pieces_from: 16 KiB\npiece: 12 KiB\nrooted_piece: 4 KiB\nnotify_first: any\ntake_over: any\nask_from: 64\nstrings_from: 100";
     for nranks in [2, 3] {
         sequence(nranks, 0x1001 * nranks as u64, 40, kernel, table.parse().unwrap());
     }

@@ -34,11 +34,13 @@ fn groups(random: &mut Random, nranks: usize) -> Vec<Vec<u32>> {
 /// The default, or one with which short calls take many pieces, windows and references.
 fn table(random: &mut Random) -> Table {
     if random.below(3) == 0 {
-        return Table::DEFAULT;
+        return Table::default();
     }
-    let entries: [(&str, &[u32]); 9] = [
+    let entries: [(&str, &[u32]); 11] = [
         ("window_min", &[64, 1024, 8192]),
         ("strings_from", &[1, 1024, u32::MAX]),
+        ("take_over", &[0, 8192, u32::MAX]),
+        ("ask_from", &[64, 8192, u32::MAX]),
         ("by_reference_min", &[64, 1024, 32_768]),
         ("pieces_from", &[4096, 16_384]),
         ("piece", &[4096, 8192]),
@@ -47,7 +49,7 @@ fn table(random: &mut Random) -> Table {
         ("one_shot_reads", &[0, 2048, u32::MAX]),
         ("reduce_reads", &[0, 2048, u32::MAX]),
     ];
-    entries.into_iter().fold(Table::DEFAULT, |table, (name, values)| {
+    entries.into_iter().fold(Table::default(), |table, (name, values)| {
         table.with(name, values[random.below(values.len())]).unwrap()
     })
 }

@@ -14,7 +14,7 @@ use support::{Random, elements, in_comms, in_groups, options, reduced, same_bits
 #[test]
 fn different_tables_are_an_error_that_names_both_ranks_and_values() {
     in_comms(3, |comm| {
-        let table = Table::DEFAULT.with("one_shot_reads", 12 << 10 << comm.rank().min(1));
+        let table = Table::default().with("one_shot_reads", 12 << 10 << comm.rank().min(1));
         let table = table.map_err(|error| error.to_string())?;
         match Collectives::new(comm, options().table(table)) {
             Err(error @ CollError::Table { .. }) => {
@@ -38,9 +38,9 @@ fn different_tables_are_an_error_that_names_both_ranks_and_values() {
 fn results_do_not_depend_on_the_table() {
     let tables = [
         "pair_one_shot: 0\none_shot_reads: 0\nreduce_reads: 0\nwindow_min: 64\nby_reference_min: 64\n\
-         pieces_from: 4 KiB\npiece: 4 KiB\nrooted_piece: 4 KiB\npolls: 1\nyields: 0\nprefetch: 0\nnotify_first: 0\ntake_over: 0\nstrings_from: 1",
+         pieces_from: 4 KiB\npiece: 4 KiB\nrooted_piece: 4 KiB\npolls: 1\nyields: 0\nprefetch: 0\nnotify_first: 0\ntake_over: 0\nask_from: 64\nstrings_from: 1",
         "pair_one_shot: any\none_shot_reads: any\nreduce_reads: any\nwindow_min: 256 KiB\nby_reference_min: any\n\
-         pieces_from: any\npiece: any\nrooted_piece: 256 KiB\nspins: 0\nprefetch: 256 KiB\nnotify_first: any\ntake_over: any\nstrings_from: any",
+         pieces_from: any\npiece: any\nrooted_piece: 256 KiB\nspins: 0\nprefetch: 256 KiB\nnotify_first: any\ntake_over: any\nask_from: any\nstrings_from: any",
     ];
     for table in tables.map(|text| text.parse::<Table>().unwrap()) {
         for nranks in [2, 3] {
@@ -81,7 +81,7 @@ fn the_environment_names_a_file_for_groups_that_are_given_no_table() {
     };
     in_comms(2, |comm| {
         // One rank by the file, the other by the call: they agree.
-        let table = Table::DEFAULT.with("piece", 8 << 10).map_err(|error| error.to_string())?;
+        let table = Table::default().with("piece", 8 << 10).map_err(|error| error.to_string())?;
         let options = if comm.rank() == 0 { options() } else { options().table(table) };
         set(file.path());
         let group = Collectives::new(comm, options).map_err(|error| error.to_string())?;

@@ -57,9 +57,19 @@ constexpr uint32_t kAny = 0xffffffff;
 struct Table {
     uint32_t window_min = 32 << 10, by_reference_min = 32 << 10, pieces_from = 1 << 20, piece = 256 << 10,
              rooted_piece = 64 << 10, pair_one_shot = kAny, one_shot_reads = 32 << 10, reduce_reads = 64 << 10,
-             notify_first = 2 << 10, prefetch = 16 << 10, take_over = kAny, strings_from = 16 << 10,
-             polls = 1000, yields = 16, spins = 75;
+             notify_first = 2 << 10, prefetch = 16 << 10, take_over = 0, ask_from = kAny,
+             strings_from = 16 << 10, polls = 1000, yields = 16, spins = 75;
 };
+
+/* The table of a group that kernels make. */
+inline Table default_table() {
+    Table table{};
+    if (readers_take_lines()) {
+        table.take_over = kAny;
+        table.ask_from = 64 << 10;
+    }
+    return table;
+}
 constexpr uint64_t kTableWords = sizeof(Table) / sizeof(uint32_t);
 
 constexpr uint64_t round_up(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
@@ -95,7 +105,8 @@ struct GroupLayout {
         constexpr Table t{};
         const uint64_t table[] = {t.window_min,    t.by_reference_min, t.pieces_from,  t.piece,        t.rooted_piece,
                                   t.pair_one_shot, t.one_shot_reads,   t.reduce_reads, t.notify_first, t.prefetch,
-                                  t.take_over,     t.strings_from,     t.polls,        t.yields,       t.spins};
+                                  t.take_over,     t.ask_from,         t.strings_from, t.polls,        t.yields,
+                                  t.spins};
         static_assert(sizeof(table) / sizeof(uint64_t) == kTableWords, "Table: entries");
         for (uint64_t entry : table) {
             for (int byte = 0; byte < 8; ++byte) {
@@ -257,7 +268,7 @@ class CommGroup {
         core_per_rank_ = load(word(0, kCoresAt)) != 0;
         /* Written before the hash, and never again. */
         const auto *table = reinterpret_cast<const Table *>(window(me_) + kTableAt);
-        table_ = table->window_min == 0 ? Table{} : *table;
+        table_ = table->window_min == 0 ? default_table() : *table;
         for (uint32_t rank = 0; rank < ranks(); ++rank) {
             bounds_[rank] = state_->least;
         }

@@ -359,6 +359,20 @@ inline bool has_fast_strings() {
 #endif
 }
 
+/* Whether a rank that alone reads lines does well to have them as its own; collectives/src/kernels/processor.rs has the same. */
+inline bool readers_take_lines() {
+#if defined(__x86_64__)
+    static const bool take = [] {
+        constexpr unsigned kAuth = 0x68747541, kCamd = 0x444d4163; /* "Auth" and "cAMD" */
+        unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+        return __get_cpuid(0, &eax, &ebx, &ecx, &edx) != 0 && ebx == kAuth && ecx == kCamd;
+    }();
+    return take;
+#else
+    return false;
+#endif
+}
+
 /* Copies of at least `strings_from` bytes are one string instruction, where that is fast. */
 inline void copy_bytes(void *to, const void *from, size_t bytes, size_t strings_from) {
     auto *target = static_cast<unsigned char *>(to);

@@ -136,7 +136,7 @@ fn print_library(args: &Args, topology: &Topology) -> Outcome<()> {
     for names in algo::NAMES {
         let Some((way, goal)) = passing(names[0], args.ranks) else { continue };
         let kind = schedule::kind(goal).unwrap_or(Kind::AllReduce);
-        let trial = Trial { kind, window: false, table: Table::DEFAULT, schedule: Some((names[0], way)) };
+        let trial = Trial { kind, window: false, table: Table::default(), schedule: Some((names[0], way)) };
         let (predicted, measured) = (predict(args, topology, names[0])?, trial.measure(args)?);
         print!("{:>31} {:>10}", names[0], schedule::name(way));
         for ((_, predicted), (_, measured)) in predicted.iter().zip(&measured) {

@@ -69,7 +69,7 @@ impl Trial<'_> {
 
 /// The default table with other entries.
 pub(crate) fn table(entries: &[(&str, u32)]) -> Outcome<Table> {
-    let mut table = Table::DEFAULT;
+    let mut table = Table::default();
     for (name, value) in entries {
         table = table.with(name, *value)?;
     }

@@ -42,6 +42,7 @@ fn entries(ranks: u32) -> Vec<Entry> {
     if ranks == 2 {
         entries.push(entry("strings_from", Kind::AllReduce, false, How::From(ANY, 1, [4 << 10, 256 << 10])));
         entries.push(entry("take_over", Kind::AllReduce, false, How::UpTo(ANY, 0, [1 << 10, 1 << 20])));
+        entries.push(entry("ask_from", Kind::AllReduce, false, How::From(ANY, 64, [16 << 10, 1 << 20])));
     } else if ranks > 2 {
         entries.push(entry("reduce_reads", Kind::Reduce, false, How::UpTo(ANY, 0, [1 << 10, 1 << 20])));
     }
@@ -50,13 +51,13 @@ fn entries(ranks: u32) -> Vec<Entry> {
 
 /// Tunes all entries and writes the table; with `--predict`, the choice of the algorithm is the prediction's, and the rest the default.
 pub(crate) fn write(args: &Args, file: &Path) -> Outcome<()> {
-    let mut tuned = Table::DEFAULT;
+    let mut tuned = Table::default();
     let entries = entries(args.ranks);
     let count = if args.predict { 1 } else { entries.len() };
     for (at, entry) in entries.iter().take(count).enumerate() {
         eprintln!("{} of {count}: {} …", at + 1, entry.name);
         let value = value(args, entry)?;
-        eprintln!("{}: {value}, default {}", entry.name, Table::DEFAULT.get(entry.name).unwrap_or(0));
+        eprintln!("{}: {value}, default {}", entry.name, Table::default().get(entry.name).unwrap_or(0));
         tuned = tuned.with(entry.name, value)?;
     }
     let how = if args.predict { "predicted" } else { "measured" };

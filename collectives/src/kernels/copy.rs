@@ -8,6 +8,7 @@
 //! The copies go through raw pointers; [`Copy`] says what a caller promises.
 #![allow(unsafe_code)]
 
+use super::processor::has_fast_strings;
 use super::{BLOCK, Kernels};
 use crate::table::{ANY, Table};
 
@@ -52,18 +53,6 @@ impl Copier {
 /// From how many bytes on copies are strings here: never, on a processor that is slow at them.
 pub(crate) fn strings_from(table: &Table) -> usize {
     if table.strings_from == ANY || !has_fast_strings() { usize::MAX } else { table.strings_from as usize }
-}
-
-/// Whether the processor says that it moves even short strings fast.
-fn has_fast_strings() -> bool {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    {
-        use core::arch::x86_64::{__cpuid, __cpuid_count};
-        const FAST_SHORT_STRINGS: u32 = 1 << 4;
-        __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & FAST_SHORT_STRINGS != 0
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    false
 }
 
 /// # Safety
@@ -148,9 +137,9 @@ mod tests {
 
     #[test]
     fn a_table_may_forbid_strings() {
-        let never = Table::DEFAULT.with("strings_from", ANY).unwrap();
+        let never = Table::default().with("strings_from", ANY).unwrap();
         assert_eq!(strings_from(&never), usize::MAX);
         let expected = if has_fast_strings() { 16 << 10 } else { usize::MAX };
-        assert_eq!(strings_from(&Table::DEFAULT), expected);
+        assert_eq!(strings_from(&Table::default()), expected);
     }
 }

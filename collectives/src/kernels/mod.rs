@@ -10,9 +10,11 @@
 mod copy;
 mod lanes;
 mod ops;
+mod processor;
 
 use copy::Copy;
 pub(crate) use copy::{Copier, strings_from};
+pub(crate) use processor::readers_take_lines;
 
 use crate::element::{DType, Op};
 use lanes::{Baseline, Brain, Build, Half, Lane};

@@ -14,9 +14,6 @@ use crate::moves::UpTo64;
 /// In slices of up to so many bytes, which the caches of a core hold, lines of the others' tensors are asked for ahead: 64 KiB to 1 MiB
 /// take a tenth less where processors share no cache. In longer ones that takes longer.
 const AHEAD_MOST: usize = 512 << 10;
-/// So many bytes ahead: with a quarter of it, 64 KiB to 256 KiB take a seventh more where processors share no cache, and up to 8 % less
-/// where they do.
-const AHEAD: usize = 4 << 10;
 
 impl Call {
     /// Reduces this rank's slice of all windows, and writes it to all windows.
@@ -43,8 +40,9 @@ impl Call {
         for (_, target) in targets.get().iter().enumerate().filter(|(rank, _)| *rank != engine.me) {
             others.push(target.cast_const());
         }
+        let ahead = engine.setting.table.ask_ahead as usize;
         // SAFETY: as above.
-        unsafe { fold_ahead(fold, &mut sources, &mut targets, &mut others, AHEAD, (own.len(), size)) };
+        unsafe { fold_ahead(fold, &mut sources, &mut targets, &mut others, ahead, (own.len(), size)) };
         Ok(())
     }
 }

@@ -85,6 +85,10 @@ table! {
     /// AMD, where it is 64 KiB, 256 KiB to 2 MiB take a tenth less for it where processors share no cache, and 2 % more where
     /// they share one. On Intel 64 KiB to 4 MiB take a tenth more.
     ask_from: Bytes, ANY, (64, ANY);
+    /// So many bytes before it comes to them, a rank asks for the lines of the others' tensors. On AMD it is 4 KiB: with a quarter of
+    /// it, 64 KiB to 256 KiB take a seventh more where processors share no cache, and up to 8 % less where they do. On Intel, with
+    /// eight times as much, 32 KiB to 512 KiB take a tenth more, and with half as much as well.
+    ask_ahead: Bytes, 512, (64, 64 * KIB);
     /// From so many bytes on, a copy is one string instruction, on processors that are fast at it.
     strings_from: Bytes, 16 * KIB, (1, ANY);
     /// How many times a rank with a core of its own polls for a step before it waits through the communicator, which takes a clock and
@@ -187,7 +191,7 @@ fn located(error: BadArgument, place: &dyn fmt::Display) -> BadArgument {
 impl Default for Table {
     fn default() -> Self {
         if readers_take_lines() {
-            Self { take_over: ANY, ask_from: 64 * KIB, ..Self::BASE }
+            Self { take_over: ANY, ask_from: 64 * KIB, ask_ahead: 4 * KIB, ..Self::BASE }
         } else {
             Self::BASE
         }

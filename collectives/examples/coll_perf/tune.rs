@@ -30,6 +30,7 @@ enum How {
 fn entries(ranks: u32) -> Vec<Entry> {
     const ANY: u32 = u32::MAX;
     const PIECES: &[u32] = &[64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];
+    const ASKED: &[u32] = &[256, 512, 1 << 10, 2 << 10, 4 << 10, 8 << 10];
     const ROOTED: &[u32] = &[16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10];
     let entry = |name, kind, window, how| Entry { name, kind, window, how };
     let mut entries = vec![
@@ -43,6 +44,7 @@ fn entries(ranks: u32) -> Vec<Entry> {
         entries.push(entry("strings_from", Kind::AllReduce, false, How::From(ANY, 1, [4 << 10, 256 << 10])));
         entries.push(entry("take_over", Kind::AllReduce, false, How::UpTo(ANY, 0, [1 << 10, 1 << 20])));
         entries.push(entry("ask_from", Kind::AllReduce, false, How::From(ANY, 64, [16 << 10, 1 << 20])));
+        entries.push(entry("ask_ahead", Kind::AllReduce, true, How::Best(ASKED, 256 << 10)));
     } else if ranks > 2 {
         entries.push(entry("reduce_reads", Kind::Reduce, false, How::UpTo(ANY, 0, [1 << 10, 1 << 20])));
     }

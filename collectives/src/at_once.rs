@@ -109,7 +109,7 @@ impl Engine<'_> {
                 self.progress.payload(rank, step, copy);
                 copy.as_ptr().cast()
             } else {
-                self.memory.half(rank, half).cast_const()
+                self.memory.staged(rank, half, 0..request.count * request.dtype.size())
             });
         }
         // SAFETY: see the head of the file. A payload holds what its rank put there, at most 48 bytes of which all are copied.

@@ -164,6 +164,12 @@ impl Call {
         engine.memory.half(rank, Halves::of(self.first_piece + piece))
     }
 
+    /// Bytes of that half, to read them.
+    #[inline]
+    fn staged(&self, engine: &Engine<'_>, rank: usize, piece: u64, bytes: Range<usize>) -> *const u8 {
+        engine.memory.staged(rank, Halves::of(self.first_piece + piece), bytes)
+    }
+
     /// Whether each rank's block is cut, and not the whole: a piece then holds a part of every block.
     #[inline]
     fn has_blocks(&self) -> bool {
@@ -352,7 +358,10 @@ impl Call {
                     offset.and_then(|offset| engine.memory.in_pool_of(rank, offset, at.len() * self.size()));
                 found.map(<*mut u8>::cast_const).ok_or_else(|| self.malformed(engine, rank))
             }
-            0 => Ok(self.half(engine, rank, piece).wrapping_add(staged * self.size()).cast_const()),
+            0 => {
+                let staged = staged * self.size();
+                Ok(self.staged(engine, rank, piece, staged..staged + at.len() * self.size()))
+            }
         }
     }
 
@@ -508,7 +517,8 @@ impl Call {
         let part = self.elements(piece, self.request.count);
         for rank in (1..nranks).map(|by| (me + by) % nranks) {
             let slice = self.slice(part.len(), rank, nranks);
-            let from = self.half(engine, rank, piece).wrapping_add(slice.start * self.size());
+            let bytes = slice.start * self.size()..slice.end * self.size();
+            let from = self.staged(engine, rank, piece, bytes);
             // SAFETY: see the head of the file.
             unsafe { self.copy_out(from, self.output(part.start + slice.start), slice.len()) };
         }

@@ -23,6 +23,7 @@
 //! - **SM-8** A [`ReadOnlyRegion`] cannot be written by the process that attached it.
 //! - **SM-9** An error for too little memory or too few addresses names the limit that was hit, with what it
 //!   leaves: need is more than have, unless the kernel gives no reason.
+//! - **SM-10** [`GatheredPages`] are second addresses of shared memory, never of any other, until they are dropped.
 //!
 //! # Example
 //! ```
@@ -45,6 +46,7 @@ mod arena;
 mod available;
 mod copy;
 mod error;
+mod gathered;
 mod identity;
 mod mapping;
 mod parts;
@@ -57,6 +59,7 @@ pub use arena::{Arena, PAGE};
 pub use available::{check_memory, why_refused};
 pub use copy::{copy_from_shared, copy_to_shared};
 pub use error::{Limit, RegionError};
+pub use gathered::GatheredPages;
 pub use identity::{FNV_OFFSET, fnv1a, nonce};
 pub use parts::Parts;
 pub use read_only::ReadOnlyRegion;

@@ -13,6 +13,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 BATCHES = 5
+GUESSES = 5
 
 
 def rank_main(rank, ranks, path, words):
@@ -45,11 +46,17 @@ def rank_main(rank, ranks, path, words):
 
         for _ in range(warmup):
             one()
-        started = time.perf_counter()
-        one()
-        first = torch.tensor([time.perf_counter() - started], dtype=torch.float64)
-        dist.broadcast(first, 0)
-        rounds = given or max(2, min(2000, int(2e-3 / first.item())))
+        # The least of some tries: one that met a change of turns would leave a batch of two calls.
+        least = float("inf")
+        for guess in range(GUESSES):
+            started = time.perf_counter()
+            one()
+            took = torch.tensor([time.perf_counter() - started], dtype=torch.float64)
+            dist.broadcast(took, 0)
+            least = min(least, took.item())
+            if least > 2e-3:
+                break
+        rounds = given or max(2, min(2000, int(2e-3 / least)))
         times, single, alone = [], [], 0.0
         for _ in range(BATCHES):
             dist.barrier()

@@ -12,7 +12,7 @@
 
 #include "../../comm-sim/bench/times.h"
 
-enum { BATCHES = 5, MOST_SINGLES = 500 };
+enum { BATCHES = 5, GUESSES = 5, MOST_SINGLES = 500 };
 
 static const char *kind, *mode;
 static MPI_Datatype type;
@@ -155,10 +155,15 @@ int main(int argc, char **argv) {
         ++turn;                                                                                                        \
     } while (0)
             for (int round = 0; round < warmup; ++round) { ONE(round); }
-            double first = now();
-            for (int round = 0; round < 2; ++round) { ONE(round); }
-            first = (now() - first) / 2;
-            MPI_Bcast(&first, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+            /* The least of some tries: one that met a change of turns would leave a batch of two calls. */
+            double first = 1e18;
+            for (int guess = 0; guess < GUESSES && (guess == 0 || first < 2e6); ++guess) {
+                double took = now();
+                for (int round = 0; round < 2; ++round) { ONE(round); }
+                took = (now() - took) / 2;
+                MPI_Bcast(&took, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+                first = took < first ? took : first;
+            }
             int iters = (int)(2e6 / (first + 1));
             iters = given_iters > 0 ? given_iters : iters < 2 ? 2 : iters > 2000 ? 2000 : iters;
             const int batches = first > 2e7 ? 3 : BATCHES, singles = iters > MOST_SINGLES ? MOST_SINGLES : iters;

@@ -15,6 +15,8 @@ use std::time::Instant;
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 pub(crate) const BATCHES: usize = 5;
+/// Tries to find out how long a call takes.
+const GUESSES: usize = 5;
 const MOST_SINGLES: usize = 500;
 
 /// Bytes of room behind the largest size.
@@ -86,9 +88,15 @@ impl Rank<'_, '_> {
             Ok(())
         };
         (0..args.warmup).try_for_each(|round| one(u64::from(round)))?;
-        let started = Instant::now();
-        (0..2).try_for_each(&mut one)?;
-        let first = self.slowest(started.elapsed().as_nanos() as f64 / 2.0)?;
+        // The least of some tries: one that met a change of turns would leave a batch of two calls.
+        let mut first = f64::INFINITY;
+        for guess in 0..GUESSES {
+            if guess == 0 || first < 2e6 {
+                let started = Instant::now();
+                (0..2).try_for_each(&mut one)?;
+                first = first.min(self.slowest(started.elapsed().as_nanos() as f64 / 2.0)?);
+            }
+        }
         let fitting = (2e6 / (first + 1.0)) as u64;
         let rounds = if args.iterations > 0 { u64::from(args.iterations) } else { fitting.clamp(2, 2000) };
         let mut times = Vec::new();

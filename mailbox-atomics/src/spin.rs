@@ -11,6 +11,9 @@ const MOST_NS: u32 = 100_000;
 const LEAST_NS: u32 = 1_000;
 /// After so many waits in a row that spun without success, one spins for the whole time again.
 const RETRY_AFTER: u32 = 16;
+/// That time, with a core for every party: longer than a wake takes. On a virtual machine that is several times [`MOST_NS`] while its
+/// host is busy, and two waiters that park would never find out that spinning pays.
+const RETRY_NS: u32 = 1_000_000;
 /// Checks of the word between two reads of the clock.
 const CHECKS_PER_CLOCK_READ: u32 = 64;
 
@@ -29,7 +32,7 @@ pub trait Placement {
 /// which lets every party make its step for one context switch each. Either way the time halves after
 /// a wait that spun without success and doubles after one that succeeded. Two waiters that both park
 /// at once would do so for ever, because each wakes more slowly than the other spins; so now and then
-/// a waiter spins for the whole time again.
+/// a waiter spins for longer than a wake takes.
 #[derive(Debug)]
 pub struct SpinBudget {
     ns: AtomicU32,
@@ -65,8 +68,11 @@ impl SpinBudget {
     ) -> Option<T> {
         // Relaxed, here and in `adapt`: hints that only this process uses and that order nothing.
         let misses = self.misses.load(Ordering::Relaxed);
-        let budget =
-            if misses % RETRY_AFTER == RETRY_AFTER - 1 { MOST_NS } else { self.ns.load(Ordering::Relaxed) };
+        let budget = match misses % RETRY_AFTER == RETRY_AFTER - 1 {
+            true if self.oversubscribed => MOST_NS,
+            true => RETRY_NS,
+            false => self.ns.load(Ordering::Relaxed),
+        };
         // The clock is read after the first checks only: a wait that is over by then is shorter than
         // reading the clock.
         let mut end = None;

@@ -52,11 +52,6 @@ impl GatheredPages {
     }
 }
 
-// SAFETY: addresses of memory that is mapped as long as the value lives, from whichever thread.
-unsafe impl Send for GatheredPages {}
-// SAFETY: as above; nothing can be changed through a reference.
-unsafe impl Sync for GatheredPages {}
-
 impl Drop for GatheredPages {
     fn drop(&mut self) {
         // SAFETY: exactly what was mapped; who made pointers into it keeps the value as long as they are used.

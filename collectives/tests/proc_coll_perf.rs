@@ -69,6 +69,20 @@ fn wrong_flags_are_refused_with_what_to_write() {
     }
 }
 
+/// The picture says of how many runs its medians are, however many programs took part in each.
+#[test]
+#[ignore = "slow: cargo xtask ci slow"]
+fn the_picture_counts_runs_as_the_tables_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let picture = folder.path().join("picture.svg");
+    let args = ["--alone", "--runs", "2", "--from", "1K", "--to", "2K", "--warmup", "1", "--iterations", "3"];
+    let output = Command::new(program()).args(args).arg("--svg").arg(&picture).output().unwrap();
+    let (tables, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{error}");
+    assert!(tables.contains("median of 2 runs"), "{tables}");
+    assert!(std::fs::read_to_string(&picture).unwrap().contains("median of 2 runs in turns"));
+}
+
 // PL-1, PL-2
 #[test]
 #[ignore = "slow: cargo xtask ci slow"]

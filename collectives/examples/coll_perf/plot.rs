@@ -57,7 +57,7 @@ pub(crate) fn svg(args: &Args, report: &Report) -> String {
         args.ranks,
         args.mode.name(),
         if in_place { "in place" } else { "out of place" },
-        report.round_trips.len(),
+        report.runs(),
         report.round_trip()
     );
     let series: Vec<(&Contestant, Vec<(f64, f64)>)> = report

@@ -30,7 +30,7 @@ impl Report {
     }
 
     /// How many runs there are of the contestant that has the most.
-    fn runs(&self) -> usize {
+    pub(crate) fn runs(&self) -> usize {
         let lines = self.contestants.iter().flat_map(|contestant| contestant.lines.0.values());
         lines.map(Vec::len).max().unwrap_or(0)
     }

@@ -10,6 +10,9 @@
 use crate::kernels::Fold;
 use crate::moves::UpTo64;
 
+/// Asks for so many bytes from an address on.
+pub(crate) type Ask = fn(*const u8, usize);
+
 /// Combines `count` elements of `size` bytes. While it reduces `chunk` bytes, it asks for as many that come next of `ahead`: sources or
 /// targets that other processors have.
 ///
@@ -20,7 +23,7 @@ pub(crate) unsafe fn fold_ahead(
     sources: &mut UpTo64<*const u8>,
     targets: &mut UpTo64<*mut u8>,
     ahead: &mut UpTo64<*const u8>,
-    chunk: usize,
+    (chunk, ask): (usize, Ask),
     (count, size): (usize, usize),
 ) {
     let mut left = count;
@@ -30,7 +33,7 @@ pub(crate) unsafe fn fold_ahead(
         let (bytes, next) = (count * size, left.min(chunk / size) * size);
         for line in ahead.get_mut() {
             *line = line.wrapping_add(bytes);
-            mailbox_atomics::prefetch_to_write(*line, next);
+            ask(*line, next);
         }
         // SAFETY: the caller's promises, for the elements that come next.
         unsafe { fold(sources.get(), targets.get(), count) };

@@ -10,6 +10,7 @@ use crate::engine::Engine;
 use crate::error::CollError;
 use crate::fold_ahead::fold_ahead;
 use crate::moves::UpTo64;
+use mailbox_atomics::prefetch_to_write;
 
 /// In slices of up to so many bytes, which the caches of a core hold, lines of the others' tensors are asked for ahead: 64 KiB to 1 MiB
 /// take a tenth less where processors share no cache. In longer ones that takes longer.
@@ -42,7 +43,16 @@ impl Call {
         }
         let ahead = engine.setting.table.ask_ahead as usize;
         // SAFETY: as above.
-        unsafe { fold_ahead(fold, &mut sources, &mut targets, &mut others, ahead, (own.len(), size)) };
+        unsafe {
+            fold_ahead(
+                fold,
+                &mut sources,
+                &mut targets,
+                &mut others,
+                (ahead, prefetch_to_write),
+                (own.len(), size),
+            )
+        };
         Ok(())
     }
 }

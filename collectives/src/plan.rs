@@ -1,9 +1,15 @@
 //! Which algorithm a call takes, in how many steps and pieces. A function of what all ranks agree on, so all choose the same.
 
-use crate::kernels::strings_from;
+use crate::fold_ahead::Ask;
+use crate::kernels::{readers_take_lines, strings_from};
 use crate::layout::INLINE;
 use crate::request::{Kind, Request};
 use crate::table::{ANY, Table};
+use mailbox_atomics::{prefetch_to_read, prefetch_to_write};
+
+/// So many bytes ahead a rank asks at most for what another staged. With more, pieces of up to 128 KiB gain 4 % where processors share
+/// no cache, and lose as much where they do.
+const STAGED_AHEAD: usize = 1 << 10;
 
 /// The shape of an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +49,8 @@ pub(crate) struct Setting {
     pub(crate) take_over: usize,
     /// From so many bytes on it asks for the lines of a piece before it reads them.
     pub(crate) ask_from: usize,
+    /// So many bytes before, and how.
+    pub(crate) ask: (usize, Ask),
     /// Up to so many bytes every rank reads all of an all-reduce.
     one_shot: usize,
     /// The same for the root of a reduce.
@@ -63,7 +71,20 @@ impl Setting {
         let at_once = one_shot.min(table.window_min as usize - 1).min(table.pieces_from as usize).min(half);
         let take_over = limit(table.take_over).min(strings_from(&table));
         let ask_from = limit(table.ask_from);
-        Self { nranks, half, core_per_rank, table, take_over, ask_from, one_shot, reduce_one_shot, at_once }
+        let how: Ask = if readers_take_lines() { prefetch_to_write } else { prefetch_to_read };
+        let ask = ((table.ask_ahead as usize).min(STAGED_AHEAD), how);
+        Self {
+            nranks,
+            half,
+            core_per_rank,
+            table,
+            take_over,
+            ask_from,
+            ask,
+            one_shot,
+            reduce_one_shot,
+            at_once,
+        }
     }
 
     /// Chooses. `most` is the largest of the counts where there is one for each rank.

@@ -81,13 +81,14 @@ table! {
     /// where the processors share a cache, and up to 1 MiB a fifth less where they do not. On Intel 1 KiB to 4 MiB take a sixth to
     /// a half more for it. Where copies are strings, only up to the smallest of those.
     take_over: Bytes, 0, (0, ANY);
-    /// From so many bytes on, a rank that alone reads a piece asks for its lines as for ones to be written before it comes to them. On
-    /// AMD, where it is 64 KiB, 256 KiB to 2 MiB take a tenth less for it where processors share no cache, and 2 % more where
-    /// they share one. On Intel 64 KiB to 4 MiB take a tenth more.
-    ask_from: Bytes, ANY, (64, ANY);
-    /// So many bytes before it comes to them, a rank asks for the lines of the others' tensors. On AMD it is 4 KiB: with a quarter of
-    /// it, 64 KiB to 256 KiB take a seventh more where processors share no cache, and up to 8 % less where they do. On Intel, with
-    /// eight times as much, 32 KiB to 512 KiB take a tenth more, and with half as much as well.
+    /// From so many bytes on, a rank that alone reads a piece asks for its lines before it comes to them. On AMD, where it is 64 KiB,
+    /// it asks for them as for ones to be written: 256 KiB to 2 MiB take a tenth less where processors share no cache, and 2 % more
+    /// where they share one. On Intel, where 64 KiB to 4 MiB take a tenth more that way, it asks for them to read them.
+    ask_from: Bytes, 256 * KIB, (64, ANY);
+    /// So many bytes before it comes to them, a rank asks for the lines of the others' tensors, to write them. On AMD it is 4 KiB: with a
+    /// quarter of it, 64 KiB to 256 KiB take a seventh more where processors share no cache, and up to 8 % less where they do. On
+    /// Intel, with eight times as much, 32 KiB to 512 KiB take a tenth more, and with half as much as well. For what is staged it is at
+    /// most 1 KiB.
     ask_ahead: Bytes, 512, (64, 64 * KIB);
     /// From so many bytes on, a copy is one string instruction, on processors that are fast at it.
     strings_from: Bytes, 16 * KIB, (1, ANY);

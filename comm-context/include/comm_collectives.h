@@ -57,7 +57,7 @@ constexpr uint32_t kAny = 0xffffffff;
 struct Table {
     uint32_t window_min = 32 << 10, by_reference_min = 32 << 10, pieces_from = 1 << 20, piece = 256 << 10,
              rooted_piece = 64 << 10, pair_one_shot = kAny, one_shot_reads = 32 << 10, reduce_reads = 64 << 10,
-             notify_first = 2 << 10, prefetch = 16 << 10, take_over = 0, ask_from = kAny,
+             notify_first = 2 << 10, prefetch = 16 << 10, take_over = 0, ask_from = 256 << 10,
              ask_ahead = 512, strings_from = 16 << 10, polls = 1000, yields = 16, spins = 75;
 };
 

@@ -124,7 +124,7 @@ pub use listener::{Listener, ParkFlag};
 pub use message_slot::{Message, MessageSlot, MessageState};
 pub use one_shot::{AlreadyPublished, OneShot};
 pub use pair_ring::{PAIR_PAYLOAD_WORDS, PAIR_SLOTS, PairLines, PairReceiver, PairSender, PairTaken};
-pub use prefetch::prefetch_to_write;
+pub use prefetch::{prefetch_to_read, prefetch_to_write};
 pub use progress::{
     Credit, Halves, INLINE_WORDS, Observed, PARK_LANES, PROGRESS_LINES, Progress, ProgressLine,
     ProgressWords, StampLine, Stamped, Use,

@@ -8,7 +8,7 @@
 use crate::call::Call;
 use crate::engine::Engine;
 use crate::error::CollError;
-use crate::fold_ahead::fold_ahead;
+use crate::fold_ahead::{Ask, fold_ahead};
 use crate::moves::UpTo64;
 use mailbox_atomics::prefetch_to_write;
 
@@ -41,18 +41,9 @@ impl Call {
         for (_, target) in targets.get().iter().enumerate().filter(|(rank, _)| *rank != engine.me) {
             others.push(target.cast_const());
         }
-        let ahead = engine.setting.table.ask_ahead as usize;
+        let ask: (usize, Ask) = (engine.setting.table.ask_ahead as usize, prefetch_to_write);
         // SAFETY: as above.
-        unsafe {
-            fold_ahead(
-                fold,
-                &mut sources,
-                &mut targets,
-                &mut others,
-                (ahead, prefetch_to_write),
-                (own.len(), size),
-            )
-        };
+        unsafe { fold_ahead(fold, &mut sources, &mut targets, &mut others, ask, (own.len(), size)) };
         Ok(())
     }
 }

@@ -66,8 +66,9 @@ impl Memory {
             Some(pages) if offset + size_of::<T>() <= PAGE => pages.page(rank).as_ptr(),
             _ => self.window(rank),
         };
-        // SAFETY: inside the window and aligned (checked; windows start at a page), mapped while the group lives; `T: Shared` is made
-        // of atomics, for which any bytes are valid and which others may write.
+        // SAFETY: inside the window and aligned (checked; windows start at a page), or inside the second address of its first page,
+        // which this value keeps; both are mapped while the group lives. `T: Shared` is made of atomics, for which any bytes are
+        // valid and which others may write.
         unsafe { &*start.add(offset).cast() }
     }
 

@@ -12,8 +12,8 @@ pub(super) fn has_fast_strings() -> bool {
     false
 }
 
-/// Whether a rank that alone reads lines does well to have them as its own: on AMD, measured. On Intel, measured as well, whoever
-/// writes them next has then only one more cache to ask.
+/// Whether a rank that alone reads lines does well to have them as its own: on AMD it does, and on Intel it does not, both measured.
+/// On others it is not known.
 pub(crate) fn readers_take_lines() -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {

@@ -48,6 +48,7 @@ impl Engine<'_> {
     fn one_step(&mut self, request: &Request) -> Result<(), CollError> {
         let (number, chain) = self.begin(request);
         let (step, half, others) = (self.step + 1, Halves::of(self.piece), self.progress.others());
+        let nranks = self.nranks();
         let bytes = if request.kind == Kind::Barrier { 0 } else { request.count * request.dtype.size() };
         let inline = bytes <= INLINE;
         let used = Use { step, readers: others, acknowledged: false, hash: chain };
@@ -75,7 +76,12 @@ impl Engine<'_> {
             let rank = 63 - missing.leading_zeros() as usize;
             match self.observe(rank, step, number, chain)? {
                 None => missing &= !(1 << rank),
-                Some(blocked) => self.wait(&blocked, &mut clock)?,
+                Some(blocked) => {
+                    if !inline && nranks == 2 && bytes <= self.setting.table.ask_polling as usize {
+                        self.poll_asking(&blocked, self.memory.staged(rank, half, 0..bytes), bytes);
+                    }
+                    self.wait(&blocked, &mut clock)?;
+                }
             }
         }
         fault_point!("coll.observed");

@@ -165,11 +165,28 @@ impl Call {
                 Role::Sink(_) => self.read == at,
                 _ => self.written > at,
             };
-            let blocked = if reads { self.try_read(engine, role)? } else { self.try_write(engine, role)? };
+            let blocked = if reads {
+                self.stage_next(engine, at, role)?;
+                self.try_read(engine, role)?
+            } else {
+                self.try_write(engine, role)?
+            };
             if blocked.is_some() {
                 return Ok(blocked);
             }
         }
+    }
+
+    /// Before it collects the slices of a piece, a rank stages the next piece if it can: the others reduce theirs meanwhile, and none
+    /// of them waits for what the other does in between.
+    #[inline]
+    fn stage_next(&mut self, engine: &mut Engine<'_>, at: u64, role: Role) -> Result<(), CollError> {
+        let collects = self.plan.shape == Shape::Slices && role == Role::Exchange && self.slice_step(at) == 1;
+        if collects && self.written == at + 1 && self.written < self.steps() {
+            // Where a reader is not done with the half, it has to be waited for after this step, and not before.
+            let _blocked = self.try_write(engine, role)?;
+        }
+        Ok(())
     }
 
     /// Writes the next step if that is possible now. `Ok(false)` when this rank has to read something first.

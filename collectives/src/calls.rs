@@ -70,7 +70,8 @@ impl Collectives<'_> {
 
     /// Combines `buffer` of all ranks, and leaves the result in it on every rank.
     ///
-    /// From window to window when every rank passes a [tensor](crate::WindowTensor) of 32 KiB or more.
+    /// From window to window when every rank passes a [tensor](crate::WindowTensor) of at least `window_min` of the
+    /// [`Table`](crate::Table): 16 KiB, or 32 KiB on AMD.
     #[inline]
     pub fn all_reduce<B: Buffer + ?Sized>(&self, buffer: &mut B, op: Op) -> Result<(), CollError> {
         let request = self.requests().all_reduce(buffer, op);

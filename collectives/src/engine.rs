@@ -20,6 +20,7 @@ use deadline::monotonic_ns;
 use fault_points::fault_point;
 use mailbox_atomics::{
     Credit, Halves, Observed, Progress, RECORD_WORDS, RECORDS, RecordRing, StickyWord, Use, WordU64,
+    prefetch_to_read,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -341,6 +342,19 @@ impl<'c> Engine<'c> {
             return Ok(());
         }
         self.wait_long(blocked, clock)
+    }
+
+    /// Polls for a word that announces `bytes` at `theirs`, and asks for their lines with every look. A rank that has not written them yet
+    /// takes them back while it takes back the line of the word.
+    #[inline]
+    pub(crate) fn poll_asking(&self, blocked: &Blocked<'c>, theirs: *const u8, bytes: usize) {
+        for _ in 0..self.polls {
+            if blocked.is_over() {
+                return;
+            }
+            prefetch_to_read(theirs, bytes);
+            core::hint::spin_loop();
+        }
     }
 
     /// Waits through the communicator.

@@ -177,7 +177,8 @@ mod tests {
     use crate::element::{DType, Op};
 
     fn setting(nranks: usize) -> Setting {
-        Setting::new(nranks, crate::layout::half(nranks), nranks == 2, Table::default())
+        let table = Table { pair_one_shot: 2 << 20, piece: 256 << 10, ..Table::BASE };
+        Setting::new(nranks, crate::layout::half(nranks), nranks == 2, table)
     }
 
     fn all_reduce(bytes: usize) -> Request {
@@ -195,7 +196,8 @@ mod tests {
         assert_eq!(shape(2, 48), (Shape::Inline, 0));
         assert_eq!(shape(2, 52), (Shape::Pieces, 1));
         assert_eq!(shape(2, 1 << 20), (Shape::Pieces, 1));
-        assert_eq!(shape(2, 4 << 20), (Shape::Pieces, 16));
+        assert_eq!(shape(2, 2 << 20), (Shape::Pieces, 8));
+        assert_eq!(shape(2, 4 << 20), (Shape::Slices, 16));
         assert_eq!(shape(4, 8 << 10), (Shape::Pieces, 1));
         assert_eq!(shape(4, 64 << 10), (Shape::Slices, 1));
         assert_eq!(shape(4, 4 << 20), (Shape::Slices, 4));

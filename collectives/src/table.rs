@@ -55,18 +55,20 @@ const KIB: u32 = 1 << 10;
 const MIB: u32 = 1 << 20;
 
 table! {
-    /// Below this, a tensor in the window is treated like any other memory: that takes one step and not two.
-    window_min: Bytes, 32 * KIB, (64, 256 * KIB);
+    /// Below this, a tensor in the window is treated like any other memory: that takes one step and not two. On AMD it is 32 KiB. On
+    /// Intel 16 KiB take a quarter less from window to window, and 8 KiB are the same.
+    window_min: Bytes, 16 * KIB, (64, 256 * KIB);
     /// From so many bytes on, input in the window is read where it stands, and not staged.
     by_reference_min: Bytes, 32 * KIB, (64, ANY);
     /// From so many staged bytes of one call on, it goes in pieces, so that what is staged is still in the cache when it is read.
     pieces_from: Bytes, MIB, (4 * KIB, ANY);
-    /// Bytes of such a piece.
-    piece: Bytes, 256 * KIB, (4 * KIB, ANY);
+    /// Bytes of such a piece. On AMD 256 KiB.
+    piece: Bytes, MIB, (4 * KIB, ANY);
     /// Bytes of a piece where one rank stages for the others or the others for one: it stages the next one while they read the last.
     rooted_piece: Bytes, 64 * KIB, (4 * KIB, 256 * KIB);
-    /// Two ranks both read everything as long as it is at most so many bytes; beyond, each reduces a slice.
-    pair_one_shot: Bytes, ANY, (0, ANY);
+    /// Two ranks both read everything as long as it is at most so many bytes; beyond, each reduces a slice. On AMD it is any. On Intel
+    /// slices of pieces of 1 MiB take a tenth less from 2 MiB to 16 MiB, and a fifth less at 32 MiB.
+    pair_one_shot: Bytes, MIB, (0, ANY);
     /// With more ranks every rank reads what all staged as long as that is at most so many bytes; beyond, each reduces a slice.
     one_shot_reads: Bytes, 32 * KIB, (0, ANY);
     /// The same for a reduction to one rank.
@@ -87,10 +89,14 @@ table! {
     ask_from: Bytes, 256 * KIB, (64, ANY);
     /// So many bytes before it comes to them, a rank asks for the lines of the others' tensors, to write them. On AMD it is 4 KiB: with a
     /// quarter of it, 64 KiB to 256 KiB take a seventh more where processors share no cache, and up to 8 % less where they do. On
-    /// Intel, with eight times as much, 32 KiB to 512 KiB take a tenth more, and with half as much as well. For what is staged it is at
-    /// most 1 KiB.
-    ask_ahead: Bytes, 512, (64, 64 * KIB);
-    /// From so many bytes on, a copy is one string instruction, on processors that are fast at it.
+    /// Intel, with eight times as much, 16 KiB to 512 KiB take a tenth more, and with a quarter as much as well. For what is staged it is
+    /// at most 1 KiB.
+    ask_ahead: Bytes, KIB, (64, 64 * KIB);
+    /// While it polls for what the other of two ranks staged, a rank asks for its lines with every look, up to so many bytes: they come
+    /// with the line that announces them, and not after it. On Intel 64 B to 256 B take a tenth to a quarter less for it, and 1 KiB half
+    /// as much again. On AMD it is 0, and was not measured.
+    ask_polling: Bytes, 256, (0, 64 * KIB);
+    /// From so many bytes on, a copy is one string instruction, on processors that are fast at it. On Intel vectors take as long.
     strings_from: Bytes, 16 * KIB, (1, ANY);
     /// How many times a rank with a core of its own polls for a step before it waits through the communicator, which takes a clock and
     /// a phase: some microseconds.
@@ -192,7 +198,16 @@ fn located(error: BadArgument, place: &dyn fmt::Display) -> BadArgument {
 impl Default for Table {
     fn default() -> Self {
         if readers_take_lines() {
-            Self { take_over: ANY, ask_from: 64 * KIB, ask_ahead: 4 * KIB, ..Self::BASE }
+            Self {
+                window_min: 32 * KIB,
+                piece: 256 * KIB,
+                pair_one_shot: ANY,
+                take_over: ANY,
+                ask_from: 64 * KIB,
+                ask_ahead: 4 * KIB,
+                ask_polling: 0,
+                ..Self::BASE
+            }
         } else {
             Self::BASE
         }
@@ -313,10 +328,10 @@ mod tests {
 
     #[test]
     fn differences_name_both_values() {
-        let other = Table::default().with("piece", 12 << 10).unwrap();
+        let other = Table { piece: 12 * KIB, ..Table::BASE };
         assert_eq!(
-            Table::default().differences(0, 3, other.to_words()),
-            "piece is 256 KiB on rank 0 and 12 KiB on rank 3"
+            Table { piece: MIB, ..Table::BASE }.differences(0, 3, other.to_words()),
+            "piece is 1 MiB on rank 0 and 12 KiB on rank 3"
         );
     }
 }

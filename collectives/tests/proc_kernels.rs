@@ -246,7 +246,7 @@ fn kernels_and_ranks_in_rust_make_one_group_with_the_same_bits() {
 fn kernels_choose_by_the_table_that_the_host_has_given_the_group() {
     let kernel = load(c"kernel_entry");
     let table = "pair_one_shot: 8 KiB\none_shot_reads: 4 KiB\nreduce_reads: 0\nwindow_min: 1 KiB\nby_reference_min: 2 KiB\n\
-                 pieces_from: 16 KiB\npiece: 12 KiB\nrooted_piece: 4 KiB\nnotify_first: any\ntake_over: any\nask_from: 64\nask_ahead: 64\nstrings_from: 100";
+                 pieces_from: 16 KiB\npiece: 12 KiB\nrooted_piece: 4 KiB\nnotify_first: any\ntake_over: any\nask_from: 64\nask_ahead: 64\nask_polling: 0\nstrings_from: 100";
     for nranks in [2, 3] {
         sequence(nranks, 0x1001 * nranks as u64, 40, kernel, table.parse().unwrap());
     }

@@ -36,12 +36,13 @@ fn table(random: &mut Random) -> Table {
     if random.below(3) == 0 {
         return Table::default();
     }
-    let entries: [(&str, &[u32]); 12] = [
+    let entries: [(&str, &[u32]); 13] = [
         ("window_min", &[64, 1024, 8192]),
         ("strings_from", &[1, 1024, u32::MAX]),
         ("take_over", &[0, 8192, u32::MAX]),
         ("ask_from", &[64, 8192, u32::MAX]),
         ("ask_ahead", &[64, 512, 4096]),
+        ("ask_polling", &[0, 256, 8192]),
         ("by_reference_min", &[64, 1024, 32_768]),
         ("pieces_from", &[4096, 16_384]),
         ("piece", &[4096, 8192]),

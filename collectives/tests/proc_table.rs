@@ -38,9 +38,9 @@ fn different_tables_are_an_error_that_names_both_ranks_and_values() {
 fn results_do_not_depend_on_the_table() {
     let tables = [
         "pair_one_shot: 0\none_shot_reads: 0\nreduce_reads: 0\nwindow_min: 64\nby_reference_min: 64\n\
-         pieces_from: 4 KiB\npiece: 4 KiB\nrooted_piece: 4 KiB\npolls: 1\nyields: 0\nprefetch: 0\nnotify_first: 0\ntake_over: 0\nask_from: 64\nask_ahead: 64\nstrings_from: 1",
+         pieces_from: 4 KiB\npiece: 4 KiB\nrooted_piece: 4 KiB\npolls: 1\nyields: 0\nprefetch: 0\nnotify_first: 0\ntake_over: 0\nask_from: 64\nask_ahead: 64\nask_polling: 0\nstrings_from: 1",
         "pair_one_shot: any\none_shot_reads: any\nreduce_reads: any\nwindow_min: 256 KiB\nby_reference_min: any\n\
-         pieces_from: any\npiece: any\nrooted_piece: 256 KiB\nspins: 0\nprefetch: 256 KiB\nnotify_first: any\ntake_over: any\nask_from: any\nask_ahead: 64 KiB\nstrings_from: any",
+         pieces_from: any\npiece: any\nrooted_piece: 256 KiB\nspins: 0\nprefetch: 256 KiB\nnotify_first: any\ntake_over: any\nask_from: any\nask_ahead: 64 KiB\nask_polling: 64 KiB\nstrings_from: any",
     ];
     for table in tables.map(|text| text.parse::<Table>().unwrap()) {
         for nranks in [2, 3] {

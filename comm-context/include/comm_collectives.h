@@ -55,19 +55,23 @@ constexpr uint32_t kAny = 0xffffffff;
 /* The sizes at which one algorithm gives way to another; collectives/src/table.rs has the same. Where the host made the
  * group its table stands in the window, and all ranks have the same. */
 struct Table {
-    uint32_t window_min = 32 << 10, by_reference_min = 32 << 10, pieces_from = 1 << 20, piece = 256 << 10,
-             rooted_piece = 64 << 10, pair_one_shot = kAny, one_shot_reads = 32 << 10, reduce_reads = 64 << 10,
+    uint32_t window_min = 16 << 10, by_reference_min = 32 << 10, pieces_from = 1 << 20, piece = 1 << 20,
+             rooted_piece = 64 << 10, pair_one_shot = 1 << 20, one_shot_reads = 32 << 10, reduce_reads = 64 << 10,
              notify_first = 2 << 10, prefetch = 16 << 10, take_over = 0, ask_from = 256 << 10,
-             ask_ahead = 512, strings_from = 16 << 10, polls = 1000, yields = 16, spins = 75;
+             ask_ahead = 1 << 10, ask_polling = 256, strings_from = 16 << 10, polls = 1000, yields = 16, spins = 75;
 };
 
 /* The table of a group that kernels make. */
 inline Table default_table() {
     Table table{};
     if (readers_take_lines()) {
+        table.window_min = 32 << 10;
+        table.piece = 256 << 10;
+        table.pair_one_shot = kAny;
         table.take_over = kAny;
         table.ask_from = 64 << 10;
         table.ask_ahead = 4 << 10;
+        table.ask_polling = 0;
     }
     return table;
 }
@@ -106,8 +110,8 @@ struct GroupLayout {
         constexpr Table t{};
         const uint64_t table[] = {t.window_min,    t.by_reference_min, t.pieces_from,  t.piece,        t.rooted_piece,
                                   t.pair_one_shot, t.one_shot_reads,   t.reduce_reads, t.notify_first, t.prefetch,
-                                  t.take_over,     t.ask_from,         t.ask_ahead,    t.strings_from, t.polls,
-                                  t.yields,        t.spins};
+                                  t.take_over,     t.ask_from,         t.ask_ahead,    t.ask_polling,  t.strings_from,
+                                  t.polls,         t.yields,           t.spins};
         static_assert(sizeof(table) / sizeof(uint64_t) == kTableWords, "Table: entries");
         for (uint64_t entry : table) {
             for (int byte = 0; byte < 8; ++byte) {

@@ -45,6 +45,7 @@ fn entries(ranks: u32) -> Vec<Entry> {
         entries.push(entry("take_over", Kind::AllReduce, false, How::UpTo(ANY, 0, [1 << 10, 1 << 20])));
         entries.push(entry("ask_from", Kind::AllReduce, false, How::From(ANY, 64, [16 << 10, 1 << 20])));
         entries.push(entry("ask_ahead", Kind::AllReduce, true, How::Best(ASKED, 256 << 10)));
+        entries.push(entry("ask_polling", Kind::AllReduce, false, How::UpTo(64 << 10, 0, [64, 4 << 10])));
     } else if ranks > 2 {
         entries.push(entry("reduce_reads", Kind::Reduce, false, How::UpTo(ANY, 0, [1 << 10, 1 << 20])));
     }

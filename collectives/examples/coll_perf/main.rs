@@ -4,7 +4,7 @@
 //!
 //! Every contestant is started anew in each run, the plain way, and the runs go in turns. A rank of ours is a process without a core of its
 //! own; other libraries run with their best switches, bound where they like to be. The limit does the same work with bare atomics on two
-//! bound processes: each reduces one half of both tensors and writes it to both, between two spins.
+//! bound processes, in the better of two ways: each reduces one half of both tensors, or they exchange copies.
 //!
 //! The report and the picture are written anew whenever a contestant has ended a run. Ctrl-C ends the measuring, not the program: what was
 //! measured until then is printed. The package has no dev-dependency that compiles fault points in, so that none are measured.

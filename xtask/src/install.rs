@@ -14,7 +14,7 @@ use crate::workspace::Workspace;
 /// Where to.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The folder that gets lib/ and include/chipcomm/, such as /usr/local
+    /// The folder that gets lib/, include/chipcomm/ and share/doc/chipcomm/, such as /usr/local
     #[arg(long, value_name = "DIR")]
     prefix: PathBuf,
 }
@@ -48,6 +48,9 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
 /// Puts what was built under the prefix.
 pub(crate) fn install(ws: &Workspace, prefix: &Path) -> Result<()> {
     copy_tree(&ws.root.join(HEADERS), &prefix.join("include/chipcomm"))?;
+    for licence in ["LICENSE-APACHE", "LICENSE-MIT"] {
+        copy(&ws.root.join(licence), &prefix.join("share/doc/chipcomm").join(licence))?;
+    }
     for library in &LIBRARIES {
         let file = format!("lib{}.so", library.link);
         copy(&ws.target.join("release").join(&file), &prefix.join("lib").join(&file))?;

@@ -44,7 +44,7 @@ enum Command {
     /// All tests but the slow lanes
     Test(test::Args),
     /// The rules of the codebase: crate edges, manifests, invariants, texts
-    Tidy,
+    Tidy(tidy::Args),
     /// The benchmarks, each figure beside the limit measured in the same run
     Bench(bench::Args),
     /// The hardware tests of a layer, on Ascend devices or on the vendor double
@@ -87,7 +87,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Ci(args) => ci::run(&ws, &args),
         Command::Test(args) => test::run(&ws, &args),
-        Command::Tidy => tidy::run(&ws),
+        Command::Tidy(args) => tidy::run(&ws, &args),
         Command::Bench(args) => bench::run(&ws, &args),
         Command::HwTest(args) => hw_test::run(&ws, &args),
         Command::Doctor(args) => doctor::run(&ws, &args),

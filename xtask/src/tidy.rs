@@ -11,6 +11,7 @@ mod invariants;
 mod main_job;
 mod manifests;
 mod mutants;
+mod readmes;
 mod sources;
 mod texts;
 mod vendor_calls;
@@ -55,6 +56,8 @@ const RULES: &[Rule] = &[
     Rule { name: "words", check: words::plain },
     Rule { name: "commands in texts", check: texts::commands },
     Rule { name: "crate table", check: texts::crate_table },
+    Rule { name: "READMEs of packages", check: readmes::in_step },
+    Rule { name: "licences of packages", check: manifests::licences },
     Rule { name: "crates and edges", check: docs::crates_and_edges },
     Rule { name: "glossary", check: docs::glossary },
     Rule { name: "links", check: docs::links },
@@ -69,8 +72,19 @@ const RULES: &[Rule] = &[
     Rule { name: "orderings", check: sources::orderings },
 ];
 
+/// What else than to check.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// First write the README of each package, which is made of the front page of its crate
+    #[arg(long)]
+    write_readmes: bool,
+}
+
 /// The command itself.
-pub(crate) fn run(ws: &Workspace) -> Result<ExitCode> {
+pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
+    if args.write_readmes {
+        println!("tidy: {} READMEs written", readmes::write(ws, &Tree::read(ws)?)?);
+    }
     let tree = Tree::read(ws)?;
     let findings = tree.findings();
     findings.iter().for_each(|finding| println!("{finding}"));
@@ -125,13 +139,14 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// By the end of the name, and the scripts of CI, which have none.
+/// By the end of the name, and the licences and the scripts of CI, which have none.
 fn is_text(path: &Path) -> bool {
     const ENDS: [&str; 14] =
         ["rs", "toml", "md", "svg", "h", "hpp", "c", "cc", "cpp", "py", "sh", "yaml", "yml", "json"];
     let end = path.extension().and_then(|end| end.to_str());
     let folder = path.parent().and_then(Path::file_name);
-    end.is_some_and(|end| ENDS.contains(&end)) || folder.is_some_and(|name| name == ".ci")
+    let licence = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("LICENSE-"));
+    end.is_some_and(|end| ENDS.contains(&end)) || licence || folder.is_some_and(|name| name == ".ci")
 }
 
 /// Reads the text files of a folder and of those below it. Other files, builds and fuzz inputs are passed

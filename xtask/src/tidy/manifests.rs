@@ -24,10 +24,12 @@ pub(super) fn inherited(tree: &Tree<'_>) -> Vec<Finding> {
         {
             findings.push(format!("{path}: write `{field}.workspace = true`"));
         }
-        // A package that others take shows the README; any other says that it is not one.
-        let (field, what) = if member.published { ("readme", "packages") } else { ("publish", "programs") };
-        if !from_workspace(package.and_then(|table| table.get(field))) {
-            findings.push(format!("{path}: write `{field}.workspace = true`, as all {what} do"));
+        // Cargo finds the README of a package by its name.
+        if !member.published && !from_workspace(package.and_then(|table| table.get("publish"))) {
+            findings.push(format!("{path}: write `publish.workspace = true`, as all programs do"));
+        }
+        if package.is_some_and(|table| table.get("readme").is_some()) {
+            findings.push(format!("{path}: leave `readme` out: cargo takes the README.md in this folder"));
         }
         if !from_workspace(manifest.get("lints")) {
             findings.push(format!("{path}: write `[lints]` with `workspace = true`"));
@@ -35,6 +37,20 @@ pub(super) fn inherited(tree: &Tree<'_>) -> Vec<Finding> {
         for (section, name) in own_dependencies(&manifest, "") {
             findings
                 .push(format!("{path}: {section}: `{name}` belongs in the root's [workspace.dependencies]"));
+        }
+    }
+    findings
+}
+
+/// Both licences ask that whoever passes a package on passes their text on too, and cargo packs only what is in the folder.
+pub(super) fn licences(tree: &Tree<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for member in tree.ws.members.iter().filter(|member| member.published) {
+        for text in ["LICENSE-APACHE", "LICENSE-MIT"] {
+            let path = format!("{}/{text}", member.dir);
+            if tree.text(&path).is_empty() || tree.text(&path) != tree.text(text) {
+                findings.push(format!("{path}: make it a link to the {text} at the root, for the package"));
+            }
         }
     }
     findings
@@ -131,6 +147,36 @@ a = { path = \".\", features = [\"conformance\"] }
             let found = findings(&[("a/Cargo.toml", &own)], inherited);
             assert!(found.len() == 1 && found[0].contains("`loom`"), "{section}: {found:?}");
         }
+    }
+
+    #[test]
+    fn a_package_says_nothing_of_publishing_and_has_no_readme_of_another_name() {
+        let member = |published| Member { name: "a".into(), dir: "a".into(), published, ..Member::default() };
+        let found = |published, manifest: &str| {
+            findings_of(vec![member(published)], &[("a/Cargo.toml", manifest)], inherited)
+        };
+        let package = GOOD.replace("publish.workspace = true\n", "");
+        assert_eq!(found(true, &package), Vec::<String>::new());
+        assert!(found(false, &package)[0].contains("`publish.workspace = true`"));
+        let own = package.replace("[lints]", "readme = \"x\"\n[lints]");
+        assert!(found(true, &own)[0].contains("leave `readme` out"));
+    }
+
+    #[test]
+    fn a_package_without_the_text_of_a_licence_is_named() {
+        let found = |published, mit: &str| {
+            let member = Member { dir: "a".into(), published, ..Member::default() };
+            let files = [
+                ("LICENSE-APACHE", "Apache"),
+                ("LICENSE-MIT", "MIT"),
+                ("a/LICENSE-APACHE", "Apache"),
+                ("a/LICENSE-MIT", mit),
+            ];
+            findings_of(vec![member], &files, licences)
+        };
+        assert!(found(true, "MIT").is_empty() && found(false, "").is_empty());
+        assert!(found(true, "")[0].starts_with("a/LICENSE-MIT: "));
+        assert_eq!(found(true, "another").len(), 1);
     }
 
     #[test]

@@ -65,7 +65,7 @@ fn first_and_last(memory: &DeviceMemory) -> [f32; 2] {
 #[test]
 #[ignore = "needs devices: cargo xtask hw-test --layer runtime"]
 fn a_graph_over_both_kinds_of_cores_computes_what_its_order_says() {
-    with_device(|device, graphs, [scale, add]| {
+    with_kernels(&["scale", "late", "add"], |device, graphs, [scale, late, add]| {
         let (x, y) = (floats(device, 1.0), floats(device, 0.0));
         for round in 1..=3u8 {
             y.fill(0).unwrap();
@@ -75,13 +75,13 @@ fn a_graph_over_both_kinds_of_cores_computes_what_its_order_says() {
                     let made = || Create::of::<f32>(&[COUNT]);
                     let times = |factor| TaskArgs::new().input(&x).output(made()).scalar(factor);
                     // The cube's result goes to the vector cores, and back, each time by an event.
-                    let ten = graph.submit(Kernels::aic(scale), &times(10))?.outputs[0];
+                    let ten = graph.submit(Kernels::aic(late), &times(10))?.outputs[0];
                     let hundred = graph.submit(Kernels::aiv(scale), &times(100))?.outputs[0];
                     let sum = TaskArgs::new().input(&ten).input(&hundred).output(made());
                     let sum = graph.submit(Kernels::aiv(add), &sum)?;
                     let order = graph.submit_dummy(&TaskArgs::new().after(sum.task))?.task;
                     let twice = TaskArgs::new().input(&sum.outputs[0]).output(made()).scalar(2).after(order);
-                    let twice = graph.submit(Kernels::aic(scale), &twice)?.outputs[0];
+                    let twice = graph.submit(Kernels::aic(late), &twice)?.outputs[0];
                     let last = TaskArgs::new().input(&twice).input(&x).output_existing(&y);
                     graph.submit(Kernels::aiv(add), &last).map(drop)
                 })
@@ -189,7 +189,7 @@ fn tensors_outside_of_the_memory_of_the_graph_are_refused() {
 #[test]
 #[ignore = "needs devices: cargo xtask hw-test --layer runtime"]
 fn a_predicate_is_looked_at_when_what_its_task_comes_after_has_ended() {
-    with_device(|device, graphs, [scale, add]| {
+    with_kernels(&["scale", "late", "add"], |device, graphs, [scale, late, add]| {
         let (x, y, z) = (floats(device, 1.0), floats(device, 0.0), floats(device, 7.0));
         for round in 1..=3 {
             y.fill(0).unwrap();
@@ -201,7 +201,7 @@ fn a_predicate_is_looked_at_when_what_its_task_comes_after_has_ended() {
                         graph.import::<f32>(&z, &[COUNT])?,
                     ];
                     let flag = TaskArgs::new().input(&x).output(Create::of::<f32>(&[COUNT])).scalar(5);
-                    let flag = graph.submit(Kernels::aic(scale), &flag)?.outputs[0];
+                    let flag = graph.submit(Kernels::aic(late), &flag)?.outputs[0];
                     let flag = chip_runtime::Tensor::<f32>::new(flag)?;
                     let when = |compare, target| {
                         let predicate = Predicate::new(&flag, &[COUNT - 1], compare, target);

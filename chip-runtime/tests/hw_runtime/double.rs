@@ -14,7 +14,7 @@ fn kernels() -> &'static Path {
         // Another run of this program may be using those that are there.
         let new = folder.join(std::process::id().to_string());
         std::fs::create_dir_all(&new).unwrap();
-        for name in ["scale", "add", "spin", "fail", "defer"] {
+        for name in ["scale", "late", "add", "spin", "fail", "defer"] {
             let object = new.join(format!("{name}.o"));
             let mut compiler = Command::new("g++");
             compiler.args(["-std=c++17", "-shared", "-fPIC", "-I"]).arg(here.join("../comm-context/include"));

@@ -59,7 +59,7 @@ const CASES: &[(&str, fn())] = &[
     ("f01_a_chip_that_cannot_come_up_is_reported_with_its_phase", cannot_come_up),
     ("a_function_that_is_not_in_the_table_is_named", missing_name),
     ("a_function_that_is_twice_in_the_table_is_named", twice_the_name),
-    ("a_system_that_is_out_of_processes_is_told_as_such", out_of_processes),
+    ("a_system_that_is_out_of_processes_is_reported_as_such", out_of_processes),
     ("f04_a_child_has_only_what_it_needs", descriptors),
     ("f08_a_parent_full_of_busy_threads_brings_its_chips_up", busy_threads),
     ("a_worker_of_workers_is_forked_and_its_chips_are_not", levels),

@@ -234,7 +234,9 @@ impl SimComm {
             let end = offset.checked_add(size);
             let whole = offset.is_multiple_of(PAGE as u64);
             if !whole || offset < extent.start as u64 || end.is_none_or(|end| end > extent.end as u64) {
-                let message = format!("it reported a window at {offset:#x}, outside its own memory");
+                let message = format!(
+                    "it reported a window at {offset:#x}, outside its own memory (all ranks must run the same build)"
+                );
                 return Err(CommError::PeerFailed { rank, phase: request.phase(), message });
             }
         }

@@ -36,7 +36,7 @@ pub(crate) fn agree(
 ) -> Result<Vec<u64>, CommError> {
     let offset = |(rank, message): (&u32, &Vec<u8>)| match Placement::decode(message) {
         None => {
-            let message = "it sent a malformed message".to_owned();
+            let message = "it sent a malformed message (all ranks must run the same build)".to_owned();
             Err(CommError::PeerFailed { rank: *rank, phase, message })
         }
         Some(theirs) if theirs.requested != requested => Err(CommError::Mismatch {
@@ -63,7 +63,11 @@ mod tests {
         for malformed in [&[][..], &[1], &[0; 15], &[0; 17]] {
             assert_eq!(Placement::decode(malformed), None);
             let error = agree(&[good.encode(), malformed.to_vec()], &[3, 5], 5000, PHASE).unwrap_err();
-            assert!(matches!(error, CommError::PeerFailed { rank: 5, .. }), "{error}");
+            assert_eq!(
+                error.to_string(),
+                "rank 5 failed in alloc_domain: it sent a malformed message (all ranks must run the same build); the operation \
+                 is undone on every member, so fix that and call again"
+            );
         }
     }
 

@@ -1,16 +1,19 @@
 //! What the errors of communicators say, each provoked by ranks of their own.
 //!
 //! # Safety
-//! Forks; the children use the communicator only.
+//! Forks; the children use the communicator only. One of them handles SIGINT.
 #![allow(unsafe_code, missing_docs)]
 
 mod support;
 
 use comm_context::abi::DeviceAddr;
-use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec, Membership};
+use comm_context::comm::{AllocationId, CommError, Communicator, DomainSpec, Membership, Phase};
 use comm_sim::SimComm;
 use fault_points::{Action, Plan};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, sigaction};
+use rendezvous::{Group, Tag};
 use serial_test::serial;
+use std::sync::atomic::{AtomicBool, Ordering};
 use support::{Entry, Texts, far, in_processes, millis, rendezvous_path, secs};
 
 /// The calls of one rank that is alone in its group.
@@ -153,4 +156,82 @@ fn what_a_rank_learns_about_its_system() {
             "{errno}: {said}"
         );
     }
+}
+
+/// Rank 1 is of another program, which sends what no communicator of this build sends.
+// CS-2
+#[test]
+#[serial]
+fn f29_what_a_peer_sends_that_makes_no_sense() {
+    let far_away = [u64::MAX - 4095, 4096].map(u64::to_le_bytes).concat();
+    for (message, expected) in [
+        (&[1, 2, 3][..], "it sent a malformed message (all ranks must run the same build)"),
+        (
+            &far_away,
+            "it reported a window at 0xfffffffffffff000, outside its own memory (all ranks must run the same build)",
+        ),
+    ] {
+        let (_folder, path) = rendezvous_path();
+        let said = Texts::new(1, 4096);
+        in_processes(2, Entry::Path(&path), |rank| {
+            let me = Membership::new(rank, 2).map_err(|error| error.to_string())?;
+            if rank == 1 {
+                let group =
+                    Group::rendezvous(&path, me, 1 << 30, secs(60)).map_err(|error| error.to_string())?;
+                let step = group.step(Phase::AllocWindows, secs(60)).map_err(|error| error.to_string())?;
+                let sent =
+                    group.exchange_results(&step, Tag { kind: 1, id: 0 }, &[0, 1], Ok(message.to_vec()));
+                return sent.map(drop).map_err(|error| error.to_string());
+            }
+            let comm = SimComm::rendezvous(&path, me, secs(60)).map_err(|error| error.to_string())?;
+            said.write(0, &comm.alloc_windows(4096, secs(60)).map(drop).unwrap_err().to_string());
+            Ok(())
+        });
+        assert_eq!(
+            said.read(0),
+            format!(
+                "rank 1 failed in alloc_windows: {expected}; the operation is undone on every member, so fix that and call again"
+            )
+        );
+    }
+}
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn interrupt(_: i32) {
+    // Relaxed: nothing else is ordered by it.
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
+/// Ctrl-C in rank 0, whose program handles it.
+#[test]
+#[serial]
+fn a_rank_that_is_interrupted_and_its_peer() {
+    let (_folder, path) = rendezvous_path();
+    let entry = Entry::Path(&path);
+    let said = Texts::new(2, 4096);
+    in_processes(2, entry, |rank| {
+        let comm = entry.open(rank, 2, secs(60)).map_err(|error| error.to_string())?;
+        if rank == 0 {
+            let handler = SigAction::new(SigHandler::Handler(interrupt), SaFlags::empty(), SigSet::empty());
+            // SAFETY: the handler stores one atomic.
+            unsafe { sigaction(Signal::SIGINT, &handler) }.unwrap();
+            // Relaxed: as above.
+            mailbox_atomics::interrupt_waits(|| INTERRUPTED.load(Ordering::Relaxed));
+            raise(Signal::SIGINT).unwrap();
+        }
+        // Rank 1 waits for what rank 0 does not begin.
+        let waited =
+            if rank == 0 { comm.alloc_windows(4096, secs(60)).map(drop) } else { comm.barrier(secs(60)) };
+        said.write(rank as usize, &waited.unwrap_err().to_string());
+        Ok(())
+    });
+    assert_eq!(
+        [0, 1].map(|rank| said.read(rank)),
+        [
+            "aborted in alloc_windows: this process was interrupted; start the whole group again",
+            "rank 0 left the group while this rank was in barrier: it gave up, because aborted in alloc_windows: this process was \
+             interrupted; start the whole group again; see the error of rank 0",
+        ]
+    );
 }

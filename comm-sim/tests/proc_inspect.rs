@@ -7,6 +7,8 @@ use comm_context::comm::{Communicator, Membership};
 use comm_sim::SimComm;
 use serial_test::serial;
 use shared_memory::Region;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 use support::{Entry, far, rendezvous_path, secs};
@@ -98,12 +100,38 @@ fn f44_the_memory_of_a_worker_can_be_inspected() {
     assert_eq!(inspect(&own).0, Some(1), "another version");
 }
 
+/// What a user sees who asks for a process of root.
+#[test]
+#[serial]
+fn f44_a_process_of_another_user_is_not_inspected() {
+    if !nix::unistd::geteuid().is_root() {
+        return println!("not run: only root can act as another user");
+    }
+    // Started from its descriptor: its folder may be closed to that user.
+    let program = std::fs::File::open(env!("CARGO_BIN_EXE_comm-inspect")).unwrap();
+    nix::fcntl::fcntl(&program, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty())).unwrap();
+    let me = std::process::id().to_string();
+    let mut stranger = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
+    let out = stranger.arg(&me).uid(54_324).output().unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    assert_eq!(
+        String::from_utf8_lossy(&out.stderr),
+        format!("process {me} belongs to another user; run this as that user\n")
+    );
+}
+
 #[test]
 #[serial]
 fn wrong_use_is_explained() {
+    let help = "\
+comm-inspect PATH   which ranks have come to the rendezvous at PATH, and which are missing
+comm-inspect PID    the groups that the process PID is a rank of: every rank, its phase, and since when;
+                    and its Workers, and the one that it is a child of: what every child does, and since when
+
+Write a path that looks like a number as ./123. Exit status: 0 found, 1 nothing found, 2 wrong use.";
     for (wrong, code, word) in [
-        ("", 2, "comm-inspect PATH"),
-        ("a b", 2, "comm-inspect PATH"),
+        ("", 2, help),
+        ("a b", 2, help),
         ("4294967294", 1, "there is no process 4294967294; give the pid of one that runs on this host"),
         ("/no/such/folder/x", 1, "the folder of the rendezvous path cannot be used"),
         ("/etc/passwd", 1, "a file"),

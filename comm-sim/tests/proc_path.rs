@@ -146,7 +146,12 @@ fn f18_a_name_that_another_user_holds_is_refused_and_a_connection_of_another_use
         assert_eq!(squatter.try_reap(), None);
         std::thread::sleep(Duration::from_millis(2));
     }
-    assert_refused(&path, &["held by a process of another user (uid 65534)"]);
+    assert_refused(
+        &path,
+        &[
+            ": the rendezvous name is held by a process of another user (uid 65534); choose a path in a folder of your own",
+        ],
+    );
 }
 
 #[test]
@@ -181,6 +186,10 @@ fn f16_a_thousand_communicators_at_one_path_leave_nothing() {
 #[serial]
 fn f83_simulated_ranks_on_several_hosts_are_refused_with_the_reason() {
     for path in ["tcp://127.0.0.1:29500", "tcp://[fd00::1]:1", "env://", "tcp://malformed"] {
-        assert_refused(Path::new(path), &["simulated ranks share memory", "file path", "Ascend backend"]);
+        let text = format!(
+            "{path:?} names ranks on several hosts, but simulated ranks share memory, which ends at the host; use a file path as \
+             rootinfo_path and start all ranks on one host, or use the Ascend backend"
+        );
+        assert_refused(Path::new(path), &[&text]);
     }
 }

@@ -5,6 +5,9 @@ use shared_memory::RegionError;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// What a rank says of a process that was asked to stop.
+pub(crate) const INTERRUPTED: &str = "this process was interrupted; start the whole group again";
+
 /// Why ranks cannot join at a path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RendezvousError {

@@ -16,7 +16,7 @@ use serial_test::serial;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
-use support::{EXTENT, all_fine, await_table, far, fork, join, names_death, path, rank, secs};
+use support::{EXTENT, all_fine, await_table, far, fork, join, names_death, path, rank, secs, socket_name};
 
 /// Expects a failure whose text holds all of `words`.
 fn says(result: Result<Group, CommError>, words: &[&str]) -> Result<(), String> {
@@ -51,7 +51,12 @@ fn f77_all_ranks_learn_at_once_that_the_folder_of_their_path_is_gone() {
         let (folder, path) = path();
         let path = &path;
         let what = if replaced { "another one is in its place" } else { "it was removed" };
-        let words = ["was replaced while ranks joined", what];
+        let words = [
+            ": the folder of the rendezvous path was replaced while ranks joined (",
+            what,
+            "), so that ranks which come now cannot find those that have joined; keep the folder until all ranks have joined, \
+             and start them again",
+        ];
         let leader = rank(move || says(join(path, 0, 3, secs(20)), &words));
         await_table(path, |table| table.contains("leader"));
         let joiner = rank(move || says(join(path, 1, 3, secs(20)), &words));
@@ -194,15 +199,6 @@ fn f55_a_rank_that_died_is_named_although_a_helper_keeps_its_sockets() {
         assert!(!end.has_passed());
         std::thread::sleep(Duration::from_millis(20));
     }
-}
-
-/// The name that the ranks at `path` use.
-fn socket_name(path: &Path) -> String {
-    let folder = nix::sys::stat::stat(path.parent().unwrap()).unwrap();
-    let name = path.file_name().unwrap().as_encoded_bytes();
-    let hash = shared_memory::fnv1a(shared_memory::FNV_OFFSET, name);
-    let uid = nix::unistd::geteuid();
-    format!("chipcomm/{uid}/{:x}.{:x}/{hash:016x}", folder.st_dev, folder.st_ino)
 }
 
 fn unix_socket() -> std::os::fd::OwnedFd {

@@ -13,13 +13,15 @@ use comm_context::abi::DType;
 use comm_context::comm::{Membership, Timeout};
 use deadline::Deadline;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
+use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader};
 use std::num::NonZeroUsize;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
-use support::{children_of, form_group, is_the_doubles, kernel, text, traces};
+use support::{children_of, form_group, is_text, is_the_doubles, kernel, says, text, traces};
 use worker_orch::{
     Access, Args, ChipConfig, ErrorCode, Failure, HostBuffer, Orchestrator, Program, Start, Task, TaskFn,
     Worker, serve_if_child,
@@ -43,6 +45,9 @@ const FUNCTIONS: &[(&str, TaskFn)] = &[
     ("where_is", where_is),
 ];
 
+/// A table with a mistake.
+const TWICE: &[(&str, TaskFn)] = &[("nothing", nothing), ("nothing", add)];
+
 const CASES: &[(&str, fn())] = &[
     ("chips_form_a_group_and_kernels_reach_each_others_windows", group_and_kernels),
     ("wo3_functions_run_in_the_order_of_what_they_touch", dependencies),
@@ -53,6 +58,8 @@ const CASES: &[(&str, fn())] = &[
     ("f02_a_killed_child_is_reported_and_the_worker_starts_again", killed),
     ("f01_a_chip_that_cannot_come_up_is_reported_with_its_phase", cannot_come_up),
     ("a_function_that_is_not_in_the_table_is_named", missing_name),
+    ("a_function_that_is_twice_in_the_table_is_named", twice_the_name),
+    ("a_system_that_is_out_of_processes_is_reported_as_such", out_of_processes),
     ("f04_a_child_has_only_what_it_needs", descriptors),
     ("f08_a_parent_full_of_busy_threads_brings_its_chips_up", busy_threads),
     ("a_worker_of_workers_is_forked_and_its_chips_are_not", levels),
@@ -79,10 +86,11 @@ fn main() -> ExitCode {
         "taken" if is_child => take_all_room(),
         _ => {}
     }
-    serve_if_child(FUNCTIONS);
+    serve_if_child(if role == "twice" { TWICE } else { FUNCTIONS });
     match role.as_str() {
         "" => run_cases(),
         "doomed" => be_doomed(),
+        "twice" => run_and_print(),
         _ => start_and_print(),
     }
 }
@@ -407,13 +415,51 @@ fn missing_name() {
     let unknown = worker.register_function("unknown", add);
     worker.init().unwrap();
     for _ in 0..2 {
-        let reported =
-            text(&worker.run(|orch| orch.submit_next_level(unknown, &Args::new(), 0)).unwrap_err());
-        assert!(
-            reported.contains("`unknown` is not in the table") && reported.contains("serve_if_child"),
-            "{reported}"
+        says(
+            worker.run(|orch| orch.submit_next_level(unknown, &Args::new(), 0)),
+            "…invalid argument: `unknown` is not in the table that main passes to serve_if_child; add \
+             `(\"unknown\", its function)` to it",
         );
     }
+}
+
+/// What a program with such a table does: it runs a task, and prints how that went.
+fn run_and_print() -> ExitCode {
+    let mut worker = plain(1);
+    let program = worker.register_function("nothing", nothing);
+    worker.init().unwrap();
+    match worker.run(|orch| orch.submit_next_level(program, &Args::new(), 0)) {
+        Ok(_) => println!("it ran"),
+        Err(failure) => println!("{failure}"),
+    }
+    ExitCode::from(9)
+}
+
+fn twice_the_name() {
+    let reported = run_as("twice");
+    assert!(
+        reported.contains(
+            "`nothing` is twice in the table that main passes to serve_if_child; name each function once"
+        ),
+        "{reported}"
+    );
+}
+
+/// As another user, who may have no more processes than it has: root may have as many as it likes.
+fn out_of_processes() {
+    if !nix::unistd::geteuid().is_root() {
+        return println!("not run: needs root, to be a user without other processes");
+    }
+    let mut crowded = Command::new("/proc/self/exe");
+    let played = crowded.env(ROLE, "crowded").uid(54_322).output().unwrap();
+    let reported = String::from_utf8(played.stdout).unwrap();
+    assert!(
+        reported.contains(
+            "in init: system error: chip 0 could not be started: posix_spawn of /proc/self/exe: Resource temporarily \
+             unavailable (os error 11); too many processes: raise `ulimit -u`, or pids.max of the container"
+        ),
+        "{reported}"
+    );
 }
 
 fn descriptors() {
@@ -518,6 +564,9 @@ fn start_and_print() -> ExitCode {
     let limit = if std::env::var(ROLE).unwrap() == "idles" { 400 } else { 60_000 };
     let limit = Timeout::new(Duration::from_millis(limit)).unwrap();
     let mut worker = builder(2).init_within(limit).build().unwrap();
+    if std::env::var(ROLE).unwrap() == "crowded" {
+        setrlimit(Resource::RLIMIT_NPROC, 1, 1).unwrap();
+    }
     match worker.init() {
         Ok(()) => println!("it came up"),
         Err(failure) => println!("{failure}"),
@@ -540,9 +589,11 @@ fn forgets() {
     // The program and, at most, the two children; these refuse to start any of their own.
     assert!((2..=3).contains(&reported.matches("program started").count()), "{reported}");
     assert!(reported.contains("is a child of a Worker and cannot start its own"), "{reported}");
-    assert!(
-        reported.contains("exited with code 9) in phase not started; with Start::Exec, call"),
-        "{reported}"
+    let refused = reported.lines().find(|line| line.contains("bootstrap failed"));
+    is_text(
+        refused.unwrap_or_else(|| panic!("{reported}")),
+        "in init: …: chip … bootstrap failed: its process … died (exited with code 9) in phase not started; with Start::Exec, call \
+         `worker_orch::serve_if_child(&[…])` first thing in main, before anything else",
     );
 }
 

@@ -5,7 +5,7 @@ mod support;
 
 use serial_test::serial;
 use std::time::{Duration, Instant};
-use support::{builder, grouped, kernel, plain, secs, text};
+use support::{builder, grouped, kernel, plain, says, secs, text};
 use worker_orch::{Access, Args, DType, ErrorCode, Failure, Run, RunState, Task, TaskState, Timeout, Worker};
 
 fn add_one(task: &mut Task<'_>) -> Result<(), Failure> {
@@ -138,10 +138,11 @@ fn f84_a_failed_run_takes_those_behind_it_with_it_and_the_next_begins_clean() {
         let failure = failing.wait(&mut worker, secs(60)).unwrap_err();
         assert!(text(&failure).contains("`fails` failed on chip 0"), "{failure}");
         assert!(text(&failure).contains("on purpose"), "{failure}");
-        let followed = other.wait(&mut worker, secs(60)).unwrap_err();
-        assert_eq!(followed.code, ErrorCode::Aborted);
-        assert!(text(&followed).contains("submitted before this one"), "{followed}");
-        assert!(text(&followed).contains("on purpose"), "the cause: {followed}");
+        says(
+            other.wait(&mut worker, secs(60)),
+            "in run: aborted: a run that was submitted before this one, and was in flight with it, failed or was cancelled, so \
+             this one was cancelled; some of its tasks may have run. Submit it again\n  caused by: …on purpose",
+        );
         done(&early, &mut worker);
         assert_eq!(behind.to_vec(), [0.0], "nothing of a run behind a failed one began");
         // WO-4
@@ -176,11 +177,10 @@ fn f84_a_failure_that_nobody_waited_for_is_told_by_the_next_call_once() {
                 .map(drop),
             _ => worker.chip_alloc(0, 64).map(drop),
         };
-        let refused = submit(&mut worker).unwrap_err();
-        assert_eq!(refused.code, ErrorCode::Aborted, "{call}");
-        assert!(
-            text(&refused).contains("on purpose") && text(&refused).contains("make this call again"),
-            "{refused}"
+        says(
+            submit(&mut worker),
+            "…aborted: a run that was submitted before failed, and this call came before anybody had waited for it; nothing was \
+             done. Look at what that run was to do, then make this call again\n  caused by: …on purpose",
         );
         submit(&mut worker).unwrap();
     }
@@ -239,7 +239,7 @@ fn a_cancelled_run_does_not_begin_those_in_front_end_well_and_those_behind_follo
     done(&front, &mut worker);
     let cancelled = run.wait(&mut worker, secs(60)).unwrap_err();
     assert_eq!(cancelled.code, ErrorCode::Aborted);
-    assert!(text(&cancelled).contains("cancelled by its caller"), "{cancelled}");
+    assert!(text(&cancelled).contains("the run was cancelled by its caller"), "{cancelled}");
     assert_eq!(behind.wait(&mut worker, secs(60)).unwrap_err().code, ErrorCode::Aborted);
     assert_eq!(x.to_vec(), [0.0]);
     // What is over stays what it is.

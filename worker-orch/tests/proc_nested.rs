@@ -44,7 +44,7 @@ fn programs_are_registered_with_a_nested_worker_after_it_was_added_and_its_orche
     form_group(bottom, 2, 16);
     let add = bottom.register_function("add_rank", add_rank);
     let pass = top.register_orchestration("pass", pass);
-    assert!(text(&top.nested(1).unwrap_err()).contains("no Worker 1 under this one; it has 1"));
+    assert!(text(&top.nested(1).unwrap_err()).contains("there is no Worker 1 under this one; it has 1"));
     let out = [top.host_buffer::<f32>(1).unwrap(), top.host_buffer::<f32>(1).unwrap()];
     top.init().unwrap();
     assert_eq!(top.nested(0).unwrap_err().code, ErrorCode::Invalid);

@@ -6,7 +6,7 @@ mod support;
 use comm_context::abi::{DType, DeviceAddr};
 use serial_test::serial;
 use std::time::Duration;
-use support::{builder, grouped, kernel, plain, platform, secs, text, traces};
+use support::{builder, grouped, kernel, plain, platform, says, secs, text, traces};
 use worker_orch::{Access, Args, ErrorCode, Failure, Orchestrator, Platform, Task, Worker, flat_tensor};
 
 fn nothing(_: &mut Task<'_>) -> Result<(), Failure> {
@@ -174,9 +174,12 @@ fn functions_registered_after_init_are_refused_unless_the_children_have_them() {
     let x = worker.host_buffer::<f32>(1).unwrap();
     let args = Args::new().tensor(&x.tensor(), Access::InOut).scalar(3);
     for _ in 0..2 {
-        let reported = text(&worker.run(|orch| orch.submit_next_level(late, &args, 0)).unwrap_err());
-        assert!(reported.contains("`copy`") && reported.contains("register it before init"), "{reported}");
-        assert!(reported.contains("in submit") && reported.contains("close the Worker"), "{reported}");
+        says(
+            worker.run(|orch| orch.submit_next_level(late, &args, 0)),
+            "in submit: invalid argument: `copy` was registered after init, and the processes forked then do not have it; \
+             register it before init, or close the Worker and initialise it again (functions passed to serve_if_child can be \
+             registered at any time)",
+        );
         assert!(worker.run(|orch| orch.submit_sub(late, &args)).is_err());
         worker.run(|orch| orch.submit_next_level(again, &args, 0)).unwrap();
     }

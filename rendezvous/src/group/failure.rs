@@ -1,7 +1,7 @@
 //! What breaks a group, how the cause is found, and how a rank leaves.
 
 use super::Group;
-use crate::error::RendezvousError;
+use crate::error::{INTERRUPTED, RendezvousError};
 use crate::hosts::Event;
 use comm_context::comm::{CommError, Phase};
 use deadline::Death;
@@ -90,13 +90,13 @@ impl Group {
             }
             (None, WaitError::Aborted { .. }) => {
                 let halted = self.memory.halt_word().raised().is_some();
-                let reason =
+                let what =
                     if halted { "the parent process stopped the run" } else { "a task of the run failed" };
-                CommError::Aborted { phase, reason: reason.to_owned() }
+                let reason =
+                    format!("{what}; the first error of the run says why, this one only follows from it");
+                CommError::Aborted { phase, reason }
             }
-            (None, WaitError::Interrupted) => {
-                CommError::Aborted { phase, reason: "this process was interrupted".to_owned() }
-            }
+            (None, WaitError::Interrupted) => CommError::Aborted { phase, reason: INTERRUPTED.to_owned() },
             (None, WaitError::PeerDied(death)) if self.memory.has_left(death.peer) => {
                 match self.first_dead() {
                     Some(cause) => self.died(cause, phase),

@@ -156,3 +156,56 @@ pub(super) fn departure(rank: u32, pid: u32, how: Lost) -> comm_context::comm::C
         phase,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::wire::Host;
+    use super::*;
+
+    /// What rank 0 of two says to a process that knows the token and wants to join like this.
+    fn refusal_of(join: Join) -> String {
+        let token = Token::of_test("0123456789abcdef");
+        let own = Member { pid: 70, host: Host { id: [0; 16], name: "first".to_owned() } };
+        let mut roll = Roll::new(Membership::new(0, 2).unwrap(), 4096, &token, own);
+        let (hello, challenge) = ([1; 32], [2; 32]);
+        let bytes = join.bytes();
+        let proof =
+            Transcript { token: &token, leader: &hello, joiner: &challenge, join: &bytes }.joiner_proof();
+        match roll.admit(&hello, &challenge, join, &proof, "192.0.2.1:5") {
+            Admission::Disagreement { reason, .. } => reason,
+            _ => "no disagreement".to_owned(),
+        }
+    }
+
+    #[test]
+    fn rv_9_a_rank_on_another_host_that_no_group_can_be_made_with_is_named() {
+        let host = Host { id: [1; 16], name: "second".to_owned() };
+        let good = Join { hash: layout_hash(), rank: 1, nranks: 2, extent: 4096, pid: 71, host };
+        assert_eq!(refusal_of(good.clone()), "no disagreement");
+        for (join, text) in [
+            (
+                Join { hash: layout_hash() ^ 1, ..good.clone() },
+                "rank 1 (pid 71 on second) runs another build than rank 0; use one build for all ranks",
+            ),
+            (
+                Join { nranks: 3, ..good.clone() },
+                "rank 1 (pid 71 on second) says 3 ranks, rank 0 says 2; give all ranks the same size",
+            ),
+            (
+                Join { extent: 8192, ..good.clone() },
+                "rank 1 (pid 71 on second) owns 8192 bytes of the group's memory, rank 0 4096; use one build for all ranks",
+            ),
+            (
+                Join { rank: 2, ..good.clone() },
+                "rank 2 (pid 71 on second) is out of range for 2 ranks; count them from 0",
+            ),
+            (
+                Join { rank: 0, ..good },
+                "rank 0 (pid 71 on second) joined, but rank 0 has joined already (pid 70 on first); give each process a rank of \
+                 its own",
+            ),
+        ] {
+            assert_eq!(refusal_of(join), text);
+        }
+    }
+}

@@ -137,6 +137,17 @@ mod tests {
             set_mode(mode);
             assert_eq!(read(&path).unwrap().bytes(), b"0123456789abcdef");
         }
+        if nix::unistd::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+            let error = read(&path).unwrap_err().to_string();
+            assert!(
+                error.contains("/token belongs to uid 65534, and this process is uid 0; set "),
+                "{error}"
+            );
+            std::os::unix::fs::chown(&path, Some(0), None).unwrap();
+        } else {
+            println!("not run: only root can make a file of another owner");
+        }
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert!(read(&link).is_err());

@@ -14,7 +14,7 @@ mod leader;
 mod socket;
 mod wire;
 
-use crate::error::RendezvousError;
+use crate::error::{INTERRUPTED, RendezvousError};
 use crate::group::{Group, deadline};
 use crate::hosts::{self, HostAddress};
 use crate::memory::layout::Layout;
@@ -137,7 +137,7 @@ impl Attempt<'_> {
         if !mailbox_atomics::is_interrupted() {
             return Ok(());
         }
-        Err(CommError::Aborted { phase: Phase::Init, reason: "this process was interrupted".to_owned() })
+        Err(CommError::Aborted { phase: Phase::Init, reason: INTERRUPTED.to_owned() })
     }
 
     /// The process that holds the name and does not answer, in the place of a leader's table.

@@ -328,3 +328,28 @@ impl Memory {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rv_9_memory_of_another_build_is_refused() {
+        let layout = Layout::new(2, 0).unwrap();
+        let memory = Memory::create(layout).unwrap();
+        let attach = |nonce| {
+            let fds = memory.region.fds().map(|fd| fd.try_clone_to_owned().unwrap()).collect();
+            Memory::attach(fds, layout, nonce, None).map(drop)
+        };
+        let nonce = memory.header().nonce.load();
+        attach(nonce).unwrap();
+        let refused = attach(nonce ^ 1).unwrap_err().to_string();
+        let parts = [
+            "ranks disagree on the layout of the group's memory (all ranks must run the same build): this one has (",
+            "), rank 0 has (",
+            "); pass the same on every rank",
+        ];
+        let in_order = parts.iter().try_fold(&*refused, |rest, part| Some(rest.split_once(part)?.1));
+        assert_eq!(in_order, Some(""), "{refused}");
+    }
+}

@@ -72,3 +72,12 @@ pub fn await_table(path: &Path, wanted: impl Fn(&str) -> bool) {
         std::thread::sleep(Duration::from_millis(2));
     }
 }
+
+/// The name that the ranks at `path` use.
+pub fn socket_name(path: &Path) -> String {
+    let folder = nix::sys::stat::stat(path.parent().unwrap()).unwrap();
+    let name = path.file_name().unwrap().as_encoded_bytes();
+    let hash = shared_memory::fnv1a(shared_memory::FNV_OFFSET, name);
+    let uid = nix::unistd::geteuid();
+    format!("chipcomm/{uid}/{:x}.{:x}/{hash:016x}", folder.st_dev, folder.st_ino)
+}

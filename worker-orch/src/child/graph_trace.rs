@@ -38,7 +38,10 @@ impl GraphTrace {
             return Ok(());
         }
         self.write_file().map_err(|error| {
-            let text = format!("the trace could not be written: {}: {error}", self.part.path.display());
+            let text = format!(
+                "the trace could not be written: {}: {error}; see that its folder exists and has room",
+                self.part.path.display()
+            );
             Failure::new(ErrorCode::System, text).in_phase("close")
         })
     }

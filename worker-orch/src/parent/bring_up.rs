@@ -248,3 +248,19 @@ fn contexts(
     });
     checked.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f29_a_chip_that_reports_something_else_than_was_asked_for_is_named() {
+        let report = Success { window_base: 4096, window_size: 4096, ..Success::default() };
+        let refused = contexts(&[ChipConfig::new(0)], &[report], &["chip 0".to_owned()], None).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "in init: protocol error: chip 0 bootstrap failed: the window or buffers that it reported are not those of its \
+             configuration; run one build in all processes"
+        );
+    }
+}

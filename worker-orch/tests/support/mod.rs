@@ -4,6 +4,7 @@
 
 use comm_context::abi::DType;
 use comm_context::comm::{Membership, Timeout};
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -126,4 +127,22 @@ pub(crate) fn children_of(parent: u32) -> Vec<u32> {
 /// The whole text of a failure, with its causes.
 pub(crate) fn text(failure: &Failure) -> String {
     failure.to_string()
+}
+
+/// The whole text of the failure is this, where `…` stands for anything.
+#[track_caller]
+pub(crate) fn says<T: Debug>(result: Result<T, Failure>, expected: &str) {
+    is_text(&text(&result.expect_err("it must fail")), expected);
+}
+
+/// The same of a text.
+#[track_caller]
+pub(crate) fn is_text(told: &str, expected: &str) {
+    let mut rest = told;
+    for (at, part) in expected.split('…').enumerate() {
+        let found = if at == 0 { rest.starts_with(part).then_some(0) } else { rest.find(part) };
+        let found = found.unwrap_or_else(|| panic!("expected: {expected}\n    told: {told}"));
+        rest = &rest[found + part.len()..];
+    }
+    assert!(rest.is_empty() || expected.ends_with('…'), "expected: {expected}\n    told: {told}");
 }

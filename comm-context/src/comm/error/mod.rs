@@ -90,10 +90,7 @@ pub enum CommError {
     },
 
     /// A peer left the group in order while this rank still needed it.
-    #[error(
-        "rank {rank} left the group while this rank was in {phase}: {reason}; \
-         let every rank make the same collective calls before any of them destroys its communicator"
-    )]
+    #[error("rank {rank} left the group while this rank was in {phase}: {reason}; {}", LeftAdvice(.rank, .reason))]
     PeerLeft {
         /// The peer.
         rank: u32,
@@ -119,13 +116,11 @@ pub enum CommError {
     },
 
     /// The run was aborted from outside.
-    #[error(
-        "aborted in {phase}: {reason}; the first error of the run says why, this one only follows from it"
-    )]
+    #[error("aborted in {phase}: {reason}")]
     Aborted {
         /// What this rank was doing.
         phase: Phase,
-        /// The reason that was given.
+        /// The reason that was given, and what to look at where this error only follows from another.
         reason: String,
     },
 
@@ -291,6 +286,21 @@ impl fmt::Display for TimedOutText<'_> {
             write!(f, "\n{}", table.trim_end())?;
         }
         Ok(())
+    }
+}
+
+/// What to do about a rank that left with this reason.
+struct LeftAdvice<'a>(&'a u32, &'a str);
+
+impl fmt::Display for LeftAdvice<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.1 {
+            "it destroyed its communicator" | "it dropped its communicator without destroying it" => f.write_str(
+                "let every rank make the same collective calls before any of them destroys its communicator",
+            ),
+            // It has an error of its own.
+            _ => write!(f, "see the error of rank {}", self.0),
+        }
     }
 }
 

@@ -286,7 +286,10 @@ impl Orchestrator<'_> {
                     (context, base, size)
                 }
                 _ => {
-                    let text = format!("chip {chip} reported an impossible window for domain `{name}`");
+                    let text = format!(
+                        "chip {chip} reported an impossible window for domain `{name}`; it runs another build, or \
+                         something overwrote its memory"
+                    );
                     return Err(Failure::new(ErrorCode::Protocol, text).in_phase("allocate_domain"));
                 }
             };

@@ -131,7 +131,10 @@ impl<'a> Memories<'a> {
                 let addr = answer.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
                 let addr = addr.filter(|addr| window_fits(*addr, bytes as u64, bytes, None));
                 let addr = addr.ok_or_else(|| {
-                    let text = format!("chip {chip} reported an impossible address");
+                    let text = format!(
+                        "chip {chip} reported an impossible address; it runs another build, or something overwrote its \
+                         memory"
+                    );
                     Failure::new(ErrorCode::Protocol, text).in_phase(call.name)
                 })?;
                 (addr, self.allocations.enter_on_device(chip, addr, bytes), None)

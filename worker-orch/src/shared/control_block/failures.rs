@@ -69,7 +69,10 @@ impl ControlBlock {
     /// The failure that `child` recorded last.
     pub(crate) fn failure(&self, child: usize) -> Failure {
         Failure::decode(&self.read_failure(child)).unwrap_or_else(|error| {
-            Failure::new(ErrorCode::Protocol, format!("its failure could not be read: {error}"))
+            let text = format!(
+                "its failure could not be read: {error}; it runs another build, or something overwrote its memory"
+            );
+            Failure::new(ErrorCode::Protocol, text)
         })
     }
 

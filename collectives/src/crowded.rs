@@ -99,6 +99,15 @@ impl<'c> Engine<'c> {
         false
     }
 
+    /// Whether ranks share cores. Counts a look at what is not over yet as a wait.
+    pub(crate) fn is_crowded(&mut self) -> bool {
+        let is_crowded = !self.setting.core_per_rank;
+        if is_crowded && self.mover.is_due() {
+            self.leave_full_core();
+        }
+        is_crowded
+    }
+
     /// Moves this thread if another core has fewer ranks.
     #[cold]
     fn leave_full_core(&mut self) {

@@ -74,8 +74,30 @@ pub(crate) struct Blocked<'c> {
     pub(crate) tag: NonZeroU32,
     pub(crate) at_least: u64,
     pub(crate) rank: usize,
-    /// The number of the call, if the peer must make the same.
-    pub(crate) call: Option<u64>,
+    pub(crate) why: Why,
+}
+
+/// What the word belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Why {
+    /// A step of the call with this number, which the peer must make too.
+    Step(u64),
+    /// That the peer has read what the call with this number is about to write over. It may be calls behind.
+    Credit(u64),
+    /// Room for the next piece of a message to the peer.
+    Room,
+    /// The next piece of a message from the peer.
+    Message,
+}
+
+impl Why {
+    /// The number of the call, if the peer must make the same to go on.
+    fn shared_call(self) -> Option<u64> {
+        match self {
+            Self::Step(number) => Some(number),
+            Self::Credit(_) | Self::Room | Self::Message => None,
+        }
+    }
 }
 
 impl Blocked<'_> {
@@ -381,10 +403,10 @@ impl<'c> Engine<'c> {
         waited: Result<Ended<'_>, CommError>,
     ) -> Result<(), CollError> {
         match waited {
-            Ok(Ended::Differs(on)) => Err(self.mismatch(on.rank, on.call.unwrap_or(self.call))),
-            Ok(Ended::GaveUp(on)) => Err(self.peer_gave_up(on.rank, on.call)),
+            Ok(Ended::Differs(on)) => Err(self.mismatch(on.rank, on.why.shared_call().unwrap_or(self.call))),
+            Ok(Ended::GaveUp(on)) => Err(self.peer_gave_up(&on)),
             Ok(Ended::Over | Ended::Interrupted) => Ok(()),
-            Err(cause) => Err(CollError::Wait { call: self.describe(blocked.call), cause }),
+            Err(cause) => Err(CollError::Wait { call: self.describe_wait(blocked), cause }),
         }
     }
 
@@ -413,7 +435,7 @@ impl<'c> Engine<'c> {
         Awaited {
             blocked: *blocked,
             gave_up: self.progress.gave_up(blocked.rank),
-            records: blocked.call.map(records),
+            records: blocked.why.shared_call().map(records),
         }
     }
 
@@ -451,7 +473,7 @@ impl<'c> Engine<'c> {
             }
             Observed::NotYet => {
                 let (word, tag) = self.progress.step_word(rank, step);
-                Ok(Some(Blocked { word, tag, at_least: step, rank, call: Some(number) }))
+                Ok(Some(Blocked { word, tag, at_least: step, rank, why: Why::Step(number) }))
             }
             Observed::Here { .. } | Observed::Ahead => Err(self.mismatch(rank, number)),
         }
@@ -482,7 +504,8 @@ impl<'c> Engine<'c> {
                 Credit::OtherCall => return Err(self.mismatch(rank, number)),
                 Credit::Missing => {
                     let (word, tag) = self.progress.credit_word(rank, used);
-                    return Ok(Some(Blocked { word, tag, at_least: used.step, rank, call: None }));
+                    let why = Why::Credit(number);
+                    return Ok(Some(Blocked { word, tag, at_least: used.step, rank, why }));
                 }
             }
         }
@@ -490,13 +513,19 @@ impl<'c> Engine<'c> {
     }
 
     /// The call with that number, in words.
-    pub(crate) fn describe(&self, number: Option<u64>) -> CallText {
-        let words = number.and_then(|number| self.records[self.me].read(number));
-        let text = words.map_or("a message".to_owned(), |words| CallText::of(&words).to_string());
-        CallText::plain(match number {
-            Some(number) => format!("{text}, call {} of rank {}", in_generation(number), self.me),
-            None => format!("{text} of rank {}", self.me),
-        })
+    pub(crate) fn describe(&self, number: u64) -> CallText {
+        let words = self.records[self.me].read(number);
+        let text = words.map_or("a call".to_owned(), |words| CallText::of(&words).to_string());
+        CallText::plain(format!("{text}, call {} of rank {}", in_generation(number), self.me))
+    }
+
+    /// The call or the message that waits, in words.
+    fn describe_wait(&self, blocked: &Blocked<'_>) -> CallText {
+        match blocked.why {
+            Why::Step(number) | Why::Credit(number) => self.describe(number),
+            Why::Room => self.describe_message(blocked.rank, true),
+            Why::Message => self.describe_message(blocked.rank, false),
+        }
     }
 
     /// Rank `rank` made another call than this one, in call `number` at the latest.
@@ -520,11 +549,12 @@ impl<'c> Engine<'c> {
 
     /// Rank `rank` has given up: its own error, where it left one that concerns all, or what the communicator knows.
     #[cold]
-    pub(crate) fn peer_gave_up(&self, rank: usize, number: Option<u64>) -> CollError {
+    fn peer_gave_up(&self, blocked: &Blocked<'_>) -> CollError {
+        let rank = blocked.rank;
         if let Some(error) = Fault::read(&self.memory, rank) {
             return error;
         }
-        let call = self.describe(number);
+        let call = self.describe_wait(blocked);
         match self.host.check_ranks(&[self.members[rank]], monotonic_ns(), self.within) {
             Err(cause) => CollError::Wait { call, cause },
             Ok(()) => CollError::PeerGaveUp { rank, call },

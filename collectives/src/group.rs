@@ -436,7 +436,17 @@ impl<'c> Collectives<'c> {
         if let Some(device) = self.device() {
             return device?.test(ticket);
         }
-        self.enter()?.test(ticket)
+        let (is_over, is_crowded) = {
+            let mut engine = self.enter()?;
+            let is_over = engine.test(ticket)?;
+            (is_over, !is_over && engine.is_crowded())
+        };
+        if is_crowded {
+            // A caller that does nothing but ask keeps the core from the ranks that it asks after: each of them would cost a time slice.
+            // Not inside, where the progress thread would wait for it.
+            std::thread::yield_now();
+        }
+        Ok(is_over)
     }
 
     pub(crate) fn finish(&self, ticket: Ticket) -> Result<(), CollError> {

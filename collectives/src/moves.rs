@@ -365,7 +365,7 @@ impl Call {
     #[cold]
     pub(crate) fn malformed(&self, engine: &Engine<'_>, rank: usize) -> CollError {
         let what = "a place outside its pool";
-        CollError::Malformed { rank, call: engine.describe(Some(self.number)), what }
+        CollError::Malformed { rank, call: engine.describe(self.number), what }
     }
 
     /// Takes a piece that was staged whole.

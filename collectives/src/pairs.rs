@@ -8,7 +8,7 @@
 #![allow(unsafe_code)]
 
 use crate::element::DType;
-use crate::engine::{Blocked, Engine};
+use crate::engine::{Blocked, Engine, Why};
 use crate::error::CollError;
 use crate::memory::Memory;
 use crate::request::CallText;
@@ -169,7 +169,7 @@ impl<'c> Engine<'c> {
                     if transfers.iter().any(waiting) {
                         let (word, tag) = self.pairs.receivers[peer].word();
                         let at_least = self.pairs.receivers[peer].next_number();
-                        blocked.push(Blocked { word, tag, at_least, rank: peer, call: None });
+                        blocked.push(Blocked { word, tag, at_least, rank: peer, why: Why::Message });
                     }
                 }
                 _ => {}
@@ -187,7 +187,7 @@ impl<'c> Engine<'c> {
             let Some(slot) = self.pairs.senders[to].free_slot() else {
                 let (word, tag) = self.pairs.senders[to].word();
                 let at_least = self.pairs.senders[to].next_number() - PAIR_SLOTS as u64;
-                return Some(Blocked { word, tag, at_least, rank: to, call: None });
+                return Some(Blocked { word, tag, at_least, rank: to, why: Why::Room });
             };
             let mut words = [0; PAIR_PAYLOAD_WORDS];
             words[..2].copy_from_slice(&head.encode());
@@ -320,6 +320,28 @@ impl<'c> Engine<'c> {
             moved = true;
         }
         Ok(moved)
+    }
+
+    /// The message to or from `peer` that waits first, in words, with what came from there and nobody has asked for.
+    pub(crate) fn describe_message(&self, peer: usize, is_sent: bool) -> CallText {
+        let waits = |one: &&Transfer| {
+            one.peer == peer && !one.done && matches!(one.direction, Direction::Send(_)) == is_sent
+        };
+        let first = self.queue.transfers.iter().map(|(_, transfer)| transfer).find(waits);
+        let what = first.map_or("a message".to_owned(), |first| first.head().text().to_string());
+        if is_sent {
+            return CallText::plain(format!("send of {what} to rank {peer}, on rank {}", self.me));
+        }
+        let kept: Vec<String> =
+            self.pairs.incoming[peer].kept.iter().map(|message| message.head.text().to_string()).collect();
+        let came = match kept.as_slice() {
+            [] => String::new(),
+            [first] => format!(" (what came has another tag: {first})"),
+            [first, .., last] => {
+                format!(" (what came has other tags: {} messages from {first} to {last})", kept.len())
+            }
+        };
+        CallText::plain(format!("recv of {what} from rank {peer}, on rank {}{came}", self.me))
     }
 
     fn compare(&self, from: usize, sent: Head, expected: Head) -> Result<(), CollError> {

@@ -9,9 +9,10 @@ mod support;
 
 use child_process::Child;
 use collectives::{Collectives, DType, Kind, Op, Options, Passing, Plan, Request, Shared, Table};
-use comm_context::comm::Communicator;
+use comm_context::comm::{Communicator, Timeout};
 use deadline::HowDied;
 use std::fmt::Debug;
+use std::time::Duration;
 use support::{in_comms, in_groups, options};
 
 /// The whole text of an error is this, where `…` stands for anything.
@@ -200,4 +201,49 @@ fn a_forked_copy_of_a_rank() {
         let ended = child.map_err(|error| error.to_string())?.reap(support::far());
         (ended == Some(HowDied::Exited(0))).then_some(()).ok_or(format!("{ended:?}"))
     });
+}
+
+/// At the deadline it is said which call or message did not go on, also where a call waits until peers have read.
+// CO-4
+#[test]
+fn what_waits_is_named_at_the_deadline() {
+    type Act = fn(&Collectives<'_>) -> Result<(), String>;
+    let error = |error: collectives::CollError| error.to_string();
+    let [nothing, sends, sends_tag_3]: [Act; 3] = [
+        |_| Ok(()),
+        |group| {
+            let expected =
+                "send of f32 × 1000000 with tag 1 to rank 1, on rank 0: timed out in collective after …";
+            says(group.send(&vec![1.0_f32; 1_000_000], 1, 1), expected)
+        },
+        |group| group.send(&[1.0_f32; 10], 1, 3).map_err(|error| error.to_string()),
+    ];
+    let broadcasts: Act = |group| {
+        let expected = "broadcast f32 × 1000000 from 0, call 1 of rank 0: timed out in collective after …";
+        says(group.broadcast(&mut vec![1.0_f32; 1_000_000], 0), expected)
+    };
+    let receives: Act = |group| {
+        let expected = "recv of f32 × 10 with tag 4 from rank 0, on rank 1 (what came has another tag: f32 × 10 with \
+                        tag 3): timed out in collective after …; rank 0 had not arrived; …";
+        says(group.recv(&mut [0.0_f32; 10], 0, 4), expected)
+    };
+    let receives_later: Act = |group| {
+        let expected = "recv of f32 × 10 with tag 4 from rank 0, on rank 1 (what came has other tags: 2 messages from \
+                        f32 × 10 with tag 3 to f32 × 10 with tag 3): timed out in collective after …";
+        says(group.recv(&mut [0.0_f32; 10], 0, 4), expected)
+    };
+    let sends_twice: Act =
+        |group| (0..2).try_for_each(|_| group.send(&[1.0_f32; 10], 1, 3)).map_err(|error| error.to_string());
+    for (zero, one) in
+        [(sends, nothing), (broadcasts, nothing), (sends_tag_3, receives), (sends_twice, receives_later)]
+    {
+        in_comms(2, |comm| {
+            let within = Timeout::new(Duration::from_millis(300)).map_err(|error| error.to_string())?;
+            let group = Collectives::new(comm, options().timeout(within)).map_err(error)?;
+            let done = if comm.rank() == 0 { zero(&group) } else { one(&group) };
+            // The other rank stays until this one has seen its deadline.
+            std::thread::sleep(Duration::from_millis(1200));
+            done
+        });
+    }
 }

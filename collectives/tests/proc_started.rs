@@ -5,6 +5,8 @@ mod support;
 
 use collectives::{CollError, Collectives, Op, Options};
 use comm_context::comm::Communicator;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 use support::{Texts, elements, in_comms, in_groups, options, reduced, same_bits, secs};
 
@@ -353,6 +355,38 @@ fn a_rank_learns_who_gave_up_also_when_it_waits_for_another() {
             }
         });
     }
+}
+
+/// Ranks on one core that do nothing but ask whether a call is over give the core to those that it waits for. Ranks that kept it would
+/// ask ten thousand times in a time slice.
+// CO-1, F71
+#[test]
+fn ranks_that_share_a_core_and_only_ask_give_it_to_each_other() {
+    let on_one_core = || {
+        let allowed = sched_getaffinity(Pid::from_raw(0)).unwrap();
+        let first = (0..CpuSet::count()).find(|core| allowed.is_set(*core).unwrap()).unwrap();
+        let mut only = CpuSet::new();
+        only.set(first).unwrap();
+        // This thread; the ranks inherit it.
+        sched_setaffinity(Pid::from_raw(0), &only).unwrap();
+        in_groups(3, options(), |group| {
+            let mut asked = 0;
+            for count in [1, 1000].repeat(50) {
+                let mut values = vec![1_u32; count];
+                let over = group.scope(|calls| {
+                    let mut pending = calls.start_all_reduce(&mut values, Op::Sum)?;
+                    while !pending.test()? {
+                        asked += 1;
+                    }
+                    Ok(())
+                });
+                over.and_then(|inside| inside).map_err(text)?;
+                same_bits("sums", &values, &vec![3; count])?;
+            }
+            (asked < 100 * 100).then_some(()).ok_or(format!("asked {asked} times without success"))
+        });
+    };
+    std::thread::spawn(on_one_core).join().unwrap();
 }
 
 #[test]

@@ -11,7 +11,7 @@
 use super::code::{Instr, Place};
 use super::{Passing, Plan, Plans};
 use crate::element::{DType, Element, Op};
-use crate::engine::{Blocked, Clock, Engine};
+use crate::engine::{Blocked, Clock, Engine, Why};
 use crate::error::{BadArgument, CollError};
 use crate::group::Collectives;
 use crate::moves::UpTo64;
@@ -307,7 +307,7 @@ impl Engine<'_> {
             let found = self.progress.stamp(rank);
             if found.stamp < stamp {
                 let (word, tag) = self.progress.stamp_word(rank);
-                let blocked = Blocked { word, tag, at_least: stamp, rank, call: Some(under.number) };
+                let blocked = Blocked { word, tag, at_least: stamp, rank, why: Why::Step(under.number) };
                 self.wait(&blocked, &mut under.clock)?;
                 continue;
             }

@@ -369,6 +369,7 @@ pub(crate) fn system(call: &'static str) -> impl FnOnce(Errno) -> RegionError {
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
+    use crate::arena::PAGE;
     use crate::error::Limit;
     use std::sync::atomic::Ordering;
 
@@ -472,29 +473,30 @@ mod tests {
         assert_eq!(told.take(), [24_u64, 0]);
     }
 
-    const PARTS: Parts = Parts { head: 4096, first: 8192, part: 8192, stride: 16384, count: 2 };
+    /// Objects are mapped at multiples of the system's pages, whatever their size.
+    const PARTS: Parts = Parts { head: PAGE, first: 2 * PAGE, part: 2 * PAGE, stride: 4 * PAGE, count: 2 };
 
     #[test]
     fn a_region_of_several_objects_is_one_range_of_addresses() {
         let one = Region::create_sparse_parts("t", PARTS).unwrap();
-        assert_eq!((one.len(), one.fds().count()), (40960, 3));
-        one.reserve(8192..16384).unwrap();
+        assert_eq!((one.len(), one.fds().count()), (10 * PAGE, 3));
+        one.reserve(2 * PAGE..4 * PAGE).unwrap();
         one.write(0, b"head").unwrap();
-        one.write(16380, b"part").unwrap();
+        one.write(4 * PAGE - 4, b"part").unwrap();
         let fds = || one.fds().map(|fd| fd.try_clone_to_owned().unwrap()).collect::<Vec<_>>();
         let two = Region::attach_parts(fds(), "t", PARTS, None).unwrap();
         let mut copy = [0; 4];
-        for (at, bytes) in [(0, b"head"), (16380, b"part")] {
+        for (at, bytes) in [(0, b"head"), (4 * PAGE - 4, b"part")] {
             two.read(at, &mut copy).unwrap();
             assert_eq!(&copy, bytes);
         }
         // Over the end of an object, or between two.
-        for at in [4093, 4096, 16381, 16384, 20000, 40960] {
+        for at in [PAGE - 3, PAGE, 4 * PAGE - 3, 4 * PAGE, 5 * PAGE, 10 * PAGE] {
             assert!(matches!(one.write(at, b"none"), Err(RegionError::OutOfBounds { .. })), "{at}");
             assert!(one.reserve(at..at + 4).is_err() && one.guard(at..at + 4).is_err(), "{at}");
         }
-        one.release(8192..16384).unwrap();
-        two.read(16380, &mut copy).unwrap();
+        one.release(2 * PAGE..4 * PAGE).unwrap();
+        two.read(4 * PAGE - 4, &mut copy).unwrap();
         assert_eq!(copy, [0; 4]);
         let mut few = fds();
         few.pop();
@@ -502,9 +504,9 @@ mod tests {
         assert_eq!(refused, RegionError::WrongCount { expected: 3, found: 2 });
         let taken = Region::attach_parts(fds(), "t", PARTS, Some(one.base())).unwrap_err();
         assert!(matches!(taken, RegionError::AddressTaken { .. }), "{taken}");
-        let other = Parts { part: 4096, ..PARTS };
+        let other = Parts { part: PAGE, ..PARTS };
         assert!(matches!(Region::attach_parts(fds(), "t", other, None), Err(RegionError::WrongSize { .. })));
-        let overlapping = Parts { stride: 4096, ..PARTS };
+        let overlapping = Parts { stride: PAGE, ..PARTS };
         assert!(matches!(Region::create_sparse_parts("t", overlapping), Err(RegionError::BadLength { .. })));
     }
 

@@ -1,4 +1,4 @@
-//! comm-hccl: the Ascend backend (layer L1a). It finds and loads the vendor's ACL and HCCL libraries at run time, drives
+//! The Ascend backend. It finds and loads the vendor's ACL and HCCL libraries at run time, drives
 //! one device, brings up a communicator whose ranks reach each other's windows in the best mode that the machine supports,
 //! and reports each vendor code with its name and what to do about it.
 //!
@@ -81,8 +81,9 @@
 //! ```
 //!
 //! # What it does not do
-//! It has no collectives of its own (HCCL's are declared in [`sys`] and can be called there), uses no private vendor
-//! structure, and cannot end a vendor call that hangs.
+//! It has no collectives of its own: it passes those of the crate `collectives` on to HCCL's
+//! ([`DeviceCollectives`](comm_context::comm::DeviceCollectives)). It uses no private vendor structure, and cannot end a
+//! vendor call that hangs.
 
 #![deny(unsafe_code)]
 

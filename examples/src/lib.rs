@@ -45,6 +45,7 @@ struct ComingFromSimpler;
 
 /// The program of the guide to kernels, compiled.
 #[cfg(doctest)]
+#[allow(rustdoc::invalid_codeblock_attributes, reason = "`file=` is for the lane that types the commands")]
 #[doc = include_str!("../../docs/guide-first-kernel.md")]
 struct GuideFirstKernel;
 

@@ -52,7 +52,6 @@
 //!   Worker. A member that fails tells the others at once, and a later run has a new group.
 //! - **WO-13** A kernel runs once for each of its task's [blocks](Args::blocks), and the task is done when all have run. Only kernels
 //!   have more than one block.
-//!
 //! - **WO-14** A task whose arguments do not fit its program's [signature](Worker::set_signature) is refused when it is submitted, and so is
 //!   one whose program was [unregistered](Worker::unregister).
 //! - **WO-15** In a Worker that is [checked](WorkerBuilder::checked), a task fails that accesses memory beside its buffers, writes to an input,
@@ -244,9 +243,9 @@
 //! A Worker of Workers forks the Workers below it; those of level 3 may start their chips by exec.
 //!
 //! # Inside
-//! Three rooms, each with a door, its `mod.rs`: `parent` is what the caller's process does, `child` what a
-//! child process does, and `shared` the control block and the wire forms that both read. `parent` and `child`
-//! do not import from each other. The public types stand at the top.
+//! There are three modules: `parent` is what the caller's process does, `child` what a child process does, and
+//! `shared` the control block and the wire forms that both read. `parent` and `child` do not import from each
+//! other. The public types stand at the top.
 //!
 //! # What it does not do
 //! It does not cross machines, does not retry, and does not copy memory on its own, with one exception: on
@@ -306,10 +305,12 @@ pub use worker_errors::{ErrorCode, Failure, Report};
 
 /// The programs of the guide to collectives, compiled and run.
 #[cfg(doctest)]
+#[allow(rustdoc::invalid_codeblock_attributes, reason = "`file=` is for the lane that types the commands")]
 #[doc = include_str!("../../docs/guide-collectives.md")]
 struct GuideCollectives;
 
 /// The programs of the guide to graphs, compiled and run.
 #[cfg(doctest)]
+#[allow(rustdoc::invalid_codeblock_attributes, reason = "`file=` is for the lane that types the commands")]
 #[doc = include_str!("../../docs/guide-graphs.md")]
 struct GuideGraphs;

@@ -33,6 +33,36 @@ impl Runtime {
     }
 
     /// Takes part in these signals from the next run on. Without it the chip has no window and no peers.
+    ///
+    /// ```
+    /// # use chip_runtime::{Buffer, FrontEnd, Kernels, Limits, Runtime, TaskArgs};
+    /// # use deadline::Deadline;
+    /// # use std::time::Duration;
+    /// use chip_runtime::signals::{Domain, Signal, SignalOp, Signaller, Signals, Wait};
+    ///
+    /// // Two chips in one process; in a Worker each has its own, and `Task::graphs` connects them.
+    /// let chips = Signals::in_process(2, 4096)?;
+    /// let chip = |me: u32| -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    ///     let mut runtime = Runtime::new(Limits::default())?;
+    ///     runtime.connect(chips[me as usize].clone());
+    ///     runtime.session(1, &[0, 1]);
+    ///     let say = runtime.kernel("say", |_| Ok(()));
+    ///     let word = 128 * me; // in the window of the peer, one for each writer
+    ///     let told = Signal { domain: Domain::BASE, rank: 1 - me, offset: word.into(), op: SignalOp::Add(1) };
+    ///     let there = 128 * (1 - me);
+    ///     let wait = Wait { domain: Domain::BASE, offset: there.into(), at_least: 1, from: Signaller::Rank(1 - me) };
+    ///     runtime.run(FrontEnd::Inferred, Deadline::after(Duration::from_secs(10))?, |graph| {
+    ///         graph.submit(Kernels::aiv(say), &TaskArgs::new().signal(told))?;
+    ///         graph.submit(Kernels::aiv(say), &TaskArgs::new().wait(wait)).map(drop) // when the peer has signalled
+    ///     })?;
+    ///     Ok(())
+    /// };
+    /// std::thread::scope(|scope| {
+    ///     let other = scope.spawn(|| chip(1));
+    ///     chip(0).and(other.join().unwrap())
+    /// })?;
+    /// # Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
     pub fn connect(&mut self, signals: Arc<Signals>) {
         self.engine.connect(signals);
     }
@@ -85,6 +115,26 @@ impl Runtime {
     }
 
     /// Records the graph and what runs when, in the next runs; [`take_recording`](Self::take_recording) has the last.
+    ///
+    /// ```
+    /// # use chip_runtime::{Buffer, FrontEnd, Kernels, Limits, Runtime, TaskArgs};
+    /// # use deadline::Deadline;
+    /// # use std::time::Duration;
+    /// let mut runtime = Runtime::new(Limits::default())?;
+    /// let double = runtime.kernel("double", |block| {
+    ///     Ok(block.write(0, &block.read::<f32>(0)?.iter().map(|x| 2.0 * x).collect::<Vec<_>>())?)
+    /// });
+    /// let mut x = Buffer::of(&[1.0f32]);
+    /// runtime.record();
+    /// runtime.run(FrontEnd::Inferred, Deadline::after(Duration::from_secs(10))?, |graph| {
+    ///     let x = graph.import(&mut x)?;
+    ///     graph.submit(Kernels::aiv(double), &TaskArgs::new().inout(&x))?;
+    ///     graph.submit(Kernels::aiv(double), &TaskArgs::new().inout(&x)).map(drop)
+    /// })?;
+    /// let recorded = runtime.take_recording().expect("it was recorded");
+    /// assert!(recorded.dot().contains("t0 -> t1")); // for Graphviz
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn record(&mut self) {
         self.records = true;
     }

@@ -266,6 +266,34 @@ impl Collectives<'_> {
     }
 
     /// Collects `input` of all ranks, in their order, in `output` of rank `root`, which alone passes one.
+    ///
+    /// ```
+    /// # use collectives::{Collectives, Options};
+    /// # use comm_context::comm::{Membership, Timeout};
+    /// # use comm_sim::SimComm;
+    /// # type Error = Box<dyn std::error::Error + Send + Sync>;
+    /// # let path = std::env::temp_dir().join(format!("gather-{}", std::process::id()));
+    /// // What each of two ranks does.
+    /// let rank = |group: &Collectives<'_>| -> Result<(), Error> {
+    ///     let mine = [group.rank() as i32; 2];
+    ///     let mut all = [0; 4];
+    ///     let output = (group.rank() == 0).then_some(&mut all[..]); // the root alone has one
+    ///     group.gather(&mine, output, 0)?;
+    ///     assert_eq!(all, if group.rank() == 0 { [0, 0, 1, 1] } else { [0; 4] });
+    ///     Ok(())
+    /// };
+    /// # let join = |number: u32| -> Result<(), Error> {
+    /// #     let comm = SimComm::rendezvous(&path, Membership::new(number, 2)?, Timeout::DEFAULT)?;
+    /// #     let group = Collectives::new(&comm, Options::new())?;
+    /// #     rank(&group)?;
+    /// #     Ok(group.close()?)
+    /// # };
+    /// # std::thread::scope(|scope| {
+    /// #     let ranks: Vec<_> = (0..2).map(|number| scope.spawn({ let join = &join; move || join(number) })).collect();
+    /// #     ranks.into_iter().try_for_each(|rank| rank.join().unwrap())
+    /// # })?;
+    /// # Ok::<_, Error>(())
+    /// ```
     pub fn gather<I: Input + ?Sized>(
         &self,
         input: &I,
@@ -287,6 +315,38 @@ impl Collectives<'_> {
 
     /// Sends elements to another rank of the group. Returns when they may be overwritten, which may be before they are received: some
     /// fit between the two.
+    ///
+    /// ```
+    /// # use collectives::{Collectives, Options};
+    /// # use comm_context::comm::{Membership, Timeout};
+    /// # use comm_sim::SimComm;
+    /// # type Error = Box<dyn std::error::Error + Send + Sync>;
+    /// # let path = std::env::temp_dir().join(format!("send-{}", std::process::id()));
+    /// // What each of two ranks does.
+    /// let rank = |group: &Collectives<'_>| -> Result<(), Error> {
+    ///     let mut ball = [0_u8; 4];
+    ///     if group.rank() == 0 {
+    ///         group.send(b"ping", 1, 7)?;
+    ///         group.recv(&mut ball, 1, 7)?;
+    ///     } else {
+    ///         group.recv(&mut ball, 0, 7)?;
+    ///         group.send(&ball, 0, 7)?;
+    ///     }
+    ///     assert_eq!(&ball, b"ping");
+    ///     Ok(())
+    /// };
+    /// # let join = |number: u32| -> Result<(), Error> {
+    /// #     let comm = SimComm::rendezvous(&path, Membership::new(number, 2)?, Timeout::DEFAULT)?;
+    /// #     let group = Collectives::new(&comm, Options::new())?;
+    /// #     rank(&group)?;
+    /// #     Ok(group.close()?)
+    /// # };
+    /// # std::thread::scope(|scope| {
+    /// #     let ranks: Vec<_> = (0..2).map(|number| scope.spawn({ let join = &join; move || join(number) })).collect();
+    /// #     ranks.into_iter().try_for_each(|rank| rank.join().unwrap())
+    /// # })?;
+    /// # Ok::<_, Error>(())
+    /// ```
     pub fn send<T: Element>(&self, elements: &[T], to: usize, tag: u32) -> Result<(), CollError> {
         let direction = Direction::Send(elements.as_ptr().cast());
         self.run_transfer(self.requests().transfer::<T>(direction, to, tag, elements.len())?)

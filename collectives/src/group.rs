@@ -131,6 +131,34 @@ impl<'c> Collectives<'c> {
     /// Makes a group of some ranks of a communicator, in that order: collective among them.
     ///
     /// A rank may be in any number of groups. Groups of the same ranks in the same order are made, and dropped, in the same order on all.
+    ///
+    /// ```
+    /// # use collectives::{Collectives, Options};
+    /// # use comm_context::comm::{Membership, Timeout};
+    /// # use comm_sim::SimComm;
+    /// # type Error = Box<dyn std::error::Error + Send + Sync>;
+    /// # let path = std::env::temp_dir().join(format!("over-{}", std::process::id()));
+    /// // What each of three ranks does with its communicator.
+    /// let rank = |comm: &SimComm, number: u32| -> Result<(), Error> {
+    ///     if number == 1 {
+    ///         return Ok(()); // no member: it takes no part
+    ///     }
+    ///     let pair = Collectives::over(comm, &[2, 0], Options::new().pool(1 << 16))?;
+    ///     let mut order = [0; 2];
+    ///     pair.all_gather(&[number], &mut order)?;
+    ///     assert_eq!(order, [2, 0]);
+    ///     Ok(pair.close()?)
+    /// };
+    /// # let join = |number: u32| -> Result<(), Error> {
+    /// #     let comm = SimComm::rendezvous(&path, Membership::new(number, 3)?, Timeout::DEFAULT)?;
+    /// #     rank(&comm, number)
+    /// # };
+    /// # std::thread::scope(|scope| {
+    /// #     let ranks: Vec<_> = (0..3).map(|number| scope.spawn({ let join = &join; move || join(number) })).collect();
+    /// #     ranks.into_iter().try_for_each(|rank| rank.join().unwrap())
+    /// # })?;
+    /// # Ok::<_, Error>(())
+    /// ```
     pub fn over(comm: impl Into<CommRef<'c>>, ranks: &[u32], options: Options) -> Result<Self, CollError> {
         let comm = comm.into();
         // SAFETY: the communicator is borrowed for `'c`, or kept alive by `self.comm`, which is dropped after the engine.

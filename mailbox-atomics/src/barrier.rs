@@ -92,6 +92,27 @@ pub struct BarrierError {
 ///     scope.spawn(|| barrier.wait(&soon()));
 /// });
 /// ```
+///
+/// ```
+/// use deadline::Deadline;
+/// use mailbox_atomics::{Barrier, Place, Wait};
+/// use std::time::Duration;
+///
+/// // One for each party, in memory that all of them share.
+/// let places = [Place::default(), Place::default()];
+/// std::thread::scope(|scope| {
+///     for me in 0..2 {
+///         let places = &places;
+///         scope.spawn(move || {
+///             let barrier = Barrier::new(places, me);
+///             for phase in 1..=3 {
+///                 let wait = Wait::until(Deadline::after(Duration::from_secs(60)).unwrap());
+///                 assert_eq!(barrier.wait(&wait), Ok(phase));
+///             }
+///         });
+///     }
+/// });
+/// ```
 #[derive(Debug)]
 pub struct Barrier<'a> {
     places: &'a [Place],

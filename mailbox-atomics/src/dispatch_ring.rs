@@ -67,6 +67,46 @@ pub struct Overclaimed {
 }
 
 /// The sender's side: what it has sent, and what it knows to be done. The words are the caller's to find.
+///
+/// ```
+/// use deadline::Deadline;
+/// use mailbox_atomics::{DispatchReceiver, DispatchSender, DoneNumber, SlotNumber, StickyWord, Wait, WordU32};
+/// use std::{num::NonZeroU32, sync::atomic::{AtomicU64, Ordering::Relaxed}, time::Duration};
+///
+/// // In memory that both sides share: a ring of two slots, and the words beside it.
+/// let (slots, frames) = ([SlotNumber::default(), SlotNumber::default()], [AtomicU64::new(0), AtomicU64::new(0)]);
+/// let (done, parked, shutdown) = (DoneNumber::default(), WordU32::new(0), StickyWord::new());
+/// let soon = || Wait::until(Deadline::after(Duration::from_secs(60)).unwrap());
+///
+/// std::thread::scope(|scope| {
+///     let receiver = scope.spawn(|| {
+///         let (mut ring, mut sum) = (DispatchReceiver::new(&done, &parked, &shutdown), 0);
+///         // `None` after the shutdown, when no frame is left.
+///         while let Some(number) = ring.next(&slots[ring.next_number() as usize % 2], &soon()).unwrap() {
+///             sum += frames[number as usize % 2].load(Relaxed);
+///             ring.finish([]);
+///         }
+///         sum
+///     });
+///     let mut ring = DispatchSender::new(2);
+///     for value in 1..=10 {
+///         let slot = ring.next_number() as usize % 2;
+///         while ring.blocked_by().is_some() {
+///             ring.observe(done.load()).unwrap(); // `DoneNumber::wait_for` parks instead
+///             std::thread::yield_now();
+///         }
+///         frames[slot].store(value, Relaxed); // the frame first, then its number
+///         ring.publish(&slots[slot], &parked);
+///     }
+///     if ring.shut_down(&shutdown, NonZeroU32::MIN, &done) {
+///         // The receiver may be asleep: one more frame, in which there is nothing, wakes it.
+///         let slot = ring.next_number() as usize % 2;
+///         frames[slot].store(0, Relaxed);
+///         ring.publish(&slots[slot], &parked);
+///     }
+///     assert_eq!(receiver.join().unwrap(), 55);
+/// });
+/// ```
 #[derive(Debug)]
 pub struct DispatchSender {
     slots: u64,

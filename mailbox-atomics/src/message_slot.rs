@@ -47,6 +47,20 @@ pub struct Message<const HEADER: usize> {
 /// One writer, any number of readers. A writer numbers its messages: each [`post`](Self::post) to a slot has
 /// a higher generation than the last. What the words mean is up to the caller, who checks the copy and not
 /// the slot.
+///
+/// ```
+/// # use mailbox_atomics::MessageSlot;
+/// # use shared_memory::Region;
+/// # let region = Region::create("example", 4096)?;
+/// let slot = region.words::<MessageSlot<1, 8>>(0)?;
+/// slot.post(1, [42], &[7, 8, 9]); // the writer
+///
+/// // A reader that has taken no message of this slot yet. The header says which of them it wants.
+/// let message = slot.read(0, |header| (header[0] == 42).then_some(3)).expect("it was posted");
+/// assert_eq!((message.generation, message.payload), (1, vec![7, 8, 9]));
+/// assert!(slot.read(message.generation, |_| Some(3)).is_none()); // none twice
+/// # Ok::<_, shared_memory::RegionError>(())
+/// ```
 #[cfg_attr(not(loom), repr(C, align(128)))]
 #[derive(Debug)]
 pub struct MessageSlot<const HEADER: usize, const PAYLOAD: usize> {

@@ -16,6 +16,24 @@ use std::sync::Arc;
 
 /// The memory of a group whose ranks are about to be started. Their parent creates it; every rank joins it at
 /// the same address, after a fork or with a [`Ticket`].
+///
+/// ```
+/// use comm_context::comm::{CommError, Phase, Timeout};
+/// use rendezvous::Prepared;
+///
+/// let prepared = Prepared::new(2, 1 << 20)?; // a MiB of addresses for each rank
+/// // What each rank does. In a real group they are children of this process.
+/// let rank = |number| -> Result<(), CommError> {
+///     let group = prepared.join(number, Timeout::DEFAULT)?;
+///     let step = group.step(Phase::Barrier, Timeout::DEFAULT)?;
+///     group.barrier(&step)
+/// };
+/// std::thread::scope(|scope| {
+///     let other = scope.spawn(|| rank(1));
+///     rank(0).and(other.join().unwrap())
+/// })?;
+/// # Ok::<_, CommError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Prepared {
     memory: Arc<Memory>,

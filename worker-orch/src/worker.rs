@@ -189,6 +189,22 @@ impl Worker {
     /// stays in that process. Children that are started by exec are new processes that have no copy, so with
     /// [`Start::Exec`](crate::Start::Exec) it is refused. As with all functions in a forked child, what it captured must not hold a
     /// lock that another thread of the parent may have.
+    ///
+    /// ```
+    /// # use worker_orch::{Access, Args, Failure, Worker};
+    /// let mut worker = Worker::builder().devices(&[0]).build()?;
+    /// let weights = vec![2.0_f32, 3.0]; // loaded once, and there in every child
+    /// let scale = worker.register_closure("scale", move |task| {
+    ///     let scaled: Vec<f32> = task.read::<f32>(0)?.iter().zip(&weights).map(|(x, weight)| x * weight).collect();
+    ///     task.write(0, &scaled)
+    /// })?;
+    /// let x = worker.host_buffer::<f32>(2)?;
+    /// x.write(&[10.0, 10.0])?;
+    /// worker.init()?;
+    /// worker.run(|orch| orch.submit_next_level(scale, &Args::new().tensor(&x.tensor(), Access::InOut), 0))?;
+    /// assert_eq!(x.to_vec(), [20.0, 30.0]);
+    /// # Ok::<_, Failure>(())
+    /// ```
     pub fn register_closure(
         &mut self,
         name: &str,

@@ -10,6 +10,18 @@ pub const PAGE: usize = if cfg!(target_arch = "x86_64") { 4096 } else { 64 << 10
 
 /// Which pages of a part of a sparse [`Region`] are free. It is local to the one process that allocates
 /// them, so that no other process can corrupt it.
+///
+/// ```
+/// use shared_memory::{Arena, PAGE, Region};
+///
+/// let region = Region::create_sparse("heap", 64 * PAGE)?; // addresses, and no memory yet
+/// let mut arena = Arena::new(0..region.len());
+/// let buffer = arena.allocate(&region, 100)?; // a whole page, zero, with memory behind it
+/// region.write(buffer.start, b"hello")?;
+/// arena.free(&region, buffer.clone())?; // its memory goes back to the system
+/// assert!(arena.free(&region, buffer).is_err());
+/// # Ok::<_, shared_memory::RegionError>(())
+/// ```
 #[derive(Debug)]
 pub struct Arena {
     extent: Range<usize>,

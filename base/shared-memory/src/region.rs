@@ -85,6 +85,17 @@ impl Region {
     }
 
     /// Maps a region that another process created. Its size must be `len` and sealed.
+    ///
+    /// ```
+    /// # use shared_memory::{Region, RegionError};
+    /// let region = Region::create("example", 4096)?;
+    /// // The descriptor crosses processes by a fork, or through a Unix socket.
+    /// let fd = region.fd().try_clone_to_owned().expect("a free descriptor");
+    /// let theirs = Region::attach(fd, "example", 4096)?;
+    /// theirs.slice::<f32>(0, 4)?.set(3, 1.5);
+    /// assert_eq!(region.slice::<f32>(0, 4)?.get(3), Some(1.5));
+    /// # Ok::<_, RegionError>(())
+    /// ```
     pub fn attach(fd: OwnedFd, label: &str, len: usize) -> Result<Self, RegionError> {
         check_sealed(&fd, len)?;
         // Not among the shared addresses, where it could take the place of a region that must be there.

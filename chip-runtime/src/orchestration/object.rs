@@ -69,6 +69,25 @@ fn slot(bind: usize) -> &'static Slot {
 impl Orchestration {
     /// Loads an object. `entry` is the symbol of its entry, `aicpu_orchestration_entry` for `None`; `version` names the
     /// layouts that it was compiled for, which nothing in it says: `pto2-2026-08`.
+    ///
+    /// ```no_run
+    /// use chip_runtime::{Buffer, FrontEnd, KernelId, KernelObject, Limits, Orchestration, Runtime, TensorArg};
+    /// use deadline::Deadline;
+    /// use std::{path::Path, time::Duration};
+    ///
+    /// // The entry submits tasks of kernel 0, with one tensor and one scalar.
+    /// let build = Orchestration::load(Path::new("build.so"), None, "pto2-2026-08")?;
+    /// let mut runtime = Runtime::new(Limits::default())?;
+    /// let kernel = KernelObject::load(Path::new("kernel.so"), None)?;
+    /// // SAFETY: it accesses its tensor and nothing else.
+    /// unsafe { runtime.set_raw_kernel(KernelId(0), "kernel", move |args| kernel.call(args)) };
+    /// let mut x = Buffer::of(&[1.0f32, 2.0]);
+    /// runtime.run(FrontEnd::Inferred, Deadline::after(Duration::from_secs(10))?, |graph| {
+    ///     let x = *graph.import(&mut x)?.desc();
+    ///     build.call(graph, &[TensorArg::InOut(x)], &[10])
+    /// })?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn load(path: &Path, entry: Option<&str>, version: &str) -> Result<Self, LoadError> {
         if version != VERSION {
             return Err(LoadError::Version { given: version.to_owned() });

@@ -132,6 +132,33 @@ impl Orchestrator<'_> {
     /// Makes a domain of `chips`, in this order, each with a window of `window_size` bytes that holds
     /// `buffers` (name, type, count) one after the other. Waits for the earlier tasks of these chips first.
     /// All bytes of the windows are zero before a task can reach them.
+    ///
+    /// ```
+    /// use worker_orch::{Access, Args, DType, Failure, Task, Worker};
+    ///
+    /// fn one(task: &mut Task<'_>) -> Result<(), Failure> {
+    ///     task.write(0, &[1.0_f32; 4])
+    /// }
+    /// fn copy(task: &mut Task<'_>) -> Result<(), Failure> {
+    ///     task.write(1, &task.read::<f32>(0)?)
+    /// }
+    ///
+    /// let mut worker = Worker::builder().devices(&[0, 1]).build()?;
+    /// let (one, copy) = (worker.register_function("one", one), worker.register_function("copy", copy));
+    /// let y = worker.host_buffer::<f32>(4)?;
+    /// worker.init()?;
+    /// worker.run(|orch| {
+    ///     let pair = orch.allocate_domain("pair", &[0, 1], 4096, &[("data", DType::Float32, 4)])?;
+    ///     let [first, second] = pair.contexts() else { unreachable!("a domain of two chips") };
+    ///     let theirs = second.buffer("data")?.tensor()?;
+    ///     orch.submit_next_level(one, &Args::new().tensor(&theirs, Access::Output), second.chip)?;
+    ///     // Chip 0 reads the window of chip 1, after the task that fills it.
+    ///     let args = Args::new().tensor(&theirs, Access::Input).tensor(&y.tensor(), Access::Output);
+    ///     orch.submit_next_level(copy, &args, first.chip)
+    /// })?;
+    /// assert_eq!(y.to_vec(), [1.0; 4]);
+    /// # Ok::<_, Failure>(())
+    /// ```
     pub fn allocate_domain(
         &mut self,
         name: &str,

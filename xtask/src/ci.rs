@@ -62,7 +62,11 @@ const LANES: &[Lane<'_>] = &[
     Lane { name: "mpi", about: "MPI programs with the drop-in, by real launchers", run: &mpi::lane },
     Lane { name: "torch", about: "the torch backend's tests", run: &python::torch_lane },
     Lane { name: "readme", about: "the commands of the README and of the guides run", run: &readme::lane },
-    Lane { name: "alone", about: "each library builds without the others' features", run: &alone },
+    Lane {
+        name: "alone",
+        about: "each library builds without the others' features, and without a warning",
+        run: &alone,
+    },
     Lane {
         name: "packages",
         about: "each library builds from its package, C programs find the installed ones",
@@ -139,14 +143,17 @@ fn docs_of(setting: &Setting<'_>, which: &[&str]) -> Command {
 }
 
 /// A whole-workspace build turns on every feature that any member asks for; this one shows what a user of a
-/// single crate gets. A crate with a default feature must build without it too, and one with several, such as
+/// single crate gets, without a warning. A crate with a default feature must build without it too, and one with several, such as
 /// platforms, with each of them alone.
 fn alone(setting: &Setting<'_>) -> Result<Outcome> {
     let (mut count, mut failures) = (0, Vec::new());
     for member in setting.ws.members.iter().filter(|member| member.is_library()) {
         for features in feature_sets(member) {
-            let mut command = cargo(&setting.ws.root, ["check", "--package", &member.package, "--lib"]);
-            failures.extend(setting.console.run(command.args(features))?.failure);
+            // Not `check`: a warning that only this build has is one that every user of the crate sees.
+            let what = ["clippy", "--no-deps", "--package", &member.package, "--lib"];
+            let mut command = cargo(&setting.ws.root, what);
+            command.args(features).args(["--", "-D", "warnings"]);
+            failures.extend(setting.console.run(&mut command)?.failure);
             count += 1;
         }
     }

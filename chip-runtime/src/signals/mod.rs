@@ -31,7 +31,9 @@ mod table;
 mod tests;
 
 pub use deadlock::{Deadlock, StuckWait};
-pub(crate) use declared::{Declarations, Exchange, Peers};
+#[cfg(feature = "ascend")]
+pub(crate) use declared::Peers;
+pub(crate) use declared::{Declarations, Exchange};
 pub use error::SignalError;
 pub use poller::{Pause, Poller};
 pub use table::{NamedBuffer, RemoteAddressTable};

@@ -141,6 +141,7 @@ impl<'t> DeviceGraphs<'t> {
         self.kept.graphs.record();
     }
 
+    #[cfg(feature = "cxx")]
     pub(crate) fn is_recorded(&self) -> bool {
         self.kept.graphs.recording().is_some()
     }

@@ -197,6 +197,7 @@ pub(super) struct GraphParts<'a> {
 pub struct Graphs<'t> {
     runtime: &'t mut Runtime,
     /// Nobody used the runtime since the last task of this program.
+    #[cfg_attr(not(feature = "cxx"), expect(dead_code, reason = "only graphs of objects ask"))]
     is_as_left: bool,
     signals: Arc<Signals>,
     chip: &'t Chip,

@@ -122,13 +122,13 @@ fn room(bytes: usize) -> usize {
 /// Microseconds of a call in the better of the two ways.
 pub(crate) fn measure(bytes: usize, mode: Mode) -> Result<f64, Box<dyn std::error::Error>> {
     let limit = Limit::new(bytes)?;
-    let (mut meetings, mut steps) = (Player(0), Player(0));
+    let (mut barriers, mut steps) = (Player(0), Player(0));
     let rounds = (2_000_000 / (200 + bytes as u64 / 4)).clamp(2, 2000);
     let mut alone = |me: usize, rounds| {
         limit.play(me, if mode == Mode::Dirty { rounds } else { 0 }, mode, &mut || {});
     };
     let mut in_place = |me: usize, rounds| {
-        limit.play(me, rounds, mode, &mut || limit.in_place(me, &mut meetings));
+        limit.play(me, rounds, mode, &mut || limit.in_place(me, &mut barriers));
     };
     let mut exchange = |me: usize, rounds| {
         limit.play(me, rounds, mode, &mut || limit.exchange(me, &mut steps));

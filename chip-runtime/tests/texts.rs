@@ -12,6 +12,8 @@ use comm_context::abi::{DType, DeviceAddr, TensorDesc};
 use common::soon;
 use deadline::Deadline;
 use std::fmt::Display;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -106,6 +108,31 @@ fn limits_that_are_set_wrong_or_reached() {
         |graph, kernel| graph.submit(Kernels::aic(kernel), &TaskArgs::new().blocks(3).sync_start()).map(drop),
         "3 blocks that start together need 3 AIC cores, and the chip has 2; use fewer blocks, or leave `sync_start` out",
     );
+}
+
+/// As another user, who may have no more processes and threads than it has: root may have as many as it likes.
+#[test]
+fn a_system_that_is_out_of_threads() {
+    const ROLE: &str = "CHIP_RUNTIME_TEXTS";
+    if std::env::var_os(ROLE).is_some() {
+        nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_NPROC, 1, 1).unwrap();
+        return inferred(
+            |graph, kernel| {
+                let tensor = graph.allocate(&[Create::of::<i32>(&[1])])?.outputs[0];
+                graph.submit(Kernels::aiv(kernel), &TaskArgs::new().input(&tensor)).map(drop)
+            },
+            "the system refused a core thread: Resource temporarily unavailable (os error 11); set lower limits, or see those \
+             of this process and container",
+        );
+    }
+    if !nix::unistd::geteuid().is_root() {
+        return println!("not run: needs root, to be a user without other processes");
+    }
+    let mut again = Command::new("/proc/self/exe");
+    again.args(["--exact", "a_system_that_is_out_of_threads", "--test-threads", "1", "--nocapture"]);
+    let ran = again.env(ROLE, "1").uid(54_325).output().unwrap();
+    let out = [ran.stdout, ran.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    assert!(ran.status.success() && out.contains("1 passed"), "{out}");
 }
 
 #[test]

@@ -7,7 +7,9 @@
 
 use cann_sim::hw_test::devices;
 use child_process::Child;
-use collectives::{CollError, Collectives, DType, Element, Kind, Op, Options, Request, Shared, bf16, f16};
+use collectives::{
+    CollError, Collectives, DType, Element, Kind, Op, Options, Passing, Plan, Request, Shared, bf16, f16,
+};
 use comm_context::comm::{CommError, Communicator, Timeout};
 use comm_hccl::{Device, HcclComm, LogicalDevice, Runtime, Vendor, VisibleDevices};
 use deadline::{Deadline, HowDied};
@@ -217,7 +219,15 @@ fn what_devices_have_not_is_refused_and_the_group_is_as_before() {
         )?;
         refused(
             group.alloc::<f32>(1).map(drop),
-            &["windows are not memory of this process; pass slices instead of tensors in windows, "],
+            &[
+                "this communicator's windows are not memory of this process; pass slices instead of tensors in windows, and where \
+                 the devices have no engine for collectives use a backend such as comm-sim",
+            ],
+        )?;
+        let plan = Plan::named("broadcast", n as u32, Passing::Reference).map_err(text)?;
+        refused(
+            group.run_plan(&plan, &mut [1.0_f32], None),
+            &["plan broadcast", "the devices' engine has its own schedules; make the call itself"],
         )?;
         family(&group, 10)?;
         group.close().map_err(text)

@@ -552,10 +552,12 @@ fn two_builds_with_different_layouts_refuse_each_other_by_name() {
         group.close().map_err(text)?;
         if comm.rank() == 0 {
             return match Collectives::new(comm, options()).map(drop) {
-                Err(error @ CollError::Layout { rank: 1, theirs: 0xbad, .. })
-                    if error.to_string().contains("run the same build") =>
-                {
-                    Ok(())
+                Err(error @ CollError::Layout { rank: 1, theirs: 0xbad, mine }) => {
+                    let expected = format!(
+                        "rank 1 has another layout of the group's memory (0000000000000bad, here {mine:016x}); run the same build \
+                         with the same options on every rank"
+                    );
+                    if error.to_string() == expected { Ok(()) } else { Err(error.to_string()) }
                 }
                 other => Err(format!("{other:?}")),
             };

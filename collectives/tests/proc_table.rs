@@ -21,9 +21,10 @@ fn different_tables_are_an_error_that_names_both_ranks_and_values() {
                 let said = error.to_string();
                 let other = if comm.rank() == 0 { 1 } else { 0 };
                 let values = [
+                    "ranks choose by different tables: ".to_owned(),
                     format!("one_shot_reads is {} KiB on rank {}", 12 << comm.rank().min(1), comm.rank()),
                     format!("and {} KiB on rank {other}", 12 << other),
-                    "CHIPCOMM_COLL_TABLE".to_owned(),
+                    "; give every rank the same one (CHIPCOMM_COLL_TABLE, Options::table)".to_owned(),
                 ];
                 if values.iter().all(|value| said.contains(value)) { Ok(()) } else { Err(said) }
             }

@@ -89,3 +89,33 @@ fn f75_an_address_space_limit_is_named_with_what_it_leaves() {
     });
     assert!(status.is_none_or(|status| status.success()));
 }
+
+fn most_mappings() -> usize {
+    std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap().trim().parse().unwrap()
+}
+
+/// SM-9
+#[test]
+fn f75_a_process_with_all_its_mappings_is_reported_as_such() {
+    if most_mappings() > 200_000 {
+        return println!(
+            "not run: a process may have so many mappings here that it takes too long to make them"
+        );
+    }
+    let status = in_another_process("f75_a_process_with_all_its_mappings_is_reported_as_such", || {
+        // A whole number of pages, whatever size they have.
+        const PAGE: usize = 64 << 10;
+        let most = most_mappings();
+        let pages = Region::create_sparse("pages", 2 * most * PAGE).unwrap();
+        // A page without access is a mapping of its own, and what is between two of them another.
+        let refused = (1..).step_by(2).find_map(|page| pages.guard(page * PAGE..(page + 1) * PAGE).err());
+        assert_eq!(
+            refused.unwrap().to_string(),
+            format!(
+                "shared memory for `pages`: need {PAGE} bytes, have 0; this process has all {most} mappings that it may have; \
+                 raise vm.max_map_count"
+            )
+        );
+    });
+    assert!(status.is_none_or(|status| status.success()));
+}

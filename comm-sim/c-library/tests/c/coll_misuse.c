@@ -78,7 +78,7 @@ static void wrong_arguments(void) {
     REFUSED(comm_coll_recv(coll, out, 4, TENSOR_FLOAT32, 5, 1), COMM_E_INVALID, "from is 5; pass a rank of the group, 0 to 0");
     REFUSED(comm_coll_start_barrier(coll, NULL), COMM_E_INVALID, "request_out is NULL");
     REFUSED(comm_coll_start_send(coll, in, 1, TENSOR_FLOAT32, 0, 1, NULL), COMM_E_INVALID, "request_out is NULL");
-    REFUSED(comm_coll_wait(coll, 0), COMM_E_INVALID, "0 is not a call");
+    REFUSED(comm_coll_wait(coll, 0), COMM_E_INVALID, "0 is not a call of this group that was started and is not over; pass what a comm_coll_start call gave, once");
     REFUSED(comm_coll_wait(coll, 99), COMM_E_INVALID, "99 is not a call");
     REFUSED(comm_coll_test(coll, 99, NULL), COMM_E_INVALID, "done_out is NULL");
     REFUSED(comm_coll_split(coll, -2, 0, &coll), COMM_E_INVALID, "color is -2; pass 0 or more, or -1 for no group");
@@ -122,6 +122,22 @@ static void wrong_groups(void) {
     CHECK(small != NULL && comm_coll_alloc(small, 1) == NULL && comm_coll_destroy(small) == 0);
 }
 
+/* As many as a process can have, with the one that is there. */
+static void too_many_groups(void) {
+    static CommColl more[1023];
+    const uint32_t me = 0;
+    CommCollOptions options = COMM_COLL_OPTIONS;
+    options.pool_bytes = 64;
+    for (size_t at = 0; at < sizeof more / sizeof *more; ++at) {
+        more[at] = comm_coll_create_over(comm, &me, 1, &options);
+        CHECK(more[at] != NULL);
+    }
+    NO_GROUP(comm_coll_create_over(comm, &me, 1, &options), "this process has 1024 open groups and can have no more; destroy some");
+    for (size_t at = 0; at < sizeof more / sizeof *more; ++at) {
+        CHECK(comm_coll_destroy(more[at]) == 0);
+    }
+}
+
 static CommCollRequest request;
 
 /* Another thread may use the group, but not while calls of this one are not over. */
@@ -130,9 +146,10 @@ static void *from_another_thread(void *argument) {
         CHECK(comm_coll_all_reduce(coll, in, out, 4, TENSOR_FLOAT32, COMM_COLL_SUM) == 0);
         return NULL;
     }
-    REFUSED(comm_coll_barrier(coll), COMM_E_INVALID, "another thread started");
-    REFUSED(comm_coll_wait(coll, request), COMM_E_INVALID, "another thread started");
-    REFUSED(comm_coll_destroy(coll), COMM_E_INVALID, "another thread started");
+    const char *text = "1 calls that another thread started on this group are not over; wait for them there, or make the group with COMM_COLL_PROGRESS_THREAD";
+    REFUSED(comm_coll_barrier(coll), COMM_E_INVALID, text);
+    REFUSED(comm_coll_wait(coll, request), COMM_E_INVALID, text);
+    REFUSED(comm_coll_destroy(coll), COMM_E_INVALID, text);
     return NULL;
 }
 
@@ -153,7 +170,11 @@ static void *hammers(void *argument) {
     unsigned long *done = argument;
     while (!stop) {
         const int code = comm_coll_all_reduce(coll, in, out, 4, TENSOR_FLOAT32, COMM_COLL_SUM);
-        CHECK(code == 0 || (code == COMM_E_INVALID && strstr(comm_last_error(), "another thread") != NULL));
+        if (code != 0) {
+            const char *inside = strstr(comm_last_error(), "another thread is inside a call on the group 0x");
+            CHECK(code == COMM_E_INVALID && inside != NULL);
+            CHECK(strstr(inside, "; let one thread at a time use a group") != NULL);
+        }
         *done += code == 0;
     }
     return NULL;
@@ -187,7 +208,7 @@ int main(int argc, char **argv) {
                           (CommColl)(uintptr_t)0xc011000000000400, (CommColl)(uintptr_t)0xc011800000000400};
     every_call(NULL, "coll is NULL; pass what comm_coll_create returned");
     for (size_t at = 0; at < sizeof unknown / sizeof *unknown; ++at) {
-        every_call(unknown[at], "not the handle of a live group");
+        every_call(unknown[at], " is not the handle of a live group; pass what comm_coll_create returned, before comm_coll_destroy");
     }
     comm = comm_init(0, 1, NULL, argv[1]);
     CHECK(comm != NULL);
@@ -195,6 +216,7 @@ int main(int argc, char **argv) {
     CHECK(coll != NULL);
     wrong_arguments();
     wrong_groups();
+    too_many_groups();
     /* The group is as it was. */
     in[3] = 2.5f;
     CHECK(comm_coll_all_reduce(coll, in, out, 4, TENSOR_FLOAT32, COMM_COLL_SUM) == 0 && out[3] == 2.5f);
@@ -203,7 +225,7 @@ int main(int argc, char **argv) {
     CHECK(comm_coll_start_all_reduce(coll, in, out, 4, TENSOR_FLOAT32, COMM_COLL_SUM, &request) == 0);
     in_thread(from_another_thread, &request);
     CHECK(comm_coll_wait(coll, request) == 0);
-    REFUSED(comm_coll_wait(coll, request), COMM_E_INVALID, "not a call of this group");
+    REFUSED(comm_coll_wait(coll, request), COMM_E_INVALID, " is not a call of this group that was started and is not over; pass what a comm_coll_start call gave, once");
     /* A thread that started a call and ended does not lock the group for ever. */
     in_thread(starts_and_ends, NULL);
     CHECK(comm_coll_wait(coll, request) == 0);
@@ -229,7 +251,7 @@ int main(int argc, char **argv) {
     CHECK(comm_coll_destroy(coll) == 0);
     coll = comm_coll_create(comm);
     CHECK(coll != NULL && coll != old);
-    every_call(old, "not the handle of a live group");
+    every_call(old, " is not the handle of a live group; pass what comm_coll_create returned, before comm_coll_destroy");
     destroyed_inside_a_call();
     REFUSED(comm_destroy(comm), COMM_E_INVALID, "are open; call comm_coll_destroy on each, then destroy");
     CHECK(comm_coll_destroy(coll) == 0 && comm_destroy(comm) == 0);

@@ -6,6 +6,7 @@
 
 use crate::args::{Args, Mode};
 use crate::data::{self, Check, Pages};
+use crate::out::say;
 use crate::schedule;
 use collectives::{Collectives, Kind, Op, Options, Plan, Request, Shared};
 use comm_context::comm::{Membership, Timeout};
@@ -132,7 +133,7 @@ impl Rank<'_, '_> {
             let place = if in_place { "in" } else { "out" };
             let [time, p50, p99] = [times.median(), singles.median(), singles.p99()].map(|ns| ns / 1e3);
             let over = over.map_or(String::new(), |ns| format!(" {:.4}", ns / 1e3));
-            println!("{size} {place} {time:.4} {p50:.4} {p99:.4} {wrong}{over}");
+            say(format_args!("{size} {place} {time:.4} {p50:.4} {p99:.4} {wrong}{over}\n"))?;
         }
         Ok(())
     }

@@ -83,6 +83,16 @@ impl<'c> DeviceEngine<'c> {
         let (input, output) = request.extent(self.me, self.nranks);
         let size = request.dtype.size();
         let call = self.call(&request).map_err(|why| CollError::Unsupported { call: text.clone(), why })?;
+        let scatters = matches!(request.kind, Kind::ReduceScatter | Kind::ReduceScatterV);
+        let is_inside = (0..input * size).contains(&request.output.addr().wrapping_sub(request.input.addr()));
+        if scatters
+            && is_inside
+            && output > 0
+            && self.is_on_device(request.output, origin, &CallText::plain(text.clone()))?
+        {
+            let why = "devices have no reduce_scatter in place; pass an output that is apart from the input";
+            return Err(CollError::Unsupported { call: text, why: why.to_owned() });
+        }
         // The same on all ranks, since the counts are.
         let nothing = request.counts.is_null() && request.count == 0 && request.kind != Kind::Barrier;
         let give =

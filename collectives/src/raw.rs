@@ -73,17 +73,18 @@ impl Collectives<'_> {
             || output == 0
             || from.saturating_add(input) <= to
             || to.saturating_add(output) <= from;
-        // In place: the same elements for a reduction, this rank's own block for a collection.
-        let own_block = self.rank() * count * size;
+        // In place: the same elements for a reduction, this rank's own block where there is one for each rank.
+        let before = match request.kind {
+            Kind::AllGatherV | Kind::ReduceScatterV => {
+                (0..self.rank()).map(|rank| crate::moves::count_at(request.counts, rank)).sum()
+            }
+            _ => self.rank() * count,
+        };
+        let own_block = before * size;
         let in_place = match request.kind {
             Kind::Reduce => from == to,
-            Kind::AllGather | Kind::Gather => from == to + own_block,
-            Kind::AllGatherV => {
-                let before =
-                    (0..self.rank()).map(|rank| crate::moves::count_at(request.counts, rank)).sum::<usize>();
-                from == to + before * size
-            }
-            Kind::Scatter => to == from + own_block,
+            Kind::AllGather | Kind::AllGatherV | Kind::Gather => from == to + own_block,
+            Kind::ReduceScatter | Kind::ReduceScatterV | Kind::Scatter => to == from + own_block,
             _ => false,
         };
         if apart || in_place { Ok(()) } else { Err(BadArgument::Overlap) }

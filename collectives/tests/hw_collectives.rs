@@ -303,6 +303,22 @@ fn started_calls_split_groups_and_device_memory() {
             group.run_raw(request(at.as_ptr(), ones.as_mut_ptr().cast())).map_err(text)?;
         }
         same("device memory", ones, vec![(n * n * n) as i32; 100])?;
+        // In place only on the host, whose memory is copied.
+        let scatter = |at: *mut u8, count: usize| {
+            let output = at.wrapping_add(me * 4 * count);
+            let kind = Kind::ReduceScatter;
+            // SAFETY: the buffers have a block for each rank.
+            unsafe { group.run_raw(Request { kind, count, ..request(at.cast_const(), output) }) }
+        };
+        let mut blocks = vec![1_i32; 10 * n];
+        scatter(blocks.as_mut_ptr().cast(), 10).map_err(text)?;
+        let expected = |at: usize| if at / 10 == me { n as i32 } else { 1 };
+        same("in place", blocks, (0..10 * n).map(expected).collect())?;
+        let said = scatter(at.as_ptr(), 100 / n).err().map(text).unwrap_or_default();
+        let refused = said.contains("devices have no reduce_scatter in place; pass an output that is apart");
+        if !refused {
+            return Err(format!("in place on the device: {said:?}"));
+        }
         // SAFETY: nothing uses it any more.
         unsafe { group.free_raw(at) }.map_err(text)?;
         group.close().map_err(text)

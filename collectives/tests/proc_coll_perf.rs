@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 use ccl_schedule::algo::{self, Shape};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -119,4 +120,60 @@ fn a_schedule_of_the_library_or_of_a_file_runs_and_a_wrong_one_is_refused() {
         let told = parts.iter().all(|part| stderr.contains(part));
         assert!(!success && stdout.is_empty() && told, "{}: {stdout}\n{stderr}", schedule.display());
     }
+}
+
+/// Small runs of ours alone.
+fn small(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.args(["--alone", "--from", "1K", "--to", "1K", "--warmup", "1", "--iterations", "3"]);
+    command
+}
+
+/// A pipe that nobody reads ends the program quietly, as `| head -1` does; a full disk is an error that says so.
+#[test]
+#[ignore = "slow: cargo xtask ci slow"]
+fn nobody_who_reads_and_a_full_disk_are_no_panic() {
+    let program = program();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = small(&program).arg("--quick").stdout(writer).stderr(Stdio::piped()).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !error.contains("panicked"), "{}: {error}", output.status);
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = small(&program).arg("--quick").stdout(full).stderr(Stdio::piped()).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    let said = error.contains("coll_perf: standard output: No space left on device");
+    assert!(output.status.code() == Some(1) && said, "{}: {error}", output.status);
+    for flag in ["--report", "--svg", "--tune"] {
+        let output = small(&program).args([flag, "/nowhere/file"]).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        let said =
+            error.contains("coll_perf: /nowhere/file: No such file or directory") && !error.contains("run 1");
+        assert!(output.status.code() == Some(1) && said, "{flag}: {}: {error}", output.status);
+    }
+}
+
+/// A report that cannot be written any more ends the measuring, and what was measured until then is printed.
+#[test]
+#[ignore = "slow: cargo xtask ci slow"]
+fn what_was_measured_is_printed_when_the_report_cannot_be_written_any_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("report.json");
+    let mut command = small(&program());
+    command.args(["--runs", "100000", "--report"]).arg(&report).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut errors = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("run 1 of 100000: ours, staged: 2 rows") {
+        line.clear();
+        assert!(errors.read_line(&mut line).unwrap() > 0, "it ended early");
+    }
+    folder.close().unwrap();
+    let mut rest = String::new();
+    errors.read_to_string(&mut rest).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(table.contains("# ours, staged") && table.contains("1024"), "{table}");
+    let said = rest.contains(&format!("coll_perf: {}: No such file or directory", report.display()));
+    assert!(output.status.code() == Some(1) && said, "{}: {rest}", output.status);
 }

@@ -180,10 +180,15 @@ fn sequence(nranks: usize, seed: u64, calls: usize, kernel: Kernel, table: Table
             let in_pool = |own: &mut Random| place == 1 || place == 2 && own.below(2) == 1;
             let size = call.dtype.size() * call.count * nranks;
             let mut buffers = Buffers::new(&mixed);
-            let in_place = matches!(call.kind, Kind::AllReduce | Kind::Reduce) && random.below(2) == 0
+            let in_place = matches!(call.kind, Kind::AllReduce | Kind::Reduce | Kind::ReduceScatter)
+                && random.below(2) == 0
                 || call.kind == Kind::Broadcast;
             let input = buffers.get(size, in_pool(&mut own));
-            let output = if in_place { input } else { buffers.get(size, in_pool(&mut own)) };
+            // In place, where this rank's block begins.
+            let scatters = call.kind == Kind::ReduceScatter;
+            let block = if in_place && scatters { me * call.count * call.dtype.size() } else { 0 };
+            let buffer = if in_place { input } else { buffers.get(size, in_pool(&mut own)) };
+            let output = buffer.wrapping_add(block);
             let (mut given, mut expected) = (vec![0_u8; size], vec![0_u8; size]);
             given.chunks_mut(8).for_each(|part| {
                 let bits = if own.below(4) == 0 { own.next() } else { own.next() & 0x3fff_bfff_3fff_bfff };
@@ -207,14 +212,15 @@ fn sequence(nranks: usize, seed: u64, calls: usize, kernel: Kernel, table: Table
             }
             let reference = if in_place {
                 expected.copy_from_slice(&given);
-                Request { input: expected.as_ptr(), output: expected.as_mut_ptr(), ..call }
+                let at = expected.as_mut_ptr();
+                Request { input: at.cast_const(), output: at.wrapping_add(block), ..call }
             } else {
                 Request { input: given.as_ptr(), output: expected.as_mut_ptr(), ..call }
             };
             // SAFETY: as above.
             unsafe { plain.run_raw(reference) }.map_err(text)?;
             // SAFETY: as above; the call is over, and a peer that writes to it no more has said so.
-            let got = unsafe { std::slice::from_raw_parts(output, size) };
+            let got = unsafe { std::slice::from_raw_parts(buffer, size) };
             let compare = !(in_place && matches!(call.kind, Kind::Reduce) && me != call.root as usize);
             if let Some(at) = (0..size).find(|at| compare && got[*at] != expected[*at]) {
                 return Err(format!(
@@ -268,7 +274,7 @@ fn a_kernel_is_refused_buffers_that_overlap_or_cannot_be() {
         };
         let refused = [
             ("overlap", call(Kind::AllReduce, 1000, at, at.wrapping_add(4))),
-            ("overlap of blocks", call(Kind::ReduceScatter, 1000, at, at.wrapping_add(4000))),
+            ("overlap of blocks", call(Kind::ReduceScatter, 1000, at, at.wrapping_add(4004))),
             ("no place of its own", call(Kind::AllToAll, 1000, at, at)),
             ("too many", call(Kind::AllReduce, usize::MAX / 8, at, at)),
             ("too many in all", call(Kind::AllGather, usize::MAX / 16, at, at.wrapping_add(8))),

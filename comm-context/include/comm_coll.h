@@ -14,7 +14,8 @@
  *            algorithm or timing. Half precision is combined in float and rounded once. This is a promise of
  *            the simulation; HCCL has an order of its own.
  * In place   in == out for all_reduce and reduce. For gather and all_gather, in may be this rank's block of
- *            out; for scatter, out may be this rank's block of in. Any other overlap is refused.
+ *            out; for scatter and reduce_scatter, out may be this rank's block of in (reduce_scatter not in
+ *            device memory). The same for _v. Any other overlap is refused.
  * Unused     What a rank does not need (out of a rank that is not the root) may be NULL.
  * Failure    Any other error breaks the group: later calls repeat the first cause, and memory of
  *            comm_coll_alloc must not be read or written any more, because a slow peer may still use it.

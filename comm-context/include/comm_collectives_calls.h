@@ -104,6 +104,7 @@ class Call {
             case Kind::Gather:
                 if (from == to + own) return true;
                 break;
+            case Kind::ReduceScatter:
             case Kind::Scatter:
                 if (to == from + own) return true;
                 break;

@@ -13,6 +13,7 @@ mod args;
 mod data;
 mod interrupt;
 mod limit;
+mod out;
 mod peers;
 mod plot;
 mod predict;
@@ -24,6 +25,7 @@ mod tune;
 
 use args::Args;
 use clap::Parser;
+use out::{note, say};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -142,12 +144,27 @@ pub(crate) struct Report {
     pub(crate) contestants: Vec<Contestant>,
     /// Microseconds of the bare spin round trip, before each run of each contestant.
     pub(crate) round_trips: Vec<f64>,
+    /// What ended the measuring early. What was measured until then stands.
+    ended_by: Option<Box<dyn std::error::Error>>,
+}
+
+impl Report {
+    /// Fails if it is not whole, or not right.
+    fn outcome(self) -> Outcome<()> {
+        let ours = self.contestants.iter().filter(|contestant| contestant.role.is_ours());
+        let wrong: u64 = ours.flat_map(|ours| ours.lines.0.keys().map(|at| ours.lines.wrong(*at))).sum();
+        match self.ended_by {
+            Some(error) => Err(error),
+            None if wrong > 0 => Err(format!("{wrong} elements were wrong").into()),
+            None => Ok(()),
+        }
+    }
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
     if let Err(problem) = args.check() {
-        eprintln!("coll_perf: {problem}");
+        note(format_args!("coll_perf: {problem}"));
         return ExitCode::from(2);
     }
     let done = match args.rank {
@@ -160,8 +177,9 @@ fn main() -> ExitCode {
         // As a shell counts a program that Ctrl-C ended.
         Ok(()) if interrupt::came() => ExitCode::from(130),
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<out::Closed>() => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("coll_perf: {error}");
+            note(format_args!("coll_perf: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -183,17 +201,17 @@ fn whole(args: &Args) -> Outcome<()> {
     let args = &Args { kind: kind.unwrap_or(args.kind), ..args.clone() };
     interrupt::listen()?;
     let report = measure(args, kind.is_some(), &|report| keep(args, report))?;
-    print!("{}", table::text(args, &report));
-    Ok(())
+    if !report.contestants.is_empty() {
+        say(table::text(args, &report))?;
+    }
+    report.outcome()
 }
 
 /// Writes what there is to the files of the command line.
 fn keep(args: &Args, report: &Report) -> Outcome<()> {
     let write = |path: &Option<PathBuf>, text: &dyn Fn() -> Outcome<String>| match path {
         None => Ok(()),
-        Some(path) => {
-            std::fs::write(path, text()?).map_err(|error| format!("{}: {error}", path.display()).into())
-        }
+        Some(path) => out::write(path, &text()?),
     };
     write(&args.report, &|| table::json(args, report))?;
     write(&args.svg, &|| Ok(plot::svg(args, report)))
@@ -204,7 +222,9 @@ fn short(args: &Args) -> Outcome<()> {
     for (ranks, to, runs) in [(2, 16 << 20, 5), (4, 1 << 20, 3), (16, 1 << 20, 3)] {
         let runs = if args.quick { 1 } else { runs };
         let args = Args { ranks, from: 4, to, factor: 16, runs, patience: 20, ..args.clone() };
-        table::figures(&args, &measure(&args, true, &|_| Ok(()))?);
+        let report = measure(&args, true, &|_| Ok(()))?;
+        table::figures(&args, &report)?;
+        report.outcome()?;
     }
     predict::figures(args)
 }
@@ -223,7 +243,7 @@ fn measure(args: &Args, calls: bool, keep: &dyn Fn(&Report) -> Outcome<()>) -> O
     contestants.extend(
         peers.iter().map(|peer| named(peer.name, if peer.is_mpi() { Role::Mpi } else { Role::Other })),
     );
-    let mut report = Report { contestants: Vec::new(), round_trips: Vec::new() };
+    let mut report = Report { contestants: Vec::new(), round_trips: Vec::new(), ended_by: None };
     // A file that cannot be written is found before the first minute, not after the last.
     keep(&report)?;
     let runs = if args.quick { 1 } else { args.runs };
@@ -243,19 +263,30 @@ fn measure(args: &Args, calls: bool, keep: &dyn Fn(&Report) -> Outcome<()>) -> O
                 Role::Limit => bare(args),
                 Role::Mpi | Role::Other => Ok(peers[at - 4].run(args)),
             };
-            contestants[at].lines.add(&measured?, round_trip);
+            let kept = measured.and_then(|lines| {
+                contestants[at].lines.add(&lines, round_trip);
+                let measured = contestants.iter().filter(|contestant| contestant.lines.count() > 0);
+                report.contestants = measured.cloned().collect();
+                keep(&report)
+            });
+            if let Err(error) = kept {
+                // What took minutes is not lost with it.
+                report.ended_by = Some(error);
+                return Ok(report);
+            }
             let rows = contestants[at].lines.count() - before;
-            report.contestants =
-                contestants.iter().filter(|contestant| contestant.lines.count() > 0).cloned().collect();
-            keep(&report)?;
             if rows > 0 && !args.json {
                 let name = contestants[at].name;
-                eprintln!("run {} of {runs}: {name}: {rows} rows in {:.1?}", run + 1, started.elapsed());
+                note(format_args!(
+                    "run {} of {runs}: {name}: {rows} rows in {:.1?}",
+                    run + 1,
+                    started.elapsed()
+                ));
             }
             if interrupt::came() {
-                eprintln!(
+                note(format_args!(
                     "interrupted: what follows is what was measured until then; Ctrl-C again ends it at once"
-                );
+                ));
                 return Ok(report);
             }
         }

@@ -1,6 +1,7 @@
 //! Other libraries: which there are, and how each of them runs best.
 
 use crate::args::{Args, Mode};
+use crate::out::note;
 use collectives::{DType, Op};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -31,7 +32,7 @@ pub(crate) fn find(args: &Args) -> Vec<Peer> {
     }
     let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/coll-peers");
     if let Err(error) = std::fs::create_dir_all(&home) {
-        eprintln!("no place for other libraries: {}: {error}", home.display());
+        note(format_args!("no place for other libraries: {}: {error}", home.display()));
         return peers;
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -67,7 +68,7 @@ pub(crate) fn find(args: &Args) -> Vec<Peer> {
                 && run_quietly(Command::new(at.join("bin/pip")).args(["install", "--quiet", package]))
                 && std::fs::write(complete, package).is_ok();
         if !made {
-            eprintln!("{package}: cannot be installed from PyPI into {}", at.display());
+            note(format_args!("{package}: cannot be installed from PyPI into {}", at.display()));
         }
         made.then_some(at)
     };
@@ -119,7 +120,7 @@ pub(crate) fn find(args: &Args) -> Vec<Peer> {
         let env = vec![("OMP_NUM_THREADS", "1".to_owned())];
         peers.push(Peer { name: "gloo", command: strings(&["python3", GLOO]), env, program: PathBuf::new() });
     } else {
-        eprintln!("gloo: no torch in python3");
+        note(format_args!("gloo: no torch in python3"));
     }
     peers
 }
@@ -132,20 +133,23 @@ fn run_quietly(command: &mut Command) -> bool {
 fn compile(name: &str, program: &Path, compiler: &mut Command) -> bool {
     let changed = |path: &Path| std::fs::metadata(path).and_then(|file| file.modified()).ok();
     if changed(program).is_some_and(|made| Some(made) > changed(Path::new(SOURCE))) {
-        eprintln!("found {name}");
+        note(format_args!("found {name}"));
         return true;
     }
     match compiler.args(["-O3", "-march=native", "-o"]).arg(program).arg(SOURCE).output() {
         Ok(output) if output.status.success() => {
-            eprintln!("found {name}");
+            note(format_args!("found {name}"));
             true
         }
         Ok(output) => {
-            eprintln!("{name}: its compiler failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+            note(format_args!(
+                "{name}: its compiler failed: {}",
+                String::from_utf8_lossy(&output.stderr).trim()
+            ));
             false
         }
         Err(error) => {
-            eprintln!("{name}: not here ({error})");
+            note(format_args!("{name}: not here ({error})"));
             false
         }
     }
@@ -192,7 +196,7 @@ pub(crate) fn bounded(name: &str, command: &mut Command, seconds: u64) -> String
     let stderr =
         if std::env::var_os("COLL_PERF_STDERR").is_some() { Stdio::inherit() } else { Stdio::null() };
     let Ok(mut child) = command.stdin(Stdio::null()).stdout(writer).stderr(stderr).spawn() else {
-        eprintln!("{name}: {command:?} does not start");
+        note(format_args!("{name}: {command:?} does not start"));
         return String::new();
     };
     let end = Instant::now() + Duration::from_secs(seconds);
@@ -200,7 +204,7 @@ pub(crate) fn bounded(name: &str, command: &mut Command, seconds: u64) -> String
         match child.try_wait() {
             Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(2)),
             Ok(None) => {
-                eprintln!("{name}: not finished after {seconds} s");
+                note(format_args!("{name}: not finished after {seconds} s"));
                 // A launcher that is asked to end ends its ranks; one that is killed does not.
                 let _ = run_quietly(Command::new("kill").arg(child.id().to_string()));
                 std::thread::sleep(Duration::from_millis(500));
@@ -209,7 +213,7 @@ pub(crate) fn bounded(name: &str, command: &mut Command, seconds: u64) -> String
                 break;
             }
             Ok(Some(status)) if !status.success() => {
-                eprintln!("{name}: {status}");
+                note(format_args!("{name}: {status}"));
                 break;
             }
             _ => break,

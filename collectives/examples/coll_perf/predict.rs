@@ -4,6 +4,7 @@
 //! of the library, run as plans.
 
 use crate::args::{Args, Mode};
+use crate::out::{note, say};
 use crate::trial::{Times, Trial, table};
 use crate::{Outcome, schedule, table as tables};
 use bench_support::Figure;
@@ -30,7 +31,9 @@ fn topology(args: &Args) -> Outcome<Topology> {
     let topology = match &args.topology {
         Some(file) => TopologyFile::load(file)?.topology()?,
         None => {
-            eprintln!("measuring this machine for some seconds; --topology takes a file of `ipcq calibrate`");
+            note(format_args!(
+                "measuring this machine for some seconds; --topology takes a file of `ipcq calibrate`"
+            ));
             Topology { fabric: Fabric::Memory, host: calibrate(|_| {}), ..Topology::default() }
         }
     };
@@ -90,20 +93,23 @@ pub(crate) fn print(args: &Args) -> Outcome<()> {
     let args = &Args { mode: Mode::Dirty, from: args.from.max(64), ..args.clone() };
     let topology = topology(args)?;
     let all = compare(args, &topology)?;
-    println!("# all_reduce f32, {} ranks, staged, out of place: predicted and measured, us", args.ranks);
-    print!("#{:>9}", "size");
-    all.iter().for_each(|one| print!(" | {:>27}", one.name));
-    println!(" | {:>16} {:>16}", "predicted best", "fastest");
+    say(format_args!(
+        "# all_reduce f32, {} ranks, staged, out of place: predicted and measured, us\n",
+        args.ranks
+    ))?;
+    say(format_args!("#{:>9}", "size"))?;
+    all.iter().try_for_each(|one| say(format_args!(" | {:>27}", one.name)))?;
+    say(format_args!(" | {:>16} {:>16}\n", "predicted best", "fastest"))?;
     let (mut worst, mut agree, mut sizes) = (0.0_f64, 0, 0);
     for (at, size) in args.sizes().into_iter().enumerate() {
-        print!("{:>10}", tables::readable(size));
+        say(format_args!("{:>10}", tables::readable(size)))?;
         for one in &all {
             let (predicted, measured) = (one.predicted[at].1, one.measured[at].1);
             let error = error_of(predicted, measured);
             if size >= HOLDS_FROM {
                 worst = worst.max(error.abs());
             }
-            print!(" | {predicted:>9.1} {measured:>9.1} {error:>+6.0}%");
+            say(format_args!(" | {predicted:>9.1} {measured:>9.1} {error:>+6.0}%"))?;
         }
         let best = |times: fn(&Compared) -> &Times| {
             all.iter().min_by(|a, b| times(a)[at].1.total_cmp(&times(b)[at].1)).map_or("", |one| one.name)
@@ -111,11 +117,11 @@ pub(crate) fn print(args: &Args) -> Outcome<()> {
         let (chosen, fastest) = (best(|one| &one.predicted), best(|one| &one.measured));
         sizes += 1;
         agree += u32::from(chosen == fastest);
-        println!(" | {chosen:>16} {fastest:>16}");
+        say(format_args!(" | {chosen:>16} {fastest:>16}\n"))?;
     }
-    println!(
-        "# largest error from 64 KiB on: {worst:.0} %; the prediction chooses the fastest for {agree} of {sizes} sizes"
-    );
+    say(format_args!(
+        "# largest error from 64 KiB on: {worst:.0} %; the prediction chooses the fastest for {agree} of {sizes} sizes\n"
+    ))?;
     print_library(args, &topology)
 }
 
@@ -129,21 +135,24 @@ fn passing(name: &str, ranks: u32) -> Option<(Passing, Goal)> {
 /// Prints a table of all schedules of the library, each run as a plan. They stage and add as the prediction has it, and wait more often.
 fn print_library(args: &Args, topology: &Topology) -> Outcome<()> {
     let args = &Args { from: args.from.max(4 << 10), factor: 16, ..args.clone() };
-    println!("\n# schedules of the library as plans, {} ranks: predicted and measured, us", args.ranks);
-    print!("#{:>30} {:>10}", "schedule", "by");
-    args.sizes().into_iter().for_each(|size| print!(" | {:>27}", tables::readable(size)));
-    println!();
+    say(format_args!(
+        "\n# schedules of the library as plans, {} ranks: predicted and measured, us\n",
+        args.ranks
+    ))?;
+    say(format_args!("#{:>30} {:>10}", "schedule", "by"))?;
+    args.sizes().into_iter().try_for_each(|size| say(format_args!(" | {:>27}", tables::readable(size))))?;
+    say("\n")?;
     for names in algo::NAMES {
         let Some((way, goal)) = passing(names[0], args.ranks) else { continue };
         let kind = schedule::kind(goal).unwrap_or(Kind::AllReduce);
         let trial = Trial { kind, window: false, table: Table::default(), schedule: Some((names[0], way)) };
         let (predicted, measured) = (predict(args, topology, names[0])?, trial.measure(args)?);
-        print!("{:>31} {:>10}", names[0], schedule::name(way));
+        say(format_args!("{:>31} {:>10}", names[0], schedule::name(way)))?;
         for ((_, predicted), (_, measured)) in predicted.iter().zip(&measured) {
             let error = error_of(*predicted, *measured);
-            print!(" | {predicted:>9.1} {measured:>9.1} {error:>+6.0}%");
+            say(format_args!(" | {predicted:>9.1} {measured:>9.1} {error:>+6.0}%"))?;
         }
-        println!();
+        say("\n")?;
     }
     Ok(())
 }
@@ -161,7 +170,7 @@ pub(crate) fn figures(args: &Args) -> Outcome<()> {
                 limit: "measured",
                 limit_value: Some(*measured),
             };
-            println!("{}", figure.json("coll"));
+            say(format_args!("{}\n", figure.json("coll")))?;
         }
     }
     Ok(())

@@ -6,6 +6,7 @@
 
 use crate::args::{Args, Mode};
 use crate::data::{self, Check, Pages};
+use crate::out::say;
 use crate::schedule;
 use collectives::{Collectives, Kind, Op, Options, Plan, Request, Shared};
 use comm_context::comm::{Membership, Timeout};
@@ -132,7 +133,7 @@ impl Rank<'_, '_> {
             let place = if in_place { "in" } else { "out" };
             let [time, p50, p99] = [times.median(), singles.median(), singles.p99()].map(|ns| ns / 1e3);
             let over = over.map_or(String::new(), |ns| format!(" {:.4}", ns / 1e3));
-            println!("{size} {place} {time:.4} {p50:.4} {p99:.4} {wrong}{over}");
+            say(format_args!("{size} {place} {time:.4} {p50:.4} {p99:.4} {wrong}{over}\n"))?;
         }
         Ok(())
     }
@@ -142,11 +143,9 @@ impl Rank<'_, '_> {
         let ranks = self.group.nranks();
         match self.args.kind {
             Kind::AllReduce | Kind::Reduce => Some(1),
-            Kind::AllGather => Some(ranks),
+            Kind::AllGather | Kind::ReduceScatter => Some(ranks),
             Kind::Broadcast => in_place.then_some(1),
-            Kind::ReduceScatter | Kind::AllToAll | Kind::Gather | Kind::Scatter => {
-                (!in_place).then_some(ranks)
-            }
+            Kind::AllToAll | Kind::Gather | Kind::Scatter => (!in_place).then_some(ranks),
             _ => (!in_place).then_some(1),
         }
     }
@@ -190,12 +189,7 @@ impl Rank<'_, '_> {
             // SAFETY: see the head of the file.
             return Ok(unsafe { self.group.run_plan_raw(plan, input, target, count, args.dtype, op) }?);
         }
-        // Of a collection in place, this rank's block lies where it belongs.
-        let own = if in_place && args.kind == Kind::AllGather {
-            self.group.rank() * count * args.dtype.size()
-        } else {
-            0
-        };
+        let [own, result] = self.own_blocks(count, in_place);
         let reduces = matches!(args.kind, Kind::AllReduce | Kind::Reduce | Kind::ReduceScatter);
         let request = Request {
             kind: args.kind,
@@ -203,12 +197,22 @@ impl Rank<'_, '_> {
             op: reduces.then_some(args.op),
             count,
             input: input.wrapping_add(own),
-            output: target,
+            output: target.wrapping_add(result),
             shared: if args.window { Shared::Both } else { Shared::Nothing },
             ..Request::BARRIER
         };
         // SAFETY: see the head of the file.
         Ok(unsafe { self.group.run_raw(request) }?)
+    }
+
+    /// In place, where this rank's block begins in the input of a collection, and in the output of a distribution.
+    fn own_blocks(&self, count: usize, in_place: bool) -> [usize; 2] {
+        let own = if in_place { self.group.rank() * count * self.args.dtype.size() } else { 0 };
+        match self.args.kind {
+            Kind::AllGather => [own, 0],
+            Kind::ReduceScatter => [0, own],
+            _ => [0, 0],
+        }
     }
 
     /// How many elements are wrong after one call, on all ranks.
@@ -223,7 +227,7 @@ impl Rank<'_, '_> {
             count,
         };
         let collects = self.plan.is_none() && matches!(args.kind, Kind::AllGather | Kind::Gather);
-        let own = if collects && in_place { rank * count * args.dtype.size() } else { 0 };
+        let [own, of_result] = if self.plan.is_none() { self.own_blocks(count, in_place) } else { [0, 0] };
         // SAFETY: see the head of the file.
         let wrong = unsafe {
             check.fill(self.input.wrapping_add(own), if collects { count } else { elements });
@@ -231,7 +235,7 @@ impl Rank<'_, '_> {
             let result = if in_place { self.input } else { self.output };
             match &self.plan {
                 Some(plan) => check.wrong_of_plan(plan, result),
-                None => check.wrong(result),
+                None => check.wrong(result.wrapping_add(of_result)),
             }
         };
         let mut sum = [wrong];

@@ -220,7 +220,7 @@ pub(crate) fn json(args: &Args, report: &Report) -> Outcome<String> {
 }
 
 /// One line for each size, as `cargo xtask bench` reads them.
-pub(crate) fn figures(args: &Args, report: &Report) {
+pub(crate) fn figures(args: &Args, report: &Report) -> Outcome<()> {
     let in_place = compares_in_place(args);
     let limit = report.contestants.iter().find(|contestant| contestant.role == Role::Limit);
     for size in args.sizes() {
@@ -231,9 +231,9 @@ pub(crate) fn figures(args: &Args, report: &Report) {
             let case = format!("{} {place} {}, {} ranks", args.kind, readable(size), args.ranks);
             let best = report.best_mpi(at);
             let bare = limit.and_then(|limit| limit.lines.median(at, |line| line.time_us));
-            print_figure(&case, value, best.map_or("MPI", |best| best.1), best.map(|best| best.0));
+            print_figure(&case, value, best.map_or("MPI", |best| best.1), best.map(|best| best.0))?;
             if bare.is_some() {
-                print_figure(&case, value, "bare two-shot", bare);
+                print_figure(&case, value, "bare two-shot", bare)?;
             }
         }
     }
@@ -242,10 +242,10 @@ pub(crate) fn figures(args: &Args, report: &Report) {
         report.round_trip(),
         "bare spin",
         Some(report.round_trip()),
-    );
+    )
 }
 
-fn print_figure(case: &str, value: f64, limit: &str, limit_value: Option<f64>) {
+fn print_figure(case: &str, value: f64, limit: &str, limit_value: Option<f64>) -> Outcome<()> {
     let figure = bench_support::Figure { case, value, unit: "us", limit, limit_value };
-    println!("{}", figure.json("coll"));
+    crate::out::say(format_args!("{}\n", figure.json("coll")))
 }

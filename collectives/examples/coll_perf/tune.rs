@@ -4,6 +4,7 @@
 //! where the other is better from then on. An entry that is a size of pieces becomes the best of a few.
 
 use crate::args::Args;
+use crate::out::{self, note, say};
 use crate::predict;
 use crate::trial::{Times, Trial, table};
 use crate::{Outcome, table as tables};
@@ -54,20 +55,26 @@ fn entries(ranks: u32) -> Vec<Entry> {
 
 /// Tunes all entries and writes the table; with `--predict`, the choice of the algorithm is the prediction's, and the rest the default.
 pub(crate) fn write(args: &Args, file: &Path) -> Outcome<()> {
+    // A file that cannot be written is found before the first minute, not after the last.
+    let opened = std::fs::File::options().create(true).append(true).open(file);
+    opened.map_err(|error| format!("{}: {error}", file.display()))?;
     let mut tuned = Table::default();
     let entries = entries(args.ranks);
     let count = if args.predict { 1 } else { entries.len() };
     for (at, entry) in entries.iter().take(count).enumerate() {
-        eprintln!("{} of {count}: {} …", at + 1, entry.name);
+        note(format_args!("{} of {count}: {} …", at + 1, entry.name));
         let value = value(args, entry)?;
-        eprintln!("{}: {value}, default {}", entry.name, Table::default().get(entry.name).unwrap_or(0));
+        note(format_args!(
+            "{}: {value}, default {}",
+            entry.name,
+            Table::default().get(entry.name).unwrap_or(0)
+        ));
         tuned = tuned.with(entry.name, value)?;
     }
     let how = if args.predict { "predicted" } else { "measured" };
     let head = format!("# Written by coll_perf --tune: {how} for {} ranks on this machine.\n", args.ranks);
-    std::fs::write(file, format!("{head}{tuned}"))?;
-    println!("written to {}; {} names it to groups", file.display(), Table::VARIABLE);
-    Ok(())
+    out::write(file, &format!("{head}{tuned}"))?;
+    say(format_args!("written to {}; {} names it to groups\n", file.display(), Table::VARIABLE))
 }
 
 fn value(args: &Args, entry: &Entry) -> Outcome<u32> {
@@ -99,7 +106,7 @@ fn value(args: &Args, entry: &Entry) -> Outcome<u32> {
             let mut best = (f64::INFINITY, values[0]);
             for value in values {
                 let time = measure(&args, *value)?.first().map_or(f64::INFINITY, |(_, time)| *time);
-                eprintln!("  {}: {time:.1} us", tables::readable(*value as usize));
+                note(format_args!("  {}: {time:.1} us", tables::readable(*value as usize)));
                 best = if time < best.0 { (time, *value) } else { best };
             }
             best.1

@@ -220,6 +220,8 @@ impl<'g, 'c> Made<'g, 'c> {
             Kind::Gather if is_root => Some((own_block, 0)),
             Kind::AllGatherV => Some((part.counts[..me].iter().sum::<usize>() * size, 0)),
             Kind::Scatter if is_root => Some((0, own_block)),
+            Kind::ReduceScatter => Some((0, own_block)),
+            Kind::ReduceScatterV => Some((0, part.counts[..me].iter().sum::<usize>() * size)),
             _ => None,
         };
         let offsets = offsets.filter(|_| kind == Kind::Broadcast || own.below(2) == 0);

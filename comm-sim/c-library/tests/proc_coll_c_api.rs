@@ -67,6 +67,22 @@ fn ranks_that_do_not_agree_get_an_error_that_names_both() {
     }
 }
 
+/// Random pairs of calls, with one rank that differs or several.
+// CO-3, CO-5
+#[test]
+fn random_calls_that_differ_are_named_on_every_rank() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compile("coll_random_differ.c", folder.path());
+    for nranks in [2, 3, 16] {
+        let path = folder.path().join(format!("rootinfo-{nranks}"));
+        run_ranks(nranks, &path, &|rank| {
+            let mut command = Command::new(&program);
+            command.args([rank.to_string(), nranks.to_string()]).arg(&path);
+            command
+        });
+    }
+}
+
 /// The page's program runs, and its kernel compiles; the lane `readme` of CI runs that one.
 #[test]
 fn the_guide_is_right() {

@@ -41,6 +41,12 @@ static void reductions(void) {
     fill();
     CHECK(comm_coll_reduce_scatter(coll, in, out, N, TENSOR_FLOAT32, COMM_COLL_SUM) == 0);
     CHECK(out[5] == sum(rank, 5) && out[N] == -1);
+    /* In place: this rank's block of the whole. */
+    fill();
+    CHECK(comm_coll_reduce_scatter(coll, in, in + rank * N, N, TENSOR_FLOAT32, COMM_COLL_SUM) == 0);
+    for (int block = 0; block < nranks; ++block) {
+        CHECK(in[block * N + 5] == (block == rank ? sum(block, 5) : value(rank, block, 5)));
+    }
     const int root = nranks - 1;
     fill();
     CHECK(comm_coll_reduce(coll, in, rank == root ? out : NULL, N, TENSOR_FLOAT32, COMM_COLL_MIN, root) == 0);

@@ -68,6 +68,8 @@ static void wrong_arguments(void) {
     REFUSED(comm_coll_all_reduce(coll, NULL, out, 4, TENSOR_FLOAT32, COMM_COLL_SUM), COMM_E_INVALID, "input is null");
     REFUSED(comm_coll_all_reduce(coll, in, NULL, 4, TENSOR_FLOAT32, COMM_COLL_SUM), COMM_E_INVALID, "output is null");
     REFUSED(comm_coll_all_reduce(coll, in, in + 1, 4, TENSOR_FLOAT32, COMM_COLL_SUM), COMM_E_INVALID, "overlap");
+    REFUSED(comm_coll_reduce_scatter(coll, in, in + 1, 4, TENSOR_FLOAT32, COMM_COLL_SUM), COMM_E_INVALID, "overlap");
+    REFUSED(comm_coll_reduce_scatter_v(coll, in, in + 1, (size_t[]){4}, TENSOR_FLOAT32, COMM_COLL_SUM), COMM_E_INVALID, "overlap");
     REFUSED(comm_coll_all_to_all(coll, in, in, 4, TENSOR_FLOAT32), COMM_E_INVALID, "overlap");
     REFUSED(comm_coll_broadcast(coll, out, 4, TENSOR_FLOAT32, 1), COMM_E_INVALID, "root is 1");
     REFUSED(comm_coll_broadcast(coll, out, 4, TENSOR_FLOAT32, -1), COMM_E_INVALID, "root is -1");

@@ -66,6 +66,10 @@ fn a_mode_that_one_rank_refuses_is_used_by_none() {
             let expected =
                 if machine.contains("peer-access") { "windows cannot be shared in any mode (" } else { mode };
             assert!(text.contains(expected) && reasons.iter().all(|reason| text.contains(reason)), "{text}");
+            let advised = text.contains(
+                "); check the driver, ASCEND_RT_VISIBLE_DEVICES and the CANN version of every rank",
+            );
+            assert_eq!(advised, machine.contains("peer-access"), "{text}");
         }
         for output in &outputs {
             let text = text(output);

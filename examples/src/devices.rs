@@ -93,7 +93,10 @@ mod tests {
     #[test]
     fn everything_else_is_refused_with_a_reason() {
         for (text, reason) in [
-            ("0", "for device 0 alone write 0-0"),
+            (
+                "0",
+                "a number alone is a count, and at least one device is needed; for device 0 alone write 0-0",
+            ),
             ("65", "too many"),
             ("99999999999999999999", "not a list"),
             ("1,64", "0 to 63"),

@@ -93,7 +93,7 @@ def test_wrong_calls_of_a_chip_are_refused():
         ),
         (
             lambda: chip.bootstrap_context(0, ChipBootstrapConfig(comm, [load], [HostBufferStaging("x", np.zeros(3))])),
-            "has 24 bytes; pass a contiguous one of 16",
+            "the array of buffer 'x' has 24 bytes; pass a contiguous one of 16",
         ),
     ]
     for call, text in refused:

@@ -165,7 +165,7 @@ def test_a_worker_of_workers(scale):
     with chipcomm.Worker(level=4, num_sub_workers=1) as worker:
         for number, (lower, *_) in enumerate(below):
             assert worker.add_worker(lower) == number
-            with pytest.raises(chipcomm.InvalidError, match="which brings it up and closes it; register its programs and make its arrays before add_worker"):
+            with pytest.raises(chipcomm.InvalidError, match="this Worker is under another one, which brings it up and closes it; register its programs and make its arrays before add_worker"):
                 lower.register(add_one)
         program = worker.register(on_node)
         worker.set_signature(program, [(TensorArgType.INOUT, "float32"), (TensorArgType.INOUT, "int64")], 1)

@@ -21,8 +21,8 @@
  * runtime read them. A program of its own that passes no arguments learns that a call failed, and no more.
  *
  * in == out is in place for comm_all_reduce and comm_reduce. For comm_gather and comm_all_gather, in may be this
- * rank's block of out; for comm_scatter, out may be this rank's block of in. Tensors in the pool of a group
- * (group.pool()) are read, and by comm_all_reduce written, where they stand.
+ * rank's block of out; for comm_scatter and comm_reduce_scatter, out may be this rank's block of in. Tensors in the
+ * pool of a group (group.pool()) are read, and by comm_all_reduce written, where they stand.
  *
  * A build for an Ascend core replaces this header, as it does comm_kernel.h.
  */

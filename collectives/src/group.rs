@@ -30,6 +30,7 @@ use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use deadline::monotonic_ns;
 use fault_points::fault_point;
+use shared_memory::{FNV_OFFSET, fnv1a};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
@@ -549,11 +550,17 @@ fn bounded(within: Timeout) -> Timeout {
 }
 
 fn members_hash(ranks: &[u32]) -> u64 {
-    ranks.iter().fold(ranks.len() as u64, |hash, rank| mix(hash, u64::from(*rank) + 1))
+    let count = fnv1a(FNV_OFFSET, &(ranks.len() as u32).to_le_bytes());
+    ranks.iter().fold(count, |hash, rank| fnv1a(hash, &rank.to_le_bytes()))
+}
+
+/// The id of the domain that a group of these members has if this rank has so many of them already.
+fn domain_id(members: u64, turn: u64) -> AllocationId {
+    AllocationId(IDS | (mix(members, turn) & 0x0000_ffff_ffff_ffff))
 }
 
 /// Allocates the group's domain under the first id that this rank has free: the same on all members, because all make and close groups
-/// of these ranks in the same order.
+/// of these ranks in the same order, and no other ranks have the same ids.
 fn allocate(
     comm: &dyn Communicator,
     ranks: &[u32],
@@ -563,7 +570,7 @@ fn allocate(
 ) -> Result<(AllocationId, Window), CollError> {
     let members = members_hash(ranks);
     for turn in 0_u64.. {
-        let id = AllocationId(IDS | (mix(members, turn) & 0x0000_ffff_ffff_ffff));
+        let id = domain_id(members, turn);
         let spec = DomainSpec { id, ranks, domain_rank: me as u32, window_size: layout.total() };
         match comm.alloc_domain(&spec, within) {
             Err(CommError::DomainExists { .. }) if turn < 1 << 16 => {}
@@ -576,12 +583,33 @@ fn allocate(
 
 #[cfg(test)]
 mod tests {
+    use super::{domain_id, members_hash};
     use crate::{Collectives, Pending, WindowTensor};
     use static_assertions::{assert_impl_all, assert_not_impl_any};
+    use std::collections::HashSet;
 
     // CO-14. What is of a group stays on the thread that uses the group.
     assert_impl_all!(Collectives<'static>: Send);
     assert_not_impl_any!(Collectives<'static>: Sync);
     assert_not_impl_any!(WindowTensor<'static, f32>: Send, Sync);
     assert_not_impl_any!(Pending<'static>: Send, Sync);
+
+    // CO-1. A rank whose group of other ranks has the id would take the next one, and wait where nobody comes.
+    #[test]
+    fn groups_of_different_ranks_have_different_domains() {
+        let mut lists = vec![vec![]];
+        let mut longer: Vec<Vec<u32>> = vec![vec![]];
+        for _ in 0..4 {
+            let with = |list: &Vec<u32>, rank| list.iter().copied().chain([rank]).collect::<Vec<u32>>();
+            let more = |list: &Vec<u32>| {
+                (0..8).filter(|rank| !list.contains(rank)).map(|rank| with(list, rank)).collect()
+            };
+            longer = longer.iter().flat_map(|list| -> Vec<_> { more(list) }).collect();
+            lists.extend(longer.iter().cloned());
+        }
+        lists.extend((1..=64).map(|nranks| (0..nranks).collect()));
+        let lists: HashSet<Vec<u32>> = lists.into_iter().collect();
+        let ids = lists.iter().flat_map(|list| (0..4).map(|turn| domain_id(members_hash(list), turn).0));
+        assert_eq!(ids.collect::<HashSet<u64>>().len(), 4 * lists.len());
+    }
 }

@@ -5,7 +5,8 @@
 mod support;
 
 use collectives::{CollError, Collectives, Op};
-use support::{Random, elements, in_groups, options, reduced, same_bits};
+use comm_context::comm::Communicator;
+use support::{Random, elements, in_comms, in_groups, options, reduced, same_bits};
 
 /// Elements of f32: inline, one piece, several pieces, and what is just beyond.
 const COUNTS: [usize; 8] = [0, 1, 12, 13, 300, 2100, 20_000, 300_001];
@@ -144,4 +145,24 @@ family_of! {
     eight_ranks_make_every_call: 8;
     sixteen_ranks_make_every_call: 16;
     sixty_four_ranks_make_every_call: 64;
+}
+
+/// The hash of these two lists was the same once, and the pair waited for each other to its deadline.
+// CO-1
+#[test]
+fn a_rank_may_be_in_a_group_alone_and_in_one_of_two() {
+    in_comms(3, |comm| {
+        let lists: [&[u32]; 4] = [&[1], &[1, 2], &[2], &[2, 1]];
+        let made = lists.iter().map(|ranks| {
+            let is_member = ranks.contains(&comm.rank());
+            is_member.then(|| Collectives::over(comm, ranks, options())).transpose().map_err(text)
+        });
+        for group in made.collect::<Result<Vec<_>, _>>()?.into_iter().flatten() {
+            let mut all = vec![9; group.nranks()];
+            group.all_gather(&[comm.rank()], &mut all).map_err(text)?;
+            assert_eq!(all, group.members());
+            group.close().map_err(text)?;
+        }
+        Ok(())
+    });
 }

@@ -1,5 +1,6 @@
 /*
  * What scale does, later: a host that has to share its processors launches the next kernel before this one has ended, too.
  */
-#define TURNS 50000000
-#include "scale.cpp"
+#include "scale.h"
+
+COMM_KERNEL void kernel_entry(COMM_GM int64_t *args) { scale(args, 50000000); }

@@ -339,7 +339,8 @@ fn f44_a_run_that_takes_too_long_says_which_signal_every_kernel_waits_for() {
     // A death in a wait says the same. The signal has come to 6 by now, and no other rank comes to the barrier.
     let died = worker.run(|orch| {
         orch.submit_next_level(unsent, &args(1)?, 1)?;
-        std::thread::sleep(Duration::from_millis(300));
+        // Long enough for a kernel beside other programs to come to its wait, and to record it.
+        std::thread::sleep(Duration::from_secs(2));
         kill(Pid::from_raw(children_of(std::process::id())[1] as i32), Signal::SIGKILL).unwrap();
         Ok(())
     });

@@ -337,6 +337,7 @@ fn f44_a_run_that_takes_too_long_says_which_signal_every_kernel_waits_for() {
         assert!(line(chip).ends_with(": waits for rank 1 at `barrier`: has 0, wants 1"), "{reported}");
     }
     // A death in a wait says the same. The signal has come to 6 by now, and no other rank comes to the barrier.
+    worker.set_run_within(secs(60));
     let died = worker.run(|orch| {
         orch.submit_next_level(unsent, &args(1)?, 1)?;
         // Long enough for a kernel beside other programs to come to its wait, and to record it.

@@ -21,7 +21,7 @@ pub use device_collectives::{
     Leaving, ReduceOp, Reduction,
 };
 pub use device_words::DeviceWords;
-pub use error::{ArgumentError, CommError, Death, PathProblem};
+pub use error::{ArgumentError, CommError, DESTROYED, DROPPED, Death, PathProblem};
 pub use host_windows::{HostWindows, WordWait};
 pub use membership::Membership;
 pub use phase::Phase;

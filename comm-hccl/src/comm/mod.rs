@@ -23,7 +23,7 @@ use crate::vendor_thread::{Interrupted, Overrun, VendorThread};
 use crate::window::ShareMode;
 use comm_context::abi::{CommContext, DeviceAddr};
 use comm_context::comm::{
-    Allocated, AllocationId, AllocationTable, ArgumentError, Backend, CommError, DeviceCollectives,
+    Allocated, AllocationId, AllocationTable, ArgumentError, Backend, CommError, DROPPED, DeviceCollectives,
     DeviceWords, Key, Membership, Phase, Released, Timeout, WindowRequest,
 };
 use deadline::Deadline;
@@ -338,7 +338,7 @@ impl DeviceWords for HcclComm {
 impl Drop for HcclComm {
     fn drop(&mut self) {
         if let Ok(until) = Deadline::after(RELEASE_GRACE) {
-            self.group.leave("it dropped its communicator without destroying it");
+            self.group.leave(DROPPED);
             // There is no caller to report an error to.
             let _ = self.tear_down(until);
         }

@@ -3,7 +3,7 @@
 use super::Group;
 use crate::error::{INTERRUPTED, RendezvousError};
 use crate::hosts::Event;
-use comm_context::comm::{CommError, Phase};
+use comm_context::comm::{CommError, DESTROYED, DROPPED, Phase};
 use deadline::Death;
 use fault_points::fault_point;
 use mailbox_atomics::WaitError;
@@ -66,7 +66,7 @@ impl Group {
     pub fn leave_destroyed(&self) -> Result<(), CommError> {
         let broken = self.check();
         let reason = match &broken {
-            Ok(()) => "it destroyed its communicator".to_owned(),
+            Ok(()) => DESTROYED.to_owned(),
             Err(error) => format!("it destroyed its communicator, because {}", error.root_cause()),
         };
         self.leave(&reason);
@@ -121,7 +121,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        self.leave("it dropped its communicator without destroying it");
+        self.leave(DROPPED);
     }
 }
 

@@ -289,13 +289,18 @@ impl fmt::Display for TimedOutText<'_> {
     }
 }
 
+/// Why a rank left that called destroy and had no error.
+pub const DESTROYED: &str = "it destroyed its communicator";
+/// Why a rank left that has only dropped its communicator.
+pub const DROPPED: &str = "it dropped its communicator without destroying it";
+
 /// What to do about a rank that left with this reason.
 struct LeftAdvice<'a>(&'a u32, &'a str);
 
 impl fmt::Display for LeftAdvice<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.1 {
-            "it destroyed its communicator" | "it dropped its communicator without destroying it" => f.write_str(
+            DESTROYED | DROPPED => f.write_str(
                 "let every rank make the same collective calls before any of them destroys its communicator",
             ),
             // It has an error of its own.

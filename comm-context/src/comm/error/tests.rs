@@ -24,11 +24,7 @@ fn one_of_each() -> Vec<CommError> {
             table: "rank 1: idle for 2.1 s\nrank 3: init for 2.0 s\n".into(),
         },
         died.clone(),
-        CommError::PeerLeft {
-            rank: 2,
-            reason: "it destroyed its communicator".into(),
-            phase: Phase::Barrier,
-        },
+        CommError::PeerLeft { rank: 2, reason: DESTROYED.into(), phase: Phase::Barrier },
         CommError::PeerFailed { rank: 3, phase: Phase::AllocDomain, message: "no memory".into() },
         CommError::Aborted { phase: Phase::Barrier, reason: "a task failed; see its error".into() },
         CommError::OutOfMemory { what: "the base window".into(), need: 8192, have: Some(4096) },
